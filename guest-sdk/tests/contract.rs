@@ -43,7 +43,7 @@ fn a_section_that_is_not_granted_is_an_error_and_never_looks_empty() {
 }
 
 #[test]
-fn a_search_by_a_section_that_is_not_granted_is_an_error_and_never_finds_nothing() {
+fn a_search_by_an_ungranted_section_is_an_error() {
     let mut host = Host::with_pods([pod("shop", "cart-0").label("app", "cart").node("n1")]).configured_by(LABELS_ONLY);
     let run = run(&mut host, |_| {
         assert_eq!(pods::find().in_namespace("shop").label("app", "cart").count()?, 1);
@@ -121,7 +121,7 @@ fn a_run_on_a_pod_of_another_namespace_panics() {
 }
 
 #[test]
-fn a_configuration_that_the_host_would_refuse_panics_with_every_field_that_is_wrong() {
+fn an_invalid_configuration_panics_with_every_wrong_field() {
     let yaml = "
 apiVersion: podium.dev/v1alpha1
 kind: ReconcilePlugin
@@ -163,7 +163,7 @@ fn a_deletion_after_a_restart_comes_without_the_last_state() {
 }
 
 #[test]
-fn an_event_with_an_unchanged_write_is_not_sent_and_one_without_writes_is_sent_once() {
+fn an_event_with_an_unchanged_write_is_not_sent() {
     let beside: fn(&Request) -> Result<Outcome> = |request| {
         let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
         pod.set_label("team", "web")?;
@@ -287,7 +287,7 @@ fn a_write_to_another_incarnation_is_gone_and_changes_nothing() {
 }
 
 #[test]
-fn a_write_that_did_not_settle_comes_back_with_the_next_attempt_and_only_there() {
+fn an_unsettled_write_is_reported_to_the_next_attempt_only() {
     fn reconcile(request: &Request) -> Result<Outcome> {
         log::info("run", &[("attempt", &request.attempt()), ("unsettled", &request.unsettled_writes().len())]);
         writes::set_label(request.key(), "team", "web")?;

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn live_reads_of_one_plugin_hold_no_other_plugin_and_no_read_of_the_hosts_own() {
+    async fn a_hold_of_one_plugins_live_reads_affects_no_other_reads() {
         let body = r#"{"kind":"Status","code":429,"details":{"retryAfterSeconds":60}}"#;
         let live = answering(429, body);
         let live = LivePods { api: live.api.with_backpressure(), ..live };

@@ -45,7 +45,7 @@ pub fn sample_yaml(name: &str) -> Result<String> {
 /// Builds the component of the plugin in Python by its own recipe. Returns `None` without Python.
 ///
 /// # Errors
-/// When the recipe fails, and without Python in CI.
+/// Returns an error if the recipe fails, and without Python in CI.
 pub fn python() -> Result<Option<PathBuf>> {
     let recipe = process::workspace_dir().join("plugins/pod-age-python/build.sh");
     let output = Command::new("sh").arg(&recipe).stderr(Stdio::inherit()).output()?;

@@ -143,7 +143,7 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
 }
 
 #[tokio::test]
-async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_and_exit_code_2() {
+async fn each_mistake_in_a_configuration_names_file_and_field() {
     let fixture = Fixture::still().await;
     let greedy = plugins::guest_yaml("overreach", "greedy", "").unwrap();
     let mistakes = [
@@ -162,7 +162,7 @@ async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_error_and_exit_code_2() {
+async fn a_missing_file_or_an_empty_folder_is_one_error() {
     let fixture = Fixture::still().await;
     fs::create_dir(fixture.path("empty")).unwrap();
     fixture.write("registrar.yaml", &registrar(""));
@@ -230,7 +230,7 @@ async fn no_text_of_a_component_or_a_configuration_forges_a_line_of_the_log() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_no_regular_file_is_an_error_and_does_not_hold_the_start_up() {
+async fn a_configuration_that_is_no_regular_file_is_an_error() {
     let fixture = Fixture::still().await;
     fs::create_dir(fixture.path("pipes")).unwrap();
     let made = std::process::Command::new("mkfifo").arg(fixture.path("pipes/a.yaml")).status().unwrap();
@@ -376,7 +376,7 @@ async fn a_plugin_without_an_account_is_refused_with_require_service_account() {
 }
 
 #[tokio::test]
-async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_exit_code_2() {
+async fn an_invalid_policy_ends_the_host_with_all_its_mistakes() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     fixture.write("broken.yaml", &POLICY.replace("writes: 20", "writes: many, reads: 1").replace("true", "yes please"));
@@ -460,7 +460,7 @@ async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
 }
 
 #[tokio::test]
-async fn a_second_host_on_a_state_directory_is_one_error_that_names_it_and_exit_code_2() {
+async fn a_second_host_on_a_state_directory_is_one_error() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     let host = fixture.spawn(&["registrar.yaml"], &["--state-dir", fixture.path("state").to_str().unwrap()]).await;
@@ -477,7 +477,7 @@ async fn a_second_host_on_a_state_directory_is_one_error_that_names_it_and_exit_
 }
 
 #[tokio::test]
-async fn a_state_directory_of_another_cluster_is_one_error_that_names_both_and_exit_code_2() {
+async fn a_state_directory_of_another_cluster_is_one_error() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     let state = fixture.path("state");

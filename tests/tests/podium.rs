@@ -151,7 +151,7 @@ fn a_new_plugin_is_checked_and_built_to_a_file_that_others_may_read() {
 }
 
 #[test]
-fn schema_prints_the_schema_that_is_checked_in_and_new_writes_it_beside_plugin_yaml() {
+fn schema_and_new_write_the_schema_that_is_checked_in() {
     let author = Author::new();
     let printed = author.run(&["schema"]);
     let checked_in = fs::read_to_string(workspace_dir().join("docs/plugin.schema.json")).unwrap();

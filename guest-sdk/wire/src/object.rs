@@ -36,7 +36,7 @@ pub struct Carried<'a> {
 /// Checks the body of an object and returns what it carries. Names are checked apart, see [`syntax`].
 ///
 /// # Errors
-/// On a body that no plugin may apply. The text names the field.
+/// Returns an error for a body that no plugin may apply. The text names the field.
 pub fn check(body: &Value) -> Result<Carried<'_>, String> {
     let fields = body.as_object().ok_or("the object must be a JSON object")?;
     let metadata = fields.get("metadata").and_then(Value::as_object).ok_or("the object must have metadata")?;
@@ -88,7 +88,8 @@ fn annotation_value(value: &str) -> Result<(), String> {
 /// Checks that a text can be a finalizer.
 ///
 /// # Errors
-/// On anything else. The API server accepts names without a domain only for a few of its own, such as `orphan`.
+/// Returns an error for any other text. The API server accepts names without a domain only for a few of its own, such
+/// as `orphan`.
 pub fn finalizer(name: &str) -> Result<(), String> {
     valid("finalizer", name, syntax::qualified_name)?;
     if name.contains('/') {
@@ -140,7 +141,7 @@ fn add_finalizers<'a>(metadata: &'a Map<String, Value>, finalizers: &mut Vec<&'a
 }
 
 /// The API server reads an integer beyond 64 bits with a sign as a float: the stored number would not be the authorised
-/// one, and would differ from the body for ever.
+/// one, and would always differ from the body.
 fn in_range(number: &Number) -> Result<(), String> {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
     if number.is_i64() || number.is_f64() && number.as_f64().is_some_and(|float| float.abs() < BOUND) {

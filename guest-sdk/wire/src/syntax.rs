@@ -44,7 +44,7 @@ fn is_name_word(text: &str) -> bool {
 /// Checks a DNS-1123 label: the name of a namespace.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn dns_label(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("must not be empty"),
@@ -57,7 +57,7 @@ pub fn dns_label(text: &str) -> Result<(), &'static str> {
 /// Checks a DNS-1123 subdomain: the name of a Pod or another object, and the domain of a key.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("must not be empty"),
@@ -73,7 +73,7 @@ pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
 /// reserved domain.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn qualified_name(text: &str) -> Result<(), &'static str> {
     let name = match text.split_once('/') {
         Some((domain, name)) => {
@@ -94,7 +94,7 @@ pub fn qualified_name(text: &str) -> Result<(), &'static str> {
 /// Checks the value of a label, which may be empty.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn label_value(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Ok(()),
@@ -108,7 +108,7 @@ pub fn label_value(text: &str) -> Result<(), &'static str> {
 /// precondition would be none.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn uid(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("must not be empty"),
@@ -121,7 +121,7 @@ pub fn uid(text: &str) -> Result<(), &'static str> {
 /// Checks `version` or `group/version`.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn api_version(text: &str) -> Result<(), &'static str> {
     let (group, version) = text.split_once('/').map_or((None, text), |(group, version)| (Some(group), version));
     if group.is_none_or(|group| dns_subdomain(group).is_ok()) && dns_label(version).is_ok() {
@@ -135,7 +135,7 @@ pub fn api_version(text: &str) -> Result<(), &'static str> {
 /// with a capital.
 ///
 /// # Errors
-/// On anything else.
+/// Returns an error for any other text.
 pub fn upper_camel_case(text: &str) -> Result<(), &'static str> {
     let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase());
     if begins && text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_or_reason_begins_with_a_capital_and_consists_of_letters_and_digits() {
+    fn a_kind_or_reason_is_a_capital_then_letters_and_digits() {
         for text in ["A", "Pod", "V2Ray9"] {
             assert_eq!(upper_camel_case(text), Ok(()), "{text}");
         }

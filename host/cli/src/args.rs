@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_each_subcommand_has_its_long_text_an_example_and_a_text_for_each_argument() {
+    fn each_subcommands_help_has_an_example_and_explains_each_argument() {
         for subcommand in Arguments::command().get_subcommands_mut().filter(|subcommand| !subcommand.is_hide_set()) {
             let name = subcommand.get_name().to_owned();
             let about = subcommand.get_about().unwrap_or_default().to_string();

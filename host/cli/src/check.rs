@@ -59,8 +59,8 @@ impl From<ConfigError> for Mistake {
 /// Checks and prints.
 ///
 /// # Errors
-/// When there is nothing to check, or `--component` is not a file. Mistakes in a plugin are not errors of this
-/// function: they are printed, and the exit code is 1.
+/// Returns an error if there is nothing to check, or `--component` is not a file. Mistakes in a plugin are not errors
+/// of this function: they are printed, and the exit code is 1.
 pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     let files = files(&arguments.paths)?;
     if let Some(component) = arguments.component.as_ref().filter(|component| !component.is_file()) {
@@ -84,7 +84,7 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
 /// the host would read there and the plugin.yaml of every folder in it.
 ///
 /// # Errors
-/// If a folder cannot be read or has no configuration.
+/// Returns an error if a folder cannot be read or has no configuration.
 pub(crate) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -124,7 +124,7 @@ pub(crate) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 /// With a policy that has mistakes no plugin is checked: the host would load none.
 fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Policy>, Vec<ConfigError>>) -> Report {
     // All files in one go, so that duplicates and cycles over several files are found.
-    let config::Loaded { plugins, errors, warnings } = config::load(files);
+    let config::Configurations { plugins, errors, warnings } = config::load(files);
     let (policy, of_policy) = policy.map_or_else(|errors| (None, errors), |policy| (policy, Vec::new()));
     let usable = of_policy.is_empty();
     let mut report = Report {

@@ -26,7 +26,7 @@ use args::{Arguments, Command, Document, Output};
 /// as well, as JSON.
 ///
 /// # Errors
-/// If the command failed; the error is for the person at the terminal.
+/// Returns an error if the command failed; the error is for the person at the terminal.
 pub fn run(arguments: Arguments, now_millis: u64) -> anyhow::Result<ExitCode> {
     let output = arguments.command.output();
     let done = execute(arguments.command, now_millis);

@@ -18,7 +18,7 @@ pub(crate) const FILE: &str = "plugin.yaml";
 /// # Errors
 /// Returns every mistake in the files, one line each.
 pub(crate) fn read(files: &[PathBuf], components: Option<&Path>) -> anyhow::Result<Vec<config::Defined>> {
-    let config::Loaded { plugins, errors, .. } = config::load_built(files, components);
+    let config::Configurations { plugins, errors, .. } = config::load_built(files, components);
     if !errors.is_empty() {
         bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }

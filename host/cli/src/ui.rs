@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Writes a result to stdout. A reader that has seen enough, such as `head`, closes the pipe: that is no error.
 ///
 /// # Errors
-/// When stdout takes nothing for another reason, such as a full disk.
+/// Returns an error if stdout takes nothing for another reason, such as a full disk.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

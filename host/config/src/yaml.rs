@@ -54,7 +54,7 @@ fn options() -> serde_saphyr::Options {
 /// Reads the documents of a file.
 ///
 /// # Errors
-/// The first mistake: reading cannot go on behind it.
+/// The first mistake. Reading cannot continue after it.
 pub(crate) fn documents(yaml: &str) -> Result<Vec<Node>, Problem> {
     serde_saphyr::from_multiple_with_options(yaml, options()).map_err(|error| {
         let line = error.location().map(|location| location.line());

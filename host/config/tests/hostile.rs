@@ -121,7 +121,7 @@ fn tabs_are_refused_with_their_line() {
 }
 
 #[test]
-fn a_file_without_a_document_has_no_plugin_and_several_documents_are_read_one_by_one() {
+fn each_document_of_a_file_is_read_and_an_empty_file_has_no_plugin() {
     for empty in ["", "\n\n", "# nothing\n", "---\n", "---\n---\n...\n", "~", "\u{feff}"] {
         assert_eq!(plugins(empty).unwrap(), [], "{empty:?}");
     }
@@ -133,7 +133,7 @@ fn a_file_without_a_document_has_no_plugin_and_several_documents_are_read_one_by
 }
 
 #[test]
-fn a_kind_that_is_granted_with_two_resources_is_refused_and_one_that_is_granted_twice_is_not() {
+fn a_kind_granted_with_two_resources_is_refused() {
     let objects = |other: &str| {
         let one = "{ apiVersion: v1, kind: ConfigMap, resource: configmaps }";
         with(&format!("  grants: {{ write: {{ objects: [{one}, {other}] }} }}\n"))
@@ -149,7 +149,7 @@ fn a_kind_that_is_granted_with_two_resources_is_refused_and_one_that_is_granted_
 }
 
 #[test]
-fn a_resource_that_is_granted_with_two_kinds_is_refused_and_in_two_versions_is_not() {
+fn a_resource_granted_with_two_kinds_is_refused() {
     let objects = |other: &str| {
         let one = "{ apiVersion: shop.example/v1, kind: Cart, resource: carts }";
         with(&format!("  grants: {{ write: {{ objects: [{one}, {other}] }} }}\n"))

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_take_streaming_lists_only_with_their_match_and_where_they_are_offered() {
+    fn streaming_lists_need_their_match_and_a_server_that_offers_them() {
         let code = |query: &str, offered| check_watch(&Query::parse(query), offered).map_or_else(|f| f.code, |()| 200);
         let stream = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         assert_eq!(code(stream, true), 200);

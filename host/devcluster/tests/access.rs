@@ -21,7 +21,7 @@ fn grant(cluster: &Cluster, verbs: &[&str], resources: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_account_without_patch_is_forbidden_and_the_administrator_is_not() {
+async fn a_service_account_without_patch_is_forbidden() {
     let cluster = still();
     cluster.create(pod("a")).unwrap();
     grant(&cluster, &["get", "list"], &["pods"]);
@@ -45,7 +45,7 @@ async fn a_service_account_without_patch_is_forbidden_and_the_administrator_is_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_to_a_resource_is_none_to_its_subresource_and_apply_needs_create_to_create() {
+async fn subresources_have_rights_of_their_own_and_apply_needs_create() {
     let cluster = still();
     cluster.create(pod("a")).unwrap();
     grant(&cluster, &["patch"], &["pods", "configmaps"]);

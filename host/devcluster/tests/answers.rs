@@ -34,7 +34,7 @@ async fn a_revision_that_is_no_number_is_an_error_without_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_without_a_router_is_404_in_plain_text_and_a_path_that_a_group_lacks_is_a_status() {
+async fn an_unknown_path_is_404_in_plain_text_and_in_a_known_group_a_status() {
     let cluster = still();
     let client = Client::new(&cluster);
     let request = Request::get("/apis/none.example/v1").body(Full::<bytes::Bytes>::default()).unwrap();
@@ -169,7 +169,7 @@ async fn empty_data_has_no_manager_and_a_namespaces_label_belongs_to_its_author(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_without_objects_has_rows_of_cells_alone() {
+async fn a_table_without_objects_has_only_cells() {
     let cluster = still();
     let client = Client::new(&cluster).with("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     cluster.create(pod("a")).unwrap();

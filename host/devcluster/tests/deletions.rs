@@ -111,7 +111,7 @@ async fn invalid_options_delete_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphaning_waits_behind_a_finalizer_and_leaves_dependents_without_an_owner() {
+async fn orphaning_is_a_finalizer_and_removes_owners_from_dependents() {
     let cluster = still();
     let client = Client::new(&cluster);
     let owner = cluster.create(map("owner")).unwrap();
@@ -134,7 +134,7 @@ async fn orphaning_waits_behind_a_finalizer_and_leaves_dependents_without_an_own
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_are_deleted_one_by_one_alone() {
+async fn namespaces_are_only_deleted_one_by_one() {
     let cluster = still();
     let client = Client::new(&cluster);
     assert_eq!(client.delete("/api/v1/namespaces", Value::Null).await.0, 405);

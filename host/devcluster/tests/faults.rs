@@ -78,7 +78,7 @@ async fn events_are_duplicated_swapped_malformed_or_emptied_as_often_as_requeste
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_waits_for_a_neighbour_is_sent_before_the_bookmark_at_the_latest() {
+async fn an_event_held_for_reordering_is_sent_before_the_bookmark() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut watch = watching(&client).await;
@@ -164,7 +164,7 @@ async fn a_write_whose_answer_is_cut_was_done() {
 }
 
 #[tokio::test]
-async fn over_a_socket_a_cut_answer_is_a_connection_that_closes_before_its_first_byte() {
+async fn a_cut_response_closes_the_connection_before_its_first_byte() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let cluster = still();
     let server = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();

@@ -44,7 +44,7 @@ async fn pods_are_spread_over_nodes_become_ready_and_end_after_their_deletion() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_one_controller_are_not_crowded_on_a_node_whatever_comes_between_them() {
+async fn pods_of_one_controller_are_spread_over_nodes() {
     let cluster = alive();
     let client = Client::new(&cluster);
     let count = cluster.list("nodes").1.len();
@@ -133,7 +133,7 @@ async fn objects_of_deleted_owners_are_collected_and_those_of_unknown_owners_kep
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreground_deletion_waits_for_dependents_and_an_orphaning_one_leaves_them() {
+async fn foreground_deletion_waits_for_dependents_and_orphaning_leaves_them() {
     let cluster = alive();
     let client = Client::new(&cluster);
     let maps = "/api/v1/namespaces/default/configmaps";

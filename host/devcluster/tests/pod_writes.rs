@@ -85,7 +85,7 @@ async fn status_also_changes_labels_annotations_and_finalizers_but_not_the_spec(
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_incarnation_is_recognised_by_the_uid_and_stale_data_by_the_revision() {
+async fn a_wrong_uid_or_a_stale_revision_is_refused() {
     let (_cluster, client, pod) = with_pod().await;
     let label = json!({"k": "v"});
     for media in [STRATEGIC, MERGE] {
@@ -167,7 +167,7 @@ async fn a_failed_json_test_is_answered_with_only_422() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grace_0_deletion_is_seen_as_a_change_and_a_deletion_whose_revision_it_answers_with() {
+async fn a_grace_0_deletion_is_a_change_and_then_a_deletion() {
     let (_cluster, client, pod) = with_pod().await;
     let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&pod))).await;
     let (code, deleted) = client.delete(A, json!({"gracePeriodSeconds": 0})).await;
@@ -187,7 +187,7 @@ async fn a_grace_0_deletion_is_seen_as_a_change_and_a_deletion_whose_revision_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_finalizer_of_a_terminating_pod_answers_with_an_unchanged_revision() {
+async fn removing_the_last_finalizer_returns_an_unchanged_revision() {
     let (_cluster, client, _) = with_pod().await;
     client.patch(A, STRATEGIC, json!({"metadata": {"finalizers": ["x/a"]}})).await;
     let (code, waiting) = client.delete(A, json!({"gracePeriodSeconds": 0})).await;

@@ -107,7 +107,7 @@ async fn values_of_another_type_are_refused_whatever_field_validation_asks() {
 }
 
 #[tokio::test]
-async fn patches_with_unknown_fields_are_refused_or_warned_of_and_apply_refuses_them_always() {
+async fn unknown_fields_in_patches_are_warnings_and_in_apply_errors() {
     let cluster = still();
     let client = Client::new(&cluster);
     client.post(PODS, pod("a")).await;

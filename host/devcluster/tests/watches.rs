@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const STREAM: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_comes_in_the_order_of_names_and_ends_with_a_marked_bookmark() {
+async fn a_streaming_list_is_in_order_of_names_and_ends_with_a_bookmark() {
     let cluster = still();
     let client = Client::new(&cluster);
     for name in ["c", "a", "b"] {
@@ -59,7 +59,7 @@ async fn a_short_watch_ends_in_time_with_a_bookmark_at_the_newest_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_leaves_the_selector_is_deleted_for_this_watch_and_comes_back_added() {
+async fn leaving_a_watchs_selector_is_a_deletion_and_entering_it_an_addition() {
     let cluster = still();
     let client = Client::new(&cluster);
     cluster.create(pod("a")).unwrap();
@@ -148,7 +148,7 @@ async fn field_selectors_select_and_unknown_ones_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_and_smaller_server_refuses_streaming_lists_and_knows_nothing_but_pods() {
+async fn an_older_server_refuses_streaming_lists_and_serves_only_pods() {
     let options = Options { only: vec!["pods".into()], streaming_lists: false, ..Options::default() };
     let cluster = Cluster::start(options).unwrap();
     let client = Client::new(&cluster);

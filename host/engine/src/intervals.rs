@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lines_are_due_at_once_and_after_growing_pauses_and_count_every_occurrence() {
+    async fn lines_are_due_after_growing_pauses_and_count_occurrences() {
         let mut intervals = Intervals::new();
         let due = lines(&mut intervals, Instant::now(), 1, 1_200);
         assert_eq!(due, [(0, 1), (10, 10), (40, 30), (100, 60), (220, 120), (520, 300), (820, 300), (1_120, 300)]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_occurrence_after_the_end_of_a_series_or_after_five_quiet_minutes_is_logged_at_once() {
+    async fn an_occurrence_after_a_series_or_five_quiet_minutes_is_logged() {
         let begun = Instant::now();
         let at = |second| begun + Duration::from_secs(second);
         let mut intervals = Intervals::new();

@@ -109,7 +109,7 @@ fn without_rustup_the_error_names_the_command_and_nothing_is_built() {
 }
 
 #[test]
-fn the_switch_makes_a_missing_target_an_error_that_names_the_command_and_nothing_is_built() {
+fn with_the_switch_a_missing_target_is_an_error_before_any_build() {
     for (arguments, environment) in [
         (&["demo", "--install-targets", "never"][..], &[][..]),
         (&["build", "--install-targets=never", "plugin"], &[("PODIUM_INSTALL_TARGETS", "auto")]),

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use podium_wire::Section;
 
 use crate::{
-    encoding::{FRAGMENTS, Identity, Packed, Shape, SkeletonPool},
+    encoding::{FRAGMENTS, Packed, PodIdentity, Shape, SkeletonPool},
     model::{PodKey, Prune, Revision},
     pod::{CachedPod, Record, RecordArena},
 };
@@ -122,7 +122,7 @@ impl<'a> Decoder<'a> {
                     .then(|| self.shapes.push((skeletons, None)))?;
             }
             Entry::Pod { shape, name, uid, revision, own } => {
-                let identity = Identity { name: &name, uid: &uid, revision };
+                let identity = PodIdentity { name: &name, uid: &uid, revision };
                 let packed = self.packed(shape as usize, &own, identity)?;
                 let key = PodKey::new(packed.shape().namespace(), &name, &uid);
                 self.push(&CachedPod::from_parts(key, Revision(revision), packed))?;
@@ -150,7 +150,7 @@ impl<'a> Decoder<'a> {
         self.pods
     }
 
-    fn packed(&mut self, shape: usize, own: &[u8], identity: Identity<'_>) -> Option<Packed> {
+    fn packed(&mut self, shape: usize, own: &[u8], identity: PodIdentity<'_>) -> Option<Packed> {
         let (skeletons, shape) = self.shapes.get_mut(shape)?;
         if let Some(shape) = shape {
             return Packed::open(Arc::clone(shape), own, identity);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_is_answered_while_eleven_hundred_clients_have_sent_half_a_request() {
+    async fn a_probe_is_answered_beside_1100_unfinished_requests() {
         let (address, _server) = serving().await;
         let mut slow = Vec::new();
         for number in 0..1_100 {

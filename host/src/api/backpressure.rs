@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_to_an_eviction_holds_no_request_and_a_refusal_ends_no_hold_either() {
+    async fn responses_to_evictions_neither_start_nor_end_a_hold() {
         // pkg/registry/core/pod/storage/eviction.go: NewTimeoutError(.., 10), without a cause.
         let contested = r#"Timeout: couldn't update PodDisruptionBudget "a" due to conflicts"#;
         for refusal in [status(504, 10, contested, ""), busy(429, 10), busy(500, 10), busy(503, 10)] {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_a_tenants_webhook_holds_up_does_not_hold_the_others_longer_than_five_seconds() {
+    async fn a_probe_delayed_by_a_webhook_holds_others_for_five_seconds_at_most() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
         observe(&of, Some("b"), Some(&busy(503, 5)), now);
         let mut held = 0;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beside_a_probe_without_an_answer_another_goes_out_each_second_and_the_first_answer_reopens() {
+    async fn unanswered_probes_repeat_each_second_and_any_response_ends_the_hold() {
         let (of, begin) = (Backpressure::default(), Instant::now());
         observe(&of, None, Some(&busy(503, 1)), begin);
         let mut now = begin + SECOND;

@@ -15,7 +15,7 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn, util::MapRequestLayer};
 
-use super::identity::Identity;
+use super::identity::AccountHeaders;
 
 /// Timeout of a connection attempt. It is shorter than any deadline of the host, so that an unreachable peer is
 /// reported as such and not as a timeout.
@@ -46,7 +46,7 @@ pub struct NewConnection;
 /// # Errors
 /// Returns an error if the configuration has no usable certificates, credentials or proxy.
 pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
-    let identity = Identity::take(&mut config)?;
+    let identity = AccountHeaders::take(&mut config)?;
     let complete = MapRequestLayer::new(move |request: Request<Body>| identity.complete(request));
     if config.proxy_url.is_some() {
         // kube connects through a proxy over HTTP, HTTPS or SOCKS5.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_with_a_new_connection_has_a_connection_of_its_own_and_all_others_share_one() {
+    async fn only_requests_that_ask_for_a_new_connection_have_one() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));

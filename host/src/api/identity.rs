@@ -40,12 +40,12 @@ pub fn plugin_user_agent(plugin: &str) -> String {
 
 /// The identity headers of requests that have none of their own.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub(super) struct AccountHeaders {
     user_agent: HeaderValue,
     impersonation: HeaderMap,
 }
 
-impl Identity {
+impl AccountHeaders {
     /// Removes the impersonated user from the configuration and returns it. A client made from the configuration then
     /// adds no headers of impersonation.
     ///
@@ -105,7 +105,7 @@ mod tests {
         config.auth_info.impersonate = Some("admin@example.com".to_owned());
         config.auth_info.impersonate_groups = Some(vec!["a".to_owned(), "b".to_owned()]);
         config.auth_info.impersonate_user_extra = Some([("x/y".to_owned(), vec!["z".to_owned()])].into());
-        let identity = Identity::take(&mut config).unwrap();
+        let identity = AccountHeaders::take(&mut config).unwrap();
         assert!(config.auth_info.impersonate.is_none() && config.auth_info.impersonate_groups.is_none());
         let headers = identity.complete(Request::new(())).into_parts().0.headers;
         assert_eq!(headers.get_all("impersonate-group").iter().collect::<Vec<_>>(), ["a", "b"]);

@@ -47,7 +47,7 @@ fn class(name: &str) -> Result<LimitClass, String> {
 /// processes.
 ///
 /// # Errors
-/// When the system does not report the path of the program.
+/// Returns an error if the system does not report the path of the program.
 pub fn own_program(name: &str) -> io::Result<Program> {
     Ok(Program { path: own_path()?, name: name.into(), arguments: vec![SUBCOMMAND.into()] })
 }

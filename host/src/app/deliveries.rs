@@ -66,7 +66,7 @@ mod tests {
             drop(sends);
         }));
         drop(deliveries);
-        assert!(ended.await.is_err() && start.elapsed().as_secs() == 1, "it went on without its owner");
+        assert!(ended.await.is_err() && start.elapsed().as_secs() == 1, "it continued without its owner");
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use podium_config::Problem;
 use podium_engine::ingest::IngestHandle;
 use podium_engine::{
     backoff::Backoff,
-    dispatch::{Dispatch, Lane, Loaded},
+    dispatch::{Dispatch, Lane, LoadedPlugin},
     journal::Journal,
     ports::{Reconcile, Sender},
     status::{LoadState, PluginState, Status},
@@ -55,6 +55,7 @@ pub struct Prepared {
 
 /// Why a plugin was not loaded.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages of the variants are their documentation")]
 pub enum LoadFailure {
     #[error(
         "spec.serviceAccountName is missing, and --require-service-account refuses plugins without one; name a \
@@ -112,7 +113,8 @@ pub(super) struct Loader {
     pub(super) ingest_handle: IngestHandle,
     pub(super) journal: Option<Arc<Journal>>,
     rules: Rules,
-    /// Compiles on the caller's thread: beside it, runs would go on for as long as the compiler takes in real time.
+    /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
+    /// time.
     simulated: bool,
     pending: Mutex<PendingLoads>,
     pending_changed: Notify,
@@ -391,13 +393,13 @@ impl Loader {
     }
 
     /// The version that runs. One whose permissions were revoked does not, and never will again.
-    fn running(&self, id: &PluginId) -> Option<Arc<Loaded>> {
+    fn running(&self, id: &PluginId) -> Option<Arc<LoadedPlugin>> {
         self.dispatch.registry.by_id(id).filter(|loaded| !loaded.is_revoked())
     }
 }
 
 impl PendingLoads {
-    /// Overtakes an earlier load of the plugin.
+    /// Supersedes an earlier load of the plugin.
     fn begin(&mut self, id: &PluginId) -> u64 {
         self.made += 1;
         self.waiting.remove(id);

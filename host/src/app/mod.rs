@@ -10,7 +10,6 @@ pub mod compile;
 mod deliveries;
 mod disk;
 mod journal;
-#[allow(missing_docs, reason = "its messages are its documentation")]
 mod loading;
 mod memory_limit;
 mod operator;
@@ -68,7 +67,7 @@ const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// Capacity of the channel of observations to the ingest loop. A relist is one observation; events come in batches.
 const OBSERVATIONS: usize = 16;
 /// Time for runs under way to end at shutdown; after it they are dropped. A shutdown takes
-/// less than the promised 10 s in all, and far less than Kubernetes' default grace period of 30 s.
+/// less than the promised total of 10 s, and far less than Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(8);
 /// Time for the journal's last entries and the last checkpoint, after [`DRAIN`].
 const LAST_ENTRIES: Duration = Duration::from_secs(1);

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readyz_waits_for_the_first_attempt_of_every_plugin_and_then_only_lists_those_that_failed() {
+    fn readyz_waits_for_the_first_load_of_each_plugin_and_lists_failures() {
         let (_writer, reader) = cache::new(1);
         let (progress, phase) = watch::channel(Phase::Loading);
         let (status, stalled) = (Arc::<Status>::default(), Arc::<Mutex<Option<String>>>::default());

@@ -36,7 +36,7 @@ use crate::{
     telemetry::{Dropped, LogFormat, init_logs},
 };
 
-/// Exit code when the host cannot go on.
+/// Exit code when the host cannot continue.
 const FAILED: u8 = 1;
 /// Exit code when the configuration or a flag cannot be used: something outside the host has to change first.
 const MISCONFIGURED: u8 = 2;
@@ -216,7 +216,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
     let reading = move || (policy.map(|file| config::Policy::read(&file)).transpose(), config::load(&paths));
-    let (policy, config::Loaded { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
+    let (policy, config::Configurations { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
         Ok(read) => read,
         Err(exit) => return Ok(exit),
     };
@@ -442,7 +442,7 @@ fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
 }
 
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
-/// when the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is
+/// when the host must not continue: with `strict` when any plugin was not loaded, otherwise when none was and none is
 /// tried again.
 async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
     plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));

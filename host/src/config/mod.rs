@@ -27,7 +27,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The contents of the files.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct Configurations {
     /// Plugins in the order of the files and of the documents in them.
     pub plugins: Vec<Defined>,
     /// Mistakes because of which a plugin or a file was skipped.
@@ -88,15 +88,15 @@ pub struct Defined {
 /// Reads files and, in directories, every `*.yaml` and `*.yml` in the order of their names. A file may contain
 /// several documents.
 #[must_use]
-pub fn load(paths: &[PathBuf]) -> Loaded {
+pub fn load(paths: &[PathBuf]) -> Configurations {
     load_built(paths, None)
 }
 
 /// Like [`load`], but looks for every `source.file` in the folder `components` instead of beside the configuration:
 /// `podium dev` builds components into cargo's target directory.
 #[must_use]
-pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Loaded {
-    let mut loaded = Loaded::default();
+pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Configurations {
+    let mut loaded = Configurations::default();
     let mut defined = Vec::new();
     for path in paths {
         for file in files(path, &mut loaded.errors) {

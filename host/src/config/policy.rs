@@ -19,51 +19,51 @@ pub struct Policy {
 }
 
 /// One of [`Limits`], in the form of a configuration and of a policy.
-struct Limit {
+struct LimitField {
     field: &'static str,
     value: fn(&Limits) -> u64,
     ceiling: fn(&Ceilings) -> Option<u64>,
 }
 
-const LIMITS: [Limit; 10] = [
-    Limit {
+const LIMITS: [LimitField; 10] = [
+    LimitField {
         field: "memoryMiB",
         value: |limits| (limits.memory_bytes >> 20) as u64,
         ceiling: |most| most.memory_mib.map(Into::into),
     },
-    Limit {
+    LimitField {
         field: "cpuMillis",
         value: |limits| u64::try_from(limits.cpu.as_millis()).unwrap_or(u64::MAX),
         ceiling: |most| most.cpu_millis.map(Into::into),
     },
-    Limit {
+    LimitField {
         field: "wallMillis",
         value: |limits| u64::try_from(limits.wall.as_millis()).unwrap_or(u64::MAX),
         ceiling: |most| most.wall_millis.map(Into::into),
     },
-    Limit {
+    LimitField {
         field: "hostCalls",
         value: |limits| limits.host_calls.into(),
         ceiling: |most| most.host_calls.map(Into::into),
     },
-    Limit { field: "writes", value: |limits| limits.writes.into(), ceiling: |most| most.writes.map(Into::into) },
-    Limit {
+    LimitField { field: "writes", value: |limits| limits.writes.into(), ceiling: |most| most.writes.map(Into::into) },
+    LimitField {
         field: "logKiB",
         value: |limits| (limits.log_bytes >> 10) as u64,
         ceiling: |most| most.log_kib.map(Into::into),
     },
-    Limit { field: "reuse", value: |limits| limits.reuse.into(), ceiling: |most| most.reuse.map(Into::into) },
-    Limit {
+    LimitField { field: "reuse", value: |limits| limits.reuse.into(), ceiling: |most| most.reuse.map(Into::into) },
+    LimitField {
         field: "writesPerSecond",
         value: |limits| limits.requests.writes.into(),
         ceiling: |most| most.writes_per_second.map(Into::into),
     },
-    Limit {
+    LimitField {
         field: "liveReadsPerSecond",
         value: |limits| limits.requests.live_reads.into(),
         ceiling: |most| most.live_reads_per_second.map(Into::into),
     },
-    Limit {
+    LimitField {
         field: "eventsPerSecond",
         value: |limits| limits.requests.events.into(),
         ceiling: |most| most.events_per_second.map(Into::into),
@@ -107,7 +107,7 @@ impl Policy {
             problems.push(self.problem("spec.serviceAccountName", &path, message, next));
         }
         problems.extend(self.class(&tenant, plugin.limits.class));
-        for Limit { field, value, ceiling } in LIMITS {
+        for LimitField { field, value, ceiling } in LIMITS {
             let value = value(&plugin.limits);
             let exceeded = self.rule(&tenant, |rules| ceiling(&rules.limits)).filter(|(_, most)| value > *most);
             if let Some((path, most)) = exceeded {
@@ -303,7 +303,7 @@ spec:
     }
 
     #[test]
-    fn a_rule_of_a_namespace_or_of_the_cluster_replaces_that_rule_of_the_defaults_and_no_other() {
+    fn a_rule_of_a_section_replaces_only_that_rule_of_the_defaults() {
         let policy = policy(POLICY);
         let large = MODEST.replace("memoryMiB: 16", "memoryMiB: 64");
         assert_eq!(fields(&policy, &plugin(Some("shop"), &large)), [""; 0], "more memory, and no account is needed");
@@ -350,7 +350,7 @@ spec:
     }
 
     #[test]
-    fn the_requests_of_a_tenant_are_those_of_its_section_or_the_defaults_field_by_field() {
+    fn requests_fall_back_to_the_defaults_field_by_field() {
         let set = POLICY.replace("defaults:", "defaults:\n    requests: { writesPerSecond: 7, eventsPerSecond: 3 }");
         let set = policy(&set.replace("shop: {", "shop: { requests: { writesPerSecond: 9 },"));
         let rates = |tenant| {

@@ -27,7 +27,7 @@ spec:
 "#;
 
 /// Loads texts as files `0.yaml`, `1.yaml` beside a component.
-fn load_texts(texts: &[&str]) -> Loaded {
+fn load_texts(texts: &[&str]) -> Configurations {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("plugin.wasm"), b"").unwrap();
     for (index, text) in texts.iter().enumerate() {
@@ -295,7 +295,7 @@ fn a_key_given_twice_and_a_document_that_is_no_mapping_are_errors() {
 }
 
 #[test]
-fn a_merge_key_is_refused_with_its_line_and_one_in_quotes_is_an_unknown_field() {
+fn a_merge_key_is_refused_with_its_line() {
     let told = only_error("  grants: { write: { <<: { delete: true } } }");
     assert!(told.starts_with("0.yaml:6: has a merge key"), "{told}");
     let told = only_error("  grants: { write: { '<<': { delete: true } } }");

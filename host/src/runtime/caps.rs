@@ -17,7 +17,7 @@ use wasmparser::{
     OperatorsReaderAllocations, Parser, Payload,
 };
 
-/// The most that a component may have. Each number is far above what compilers write and far below what costs
+/// The limits of what a component may consist of. Each number is far above what compilers write and far below what costs
 /// gigabytes.
 ///
 /// Measured on the components of this repository, on 2 to 6 MB of Rust (`wasm-tools`, the splicer of componentize-js),
@@ -28,17 +28,17 @@ pub(super) struct Caps {
     /// The depth of modules and components in components, and of types in types. Measured: 1, and 1 more for each
     /// composition.
     depth: usize,
-    /// Core modules in all. Rust 4, Python 38.
+    /// Number of core modules. Rust 4, Python 38.
     modules: u64,
-    /// Components in all, the outermost included. Rust 2, Python 3.
+    /// Number of components, the outermost included. Rust 2, Python 3.
     components: u64,
-    /// Instances in all, each counted as often as the component around it is instantiated. Python 83: a few hundred
+    /// Number of instances, each counted as often as the component around it is instantiated. Python 83: a few hundred
     /// bytes could otherwise stand for 2^30 instances.
     instances: u64,
     /// Bytes of all sections but code, data and custom ones: types, imports, exports, names. Rust 40 KiB, Python 312
     /// KiB.
     structure_bytes: u64,
-    /// Types, imports, exports, aliases, globals, tables and instances in all, those inside of types included.
+    /// Types, imports, exports, aliases, globals, tables and instances, those inside of types included.
     /// Rust 1,300, Python 13,400.
     definitions: u64,
     /// Bytes of the name of an import or export. Rust 70, Python 162.
@@ -47,7 +47,7 @@ pub(super) struct Caps {
     parameters: u64,
     /// Results of a core function type. Measured: 1.
     results: u64,
-    /// Functions in all. Rust 8,700, Python 13,500, JS 19,900.
+    /// Number of functions. Rust 8,700, Python 13,500, JS 19,900.
     functions: u64,
     /// Bytes of one function. Rust 182 KiB, JS 168 KiB, Python 417 KiB.
     function_bytes: u64,
@@ -65,7 +65,7 @@ pub(super) struct Caps {
     table_targets: u64,
     /// Targets of all `br_table`s. Rust 30,500, JS 48,100, Python 43,700.
     all_table_targets: u64,
-    /// Segments of data and of elements in all. Rust 980, Python 1,900, JS 6,700.
+    /// Number of data and element segments. Rust 980, Python 1,900, JS 6,700.
     segments: u64,
     /// Elements in the segments. Rust 4,000, JS 7,700, Python 5,800.
     elements: u64,
@@ -145,7 +145,7 @@ const GIVEN: CapError = CapError::Composed("a component as an import, an export 
 const ADAPTERS: CapError =
     CapError::Composed("functions of a component inside of another one, between which there would be adapters");
 
-/// Fails when a figure is over its limit.
+/// Returns an error if a figure exceeds its limit.
 fn at_most(what: &'static str, found: u64, limit: u64) -> Result<(), CapError> {
     if found > limit { Err(CapError::Over { what, limit }) } else { Ok(()) }
 }
@@ -159,7 +159,7 @@ fn add(sum: &mut u64, more: u64, what: &'static str, limit: u64) -> Result<(), C
 /// Checks a component, in time linear in its bytes and with little memory.
 ///
 /// # Errors
-/// When it exceeds one of `caps`, or its sections cannot be separated.
+/// Returns an error if the component exceeds one of `caps`, or its sections cannot be separated.
 pub(super) fn check(wasm: &[u8], caps: &Caps) -> Result<(), CapError> {
     let mut pass = Pass { caps, wasm, sums: Sums { components: 1, ..Sums::default() }, around: Vec::new() };
     let mut level = Level::default();

@@ -100,7 +100,7 @@ impl Engine {
     /// locals and blocks. See [`Compilation`] for the limits of the compiler itself.
     ///
     /// # Errors
-    /// When the file is no component, asks for more than its grants or limits, or cannot be compiled.
+    /// Returns an error if the file is no component, asks for more than its grants or limits, or cannot be compiled.
     pub fn compile(&self, spec: &PluginSpec, wasm: &[u8]) -> Result<Plugin, LoadError> {
         self.compile_within(spec, wasm, DEFAULT_TENANT_CODE_BYTES)
     }

@@ -84,12 +84,12 @@ impl RequiredGrant {
 
 /// Which of the two worlds a component is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum World {
+pub(super) enum WorldKind {
     Native,
     Json,
 }
 
-impl World {
+impl WorldKind {
     /// The name in the contract.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl World {
 /// The functions that a plugin may import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Offer {
-    pub(super) world: World,
+    pub(super) world: WorldKind,
     by_function: bool,
     /// A bit for each of [`Function::ALL`].
     functions: u32,
@@ -129,8 +129,8 @@ impl Offer {
     /// Function by function for a native guest, whose imports are exactly what it uses. An interpreter imports all of
     /// its world, so what counts there is the interface, and single functions are refused at the call: an interface is
     /// offered when one of its functions that needs a grant is granted, or when none needs one.
-    pub(super) fn new(world: World, class: LimitClass, grants: &Grants) -> Self {
-        let by_function = world == World::Native && class == LimitClass::Native;
+    pub(super) fn new(world: WorldKind, class: LimitClass, grants: &Grants) -> Self {
+        let by_function = world == WorldKind::Native && class == LimitClass::Native;
         let interface_granted = |interface: &str| {
             let mut needs = Function::of(interface)
                 .map(Function::required_grant)
@@ -161,9 +161,9 @@ impl Offer {
     }
 }
 
-/// The beginning of the names of the contract's interfaces.
+/// The package of the contract, with which the names of its interfaces begin.
 pub(super) const PACKAGE: &str = "podium:reconcile/";
-/// The end of the names of the contract's interfaces.
+/// The version of the contract, with which the names of its interfaces end.
 pub(super) const VERSION: &str = "@0.1.0";
 
 /// The interfaces of the contract that have functions, without package and version.

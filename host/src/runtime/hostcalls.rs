@@ -37,7 +37,7 @@ pub(super) enum Admission {
 /// fuel pays for.
 ///
 /// # Errors
-/// When the run may not go on: it has used up its fuel or its time, or calls on although it is refused.
+/// The run must end: it has used up its fuel or its time, or repeats calls that are refused.
 pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmtime::Result<()> {
     match hook {
         CallHook::CallingHost => {
@@ -64,7 +64,7 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
 /// Charges fuel to the run, and sets how many bytes the next host call may copy.
 ///
 /// # Errors
-/// If the run has less fuel than that.
+/// Returns an error if the run has less fuel than that.
 pub(super) fn pay(mut store: StoreContextMut<'_, Run>, fuel: u64) -> wasmtime::Result<()> {
     let left = store.get_fuel()?.saturating_sub(fuel);
     store.set_fuel(left)?;

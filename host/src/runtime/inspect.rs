@@ -10,7 +10,7 @@ use wasmparser::{
 
 use super::{
     caps::{self, CapError, Caps},
-    function::{PACKAGE, VERSION, World},
+    function::{PACKAGE, VERSION, WorldKind},
     signature,
 };
 
@@ -70,7 +70,8 @@ pub struct Interface {
 /// Reads the imports and exports of a component.
 ///
 /// # Errors
-/// When it is no component, has more of something than any class allows, or uses a feature that the sandbox refuses.
+/// Returns an error if it is no component, has more of something than any class allows, or uses a feature that the
+/// sandbox refuses.
 pub fn inspect(wasm: &[u8]) -> Result<Interface, InspectError> {
     let Inspection { imports, exports, .. } = inspect_all(wasm, LimitClass::Interpreter)?;
     Ok(Interface { imports, exports })
@@ -86,7 +87,7 @@ pub(super) struct Inspection {
     /// Imports that contain an instance, a component or a module, as no interface of a world does.
     pub(super) nested: Vec<String>,
     /// The worlds whose reconciler it exports, each with the type of its `reconcile`, if that is a function.
-    pub(super) reconcilers: Vec<(World, Option<String>)>,
+    pub(super) reconcilers: Vec<(WorldKind, Option<String>)>,
 }
 
 pub(super) fn inspect_all(wasm: &[u8], class: LimitClass) -> Result<Inspection, InspectError> {
@@ -151,8 +152,8 @@ impl Inspection {
     }
 
     fn export(&mut self, types: &Types, name: &str) {
-        let reconciler = |world: &World| name == format!("{PACKAGE}{}{VERSION}", world.reconciler());
-        if let Some(world) = [World::Native, World::Json].into_iter().find(reconciler) {
+        let reconciler = |world: &WorldKind| name == format!("{PACKAGE}{}{VERSION}", world.reconciler());
+        if let Some(world) = [WorldKind::Native, WorldKind::Json].into_iter().find(reconciler) {
             self.reconcilers.push((world, signature::of_export(types, name, "reconcile")));
         }
         self.exports.push(name.to_owned());

@@ -92,7 +92,7 @@ pub(super) enum CutReason {
     Time { spent: Duration, limit: Duration },
     #[error("made more than {limit} host calls")]
     Calls { limit: u32 },
-    #[error("made more than {limit} host calls, and went on as often after they were refused")]
+    #[error("made more than {limit} host calls, and continued as often after they were refused")]
     Refusals { limit: u32 },
     #[error("passed more than {limit} bytes to the host at once")]
     Arguments { limit: usize },

@@ -260,7 +260,7 @@ mod tests {
     use wasmtime::component::Component;
 
     use super::{
-        super::function::{INTERFACES, RequiredGrant, World},
+        super::function::{INTERFACES, RequiredGrant, WorldKind},
         *,
     };
 
@@ -324,7 +324,7 @@ mod tests {
     fn a_native_plugin_is_linked_with_its_grants_only() {
         let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
         let functions_of =
-            |grants: &Grants| linked(&linkers.get(Offer::new(World::Native, LimitClass::Native, grants)).unwrap());
+            |grants: &Grants| linked(&linkers.get(Offer::new(WorldKind::Native, LimitClass::Native, grants)).unwrap());
         let free = [("writes", "commit"), ("state", "get"), ("state", "put"), ("state", "remove"), ("log", "write")];
         assert_eq!(functions_of(&Grants::default()), free);
         for (need, further) in [
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_linked_with_the_interfaces_of_its_world_of_which_it_is_granted_a_function() {
+    fn an_interpreter_is_linked_with_interfaces_of_granted_functions() {
         let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
         let interfaces_of = |world, grants: &Grants| {
             let offer = Offer::new(world, LimitClass::Interpreter, grants);
@@ -357,11 +357,11 @@ mod tests {
             assert_eq!(functions.len(), whole, "whole interfaces: {functions:?}");
             interfaces
         };
-        assert_eq!(interfaces_of(World::Json, &Grants::default()), ["state", "log"]);
-        assert_eq!(interfaces_of(World::Json, &granting(RequiredGrant::Evict)), ["writes", "state", "log"]);
-        assert_eq!(interfaces_of(World::Json, &granting(RequiredGrant::Events)), ["events", "state", "log"]);
-        assert_eq!(interfaces_of(World::Json, &granting(RequiredGrant::Read)), ["pods-json", "state", "log"]);
-        assert_eq!(interfaces_of(World::Native, &granting(RequiredGrant::Read)), ["pods", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &Grants::default()), ["state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(RequiredGrant::Evict)), ["writes", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(RequiredGrant::Events)), ["events", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(RequiredGrant::Read)), ["pods-json", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Native, &granting(RequiredGrant::Read)), ["pods", "state", "log"]);
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
                 grants.write.delete |= delete;
                 grants.write.evict |= evict;
             }
-            linkers.get(Offer::new(World::Native, LimitClass::Native, &grants)).unwrap()
+            linkers.get(Offer::new(WorldKind::Native, LimitClass::Native, &grants)).unwrap()
         };
         let needs = [
             RequiredGrant::Read,

@@ -232,7 +232,7 @@ impl Spent {
     }
 
     /// # Errors
-    /// When the run has cost more than it may.
+    /// Returns an error if the run has cost more than it may.
     pub(super) fn check(&self) -> Result<(), CutReason> {
         let Some(meter) = self.meter.as_deref() else { return Ok(()) };
         let mut state = self.state.lock();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sum_over_polls_counts_whatever_the_clock_of_the_thread_shows_between_them() {
+    async fn time_between_polls_does_not_count() {
         let (meter, spent) = spent(100);
         let mut polls = 0;
         let run = poll_fn(|context| {

@@ -7,7 +7,7 @@ use podium_pods::model::{ObjectRef, Refused, syntax};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// Values of JSON in all objects of a run: a value of two bytes takes hundreds in memory.
+/// The most JSON values in all objects of a run. A value of two bytes takes hundreds of bytes in memory.
 pub(super) const VALUES: usize = 20_000;
 
 /// Returns the number of values in a text, without keeping one. Checks that no object in it has two members of one

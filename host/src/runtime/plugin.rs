@@ -10,7 +10,7 @@ use super::{
     bindings::{json::PluginJsonPre, native::PluginPre},
     compile::{Charge, Compiled, Compiler, Customer},
     engine::Core,
-    function::World,
+    function::WorldKind,
     run::{PluginContext, Run},
     sandboxes::Load,
     validate::{Inspected, LoadProblem, check_size},
@@ -75,8 +75,8 @@ pub(super) fn compile(
     let linker = core.linkers.get(inspected.offer(spec)).map_err(link)?;
     let instance = linker.instantiate_pre(&compiled.component).map_err(link)?;
     let linked = match inspected.world {
-        World::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
-        World::Json => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
+        WorldKind::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
+        WorldKind::Json => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
     };
     let context = PluginContext {
         id: spec.id.clone(),

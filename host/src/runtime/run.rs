@@ -172,7 +172,7 @@ impl Run {
         self.world.log(level, &message, &fields);
     }
 
-    /// Counts a line that does not reach the log.
+    /// Counts a dropped log line.
     pub(super) fn drop_line(&mut self, message: &str, fields: &[(String, String)]) {
         let dropped = self.budget.log_bytes_dropped.saturating_add(line_bytes(message, fields));
         self.budget.log_bytes_dropped = dropped;

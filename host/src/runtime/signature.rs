@@ -10,16 +10,16 @@ use wasmparser::{
     types::Types,
 };
 
-use super::{function::World, text::bounded};
+use super::{function::WorldKind, text::bounded};
 
 /// A longer type is cut. The contract's types are shorter, so a type that was cut never equals one of them.
 const MAX_BYTES: usize = 1 << 10;
 
 /// Returns the type that `reconcile` has in this world.
-pub(super) fn of_reconcile(world: World) -> String {
+pub(super) fn of_reconcile(world: WorldKind) -> String {
     let pod = match world {
-        World::Native => "list<u8>",
-        World::Json => "string",
+        WorldKind::Native => "list<u8>",
+        WorldKind::Json => "string",
     };
     format!(
         "func(record {{ key: record {{ namespace: string, name: string, uid: string }}, subject: variant {{ \

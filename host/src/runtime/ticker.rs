@@ -30,7 +30,7 @@ const IDLE_TICKS: u32 = 100;
 const STALL: Duration = Duration::from_millis(100);
 /// How often a run that waits for a tick looks for one.
 const LOOK: Duration = Duration::from_millis(10);
-/// After so long without a tick the host should be restarted: the thread does not come back.
+/// After so long without a tick the host should be restarted: the thread will not recover.
 const DEAD: Duration = Duration::from_secs(30);
 
 /// Moves the epoch, on a thread of its own: a task would starve with the guests that it is there to interrupt. Rests
@@ -167,7 +167,7 @@ impl Drop for Ticker {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.wake();
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked, and a drop could do nothing about it.
+            // The thread does not panic, and `drop` could not handle it.
             let _ = thread.join();
         }
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ticker_that_died_is_found_out_within_100_ms_and_then_no_run_starts_until_it_ticks_again() {
+    async fn no_run_starts_from_100_ms_after_the_last_tick_to_the_next() {
         let mut ticker = ticker();
         drop(ticker.ticking().await);
         assert_eq!(ticker.stalled(), None);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_was_stopped_reports_nothing_and_runs_start_with_the_next_tick() {
+    async fn a_stopped_process_reports_no_dead_ticker() {
         let ticker = ticker();
         let in_progress = ticker.begin();
         for stopped_at in 1..100 {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use podium_pods::model::{LimitClass, PluginSpec, text};
 
 use super::{
-    function::{Function, INTERFACES, Offer, PACKAGE, VERSION, World},
+    function::{Function, INTERFACES, Offer, PACKAGE, VERSION, WorldKind},
     inspect::{Import, InspectError, Inspection, inspect_all},
     limits, signature, wasi,
 };
@@ -168,7 +168,7 @@ fn class_hint(class: &str) -> &'static str {
 /// nothing: size, WebAssembly features, world, and imports against grants. Returns the component's imports.
 ///
 /// # Errors
-/// When the host would refuse the component for one of these.
+/// Returns an error if the host would refuse the component for one of these.
 pub fn check(spec: &PluginSpec, wasm: &[u8]) -> Result<Vec<Import>, LoadError> {
     let class = spec.limits.class;
     let inspected = check_size(class, wasm).and_then(|()| Inspected::of(class, wasm));
@@ -187,7 +187,7 @@ pub(super) fn check_size(class: LimitClass, wasm: &[u8]) -> Result<(), LoadProbl
 /// The result of inspecting a component for a class. It does not depend on a plugin's grants.
 #[derive(Debug)]
 pub(super) struct Inspected {
-    pub(super) world: World,
+    pub(super) world: WorldKind,
     /// In the order of the component.
     pub(super) imports: Vec<Import>,
 }
@@ -215,16 +215,16 @@ impl Inspected {
 
 /// Returns the component's world, and the type of the `reconcile` that it exports. A component of both is of the
 /// native one.
-fn world_of(inspection: &Inspection) -> Result<(World, Option<&str>), LoadProblem> {
-    let reconciler = |world: World| inspection.reconcilers.iter().find(|(own, _)| *own == world);
-    let (world, reconcile) = reconciler(World::Native)
-        .or_else(|| reconciler(World::Json))
+fn world_of(inspection: &Inspection) -> Result<(WorldKind, Option<&str>), LoadProblem> {
+    let reconciler = |world: WorldKind| inspection.reconcilers.iter().find(|(own, _)| *own == world);
+    let (world, reconcile) = reconciler(WorldKind::Native)
+        .or_else(|| reconciler(WorldKind::Json))
         .ok_or_else(|| LoadProblem::NoWorld { exports: inspection.exports.clone() })?;
     Ok((*world, reconcile.as_deref()))
 }
 
 /// wasmtime would compare the type when the first run begins.
-fn check_reconcile(world: World, found: Option<&str>) -> Result<(), LoadProblem> {
+fn check_reconcile(world: WorldKind, found: Option<&str>) -> Result<(), LoadProblem> {
     let expected = signature::of_reconcile(world);
     if found == Some(&*expected) {
         return Ok(());
@@ -247,7 +247,7 @@ fn is_wasi(import: &Import) -> bool {
     version.starts_with("0.2.") && wasi::INTERFACES.contains(&name)
 }
 
-fn check_known(world: World, inspection: &Inspection) -> Result<(), LoadProblem> {
+fn check_known(world: WorldKind, inspection: &Inspection) -> Result<(), LoadProblem> {
     let Inspection { imports, resources, nested, .. } = inspection;
     let is_known = |name: &String| imports.iter().any(|import| import.interface == *name && is_wasi(import));
     let mut unknown: Vec<_> = nested.iter().chain(resources.iter().filter(|name| !is_known(name))).cloned().collect();
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_one_line_and_bounded_whatever_a_components_names_and_its_files_are() {
+    fn every_refusal_is_one_bounded_line() {
         let names = || vec!["x\n2026-11-22 ERROR forged\u{1b}[2J".repeat(3_000); 88];
         for problem in [
             LoadProblem::NoWorld { exports: names() },

@@ -222,7 +222,7 @@ impl Clock {
         Self { now_millis, monotonic_nanos: now_millis.saturating_mul(1_000_000) }
     }
 
-    /// The clock of another run of an instance: its monotonic clock goes on where an earlier one ended.
+    /// The clock of another run of an instance: its monotonic clock continues where the previous one ended.
     pub(super) fn go_on_after(&mut self, earlier: &Self) {
         self.monotonic_nanos = self.monotonic_nanos.max(earlier.monotonic_nanos);
     }
@@ -270,7 +270,7 @@ impl monotonic_clock::Host for Run {
     }
 }
 
-/// SplitMix64: the same numbers from the same seed for ever. Not for keys or tokens, whatever the interface's name
+/// SplitMix64: the same seed always yields the same numbers. Not for keys or tokens, whatever the interface's name
 /// says: whoever knows the seed knows them all.
 #[derive(Debug)]
 pub(super) struct Random(u64);

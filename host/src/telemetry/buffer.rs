@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stalls_blocks_no_thread_and_its_bytes_are_bounded_however_long_lines_are() {
+    fn a_stalled_reader_blocks_no_thread_and_costs_bounded_memory() {
         let (buffer, open, read) = stalled([1 << 20, 1 << 20]);
         let line = "x".repeat(16 << 10);
         for _ in 0..1_000 {

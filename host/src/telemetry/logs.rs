@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_run_names_plugin_pod_and_attempt_under_every_filter_that_lets_the_line_through() {
+    fn every_line_of_a_run_names_plugin_pod_and_attempt() {
         for (level, count) in [
             ("warn,podium::plugin=debug", 2),
             ("error,podium::plugin=info", 1),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugins_fields_are_fields_of_the_line_and_cannot_take_the_place_of_the_hosts() {
+    fn a_plugins_fields_never_replace_those_of_the_host() {
         let text = logged("podium::plugin=info", LogFormat::Text);
         assert!(text[0].ends_with(r#"crowded do=panic error="the teapot is empty" level=forged"#), "{text:?}");
         let json: serde_json::Value = serde_json::from_str(&logged("podium::plugin=info", LogFormat::Json)[0]).unwrap();

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn two_failures_in_a_row_suspend_streaming_lists_for_an_hour_and_then_one_does() {
+    async fn two_failed_streaming_lists_suspend_them_for_an_hour_then_one() {
         let now = Instant::now();
         let mut streaming = Streaming::default();
         streaming.failed(now);

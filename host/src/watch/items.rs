@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_longer_than_any_answer_is_read_and_an_item_without_end_is_given_up() {
+    async fn a_list_may_exceed_any_response_but_an_item_is_bounded() {
         static BLOCK: [u8; 1 << 20] = [b'x'; 1 << 20];
         let block = || Ok(Bytes::from_static(&BLOCK));
         let head = |text: &'static [u8]| Ok(Bytes::from_static(text));

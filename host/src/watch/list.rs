@@ -36,7 +36,7 @@ type Listed = (PodList, Revision);
 type Later = BTreeMap<(String, String), PodEvent>;
 
 /// Why a list failed.
-enum Failed {
+enum ListFailure {
     Api(ApiError),
     Malformed(Malformed),
     /// The next attempt begins at once.
@@ -53,13 +53,13 @@ enum Failed {
     },
 }
 
-impl From<ApiError> for Failed {
+impl From<ApiError> for ListFailure {
     fn from(error: ApiError) -> Self {
         Self::Api(error)
     }
 }
 
-impl From<Malformed> for Failed {
+impl From<Malformed> for ListFailure {
     fn from(malformed: Malformed) -> Self {
         Self::Malformed(malformed)
     }
@@ -71,10 +71,10 @@ impl Watch {
         let floor = (self.seen > Revision(0) && self.behind < super::MAX_BEHIND).then_some(self.seen);
         let (mut pods, revision) = match self.listed(floor).await {
             Ok(listed) => listed,
-            Err(Failed::Api(error)) => return Ok(self.after_error(&error)),
-            Err(Failed::Malformed(malformed)) => return Ok(malformed.into()),
-            Err(Failed::Again { reason }) => return Ok(Next::Relist { reason }),
-            Err(Failed::Unstreamed { reason } | Failed::Unsupported { reason }) => {
+            Err(ListFailure::Api(error)) => return Ok(self.after_error(&error)),
+            Err(ListFailure::Malformed(malformed)) => return Ok(malformed.into()),
+            Err(ListFailure::Again { reason }) => return Ok(Next::Relist { reason }),
+            Err(ListFailure::Unstreamed { reason } | ListFailure::Unsupported { reason }) => {
                 return Ok(Next::Retry { reason, after: None });
             }
         };
@@ -94,7 +94,7 @@ impl Watch {
         Ok(Next::Continue)
     }
 
-    async fn listed(&mut self, floor: Option<Revision>) -> Result<Listed, Failed> {
+    async fn listed(&mut self, floor: Option<Revision>) -> Result<Listed, ListFailure> {
         self.counters.lists.fetch_add(1, Relaxed);
         // Revisions of a history that was rolled back do not compare, so everything is decoded.
         let compare = floor.is_some() || self.seen == Revision(0);
@@ -107,31 +107,31 @@ impl Watch {
                 Err(failed) => failed,
             };
             match &failed {
-                Failed::Unsupported { reason } => {
+                ListFailure::Unsupported { reason } => {
                     self.streaming.unsupported();
                     tracing::info!(%reason, "streaming list not supported; listing in pages");
                 }
-                Failed::Unstreamed { reason } => {
+                ListFailure::Unstreamed { reason } => {
                     self.streaming.failed(Instant::now());
                     tracing::info!(%reason, "streaming list failed; listing in pages");
                 }
-                Failed::Malformed(_) => {
+                ListFailure::Malformed(_) => {
                     self.streaming.failed(Instant::now());
                     return Err(failed);
                 }
-                Failed::Api(error) => {
+                ListFailure::Api(error) => {
                     if may_be_of_streams(error) {
                         self.streaming.failed(Instant::now());
                     }
                     return Err(failed);
                 }
-                Failed::Again { .. } => return Err(failed),
+                ListFailure::Again { .. } => return Err(failed),
             }
         }
         self.paged_list(floor, compare).await
     }
 
-    async fn stream_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
+    async fn stream_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, ListFailure> {
         let mut query = format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=\
             {}",
@@ -140,14 +140,14 @@ impl Watch {
         if let Some(floor) = floor {
             query += &format!("&resourceVersion={floor}");
         }
-        let unstreamed = |reason: &str| Failed::Unstreamed { reason: reason.to_owned() };
+        let unstreamed = |reason: &str| ListFailure::Unstreamed { reason: reason.to_owned() };
         let chunks = match self.api.stream(self.get(&query)?).await {
             Ok(chunks) => chunks,
             // For any other reason the API server would refuse a paged list as well.
             Err(error @ ApiError::Status { code: 400..500, .. })
                 if !matches!(error.code(), Some(401 | 403 | 408 | 410 | 429)) =>
             {
-                return Err(Failed::Unsupported { reason: error.to_string() });
+                return Err(ListFailure::Unsupported { reason: error.to_string() });
             }
             Err(error) => return Err(error.into()),
         };
@@ -159,7 +159,7 @@ impl Watch {
             let batch = match timeout_at(silence.min(end), lines.batch()).await {
                 Ok(Batch::Lines(batch)) => batch,
                 Ok(Batch::End) => return Err(unstreamed("the initial events ended without a bookmark")),
-                Ok(Batch::Cut(reason)) => return Err(Failed::Unstreamed { reason }),
+                Ok(Batch::Cut(reason)) => return Err(ListFailure::Unstreamed { reason }),
                 Ok(Batch::TooLong) => return Err(unstreamed("an event without end")),
                 Err(_) => return Err(unstreamed("no bookmark after the initial events")),
             };
@@ -176,7 +176,7 @@ impl Watch {
                     }
                     Event::Error(error) => return Err(error.into()),
                     Event::Bookmark { .. } => {
-                        return Err(unstreamed("the watch went on without a bookmark after the initial events"));
+                        return Err(unstreamed("the watch continued without a bookmark after the initial events"));
                     }
                     Event::Unknown => {}
                 }
@@ -192,7 +192,7 @@ impl Watch {
         deleted: bool,
         pods: &mut PodList,
         later: &mut Later,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), ListFailure> {
         match self.decoder.pod(object)? {
             Seen::Read { pod, .. } => {
                 let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
@@ -201,7 +201,7 @@ impl Watch {
             Seen::Unreadable { key, error, .. } if deleted => {
                 // The next list will not contain it.
                 self.unreadable(&key, &error);
-                return Err(Failed::Again { reason: format!("the deletion of {key} cannot be decoded") });
+                return Err(ListFailure::Again { reason: format!("the deletion of {key} cannot be decoded") });
             }
             Seen::Unreadable { key, error, .. } => {
                 self.unreadable(&key, &error);
@@ -212,7 +212,7 @@ impl Watch {
         Ok(())
     }
 
-    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
+    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, ListFailure> {
         let mut restarts = 0;
         'again: loop {
             let whole = restarts >= MAX_PAGED_RESTARTS;
@@ -227,11 +227,11 @@ impl Watch {
                 let mut page = PodList::default();
                 let metadata = match self.page(&query, compare, &mut page).await {
                     Ok(metadata) => metadata,
-                    Err(Failed::Api(error)) if error.code() == Some(410) && first.is_some() => {
+                    Err(ListFailure::Api(error)) if error.code() == Some(410) && first.is_some() => {
                         restarts += 1;
                         continue 'again;
                     }
-                    Err(Failed::Api(error)) if !whole && may_be_of_size(&error) => {
+                    Err(ListFailure::Api(error)) if !whole && may_be_of_size(&error) => {
                         let again = self.pages.failed();
                         let limit = self.pages.get();
                         tracing::info!(%error, limit, "page of a list failed; reducing the page size");
@@ -255,7 +255,7 @@ impl Watch {
     }
 
     /// Reads one page. It may take any time while bytes arrive: only silence ends it.
-    async fn page(&mut self, query: &str, compare: bool, pods: &mut PodList) -> Result<ListMetadata, Failed> {
+    async fn page(&mut self, query: &str, compare: bool, pods: &mut PodList) -> Result<ListMetadata, ListFailure> {
         let silence = self.options.page_deadline;
         let mut request = self.get(query)?;
         if self.pages.is_failing() {

@@ -85,12 +85,12 @@ impl From<serde_json::Error> for Malformed {
 #[derive(Deserialize)]
 struct Identified<'a> {
     #[serde(borrow)]
-    metadata: Identity<'a>,
+    metadata: ObjectMetadata<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Identity<'a> {
+struct ObjectMetadata<'a> {
     #[serde(borrow)]
     namespace: Cow<'a, str>,
     #[serde(borrow)]

@@ -40,13 +40,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const MAX_FAILURES: u32 = 3;
 
 /// Why a checkpoint did not become a list.
-enum Failed {
+enum ResumeFailure {
     /// A later attempt may succeed.
     Later(Next),
     Useless(String),
 }
 
-impl From<Malformed> for Failed {
+impl From<Malformed> for ResumeFailure {
     fn from(malformed: Malformed) -> Self {
         Self::Useless(malformed.to_string())
     }
@@ -74,15 +74,15 @@ impl Watch {
     ) -> Result<Next, Closed> {
         let (revision, changes) = match self.changes_since(&checkpoint).await {
             Ok(changed) => changed,
-            Err(Failed::Useless(reason)) => {
+            Err(ResumeFailure::Useless(reason)) => {
                 tracing::info!(%reason, "checkpoint not used; listing all pods");
                 return Ok(Next::Continue);
             }
-            Err(Failed::Later(next)) if self.warm_failures < MAX_FAILURES => {
+            Err(ResumeFailure::Later(next)) if self.warm_failures < MAX_FAILURES => {
                 self.checkpoint = Some(checkpoint);
                 return Ok(next);
             }
-            Err(Failed::Later(next)) => {
+            Err(ResumeFailure::Later(next)) => {
                 let failures = self.warm_failures;
                 tracing::info!(failures, "changes since the checkpoint not available; listing all pods");
                 return Ok(next);
@@ -97,7 +97,7 @@ impl Watch {
         Ok(Next::Continue)
     }
 
-    async fn changes_since(&mut self, checkpoint: &Checkpoint) -> Result<(Revision, Changes), Failed> {
+    async fn changes_since(&mut self, checkpoint: &Checkpoint) -> Result<(Revision, Changes), ResumeFailure> {
         let Sample { revision: present, gone } = self.sample(checkpoint).await?;
         let (mut at, mut changes) = (checkpoint.revision, Changes::new());
         let end = Instant::now() + PATIENCE;
@@ -118,11 +118,11 @@ impl Watch {
                         }
                     }
                     Ok(Batch::End | Batch::Cut(_)) if at > from => break,
-                    Ok(Batch::End) => return Err(Failed::Useless("a watch ended without an event".to_owned())),
+                    Ok(Batch::End) => return Err(ResumeFailure::Useless("a watch ended without an event".to_owned())),
                     Ok(Batch::Cut(message)) => {
                         return Err(self.failed(&ApiError::Transport { sent: true, message }));
                     }
-                    Ok(Batch::TooLong) => return Err(Failed::Useless("an event without end".to_owned())),
+                    Ok(Batch::TooLong) => return Err(ResumeFailure::Useless("an event without end".to_owned())),
                     Err(_) => return Err(too_slow(present)),
                 }
             }
@@ -130,7 +130,7 @@ impl Watch {
         match gone.into_iter().find(|name| !is_reported(name, checkpoint, &changes)) {
             // The Pod never existed in this history, as when etcd was restored to an older state and has advanced
             // past the checkpoint since.
-            Some((namespace, name)) => Err(Failed::Useless(format!(
+            Some((namespace, name)) => Err(ResumeFailure::Useless(format!(
                 "the API server does not have {namespace}/{name} and the watch reported no deletion"
             ))),
             None => Ok((at, changes)),
@@ -139,10 +139,10 @@ impl Watch {
 
     /// Compares the API server's first Pods with the checkpoint, and some Pods of the checkpoint, spread over all of
     /// them, with the API server.
-    async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Sample, Failed> {
+    async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Sample, ResumeFailure> {
         let is_same_cluster = match (&checkpoint.cluster, &self.cluster) {
             (Some(saved), Some(present)) if saved != present => {
-                return Err(Failed::Useless(format!("it is of the cluster {saved}, and this is {present}")));
+                return Err(ResumeFailure::Useless(format!("it is of the cluster {saved}, and this is {present}")));
             }
             (Some(_), Some(_)) => true,
             _ => false,
@@ -152,7 +152,7 @@ impl Watch {
         let page = ListPage::read(&page)?;
         let revision = page.metadata.revision()?;
         if revision < checkpoint.revision {
-            return Err(Failed::Useless(format!("the API server is at revision {revision}, before it")));
+            return Err(ResumeFailure::Useless(format!("the API server is at revision {revision}, before it")));
         }
         let mut same = 0;
         for object in page.items() {
@@ -167,7 +167,7 @@ impl Watch {
         }
         match same {
             0 if !is_same_cluster => {
-                Err(Failed::Useless("none of the sampled pods exists in this cluster any more".to_owned()))
+                Err(ResumeFailure::Useless("none of the sampled pods exists in this cluster any more".to_owned()))
             }
             _ => Ok(Sample { revision, gone }),
         }
@@ -175,7 +175,7 @@ impl Watch {
 
     /// Reads Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now;
     /// `None` for a Pod that it no longer has. Pods that may not be read are left out.
-    async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<(Name, Option<Bytes>)>, Failed> {
+    async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<(Name, Option<Bytes>)>, ResumeFailure> {
         let pods = &checkpoint.pods;
         let wanted = SAMPLE.min(pods.len());
         let names = (0..wanted).map(|rank| pods[rank * pods.len() / wanted].names());
@@ -201,7 +201,7 @@ impl Watch {
         Ok(found)
     }
 
-    fn change(&mut self, line: &[u8], at: &mut Revision, changes: &mut Changes) -> Result<(), Failed> {
+    fn change(&mut self, line: &[u8], at: &mut Revision, changes: &mut Changes) -> Result<(), ResumeFailure> {
         let (object, deleted) = match object::event(line)? {
             Event::Added(object) | Event::Modified(object) => (object, false),
             Event::Deleted(object) => (object, true),
@@ -217,25 +217,27 @@ impl Watch {
                 Ok(())
             }
             // A list counts and reports it.
-            Seen::Unreadable { key, error, .. } => Err(Failed::Useless(format!("{key} cannot be decoded: {error}"))),
+            Seen::Unreadable { key, error, .. } => {
+                Err(ResumeFailure::Useless(format!("{key} cannot be decoded: {error}")))
+            }
         }
     }
 
-    fn failed(&mut self, error: &ApiError) -> Failed {
-        // The API server cannot be reached or asks to wait, so it has not answered.
+    fn failed(&mut self, error: &ApiError) -> ResumeFailure {
+        // The API server is unreachable or overloaded: this says nothing about the checkpoint.
         let is_away =
             matches!(error, ApiError::Transport { sent: false, .. }) || matches!(error.code(), Some(429 | 503));
         self.warm_failures += u32::from(!is_away);
         match self.after_error(error) {
-            Next::Relist { reason } => Failed::Useless(reason),
-            next => Failed::Later(next),
+            Next::Relist { reason } => ResumeFailure::Useless(reason),
+            next => ResumeFailure::Later(next),
         }
     }
 }
 
 /// Returns true if the checkpoint has this incarnation of the Pod. A Pod may be missing from the checkpoint if it is
 /// newer.
-fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
+fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, ResumeFailure> {
     let (key, revision) = object.identity()?;
     let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
     let held = at.map(|at| &checkpoint.pods[at]).filter(|held| held.has_uid(&key.uid));
@@ -244,7 +246,7 @@ fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
         // The Pod has changed since. An older state, or a different state of that time, belongs to another history.
         Some(held) if revision > held.max(checkpoint.revision) => Ok(true),
         None if revision > checkpoint.revision => Ok(false),
-        _ => Err(Failed::Useless(format!("it lacks {key} at revision {revision}"))),
+        _ => Err(ResumeFailure::Useless(format!("it lacks {key} at revision {revision}"))),
     }
 }
 
@@ -255,13 +257,13 @@ fn is_reported(name: &Name, checkpoint: &Checkpoint, changes: &Changes) -> bool 
     *deleted || held.is_ok_and(|held| !held.has_uid(&pod.key.uid))
 }
 
-fn too_slow(present: Revision) -> Failed {
-    Failed::Useless(format!("the watch did not come to revision {present} in {} s", PATIENCE.as_secs()))
+fn too_slow(present: Revision) -> ResumeFailure {
+    ResumeFailure::Useless(format!("the watch did not come to revision {present} in {} s", PATIENCE.as_secs()))
 }
 
-fn advance(at: &mut Revision, revision: Revision) -> Result<(), Failed> {
+fn advance(at: &mut Revision, revision: Revision) -> Result<(), ResumeFailure> {
     if revision < *at {
-        return Err(Failed::Useless(format!("the watch went back from revision {at} to {revision}")));
+        return Err(ResumeFailure::Useless(format!("the watch went back from revision {at} to {revision}")));
     }
     *at = revision;
     Ok(())

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_from_a_fifth_of_a_second_to_five_and_start_again_after_a_reset() {
+    fn waits_grow_from_200_ms_to_5_s_until_a_reset() {
         let mut retries = Retries::new(1);
         let waits: Vec<_> = (0..10).map(|_| retries.wait(None).as_millis()).collect();
         assert!((200..=400).contains(&waits[0]), "{waits:?}");

@@ -94,7 +94,7 @@ pub(super) enum DeletionState {
     Unknown,
 }
 
-/// The end of a write.
+/// How a write ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// The object equals the body with this digest.

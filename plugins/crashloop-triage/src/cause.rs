@@ -79,7 +79,7 @@ impl Cause {
     /// Returns the meaning of the class and where to look, for people.
     pub(crate) const fn advice(self) -> &'static str {
         match self {
-            Self::Completed => "it ends with code 0 though it should go on running; should it be a Job?",
+            Self::Completed => "it ends with code 0 though it should keep running; should it be a Job?",
             Self::Error => "it ends with an error of its own; look at its log: kubectl logs --previous",
             Self::Terminated => "it is asked to stop again and again; look at its liveness probe",
             Self::Killed => "it is killed, but not for its memory; look at its liveness probe and grace period",

@@ -74,7 +74,7 @@ fn a_crash_loop_is_diagnosed_once_and_its_restarts_cost_nothing_more() {
 }
 
 #[test]
-fn a_diagnosis_becomes_worse_with_an_event_and_never_better_while_it_crashes() {
+fn a_diagnosis_never_improves_while_the_pod_crashes() {
     let mut host = host(backing_off(3, 1, "Error"));
     run(&mut host).assert_writes([annotated("nginx=Error")]);
     moves_on(&mut host, backing_off(4, 137, "OOMKilled"));
@@ -131,7 +131,7 @@ fn thresholds_come_from_the_configuration() {
 }
 
 #[test]
-fn finished_terminating_and_healthy_pods_are_left_alone_and_a_deletion_is_quiet() {
+fn finished_terminating_and_healthy_pods_are_not_written() {
     for alone in [
         backing_off(9, 1, "Error").phase("Failed"),
         backing_off(9, 1, "Error").terminating(NOW),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_mutable_without_a_tag_with_a_mutable_tag_or_where_a_digest_is_asked_for() {
+    fn mutable_images_lack_a_tag_or_a_required_digest() {
         let policy = Policy::default();
         assert!(breaks(&policy, "nginx"));
         assert!(breaks(&policy, "nginx:latest"));

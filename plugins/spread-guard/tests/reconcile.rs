@@ -29,7 +29,7 @@ fn spread_out(name: &str) -> Write {
 }
 
 #[test]
-fn a_crowd_is_marked_from_any_of_its_workloads_pods_with_one_event_and_then_silence() {
+fn a_crowd_is_marked_from_any_pod_of_its_workload_with_one_event() {
     let others = [
         pod("shop", "x").owned_by("ReplicaSet", "api").node("n1").phase("Running"),
         pod("bank", "a").owned_by("ReplicaSet", "web").node("n2").phase("Running"),

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_to_a_valid_value_and_two_with_one_beginning_stay_apart() {
+    fn long_names_are_shortened_to_distinct_valid_values() {
         let [one, other] = ["1", "2"].map(|end| label_value(&format!("{}{end}", "very.long-name-".repeat(10))));
         assert_ne!(one, other);
         for value in [&one, &other] {

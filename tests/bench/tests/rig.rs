@@ -79,12 +79,12 @@ fn all_is_seen_by(subject: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn the_wire_alone_sees_all_events() {
+fn the_subject_wire_receives_all_events() {
     all_is_seen_by("wire", &[]);
 }
 
 #[test]
-fn the_wire_alone_sees_all_events_in_protobuf() {
+fn the_subject_wire_receives_all_events_in_protobuf() {
     if Command::new("go").arg("version").output().is_err() {
         eprintln!("SKIPPED: no `go` on the PATH, so there is no protobuf to send");
         return;

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use podium_pods::encoding::{Identity, Packed, Scratch, SkeletonPool};
+use podium_pods::encoding::{Packed, PodIdentity, Scratch, SkeletonPool};
 use shuttle::{
     rand::{Rng, thread_rng},
     thread,
@@ -65,7 +65,7 @@ fn skeletons_are_stored_once_and_freed_with_their_last_pod() {
         while !held.is_empty() {
             parts_are_those_of(&pool, &held);
             let (at, packed) = held.swap_remove(thread_rng().gen_range(0..held.len()));
-            let identity = Identity { name: "web", uid: "web-uid", revision: 5 };
+            let identity = PodIdentity { name: "web", uid: "web-uid", revision: 5 };
             assert_eq!(packed.json(identity), PODS[at]);
         }
         parts_are_those_of(&pool, &held);
@@ -94,7 +94,7 @@ fn pods_generalised_during_reads_are_restored_and_fully_freed() {
                 for _ in 0..3 {
                     let at = thread_rng().gen_range(0..OWN.len());
                     let packed = pool.read(&OWN[at], &mut Scratch::default(), none).unwrap().packed;
-                    let identity = Identity { name: "web", uid: "web-uid", revision: 5 };
+                    let identity = PodIdentity { name: "web", uid: "web-uid", revision: 5 };
                     assert_eq!(packed.json(identity), OWN[at]);
                 }
             })

@@ -231,7 +231,7 @@ fn a_lane_that_is_removed_affects_no_other() {
 
 /// With 7 workers a tenant has one run and one job beside it.
 #[test]
-fn jobs_stay_within_the_places_of_their_tenant_and_every_one_that_waits_for_one_is_run() {
+fn jobs_stay_within_their_tenants_bound_and_all_of_them_run() {
     common::check(4_000, 1, || {
         let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
         let queue = Queue::new(backoff, LANE_LIMIT, 7).within(MemoryBudget::new(1_000), Arc::new(Memory));

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_cargo_test_runs_the_suites_where_the_program_is_built_and_builds_nothing() {
+    fn a_plain_cargo_test_runs_built_suites_and_builds_none() {
         assert_eq!(decide(Asked::Implicitly, true, true), Decision::Use);
         assert_eq!(decide(Asked::Implicitly, true, false), Decision::Skip(NOT_BUILT));
         assert!(matches!(decide(Asked::Implicitly, false, false), Decision::Skip(_)));

@@ -105,7 +105,7 @@ impl<'a> Script<'a> {
             loop {
                 let observation = tokio::select! {
                     biased;
-                    observation = observations.recv() => observation.expect("a watch goes on for ever"),
+                    observation = observations.recv() => observation.expect("a watch never ends"),
                     () = ended.notified() => break,
                     () = tokio::time::sleep(STUCK) => panic!("the watch is stuck"),
                 };

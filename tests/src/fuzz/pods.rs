@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use podium_pods::{
-    encoding::{Identity, Scratch, SkeletonPool},
+    encoding::{PodIdentity, Scratch, SkeletonPool},
     pod::{CachedPod, PodError},
 };
 use podium_wire::{Section, SectionSet};
@@ -65,7 +65,7 @@ pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
 /// Returns the restored object.
 fn whole(pod: &CachedPod) -> Vec<u8> {
     let packed: &podium_pods::encoding::Packed = pod.as_ref();
-    packed.json(Identity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
+    packed.json(PodIdentity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
 }
 
 /// Returns all sections except the full object, which is compared as text.

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use podium_host::config::{self, Defined, Loaded};
+use podium_host::config::{self, Configurations, Defined};
 use podium_pods::model::LabelSelector;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub fn run(input: &[u8]) {
         "apiVersion": "podium.dev/v1alpha1", "kind": "ClusterReconcilePlugin", "metadata": {"name": "a"},
         "spec": {"source": {"file": "a.wasm"}, "watch": {"selector": selector}},
     });
-    let Loaded { plugins, errors, .. } = load(&file, document.to_string().as_bytes());
+    let Configurations { plugins, errors, .. } = load(&file, document.to_string().as_bytes());
     match plugins.as_slice() {
         [Defined { spec, .. }] => {
             assert!(errors.is_empty(), "{errors:?}");
@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-fn load(file: &Path, text: &[u8]) -> Loaded {
+fn load(file: &Path, text: &[u8]) -> Configurations {
     fs::write(file, text).unwrap();
     config::load(&[PathBuf::from(file)])
 }

@@ -338,7 +338,7 @@ async fn the_key_of_a_run_that_was_cut_at_any_await_point_runs_again_and_settles
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_dropped_at_any_await_point_releases_the_sandbox_and_all_that_it_held() {
+async fn a_worker_dropped_at_any_await_point_releases_everything() {
     let engine = engine();
     let spec = caller();
     let plugin = Arc::new(load(&engine, &spec));

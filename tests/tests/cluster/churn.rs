@@ -2,7 +2,7 @@
 //! exact list at its own revision.
 //!
 //! A task adds to each Pod what a network plugin adds in a dual-stack cluster, an IPv6 address and an annotation with
-//! addresses of the Pod's own, and changes another annotation for ever.
+//! addresses of the Pod's own, and changes another annotation until the test ends.
 //!
 //! Runs for a bounded time; `PODIUM_CHURN_SECONDS` sets it.
 

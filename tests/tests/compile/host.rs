@@ -39,7 +39,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_slow_compilation_is_logged_delays_no_other_plugin_and_ends_with_a_host_that_is_killed() -> Result<()> {
+async fn a_slow_compilation_delays_no_other_plugin_and_ends_with_the_host() -> Result<()> {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
     let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let place = tempfile::tempdir()?;
@@ -68,7 +68,7 @@ async fn a_slow_compilation_is_logged_delays_no_other_plugin_and_ends_with_a_hos
     assert!(is_alive(compiler));
     host.signal("KILL")?;
     host.ended(WITHIN).await?;
-    // By itself it would go on for longer.
+    // Without this it would take longer.
     until("the end of the compiler", Duration::from_secs(5), async || {
         ensure!(!is_alive(compiler));
         Ok(())

@@ -87,7 +87,7 @@ async fn lost_history_during_downtime_costs_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_of_another_cluster_is_refused_before_any_pod_is_seen_or_any_deletion_delivered() {
+async fn the_state_of_another_cluster_is_refused_before_it_is_used() {
     let (mut scene, _, app) = begun().await;
     app.shutdown().await;
     let other = Cluster::start(Options { simulate: false, seed: 99, ..Options::default() }).unwrap();

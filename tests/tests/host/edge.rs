@@ -102,7 +102,7 @@ fn delivered(writes: &[Sent]) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_recreated_in_any_gap_is_delivered_as_gone_once_and_before_its_successor() {
+async fn a_recreated_pods_deletion_is_delivered_once_before_its_successor() {
     let cluster = still();
     let (gate, wire) = gated(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![registrar(&cluster)]).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_deletion_without_grace_is_not_lost_by_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_to_the_removal_of_the_last_finalizer_does_not_bring_the_pod_back() {
+async fn the_response_to_the_last_finalizers_removal_restores_no_pod() {
     for late in [false, true] {
         let cluster = still();
         let specs = vec![registrar(&cluster), probe("unfinalize guests.example/hold")];
@@ -191,7 +191,7 @@ async fn the_answer_to_the_removal_of_the_last_finalizer_does_not_bring_the_pod_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_to_a_patch_that_comes_after_the_pods_deletion_does_not_bring_it_back() {
+async fn a_response_to_a_patch_after_the_deletion_restores_no_pod() {
     let cluster = still();
     let (answers, wire) = answers_gated(&cluster, false, |sent| sent.is_write() && sent.uri.contains("/cart-0"));
     let app = embedded::host(&cluster, wire.client(), vec![registrar(&cluster)]).await.unwrap();

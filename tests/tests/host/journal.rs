@@ -95,7 +95,7 @@ fn runs(app: &App, name: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_deleted_while_the_host_is_down_are_delivered_to_the_plugin_that_ran_on_them_once() {
+async fn deletions_while_the_host_is_down_are_delivered_once() {
     let scene = Scene::new();
     let uids = scene.pods(20);
     let app = scene.host(vec![scene.registrar("one", "")]).await;
@@ -112,7 +112,7 @@ async fn pods_deleted_while_the_host_is_down_are_delivered_to_the_plugin_that_ra
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_delivered_to_each_plugin_that_ran_on_the_pod_and_to_no_other() {
+async fn a_deletion_is_delivered_to_the_plugins_that_ran_on_the_pod() {
     let scene = Scene::new();
     scene.pods(3);
     // Not woken by each other's labels.
@@ -133,7 +133,7 @@ async fn a_deletion_is_delivered_to_each_plugin_that_ran_on_the_pod_and_to_no_ot
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_recreated_during_downtime_is_delivered_as_gone_before_the_new_one_runs() {
+async fn a_deletion_during_downtime_precedes_runs_on_the_new_incarnation() {
     for listed_first in [true, false] {
         let scene = Scene::new();
         let old = scene.pods(8);
@@ -172,7 +172,7 @@ async fn a_pod_recreated_during_downtime_is_delivered_as_gone_before_the_new_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_fails_on_a_deletion_gets_it_again_after_each_restart_until_it_settles() {
+async fn a_failed_deletion_is_delivered_after_each_restart_until_it_settles() {
     let scene = Scene::new();
     let uids = scene.pods(2);
     let app = scene.host(vec![scene.registrar("one", "")]).await;
@@ -195,7 +195,7 @@ async fn a_plugin_that_fails_on_a_deletion_gets_it_again_after_each_restart_unti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_seen_and_not_settled_when_the_host_stops_is_delivered_after_its_restart() {
+async fn an_unsettled_deletion_is_delivered_after_a_restart() {
     let scene = Scene::new();
     let uids = scene.pods(1);
     let broken = || plugins::guest("panics", "one", "").unwrap();
@@ -234,7 +234,7 @@ async fn a_plugin_that_is_loaded_late_or_again_receives_the_deletions_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_left_a_plugins_selector_is_still_delivered_as_gone_to_the_plugin_that_ran_on_it() {
+async fn a_deletion_is_delivered_although_the_pod_left_the_selector() {
     let scene = Scene::new();
     let uids = scene.pods(1);
     let carts = "  watch: { selector: { matchLabels: { app: cart } } }";

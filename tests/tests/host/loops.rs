@@ -63,7 +63,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_changes_its_own_label_twice_in_each_run_writes_less_and_less_often() {
+async fn a_plugin_that_keeps_changing_its_own_label_is_slowed() {
     let script = format!("label {KEY} 1\ncommit\nlabel {KEY} 2");
     let bench = Bench::new(1, vec![probe("flip", &script, "")]).await;
     let first = bench.patches_within(60).await;
@@ -77,7 +77,7 @@ async fn a_plugin_that_changes_its_own_label_twice_in_each_run_writes_less_and_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_plugins_that_undo_each_other_name_each_other_and_three_are_slowed_too() {
+async fn plugins_that_undo_each_other_are_slowed_and_named() {
     for names in [&["a", "b"][..], &["a", "b", "c"]] {
         let plugins = names.iter().map(|name| probe(name, &format!("label {KEY} {name}"), "")).collect();
         let bench = Bench::new(1, plugins).await;
@@ -128,7 +128,7 @@ async fn a_plugin_that_commits_and_then_fails_keeps_its_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_costs_a_request_a_second_and_then_one_a_minute_whatever_the_number_of_pods() {
+async fn a_missing_right_costs_one_request_a_minute_for_any_number_of_pods() {
     let account = "  serviceAccountName: registrar\n  serviceAccountNamespace: default";
     let bench = Bench::new(300, vec![probe("storm", &format!("label {KEY} 1"), account)]).await;
     let refused = bench.patches_within(60).await;
@@ -159,7 +159,7 @@ async fn a_missing_right_costs_a_request_a_second_and_then_one_a_minute_whatever
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sample_plugins_are_not_slowed_by_a_rollout_of_300_pods_nor_by_a_resync() {
+async fn a_rollout_and_a_resync_do_not_slow_the_sample_plugins() {
     let pace = Pace { back_off: Duration::from_secs(1), ..Pace::default() };
     let cluster = Cluster::start(Options { pace, ..Options::default() }).unwrap();
     let specs = plugins::FIVE.into_iter().map(|name| {

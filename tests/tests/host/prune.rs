@@ -28,7 +28,7 @@ fn runs(app: &App) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pruned_annotation_is_seen_by_no_plugin_and_neither_lost_nor_written_repeatedly() {
+async fn plugins_do_not_see_pruned_annotations_and_writes_keep_them() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let pods = embedded::pods(&cluster, Some("default"));

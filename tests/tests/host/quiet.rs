@@ -52,7 +52,7 @@ async fn five(cluster: &Cluster, wire: &Wire) -> App {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_five_plugins_write_nothing_on_unchanged_pods_and_nothing_after_a_restart() {
+async fn the_five_plugins_write_nothing_on_unchanged_pods() {
     let pace = Pace { back_off: Duration::from_secs(1), ..Pace::default() };
     let cluster = Cluster::start(Options { pace, ..Options::default() }).unwrap();
     populate(&cluster);

@@ -29,7 +29,7 @@ fn flooding() -> PluginSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_floods_patches_sends_its_budget_and_a_good_one_of_another_tenant_is_not_delayed() {
+async fn a_flood_of_patches_is_bounded_and_delays_no_other_tenant() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     for index in 0..FLOODED {
         embedded::create_pod(&cluster, &format!("cart-{index}"), "flooded").unwrap();

@@ -35,7 +35,7 @@ fn probe(script: &str) -> PluginSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_account_may_not_create_waits_is_counted_and_is_sent_once_a_role_allows_it() {
+async fn a_forbidden_event_is_counted_and_sent_once_a_role_permits_it() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let spec = probe("event Greeted");
     let id = spec.id.clone();

@@ -8,7 +8,7 @@ use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 use tokio::sync::watch;
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_lets_a_run_under_way_finish_and_its_write_land_and_starts_no_other() {
+async fn a_shutdown_finishes_runs_under_way_and_starts_no_other() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let open = watch::Sender::new(false);
@@ -53,7 +53,7 @@ async fn a_shutdown_lets_a_run_under_way_finish_and_its_write_land_and_starts_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_gets_no_answer_holds_a_shutdown_up_for_less_than_ten_seconds() {
+async fn a_write_without_a_response_delays_a_shutdown_by_under_ten_seconds() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let wire = Wire::with(&cluster, |sent| {

@@ -22,7 +22,7 @@ fn state(app: &App) -> (LoadState, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_replaced_during_events_misses_no_pod_and_never_runs_concurrently_on_one() {
+async fn a_replaced_plugin_misses_no_pod_and_never_runs_twice_at_once() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     // Writes are slow, so that a replacement happens during runs.
     cluster.faults().delay(Duration::from_millis(20));
@@ -64,7 +64,7 @@ async fn a_component_swapped_for_one_that_is_refused_leaves_the_old_one_running(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_unloaded_runs_no_more_and_one_loaded_again_begins_with_every_pod() {
+async fn an_unloaded_plugin_never_runs_and_a_loaded_one_runs_on_every_pod() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_plugin_unloaded_runs_no_more_and_one_loaded_again_begins_with_every_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_grants_less_than_the_imports_stops_the_running_version() {
+async fn granting_less_than_the_imports_stops_the_running_version() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();

@@ -1,5 +1,5 @@
 //! Components that the host must refuse to load: other worlds and imports, other features of WebAssembly, structures
-//! that take long to read, and sizes beyond the limits.
+//! that are expensive to parse, and sizes beyond the limits.
 
 use anyhow::Result;
 use podium_engine::ports::FailureKind::Memory;

@@ -15,7 +15,7 @@ use super::crime::{
     End::{Fails, Succeeds},
 };
 
-const REFUSALS: &str = "made more than 1000 host calls, and went on as often after they were refused";
+const REFUSALS: &str = "made more than 1000 host calls, and continued as often after they were refused";
 /// The text of a guest with controls, as the host records it.
 const FORGED: &str = concat!(
     r"a\n2026-01-01T00:00:00Z ERROR podium_host: FORGED\r\u001b[2J\u202e\u2028\u0000\u0085",

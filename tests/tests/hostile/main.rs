@@ -4,7 +4,7 @@
 //! ([`court`]) the record of the run and the writes of a neighbour are checked.
 //!
 //! Crimes that need the host calls are in one guest, `tests/guests/hostile`, whose configuration names the crime.
-//! Crimes that no compiler writes are WebAssembly in text form. Components that take long to compile have suites of
+//! Crimes that no compiler writes are WebAssembly in text form. Components that are slow to compile have suites of
 //! their own, `compile` and `compile_memory`.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]

@@ -160,7 +160,7 @@ fn a_call_that_passes_too_much_traps_before_it_is_copied() {
     }
 }
 
-/// Calls `count` for ever and forgets its answers. The requirements are at byte 8,192, and all have the values at byte
+/// Calls `count` in a loop and forgets its answers. The requirements are at byte 8,192, and all have the values at byte
 /// 131,072.
 fn count_with(requirements: &str, values: &str) -> String {
     format!(

@@ -152,7 +152,7 @@ async fn host_calls_beyond_the_budget_are_refused_and_refusals_are_no_way_to_liv
     let (report, _) = run(&flood).await;
     assert_eq!(report.usage.host_calls, 201, "as many again are refused");
     let failure = failed(report, FailureKind::Trap);
-    assert!(failure.message.contains("made more than 100 host calls, and went on"), "{}", failure.message);
+    assert!(failure.message.contains("made more than 100 host calls, and continued"), "{}", failure.message);
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn the_wall_limit_does_not_cut_a_commit_under_way() {
     assert_eq!(report.result, Ok(Outcome::Settled));
     assert_eq!(notes.committed, [0]);
     assert!(notes.lines()[1].contains("Applied"), "the guest gets the results: {:?}", notes.lines());
-    assert_eq!(report.staged.writes.len(), 1, "and went on");
+    assert_eq!(report.staged.writes.len(), 1, "and continued");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! Every limit of a run and of a component, the test that obeys it, and the test that breaks it and asserts the exact
-//! failure. A limit without such tests is not enforced as far as anyone knows.
+//! failure. Without these tests, no one would notice a limit that is not enforced.
 
 use podium_pods::model::Limits;
 
@@ -169,8 +169,8 @@ const TABLE: [Row; 34] = [
     ),
     row(
         "memory of all runs and of a tenant's",
-        "the_memory_of_a_run_is_taken_until_it_has_ended_and_not_while_its_writes_are_sent",
-        "plugins_of_one_namespace_or_one_cluster_plugin_are_a_tenant_and_an_unloaded_one_takes_nothing",
+        "the_memory_of_a_run_is_released_before_its_writes_are_sent",
+        "a_tenant_is_a_namespace_or_one_cluster_plugin",
     ),
     row(
         "rate of the log",

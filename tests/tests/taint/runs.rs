@@ -135,7 +135,7 @@ fn plugins(engine: &Engine) -> Vec<Plugin> {
 const PROGRAMS: u64 = 4;
 
 #[test]
-fn no_canary_is_in_any_output_and_other_tenants_pods_change_no_output_and_no_cost() {
+fn other_tenants_pods_change_no_output_and_no_cost() {
     let engine = engine();
     let plugins = plugins(&engine);
     let words = vocabulary();

@@ -75,7 +75,7 @@ pub(super) const CHECKS: [Check; 11] = [
     Check { name: "a finished Pod is deleted after its time", holds: finished },
     Check { name: "a workload crowded on one node is marked", holds: crowded },
     Check { name: "healthy Pods are not changed", holds: left_alone },
-    Check { name: "a plugin that spins for ever is cut, and nothing of it arrives", holds: spinner_cut },
+    Check { name: "a plugin that loops without end is interrupted and writes nothing", holds: spinner_cut },
     Check { name: "a plugin beside one that spins is not held up", holds: undisturbed },
     Check { name: "a lost watch connection loses no change", holds: |seen| answered(seen, &UNWATCHED) },
     Check { name: "a revision that expired (410) loses no change", holds: |seen| answered(seen, &EXPIRED) },

@@ -282,7 +282,7 @@ impl Stage {
         }
     }
 
-    /// Changes Pods of the attack's namespace for ever, so that it always has a reason to run.
+    /// Keeps changing Pods of the attack's namespace, which causes runs of its plugin.
     async fn wake(&self) -> anyhow::Error {
         let pods = self.cluster.pods(SPINNING_NAMESPACE);
         let changes = async {

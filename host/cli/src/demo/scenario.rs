@@ -67,7 +67,7 @@ impl Scenario<'_> {
     /// that the load of the machine affects both.
     async fn measure(&self) -> anyhow::Result<Evidence> {
         let mut evidence = Evidence::default();
-        self.screen.step("from a new Pod to a plugin's write, with and without a plugin that spins for ever");
+        self.screen.step("from a new Pod to a plugin's write, with and without a plugin that loops without end");
         loop {
             let mut alone = self.probe(PROBES / 2).await.context("without the plugin that spins")?;
             super::load(self.app, self.screen, self.spinner.clone()).await.context("the plugin that spins")?;

@@ -219,7 +219,7 @@ fn flood() -> Result<Vec<u8>> {
     Module { imports: GET, reconcile: GET_OWN, ..Module::DEFAULT }.component()
 }
 
-/// Logs a text of so many units, with so many fields, for ever.
+/// Logs a text of so many units, with so many fields, in an endless loop.
 fn log_texts(units: u32, fields: u32, encoding: StringEncoding) -> Result<Vec<u8>> {
     let fill = match fields {
         0 => String::new(),

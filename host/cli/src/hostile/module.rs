@@ -52,7 +52,7 @@ impl Module<'_> {
     /// Assembles the module and wraps it into a component.
     ///
     /// # Errors
-    /// When the text is no module, or the module does not fit the world.
+    /// Returns an error if the text is no module, or the module does not fit the world.
     pub fn component(&self) -> anyhow::Result<Vec<u8>> {
         let Self { pages, imports, fields, realloc, reconcile, post_return, encoding, packages, contract } = *self;
         let text = format!(

@@ -46,7 +46,7 @@ struct Inspected {
 /// Inspects and prints.
 ///
 /// # Errors
-/// When a file cannot be read, is no component, or has mistakes as a configuration.
+/// Returns an error if a file cannot be read, is no component, or has mistakes as a configuration.
 pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
     let host = host(&arguments.host)?;
     let inspected = match component_or_plugins(&arguments.path)? {

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_by_namespace_alone_needs_no_section() {
+    fn a_search_by_namespace_only_needs_no_section() {
         for grants in [reads(&[]), Grants::default()] {
             assert!(authorize_query(&grants, &by(Section::Lifecycle)).is_ok());
             assert!(authorize_query(&grants, &PodQuery::default()).is_ok());

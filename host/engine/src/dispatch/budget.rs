@@ -6,7 +6,7 @@
 
 use podium_pods::model::{EventResult, PluginSpec, RequestRates, WriteGrants, WriteReport, WriteResult};
 
-use super::{Dispatch, Loaded, PodJob, PodQueue};
+use super::{Dispatch, LoadedPlugin, PodJob, PodQueue};
 use crate::{
     ports::{Sent, Staged},
     queue::{Demand, KINDS, Rate},
@@ -46,7 +46,12 @@ impl Dispatch {
     /// # Errors
     /// Returns the reports of all writes if there is no token for them. Nothing may be sent then; their Events are
     /// emitted again with the next attempt.
-    pub(super) fn admit(&self, job: &PodJob, plugin: &Loaded, staged: &mut Staged) -> Result<(), Vec<WriteReport>> {
+    pub(super) fn admit(
+        &self,
+        job: &PodJob,
+        plugin: &LoadedPlugin,
+        staged: &mut Staged,
+    ) -> Result<(), Vec<WriteReport>> {
         let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
         let Staged { writes, events } = staged;
         if !writes.is_empty() && !self.queue.spend(job, WRITES, count(writes.len())) {

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, LEAST_REQUEUE, Loaded, PodJob, Ran, RunWrites, budget::Admitted, revoked, under_way::UnderWay,
-    values::Values,
+    Dispatch, GIVE_UP, LEAST_REQUEUE, LoadedPlugin, PodJob, Ran, RunWrites, budget::Admitted, revoked,
+    under_way::UnderWay, values::Values,
 };
 use crate::{
     ports::{FailureKind, Outcome, RunReport, Sent, Staged},
@@ -42,7 +42,7 @@ impl Attempt {
 
 impl Dispatch {
     /// Sends what the run staged, and decides when the key is run next.
-    pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey, attempt: Attempt) -> Ran {
+    pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<LoadedPlugin>, key: &PodKey, attempt: Attempt) -> Ran {
         let (span, gone_for, writes) = (attempt.span.clone(), attempt.gone_for, attempt.writes.clone());
         // A deletion is delivered to every plugin.
         let stops = matches!(attempt.report.result, Ok(Outcome::Stop)) && gone_for.is_none();
@@ -76,7 +76,7 @@ impl Dispatch {
     async fn deliver(
         &self,
         job: &PodJob,
-        plugin: &Arc<Loaded>,
+        plugin: &Arc<LoadedPlugin>,
         key: &PodKey,
         attempt: Attempt,
     ) -> (Next, Vec<WriteReport>) {
@@ -141,7 +141,7 @@ impl Dispatch {
     pub(super) async fn send(
         &self,
         job: &PodJob,
-        plugin: &Loaded,
+        plugin: &LoadedPlugin,
         subject: &PodKey,
         view: &dyn PodView,
         mut staged: Staged,
@@ -176,7 +176,7 @@ impl Dispatch {
     }
 }
 
-fn log_unsettled(plugin: &Loaded, key: &PodKey, unsettled: &[WriteReport]) {
+fn log_unsettled(plugin: &LoadedPlugin, key: &PodKey, unsettled: &[WriteReport]) {
     for report in unsettled.iter().take(LOGGED_WRITES) {
         let (write, result, error) = (&report.description, report.result.name(), report.result.text());
         match plugin.repeats.occurred(result, &format!("{write}: {error}"), key, Instant::now()) {

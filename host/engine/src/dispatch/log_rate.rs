@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_longer_than_the_burst_is_logged_once_the_burst_is_whole_and_is_paid_for_afterwards() {
+    async fn a_line_longer_than_the_burst_needs_a_full_bucket_and_leaves_debt() {
         let rate = LogRates::default().plugin(tenant("shop"));
         let burst = (ALL_PLUGINS * BURST) as usize;
         let mut logged = 0;

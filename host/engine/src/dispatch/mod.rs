@@ -41,7 +41,7 @@ use podium_pods::{
     model::{BoxFuture, PodKey, WriteGrants, WriteReport},
     pod::PodView,
 };
-pub use registry::{Lane, Loaded, Registry};
+pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
 pub use state::State;
 use tokio::time::Instant;
@@ -175,7 +175,7 @@ impl Dispatch {
         if has_nothing_to_send { Either::Left(settle.await) } else { Either::Right(Box::pin(settle)) }
     }
 
-    fn finish(&self, job: &PodJob, plugin: &Loaded, key: &PodKey, ran: Ran) -> Next {
+    fn finish(&self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, ran: Ran) -> Next {
         let Ran { next, on_deletion, gave_up, unsettled } = ran;
         let settled = || {
             if let Some(entries) = &plugin.entries {
@@ -195,7 +195,7 @@ impl Dispatch {
     }
 
     /// Runs the plugin, if it may be run now.
-    async fn run(self: &Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey) -> Step {
+    async fn run(self: &Arc<Self>, job: &PodJob, plugin: &Arc<LoadedPlugin>, key: &PodKey) -> Step {
         if let Some(wait) = self.held(plugin) {
             return Step::Ended(self.postponed(job, key, wait));
         }
@@ -259,7 +259,7 @@ impl Dispatch {
 
     /// Returns how long the plugin's writes have to wait. A run that may write does not start before then: its writes
     /// would be based on old data when they can be sent, and a waiting key needs no worker.
-    fn held(&self, plugin: &Loaded) -> Option<Duration> {
+    fn held(&self, plugin: &LoadedPlugin) -> Option<Duration> {
         if plugin.spec.grants.write == WriteGrants::default() {
             return None;
         }
@@ -327,7 +327,7 @@ fn failed(failure: Failure) -> RunReport<Staged> {
     RunReport { result: Err(failure), staged: Staged::default(), usage: Usage::default() }
 }
 
-fn panicked(plugin: &Loaded, panic: &(dyn Any + Send)) -> Ran {
+fn panicked(plugin: &LoadedPlugin, panic: &(dyn Any + Send)) -> Ran {
     tracing::error!(plugin = %plugin.spec.id, error = panic_message(panic), "the host panicked beside a run");
     Ran::not(Next::Failed)
 }

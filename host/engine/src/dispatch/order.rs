@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use podium_pods::model::{Phase, PluginId, Tenant};
 
-use super::{Lane, Loaded};
+use super::{Lane, LoadedPlugin};
 use crate::queue::{Member, Order};
 
 /// Returns the order of these plugins: by `spec.phase` and `spec.after` within a tenant, and cluster plugins of the
 /// phase `before` ahead of all tenants. Names in `after` that are not loaded do not count.
 #[must_use]
-pub fn order(plugins: &[Arc<Loaded>]) -> Order<Lane> {
+pub fn order(plugins: &[Arc<LoadedPlugin>]) -> Order<Lane> {
     let lanes: BTreeMap<&PluginId, Lane> = plugins.iter().map(|loaded| (&loaded.spec.id, loaded.lane)).collect();
     let mut tenants: BTreeMap<Tenant, usize> = BTreeMap::new();
-    let member = |loaded: &Arc<Loaded>| {
+    let member = |loaded: &Arc<LoadedPlugin>| {
         let (spec, tenant) = (&loaded.spec, loaded.spec.tenant());
         let named = spec.after.iter().map(|name| PluginId { name: name.as_str().into(), ..spec.id.clone() });
         let next = tenants.len();

@@ -24,7 +24,7 @@ use crate::{
 pub struct Lane(pub u32);
 
 /// A plugin that can be run.
-pub struct Loaded {
+pub struct LoadedPlugin {
     /// The lane of the plugin's keys in the queue.
     pub lane: Lane,
     /// The configuration that the plugin was loaded with.
@@ -47,7 +47,7 @@ pub struct Loaded {
     pub(super) revocation: Revocation,
 }
 
-impl Loaded {
+impl LoadedPlugin {
     /// Returns true if this version may not run any more: [`Registry::restrict`], [`Registry::put`] or
     /// [`Registry::remove`] has revoked what it may do.
     #[must_use]
@@ -89,7 +89,7 @@ pub struct Registry {
 
 #[derive(Default)]
 struct Inner {
-    plugins: BTreeMap<Lane, Arc<Loaded>>,
+    plugins: BTreeMap<Lane, Arc<LoadedPlugin>>,
     /// The lane of every plugin that is loaded or was.
     lanes: BTreeMap<PluginId, Lane>,
     log_rates: LogRates,
@@ -113,7 +113,7 @@ impl Inner {
     /// Returns the state of a plugin: that of its group while a plugin of the group is loaded, else that of its version
     /// before, else an empty one.
     fn state(&self, lane: Lane, spec: &PluginSpec) -> Arc<Mutex<State>> {
-        let shares = |loaded: &&Arc<Loaded>| match &spec.state_group {
+        let shares = |loaded: &&Arc<LoadedPlugin>| match &spec.state_group {
             Some(_) => loaded.spec.state_group == spec.state_group && loaded.spec.tenant() == spec.tenant(),
             None => loaded.lane == lane && loaded.spec.state_group.is_none(),
         };
@@ -141,26 +141,26 @@ impl Claims<Lane> for Registry {
 impl Registry {
     /// Returns the plugin that is loaded in the lane; `None` after it was unloaded.
     #[must_use]
-    pub fn get(&self, lane: Lane) -> Option<Arc<Loaded>> {
+    pub fn get(&self, lane: Lane) -> Option<Arc<LoadedPlugin>> {
         self.inner.read().plugins.get(&lane).cloned()
     }
 
     /// In the order of loading.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<Loaded>> {
+    pub fn all(&self) -> Vec<Arc<LoadedPlugin>> {
         self.inner.read().plugins.values().cloned().collect()
     }
 
     /// The loaded plugin of that name.
     #[must_use]
-    pub fn by_id(&self, id: &PluginId) -> Option<Arc<Loaded>> {
+    pub fn by_id(&self, id: &PluginId) -> Option<Arc<LoadedPlugin>> {
         let inner = self.inner.read();
         inner.plugins.get(inner.lanes.get(id)?).cloned()
     }
 
     /// The loaded plugin whose writes have this field manager.
     #[must_use]
-    pub fn by_manager(&self, manager: &str) -> Option<Arc<Loaded>> {
+    pub fn by_manager(&self, manager: &str) -> Option<Arc<LoadedPlugin>> {
         self.inner.read().plugins.values().find(|loaded| loaded.sender.manager == manager).cloned()
     }
 
@@ -221,7 +221,8 @@ impl Registry {
         let state = inner.state(lane, &spec);
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let revocation = Revocation::default();
-        let loaded = Loaded { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation };
+        let loaded =
+            LoadedPlugin { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation };
         let loaded = Arc::new(loaded);
         if let Some(before) = inner.plugins.insert(lane, Arc::clone(&loaded))
             && !loaded.spec.permits(&before.spec)

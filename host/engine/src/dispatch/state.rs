@@ -33,7 +33,8 @@ impl State {
     /// Returns the new version.
     ///
     /// # Errors
-    /// If the entry has another version (0 expects no entry), or if the value exceeds the plugin's whole share.
+    /// Returns an error if the entry has another version (0 expects no entry), or if the value exceeds the plugin's
+    /// whole share.
     pub fn put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
         self.expect(key, expected)?;
         if key.len() + value.len() > MAX_BYTES {
@@ -53,7 +54,7 @@ impl State {
     }
 
     /// # Errors
-    /// When another version is there.
+    /// Returns an error if another version is there.
     pub fn remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
         self.expect(key, expected)?;
         self.take(key);

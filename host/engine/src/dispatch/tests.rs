@@ -330,7 +330,7 @@ async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attemp
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_may_write_does_not_start_while_its_account_is_held_and_others_do() {
+async fn no_run_that_may_write_starts_while_its_account_is_held() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     *rig.script.held.lock() = Some(Instant::now() + Duration::from_secs(9));
@@ -344,7 +344,7 @@ async fn a_run_that_may_write_does_not_start_while_its_account_is_held_and_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_held() {
+async fn an_old_deletion_is_given_up_also_while_the_account_is_held() {
     let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
     rig.grant_labels();
     rig.publish_deletion();
@@ -358,7 +358,7 @@ async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_and_writes_that_fail_in_the_same_way_are_one_warning_and_not_one_each() {
+async fn failures_of_the_same_kind_are_logged_as_one_warning() {
     let failure = || Err(Failure { kind: FailureKind::Retry, message: "later".into() });
     for writes in [false, true] {
         let warnings = Warnings::default();
@@ -378,7 +378,7 @@ async fn runs_and_writes_that_fail_in_the_same_way_are_one_warning_and_not_one_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_given_up_while_its_key_was_taken_does_not_wait_for_a_held_account() {
+async fn a_deletion_given_up_during_its_job_ignores_a_held_account() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.grant_labels();
     *rig.script.held.lock() = Some(Instant::now() + GIVE_UP);
@@ -419,7 +419,7 @@ async fn a_deletion_brings_the_last_state_until_it_has_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_on_the_living_pod_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
+async fn a_run_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let reported = Arc::new(Mutex::new(Vec::new()));
     let (during, noted) = (hook.clone(), reported.clone());
@@ -456,7 +456,7 @@ async fn a_deletion_that_settles_before_it_is_queued_is_not_delivered_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_after_its_plugin_was_unloaded_leaves_nothing_of_its_writes() {
+async fn a_run_that_ends_after_an_unload_leaves_no_state_of_its_writes() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let during = hook.clone();
     let mut rig = rig(move |request, _| {
@@ -507,7 +507,7 @@ async fn state_of_a_run_is_found_by_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_day() {
+async fn a_deletion_that_never_settles_is_given_up_after_a_day() {
     let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
     rig.publish_deletion();
     rig.queue_planned();
@@ -572,7 +572,7 @@ async fn a_deletion_is_pending_until_its_plugin_has_settled_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_of_which_nothing_else_is_known_is_given_up_a_day_after_it_was_found() {
+async fn a_deletion_without_a_time_is_given_up_a_day_after_it_was_found() {
     let rig = rig(|request, _| {
         assert!(matches!(request.subject, Subject::Deleted(None)));
         report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())

@@ -43,7 +43,7 @@ pub type Keys<L> = Queue<L, Slot, Arc<str>>;
 
 /// A key to be queued.
 #[derive(Debug)]
-struct Wake<L> {
+struct QueuedKey<L> {
     lane: L,
     key: PodKey,
     /// The Pod is gone once the changes are published.
@@ -53,7 +53,7 @@ struct Wake<L> {
 /// The keys that changes will queue once they are published.
 #[derive(Debug)]
 pub struct Plan<L> {
-    wakes: Vec<Wake<L>>,
+    wakes: Vec<QueuedKey<L>>,
     /// The changes are the API server's answers to writes of plugins.
     pub written: bool,
     /// By lane.
@@ -163,7 +163,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                 }
                 _ => false,
             };
-            plan.wakes.extend(lanes.into_iter().map(|lane| Wake { lane, key: key.clone(), deleted }));
+            plan.wakes.extend(lanes.into_iter().map(|lane| QueuedKey { lane, key: key.clone(), deleted }));
         }
         plan
     }
@@ -175,7 +175,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
-        let items = counted.map(|Wake { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
+        let items = counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
         if plan.written {
             queue.add_written(items)
         } else {

@@ -13,7 +13,7 @@ use podium_pods::{
 use tokio::time::Instant;
 
 use super::{
-    Dispatch, Loaded,
+    Dispatch, LoadedPlugin,
     breaker::{Breaker, Field, Tripped, present, would_change},
     run_writes::RunWrites,
 };
@@ -42,7 +42,7 @@ impl Values {
     /// Removes the writes from `staged` whose field has to wait. A write that would not change the Pod stays.
     pub(super) fn withhold(
         breaker: &Breaker,
-        plugin: &Loaded,
+        plugin: &LoadedPlugin,
         subject: &PodKey,
         view: &dyn PodView,
         staged: &mut Staged,
@@ -89,7 +89,7 @@ impl Dispatch {
     /// report loops and missing rights.
     pub(super) fn count(
         &self,
-        plugin: &Loaded,
+        plugin: &LoadedPlugin,
         subject: &PodKey,
         view: &dyn PodView,
         values: Values,
@@ -130,7 +130,7 @@ impl Dispatch {
     /// Reports a field whose values wait from now on. Returns the Event, if the plugin may send Events.
     fn report_loop(
         &self,
-        plugin: &Loaded,
+        plugin: &LoadedPlugin,
         pod: &PodKey,
         view: &dyn PodView,
         field: &Field,
@@ -153,7 +153,7 @@ impl Dispatch {
     /// Returns who sent the value that the plugin has just replaced.
     fn counterpart(
         &self,
-        plugin: &Loaded,
+        plugin: &LoadedPlugin,
         pod: &PodKey,
         view: &dyn PodView,
         field: &Field,
@@ -170,7 +170,7 @@ impl Dispatch {
 
 /// Reports that writes of one kind are not sent for a time because the plugin has no right to them. Returns the Event
 /// about the first such time.
-fn report_closing(plugin: &Loaded, subject: &PodKey, closing: &Closing) -> Option<Authorized<Event>> {
+fn report_closing(plugin: &LoadedPlugin, subject: &PodKey, closing: &Closing) -> Option<Authorized<Event>> {
     let Closing { verb, resource, namespace, wait, is_first } = closing;
     let (namespace, seconds) = (namespace.as_deref().unwrap_or_default(), wait.as_secs());
     plugin.status.closed();
@@ -186,7 +186,7 @@ fn report_closing(plugin: &Loaded, subject: &PodKey, closing: &Closing) -> Optio
 }
 
 /// Returns an Event of the plugin; `None` if it may not send Events.
-fn warning(plugin: &Loaded, pod: &PodKey, reason: &str, note: String) -> Option<Authorized<Event>> {
+fn warning(plugin: &LoadedPlugin, pod: &PodKey, reason: &str, note: String) -> Option<Authorized<Event>> {
     let event = Event {
         target: pod.clone(),
         event_type: EventType::Warning,

@@ -8,12 +8,12 @@ use podium_pods::{
 };
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded, PodJob, RunWrites, budget, log_rate::Line};
+use super::{Dispatch, LoadedPlugin, PodJob, RunWrites, budget, log_rate::Line};
 use crate::ports::{Asker, LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
 
 pub(super) struct RunWorld {
     dispatch: Arc<Dispatch>,
-    plugin: Arc<Loaded>,
+    plugin: Arc<LoadedPlugin>,
     subject: PodKey,
     job: PodJob,
     snapshot: Arc<dyn PodView>,
@@ -23,7 +23,7 @@ pub(super) struct RunWorld {
 impl RunWorld {
     pub(super) fn new(
         dispatch: Arc<Dispatch>,
-        plugin: Arc<Loaded>,
+        plugin: Arc<LoadedPlugin>,
         subject: PodKey,
         job: PodJob,
         snapshot: Arc<dyn PodView>,

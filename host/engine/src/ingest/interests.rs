@@ -7,7 +7,7 @@ use podium_pods::{cache::Update, model::PodKey, pod::Change, wake::Wake};
 use tokio::time::Instant;
 
 use crate::{
-    dispatch::{Expectations, Lane, Loaded, Plan, PodQueue},
+    dispatch::{Expectations, Lane, LoadedPlugin, Plan, PodQueue},
     journal::{Journal, Number},
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Published {
 pub(super) struct Interests {
     wake: Wake<Lane>,
     journal: Option<Arc<Journal>>,
-    /// Loaded plugins by their number in the journal.
+    /// LoadedPlugin plugins by their number in the journal.
     lanes: BTreeMap<Number, Lane>,
 }
 
@@ -29,9 +29,9 @@ impl Interests {
         Self { wake: Wake::new([]), journal, lanes: BTreeMap::new() }
     }
 
-    pub(super) fn set_plugins(&mut self, plugins: &[Arc<Loaded>]) {
+    pub(super) fn set_plugins(&mut self, plugins: &[Arc<LoadedPlugin>]) {
         self.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
-        let number = |loaded: &Arc<Loaded>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
+        let number = |loaded: &Arc<LoadedPlugin>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
         self.lanes = plugins.iter().filter_map(number).collect();
     }
 

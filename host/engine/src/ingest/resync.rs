@@ -7,7 +7,7 @@ use podium_pods::{cache::Snapshot, model::PodKey};
 use tokio::time::Instant;
 
 use super::sweep::{SLICE, Sweep};
-use crate::dispatch::{Lane, Loaded};
+use crate::dispatch::{Lane, LoadedPlugin};
 
 /// The least time between two slices of a plugin.
 const TICK: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ struct Resync {
 
 impl Resyncs {
     /// Begins the first pass of a plugin, if it asks for resyncs.
-    pub(super) fn plan(&mut self, loaded: &Loaded, snapshot: &Snapshot, now: Instant) {
+    pub(super) fn plan(&mut self, loaded: &LoadedPlugin, snapshot: &Snapshot, now: Instant) {
         let Some(every) = loaded.spec.watch.resync else { return };
         let resync = Resync { every, began: now, sweep: Sweep::new(loaded, None) };
         self.0.insert((now + resync.pace(snapshot).1, loaded.lane), resync);

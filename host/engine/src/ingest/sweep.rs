@@ -11,7 +11,7 @@ use podium_pods::{
 };
 use tokio::sync::oneshot;
 
-use crate::dispatch::{Lane, Loaded};
+use crate::dispatch::{Lane, LoadedPlugin};
 
 /// The number of Pods of one slice, which takes about a millisecond.
 pub(super) const SLICE: usize = 1_000;
@@ -30,7 +30,7 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// Returns a sweep. `done` is dropped after the last slice.
-    pub(super) fn new(loaded: &Loaded, done: Option<oneshot::Sender<()>>) -> Self {
+    pub(super) fn new(loaded: &LoadedPlugin, done: Option<oneshot::Sender<()>>) -> Self {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
         Self { lane: loaded.lane, wake: Wake::new([(loaded.lane, &loaded.spec)]), query, after: None, _done: done }
     }

@@ -291,7 +291,7 @@ async fn a_queued_key_of_a_deleted_pod_outside_the_selector_gets_the_last_state(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_leaves_the_selector_with_its_final_write_is_delivered_with_its_last_state() {
+async fn a_pod_whose_final_write_left_the_selector_has_its_last_state() {
     let mut harness = Harness::plain(Backoff::default());
     let (delivered, body) = noting(|_| Ok(Outcome::Settled));
     harness.load(Some("web"), body);
@@ -315,7 +315,7 @@ fn noted(directory: &Path, key: &PodKey) -> Opened {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_pod_of_the_first_list_is_delivered_only_once_it_is_deleted() {
+async fn an_undecodable_pod_of_the_first_list_is_no_deletion() {
     for by_event in [true, false] {
         let directory = tempfile::tempdir().unwrap();
         let cart = pod("cart-0", "u1", "web", 5);
@@ -350,7 +350,7 @@ async fn an_undecodable_pod_of_the_first_list_is_delivered_only_once_it_is_delet
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_applied_during_recovery_and_runs_begin_with_recovered_deletions() {
+async fn runs_begin_with_deletions_recovered_during_events() {
     let directory = tempfile::tempdir().unwrap();
     let gone = pod("cart-0", "u1", "web", 5);
     let Opened { journal, recovery, mut store } = noted(directory.path(), &gone.key);
@@ -392,7 +392,7 @@ async fn events_are_applied_during_recovery_and_runs_begin_with_recovered_deleti
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_pod_that_is_deleted_during_recovery_is_delivered_with_its_last_state() {
+async fn an_undecodable_pod_deleted_during_recovery_has_its_last_state() {
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
     let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));

@@ -14,7 +14,7 @@ use std::{
 use super::{
     Batch, Journal, Number, Recovery, State,
     entry::{Entries, Entry, FORMAT},
-    pair_set::Uid,
+    pair_set::PackedUid,
     plugin_entry,
     replay::{Replayed, replay},
 };
@@ -272,7 +272,7 @@ impl Store {
                 || io::Error::new(io::ErrorKind::UnexpectedEof, "the journal has lost entries that were written");
             let entry = entries.next().map_err(unreadable)?.ok_or_else(ends_early)?;
             if let Entry::Runs { plugin, uid, .. } = &entry
-                && journal.state.lock().pairs.contains(Number(*plugin), Uid::of(uid))
+                && journal.state.lock().pairs.contains(Number(*plugin), PackedUid::of(uid))
             {
                 kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }

@@ -23,7 +23,7 @@ use std::{
 
 use entry::Entry;
 pub use file::{Error, Opened, Store, open};
-use pair_set::{PairSet, Uid};
+use pair_set::{PackedUid, PairSet};
 use parking_lot::Mutex;
 use podium_pods::model::{PluginId, PodKey};
 pub use replay::{Found, Recovery};
@@ -191,7 +191,7 @@ impl Journal {
     /// Records that the Pod is gone. Returns the plugins to which its deletion has to be delivered, loaded or not.
     pub fn gone(&self, key: &PodKey) -> Vec<Number> {
         let mut state = self.state.lock();
-        let plugins = state.pairs.plugins_of(Uid::of(&key.uid));
+        let plugins = state.pairs.plugins_of(PackedUid::of(&key.uid));
         for plugin in &plugins {
             state.pending_deletions.entry(*plugin).or_default().insert(key.clone());
         }
@@ -375,7 +375,7 @@ impl PluginEntries {
 
     /// Returns the number of the entry to wait for if this is the first run.
     fn note(&self, key: &PodKey) -> Option<u64> {
-        let uid = Uid::of(&key.uid);
+        let uid = PackedUid::of(&key.uid);
         let mut state = self.journal.state.lock();
         if state.pairs.contains(self.number, uid) {
             return None;
@@ -394,7 +394,7 @@ impl PluginEntries {
     /// Records that a run found the Pod gone: its deletion is pending.
     pub fn gone(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if state.pairs.contains(self.number, Uid::of(&key.uid)) {
+        if state.pairs.contains(self.number, PackedUid::of(&key.uid)) {
             state.pending_deletions.entry(self.number).or_default().insert(key.clone());
         }
     }
@@ -402,7 +402,7 @@ impl PluginEntries {
     /// Records that the Pod's deletion has settled for the plugin.
     pub fn settled(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if !state.pairs.remove(self.number, Uid::of(&key.uid)) {
+        if !state.pairs.remove(self.number, PackedUid::of(&key.uid)) {
             return;
         }
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {

@@ -20,7 +20,7 @@ const SMALL: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct PairSet {
-    pages: Vec<HashMap<Uid, u64, FixedState>>,
+    pages: Vec<HashMap<PackedUid, u64, FixedState>>,
     /// The number of pairs.
     pairs: usize,
 }
@@ -28,9 +28,9 @@ pub(super) struct PairSet {
 /// A uid in 16 bytes: the UUID that API servers assign, or 128 bits of a hash of any other text. An array, because a
 /// u128 would be aligned to 16 bytes and cost 8 bytes more in each place of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Uid([u8; 16]);
+pub(super) struct PackedUid([u8; 16]);
 
-impl Uid {
+impl PackedUid {
     pub(super) fn of(text: &str) -> Self {
         Self(uuid_of(text).unwrap_or_else(|| hashed(text)))
     }
@@ -47,7 +47,7 @@ fn hashed(text: &str) -> [u8; 16] {
 
 impl PairSet {
     /// Adds a pair. Returns false if it was present.
-    pub(super) fn insert(&mut self, plugin: Number, uid: Uid) -> bool {
+    pub(super) fn insert(&mut self, plugin: Number, uid: PackedUid) -> bool {
         let (page, bit) = place(plugin);
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, HashMap::default);
@@ -60,7 +60,7 @@ impl PairSet {
     }
 
     /// Removes a pair. Returns false if it was absent.
-    pub(super) fn remove(&mut self, plugin: Number, uid: Uid) -> bool {
+    pub(super) fn remove(&mut self, plugin: Number, uid: PackedUid) -> bool {
         let (page, bit) = place(plugin);
         let Some(page) = self.pages.get_mut(page) else { return false };
         let Some(mask) = page.get_mut(&uid).filter(|mask| **mask & bit != 0) else { return false };
@@ -75,13 +75,13 @@ impl PairSet {
         true
     }
 
-    pub(super) fn contains(&self, plugin: Number, uid: Uid) -> bool {
+    pub(super) fn contains(&self, plugin: Number, uid: PackedUid) -> bool {
         let (page, bit) = place(plugin);
         self.pages.get(page).and_then(|page| page.get(&uid)).is_some_and(|mask| mask & bit != 0)
     }
 
     /// Returns the plugins that ran on the Pod, in the order of their numbers.
-    pub(super) fn plugins_of(&self, uid: Uid) -> Vec<Number> {
+    pub(super) fn plugins_of(&self, uid: PackedUid) -> Vec<Number> {
         let masks = self.pages.iter().map(|page| page.get(&uid).copied().unwrap_or_default());
         let bits = |(page, mask): (usize, u64)| {
             (0..PAGE).filter(move |bit| mask & (1 << bit) != 0).map(move |bit| page * PAGE + bit)
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_uuid_is_stored_exactly_and_other_texts_are_distinguished() {
-        assert_eq!(Uid::of(UID).0, 0x0b1c_2d3e_4f50_6172_8394_a5b6_c7d8_e9fa_u128.to_be_bytes());
+        assert_eq!(PackedUid::of(UID).0, 0x0b1c_2d3e_4f50_6172_8394_a5b6_c7d8_e9fa_u128.to_be_bytes());
         let others = ["", "u1", "u2", "0B1c2d3e-4f50-6172-8394-a5b6c7d8e9fa", "0b1c2d3e04f50-6172-8394-a5b6c7d8e9fa"];
-        let mut all: Vec<_> = others.iter().chain([&UID]).map(|text| Uid::of(text).0).collect();
+        let mut all: Vec<_> = others.iter().chain([&UID]).map(|text| PackedUid::of(text).0).collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 6);
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn a_pod_takes_24_bytes_whatever_the_number_of_plugins() {
-        assert_eq!(size_of::<(Uid, u64)>(), 24);
+        assert_eq!(size_of::<(PackedUid, u64)>(), 24);
         let mut pairs = PairSet::default();
         for plugin in (0..PAGE).map(|number| Number(u32::try_from(number).unwrap())) {
-            assert!(pairs.insert(plugin, Uid::of(UID)));
-            assert!(!pairs.insert(plugin, Uid::of(UID)));
+            assert!(pairs.insert(plugin, PackedUid::of(UID)));
+            assert!(!pairs.insert(plugin, PackedUid::of(UID)));
         }
         assert_eq!((pairs.pages.len(), pairs.pages[0].len(), pairs.len()), (1, 1, PAGE));
     }
@@ -151,15 +151,15 @@ mod tests {
         let mut pairs = PairSet::default();
         let (near, far) = (Number(3), Number(64 * 2 + 5));
         for uid in ["u1", "u2"] {
-            assert!(pairs.insert(far, Uid::of(uid)));
+            assert!(pairs.insert(far, PackedUid::of(uid)));
         }
-        assert!(pairs.insert(near, Uid::of("u2")));
-        assert_eq!(pairs.plugins_of(Uid::of("u2")), [near, far]);
-        assert!(!pairs.contains(near, Uid::of("u1")) && pairs.contains(far, Uid::of("u1")));
+        assert!(pairs.insert(near, PackedUid::of("u2")));
+        assert_eq!(pairs.plugins_of(PackedUid::of("u2")), [near, far]);
+        assert!(!pairs.contains(near, PackedUid::of("u1")) && pairs.contains(far, PackedUid::of("u1")));
         assert_eq!((pairs.count_of(near), pairs.count_of(far), pairs.len()), (1, 2, 3));
-        assert!(!pairs.remove(near, Uid::of("u1")));
+        assert!(!pairs.remove(near, PackedUid::of("u1")));
         pairs.remove_plugin(far);
-        assert_eq!((pairs.plugins_of(Uid::of("u2")), pairs.len()), (vec![near], 1));
-        assert!(pairs.remove(near, Uid::of("u2")) && pairs.pages.iter().all(HashMap::is_empty));
+        assert_eq!((pairs.plugins_of(PackedUid::of("u2")), pairs.len()), (vec![near], 1));
+        assert!(pairs.remove(near, PackedUid::of("u2")) && pairs.pages.iter().all(HashMap::is_empty));
     }
 }

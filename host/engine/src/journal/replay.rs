@@ -7,7 +7,7 @@ use podium_pods::model::{PluginId, PodKey};
 use super::{
     Journal, Number, NumberedPlugin, State,
     entry::{Entries, Entry, Plugin},
-    pair_set::Uid,
+    pair_set::PackedUid,
 };
 use crate::frames::ReadError;
 
@@ -62,10 +62,10 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             if state.known(Number(plugin)).is_none() {
                 return Err(format!("a run of a plugin of number {plugin}, which is unknown"));
             }
-            state.pairs.insert(Number(plugin), Uid::of(&uid));
+            state.pairs.insert(Number(plugin), PackedUid::of(&uid));
         }
         Entry::Settled { plugin, uid } => {
-            state.pairs.remove(Number(plugin), Uid::of(&uid));
+            state.pairs.remove(Number(plugin), PackedUid::of(&uid));
         }
         Entry::Cluster { uid } => state.cluster = Some(uid.into()),
     }
@@ -115,7 +115,7 @@ impl Recovery {
                         continue;
                     }
                     let mut state = journal.state.lock();
-                    if !state.pairs.contains(plugin, Uid::of(&uid)) {
+                    if !state.pairs.contains(plugin, PackedUid::of(&uid)) {
                         continue;
                     }
                     let key = PodKey::new(&of, &name, &uid);

@@ -204,7 +204,7 @@ where
     }
 
     /// Records that the run of a job has ended, and its cost: its tenant and its lane are charged, and its worker and
-    /// its memory are free, while something else goes on until the job is done. Only the first call counts.
+    /// its memory are free, while the rest of the job continues. Only the first call counts.
     pub fn ran(&self, job: &Job<L, S, I>, cost: Duration) {
         if self.slots.lock().turns.ran(job.number, Some(cost), Instant::now()) {
             self.wake.notify_one();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_run_and_the_peak_are_shown_with_the_limit_and_what_was_never_used_is_not() {
+    fn last_run_and_peak_are_shown_for_limits_that_were_used() {
         let (uses, limits) = (Uses::default(), Limits::default());
         assert_eq!(uses.used(), []);
         uses.record(&usage(3_149, 12), &limits);

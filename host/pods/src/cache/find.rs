@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_ends_at_its_effort_or_when_large_pods_were_copied_and_a_whole_search_goes_on() {
+    fn a_slice_is_bounded_by_effort_and_copied_bytes() {
         let (mut writer, reader) = labelled();
         let snapshot = reader.snapshot();
         for (most, examined) in [(0, 1), (1, 1), (Effort::CANDIDATE, 1), (Effort::CANDIDATE + 1, 2), (u64::MAX, 32)] {

@@ -8,24 +8,24 @@ use crate::{
     sync::{ArcSwap, watch},
 };
 
-/// The writer's end: it replaces the present snapshot and signals readers.
+/// The writer's side: it replaces the present snapshot and signals readers.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct Publisher {
     present: Arc<ArcSwap<Snapshot>>,
     signal: watch::Sender<()>,
 }
 
-impl Published {
+impl Publisher {
     pub(super) fn publish(&self, snapshot: Snapshot) {
         self.present.store(Arc::new(snapshot));
         self.signal.send_replace(());
     }
 }
 
-pub(super) fn published(first: Snapshot) -> (Published, Reader) {
+pub(super) fn published(first: Snapshot) -> (Publisher, Reader) {
     let present = Arc::new(ArcSwap::from_pointee(first));
     let (signal, changed) = watch::channel(());
-    (Published { present: Arc::clone(&present), signal }, Reader { present, changed })
+    (Publisher { present: Arc::clone(&present), signal }, Reader { present, changed })
 }
 
 /// Reads the cache. Clones are cheap and independent.

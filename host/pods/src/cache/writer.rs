@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::{
     Snapshot,
-    reader::Published,
+    reader::Publisher,
     store::{Entry, Store},
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
 /// The only handle that changes the cache. Changes become visible to readers with `publish`.
 pub struct Writer {
     store: Store,
-    published: Published,
+    published: Publisher,
     /// The next list is of a history that was rolled back: cached revisions cannot be compared with it.
     rolled_back: bool,
 }
@@ -67,7 +67,7 @@ impl Drop for Update<'_> {
 }
 
 impl Writer {
-    pub(super) fn new(first: Snapshot, published: Published) -> Self {
+    pub(super) fn new(first: Snapshot, published: Publisher) -> Self {
         let mut writer = Self { store: Store::new(first), published, rolled_back: false };
         writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
         writer
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn write_through_replaces_an_older_revision_of_the_same_incarnation_and_nothing_else() {
+    fn write_through_replaces_only_an_older_revision_of_the_same_uid() {
         let (mut writer, reader) = cache::new(7);
         assert!(writer.write_through(vec![cached(&pod("cart", "a", 5, "x"))]).publish().is_empty(), "it inserted");
         writer.apply(vec![applied("a", 5, "x")]).publish();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_the_changes_of_an_update_when_it_is_published_or_dropped_and_not_before() {
+    fn readers_see_an_update_only_once_it_is_published_or_dropped() {
         let (mut writer, reader) = cache::new(7);
         let update = writer.apply(vec![applied("a", 5, "x")]);
         assert_eq!(summary(update.changes()), ["+a@5"]);

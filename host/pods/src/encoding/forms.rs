@@ -1,5 +1,5 @@
 //! The texts of values with a form: hexadecimal digits, UUIDs, addresses, numbers, times, parts of names. Each is
-//! parsed to a short encoding only if the same text comes back from it.
+//! parsed to a short encoding only if it can be decoded to the same text.
 
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ pub(super) fn ipv6(text: &[u8]) -> Option<[u8; 16]> {
         None if count == 8 => {}
         _ => return None,
     }
-    // Of several spellings of one address only one comes back.
+    // An address with several spellings is decoded to one of them.
     if is_of_ipv4(&groups) || gap != longest_gap(&groups).map(|gap| gap.start) {
         return None;
     }
@@ -315,7 +315,7 @@ pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
     if year < 1 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    // The 30th of February would come back as another day.
+    // The 30th of February would be decoded as another day.
     let is_leap = || year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let length = match month {
         2 => 28 + u32::from(day == 29 && is_leap()),
@@ -416,7 +416,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn an_ipv6_address_is_written_as_the_standard_library_does_and_nothing_else_is_parsed(
+        fn only_ipv6_addresses_in_the_standard_librarys_form_are_parsed(
             groups in prop::array::uniform8(prop_oneof![Just(0), 0..16_u16, any::<u16>()]),
             text in prop::collection::vec(
                 prop::sample::select(&["0", "1", "a0", "00", "fd00", ":", "::", "12345", "g"]), 0..12,

@@ -60,7 +60,7 @@ pub use packed::Packed;
 use podium_wire::{Pod, json::JsonError};
 pub use scan::Scratch;
 use scan::{Candidates, Draft, Extent, Scanned};
-pub use skeleton::Identity;
+pub use skeleton::PodIdentity;
 use skeleton::{Charge, Skeleton, Usage};
 use structure::{Generalised, Positions, Structure};
 
@@ -156,7 +156,7 @@ struct Of<'a> {
     json: &'a [u8],
     namespace: &'a str,
     workload: u64,
-    identity: Identity<'a>,
+    identity: PodIdentity<'a>,
 }
 
 /// The most bytes of skeletons used by only one Pod, and of learned positions, that a namespace may have. Beyond this,
@@ -270,7 +270,7 @@ impl SkeletonPool {
         let shape = match same {
             Some(shape) => Arc::clone(shape),
             None => {
-                let identity = Identity { name, uid, revision };
+                let identity = PodIdentity { name, uid, revision };
                 self.shape(json, known, scratch, namespace, identity)?
             }
         };
@@ -286,7 +286,7 @@ impl SkeletonPool {
             scratch.recent = downgrade(&shape);
         }
         let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
-        let packed = Packed::new(shape, own, Identity { name, uid, revision })?;
+        let packed = Packed::new(shape, own, PodIdentity { name, uid, revision })?;
         Some(Read { namespace, name, uid, revision, packed })
     }
 
@@ -296,7 +296,7 @@ impl SkeletonPool {
         mut known: PerFragment<Option<Arc<Skeleton>>>,
         scratch: &mut Scratch,
         namespace: &str,
-        identity: Identity<'_>,
+        identity: PodIdentity<'_>,
     ) -> Option<Arc<Shape>> {
         let workload = match &known[Fragment::Object] {
             Some(outer) => self.hasher.hash_one((namespace, outer.name_prefix())),

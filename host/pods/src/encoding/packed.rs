@@ -6,7 +6,7 @@ use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
 use smallvec::SmallVec;
 
 use super::{
-    Identity, Prune, Shape,
+    PodIdentity, Prune, Shape,
     forms::{put_varint, varint},
     fragment::{Fragment, PerFragment},
     skeleton::{self, Skeleton, place, sections},
@@ -73,14 +73,14 @@ pub(super) fn joined(own: PerFragment<&[u8]>) -> SmallVec<[u8; USUAL]> {
 
 impl Packed {
     /// Returns `None` if these are not values of the shape.
-    pub(super) fn new(shape: Arc<Shape>, own: PerFragment<&[u8]>, identity: Identity<'_>) -> Option<Self> {
+    pub(super) fn new(shape: Arc<Shape>, own: PerFragment<&[u8]>, identity: PodIdentity<'_>) -> Option<Self> {
         let own = joined(own);
         let packed = Self { starts: split(&own)?, shape, own };
         packed.has_values_of_its_shape(identity).then_some(packed)
     }
 
     /// Opens values that come from another process. Returns `None` if they are not valid values of the shape.
-    pub(crate) fn open(shape: Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Option<Self> {
+    pub(crate) fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
         let packed = Self { starts: split(own)?, shape, own: SmallVec::from_slice(own) };
         let is_valid = |fragment| {
             let values = packed.skeleton(fragment).resolve(packed.own(fragment), identity);
@@ -89,7 +89,7 @@ impl Packed {
         Fragment::ALL.into_iter().all(is_valid).then_some(packed)
     }
 
-    fn has_values_of_its_shape(&self, identity: Identity<'_>) -> bool {
+    fn has_values_of_its_shape(&self, identity: PodIdentity<'_>) -> bool {
         Fragment::ALL.into_iter().all(|fragment| self.skeleton(fragment).has_values(self.own(fragment), identity))
     }
 
@@ -145,7 +145,7 @@ impl Packed {
 
     /// Returns a section in the encoding of `podium_wire`, or the JSON for the full object.
     #[must_use]
-    pub fn section(&self, identity: Identity<'_>, section: Section) -> Cow<'_, [u8]> {
+    pub fn section(&self, identity: PodIdentity<'_>, section: Section) -> Cow<'_, [u8]> {
         let Some((fragment, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
         match self.skeleton(fragment).fixed(place) {
             Some(bytes) => Cow::Borrowed(bytes),
@@ -155,7 +155,7 @@ impl Packed {
 
     /// Returns the whole object. The decoder does not validate the UTF-8 of strings that it ignores, so this replaces
     /// malformed sequences.
-    fn full(&self, identity: Identity<'_>) -> Vec<u8> {
+    fn full(&self, identity: PodIdentity<'_>) -> Vec<u8> {
         let json = String::from_utf8(self.json(identity));
         json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
     }
@@ -165,7 +165,7 @@ impl Packed {
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
         // No section contains the Pod's own revision.
-        let identity = Identity { name, uid, revision: 0 };
+        let identity = PodIdentity { name, uid, revision: 0 };
         let mut changed = SectionSet::EMPTY;
         let (all_own, all_others) = (self.all_own(), old.all_own());
         for fragment in Fragment::ALL {
@@ -202,7 +202,7 @@ impl Packed {
 
     /// Returns the creation time in milliseconds since 1970.
     #[must_use]
-    pub fn created(&self, identity: Identity<'_>) -> i64 {
+    pub fn created(&self, identity: PodIdentity<'_>) -> i64 {
         self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity)
     }
 
@@ -214,25 +214,25 @@ impl Packed {
 
     /// Returns the node's name, or `None` until the Pod is scheduled.
     #[must_use]
-    pub fn node<'a>(&'a self, identity: Identity<'a>) -> Option<Cow<'a, str>> {
+    pub fn node<'a>(&'a self, identity: PodIdentity<'a>) -> Option<Cow<'a, str>> {
         self.skeleton(Fragment::Spec).node(self.own(Fragment::Spec), identity)
     }
 
     /// Returns the phase; empty if the API server has not set one yet.
     #[must_use]
-    pub fn phase<'a>(&'a self, identity: Identity<'a>) -> &'a str {
+    pub fn phase<'a>(&'a self, identity: PodIdentity<'a>) -> &'a str {
         self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity)
     }
 
     /// Returns the whole object as the API server wrote it, without pruned fields.
     #[must_use]
     #[expect(clippy::expect_used, reason = "skeletons are parsed when they are built, and each value belongs to one")]
-    pub fn json(&self, identity: Identity<'_>) -> Vec<u8> {
+    pub fn json(&self, identity: PodIdentity<'_>) -> Vec<u8> {
         self.rendered(identity).expect("a shape with its values")
     }
 
     /// Like [`Self::json`]. Returns `None` if the skeletons do not form an object, as those of another process may.
-    pub(super) fn rendered(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
+    pub(super) fn rendered(&self, identity: PodIdentity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
         let values = PerFragment::from_fn(|fragment| self.skeleton(fragment).values(self.own(fragment), identity));
         let texts = PerFragment::from_fn(|fragment| Tokens::from(&self.skeleton(fragment).text));

@@ -1,5 +1,5 @@
 //! The kinds of placeholders, and the values of a Pod that are stored for them: times, uids, addresses, any string.
-//! Each kind has a short encoding, from which the JSON comes back byte for byte.
+//! Each kind has a short encoding, which is decoded to the same JSON byte for byte.
 
 use std::{fmt::Write as _, mem::discriminant};
 
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_cloud_makes_of_an_address_takes_five_bytes_and_any_other_its_length() {
+    fn a_node_name_made_of_an_address_takes_five_bytes() {
         for (name, bytes) in [
             ("ip-10-0-179-12", 5),
             ("ip-255-255-255-255", 5),

@@ -6,7 +6,7 @@ use std::{hash::BuildHasher, sync::Arc};
 use podium_wire::{Section, SectionBytes};
 
 use super::{
-    Identity, Packed, Shape, SkeletonPool,
+    Packed, PodIdentity, Shape, SkeletonPool,
     chunks::ChunkedBytes,
     fragment::{FRAGMENTS, Fragment, PerFragment},
     packed::own_of,
@@ -26,7 +26,7 @@ impl Shape {
 
 /// Returns true if the decoder produces these sections from this Pod. Each fragment was verified separately, but not
 /// its position.
-fn is_as_decoded(packed: &Packed, identity: Identity<'_>) -> Option<bool> {
+fn is_as_decoded(packed: &Packed, identity: PodIdentity<'_>) -> Option<bool> {
     let decoded = podium_wire::json::decode(&packed.rendered(identity)?).ok()?;
     let (header, namespace) = (&decoded.header, packed.shape().namespace());
     let is_named = (&*header.namespace, &*header.name, &*header.uid) == (namespace, identity.name, identity.uid);
@@ -37,7 +37,12 @@ fn is_as_decoded(packed: &Packed, identity: Identity<'_>) -> Option<bool> {
 
 impl SkeletonPool {
     /// Returns the Pod that has skeletons of these texts and these values, or `None` if they do not form a Pod.
-    pub(crate) fn restore(&self, keys: [&[u8]; FRAGMENTS], own_bytes: &[u8], identity: Identity<'_>) -> Option<Packed> {
+    pub(crate) fn restore(
+        &self,
+        keys: [&[u8]; FRAGMENTS],
+        own_bytes: &[u8],
+        identity: PodIdentity<'_>,
+    ) -> Option<Packed> {
         let own = own_of(own_bytes)?;
         let skeletons = PerFragment::try_from_fn(|fragment| {
             let text = keys[fragment as usize];

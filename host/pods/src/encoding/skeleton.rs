@@ -32,7 +32,7 @@ use crate::sync::{Mutex, Weak, downgrade};
 
 /// Name, uid and revision of a Pod: values that are stored beside the skeleton's values.
 #[derive(Debug, Clone, Copy)]
-pub struct Identity<'a> {
+pub struct PodIdentity<'a> {
     /// The Pod's name.
     pub name: &'a str,
     /// The Pod's uid.
@@ -176,7 +176,7 @@ fn bystander() -> Vec<u8> {
 ///
 /// The Pod's other fragments are left out, because the decoder's output for one fragment does not depend on the
 /// others.
-pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Skeleton> {
+pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIdentity<'_>) -> Option<Skeleton> {
     let mut placeholders = tokens::placeholders(key)?;
     // One Pod cannot prove that any string is valid at a position.
     let is_generalised = placeholders.iter().any(|placeholder| matches!(placeholder.kind, Kind::String | Kind::Word));
@@ -457,7 +457,7 @@ impl Skeleton {
     }
 
     /// Returns the bytes of a section with these values.
-    pub(super) fn section(&self, place: usize, own: &[u8], identity: Identity<'_>) -> Vec<u8> {
+    pub(super) fn section(&self, place: usize, own: &[u8], identity: PodIdentity<'_>) -> Vec<u8> {
         self.templates[place].fill(&self.placeholders, &self.values(own, identity))
     }
 
@@ -482,7 +482,7 @@ impl Skeleton {
     }
 
     /// Returns true if a section has the same bytes with this skeleton and values as with another one.
-    pub(super) fn is_same(&self, place: usize, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
+    pub(super) fn is_same(&self, place: usize, own: &[u8], other: (&Self, &[u8]), identity: PodIdentity<'_>) -> bool {
         let (here, there) = (&self.templates[place], &other.0.templates[place]);
         if here.holes.is_empty() && there.holes.is_empty() {
             return here.bytes == there.bytes;
@@ -493,7 +493,7 @@ impl Skeleton {
 
     /// Returns true if the JSON is the same with this skeleton and values as with another one, ignoring the revision.
     #[expect(clippy::expect_used, reason = "skeletons are parsed when they are built")]
-    pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
+    pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: PodIdentity<'_>) -> bool {
         if own == other.1 && self.text == other.0.text {
             return true;
         }
@@ -517,12 +517,12 @@ impl Skeleton {
     }
 
     /// Returns the values of all placeholders, or `None` if `own` are not values of this skeleton.
-    pub(super) fn resolve<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
+    pub(super) fn resolve<'a>(&self, own: &'a [u8], identity: PodIdentity<'a>) -> Option<Resolved<'a>> {
         resolve(&self.placeholders, own, identity)
     }
 
     /// Returns true if `own` are values of this skeleton.
-    pub(super) fn has_values(&self, own: &[u8], identity: Identity<'_>) -> bool {
+    pub(super) fn has_values(&self, own: &[u8], identity: PodIdentity<'_>) -> bool {
         let mut values = ValueReader::new(own);
         let is_value = |placeholder: &Placeholder| match placeholder.kind {
             Kind::Ordinal => forms::ordinal(identity.name.as_bytes()).is_some(),
@@ -536,23 +536,23 @@ impl Skeleton {
     ///
     /// [`Packed`]: super::Packed
     #[expect(clippy::expect_used, reason = "checked when the Pod was encoded or came from another process")]
-    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Resolved<'a> {
+    pub(super) fn values<'a>(&self, own: &'a [u8], identity: PodIdentity<'a>) -> Resolved<'a> {
         self.resolve(own, identity).expect("values of the skeleton")
     }
 
-    pub(super) fn created(&self, own: &[u8], identity: Identity<'_>) -> i64 {
+    pub(super) fn created(&self, own: &[u8], identity: PodIdentity<'_>) -> i64 {
         match self.hot {
             HotFields::Outer { created: Source::Constant(millis), .. } => millis,
             HotFields::Outer { created: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
                 Value::Time(seconds) => seconds * 1_000,
-                // A skeleton is built only if the field comes back; so for the node and the phase.
+                // A skeleton is built only if the field can be read from it; the same holds for node and phase.
                 _ => 0,
             },
             _ => 0,
         }
     }
 
-    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<Cow<'a, str>> {
+    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: PodIdentity<'a>) -> Option<Cow<'a, str>> {
         let HotFields::Spec { node, domain } = &self.hot else { return None };
         match node {
             Source::Constant(node) => node.as_deref().map(Cow::Borrowed),
@@ -568,7 +568,7 @@ impl Skeleton {
         }
     }
 
-    pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> &'a str {
+    pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: PodIdentity<'a>) -> &'a str {
         match &self.hot {
             HotFields::Status { phase: Source::Constant(phase), .. } => phase,
             HotFields::Status { phase: Source::Placeholder(at), .. } => match self.values(own, identity)[*at] {

@@ -14,7 +14,7 @@ use super::{
     fragment::{Fragment, PerFragment},
     json_string,
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
-    skeleton::{Identity, MAX_PLACEHOLDERS},
+    skeleton::{MAX_PLACEHOLDERS, PodIdentity},
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -279,7 +279,11 @@ pub(super) fn has_sentinel(key: &[u8]) -> Option<bool> {
 pub(super) type Resolved<'a> = SmallVec<[Value<'a>; 40]>;
 
 /// Returns the values of all placeholders. Returns None if `own` are not values of these placeholders.
-pub(super) fn resolve<'a>(placeholders: &[Placeholder], own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
+pub(super) fn resolve<'a>(
+    placeholders: &[Placeholder],
+    own: &'a [u8],
+    identity: PodIdentity<'a>,
+) -> Option<Resolved<'a>> {
     let mut values = ValueReader::new(own);
     let mut resolved = Resolved::new();
     for placeholder in placeholders {

@@ -1,7 +1,7 @@
 //! The text of an unshared Pod: its whole JSON without pruned fields.
 //!
 //! Used for JSON that no API server writes, for example with spaces between members, so it is not optimised. Member
-//! names of the object and of its metadata are written again; everything else comes back byte for byte.
+//! names of the object and of its metadata are written again; everything else is returned byte for byte.
 
 use std::fmt;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Record, RecordRef,
-    record::{Uid, uuid_of},
+    record::{StoredUid, uuid_of},
 };
 
 /// The Pods of one list.
@@ -105,8 +105,8 @@ impl SortedUids {
     /// Returns true if the uid of this Pod is among these.
     pub(crate) fn contains_pod(&self, pod: &RecordRef<'_>) -> bool {
         match pod.uid {
-            Uid::Uuid(uuid) => self.0.uuids.binary_search(uuid).is_ok(),
-            Uid::Text(uid) => self.0.others.contains(uid),
+            StoredUid::Uuid(uuid) => self.0.uuids.binary_search(uuid).is_ok(),
+            StoredUid::Text(uid) => self.0.others.contains(uid),
         }
     }
 }

@@ -18,7 +18,7 @@ pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Effort, Page, PodView, Slice};
 
 use crate::{
-    encoding::{EncodeError, Identity, Packed, Scratch, SkeletonPool},
+    encoding::{EncodeError, Packed, PodIdentity, Scratch, SkeletonPool},
     model::{Cursor, PodKey, Prune, Revision, RevisionError},
 };
 
@@ -135,8 +135,8 @@ impl CachedPod {
         Cursor { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(&self.key.name) }
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity { name: &self.key.name, uid: &self.key.uid, revision: self.revision.0 }
+    fn identity(&self) -> PodIdentity<'_> {
+        PodIdentity { name: &self.key.name, uid: &self.key.uid, revision: self.revision.0 }
     }
 
     /// Returns the header of its records.

@@ -112,7 +112,7 @@ impl Record {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Uid<'a> {
+pub(super) enum StoredUid<'a> {
     Uuid(&'a [u8; 16]),
     Text(&'a str),
 }
@@ -124,7 +124,7 @@ pub(crate) struct RecordRef<'a> {
     /// The name: the prefix that its shape has, or nothing, and the rest.
     prefix: &'a str,
     suffix: &'a str,
-    pub(super) uid: Uid<'a>,
+    pub(super) uid: StoredUid<'a>,
     pub(crate) revision: Revision,
     own: &'a [u8],
 }
@@ -178,10 +178,10 @@ impl<'a> RecordRef<'a> {
         let (revision, record) = varint(record)?;
         let (suffix, record) = record.split_at_checked(usize::try_from(name >> 2).ok()?)?;
         let (uid, own) = match uid_length {
-            None => record.split_first_chunk().map(|(uuid, own)| (Uid::Uuid(uuid), own))?,
+            None => record.split_first_chunk().map(|(uuid, own)| (StoredUid::Uuid(uuid), own))?,
             Some(length) => {
                 let (uid, own) = record.split_at_checked(usize::try_from(length).ok()?)?;
-                (Uid::Text(str::from_utf8(uid).ok()?), own)
+                (StoredUid::Text(str::from_utf8(uid).ok()?), own)
             }
         };
         Some(Self {
@@ -217,8 +217,8 @@ impl<'a> RecordRef<'a> {
 
     pub(crate) fn has_uid(&self, uid: &str) -> bool {
         match uuid_of(uid) {
-            Some(uuid) => self.uid == Uid::Uuid(&uuid),
-            None => self.uid == Uid::Text(uid),
+            Some(uuid) => self.uid == StoredUid::Uuid(&uuid),
+            None => self.uid == StoredUid::Text(uid),
         }
     }
 
@@ -251,9 +251,9 @@ impl<'a> RecordRef<'a> {
 
     pub(crate) fn uid(&self) -> Arc<str> {
         match self.uid {
-            Uid::Text(text) => text.into(),
+            StoredUid::Text(text) => text.into(),
             // The text of a UUID is ASCII.
-            Uid::Uuid(bytes) => str::from_utf8(&uuid_text(bytes)).unwrap_or_default().into(),
+            StoredUid::Uuid(bytes) => str::from_utf8(&uuid_text(bytes)).unwrap_or_default().into(),
         }
     }
 

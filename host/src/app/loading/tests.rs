@@ -113,7 +113,7 @@ async fn turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_is_loaded_while_the_one_before_it_is_taken_out_is_run_on_all_its_pods() {
+async fn a_plugin_loaded_during_the_unload_of_its_predecessor_runs_on_all_pods() {
     let (loader, _observe) = loader().await;
     loader.install(prepared()).await;
     assert_eq!(depth(&loader), 1);
@@ -166,7 +166,7 @@ fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_component_is_read() {
+async fn the_policy_refuses_a_plugin_before_its_component_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("policy.yaml");
     let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { limits: { writes: 19 } }\n";
@@ -186,7 +186,7 @@ async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_componen
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_with_more_memory_than_its_tenant_may_have_is_refused_before_its_component_is_read() {
+async fn a_plugin_with_more_memory_than_its_tenants_is_refused_unread() {
     let (loader, _observe) = loader().await;
     let with = |mib: usize| PluginSpec { limits: Limits { memory_bytes: mib << 20, ..Limits::default() }, ..spec() };
     let Err(failure) = loader.prepare(with(65)).await else { unreachable!("it is prepared") };
@@ -257,7 +257,7 @@ fn is_revoked(loader: &Loader) -> Vec<bool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_end_before_the_component_of_a_narrower_configuration_is_read_and_go_on_with_a_wider_one() {
+async fn a_narrower_configuration_ends_runs_before_its_component_is_read() {
     let (loader, _observe) = loader().await;
     let mut wide = spec();
     wide.grants.write.delete = true;
@@ -284,7 +284,7 @@ async fn runs_end_before_the_component_of_a_narrower_configuration_is_read_and_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_whose_runs_were_ended_does_not_come_back_with_a_configuration_that_would_permit_it() {
+async fn a_version_that_was_stopped_never_runs_again() {
     let (loader, _observe) = loader().await;
     let mut wide = spec();
     wide.grants.write.delete = true;

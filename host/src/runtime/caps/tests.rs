@@ -328,7 +328,7 @@ fn adapters(callers: usize, types: usize, fields: usize) -> Vec<u8> {
 
 #[test]
 fn a_function_of_an_inner_component_is_refused_for_its_adapters() {
-    // 100 callers of such a type, 190 KB in all, took 56 s, 1.3 GB of memory and 213 MB of machine code.
+    // 100 callers of such a type, 190 KB together, took 56 s, 1.3 GB of memory and 213 MB of machine code.
     for callers in [1, 230] {
         let refused = refusal(&adapters(callers, 100, 990), LimitClass::Interpreter);
         assert!(refused.is_some_and(|what| what.contains("adapters")), "{refused:?}");

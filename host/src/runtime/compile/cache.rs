@@ -25,7 +25,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{Artifact, Digest, Key, MAX_CODE_BYTES};
+use super::{Artifact, Key, MAX_CODE_BYTES, Sha256};
 
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "compile.key";
@@ -75,7 +75,7 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn new(tenant: &Tenant, max_bytes: u64) -> Self {
-        let Digest(digest) = Digest::of(tenant.to_string().as_bytes());
+        let Sha256(digest) = Sha256::of(tenant.to_string().as_bytes());
         let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&digest[..TAG_BYTES]);
         Self { tag, max_bytes }
@@ -117,7 +117,7 @@ impl Cache {
 
     /// Returns the authenticated code of a component for an engine and a class. Removes a file that cannot be used, and
     /// logs the reason.
-    pub(super) fn load(&self, key: Key, engine: &Digest) -> Option<Artifact> {
+    pub(super) fn load(&self, key: Key, engine: &Sha256) -> Option<Artifact> {
         let path = self.path(key);
         let unusable = match self.read(&path, key, engine) {
             Ok(artifact) => return artifact,
@@ -144,7 +144,7 @@ impl Cache {
     }
 
     /// Stores the code of a component. Only logs a failure.
-    pub(super) fn store(&self, key: Key, engine: &Digest, owner: Owner, artifact: &Artifact) {
+    pub(super) fn store(&self, key: Key, engine: &Sha256, owner: Owner, artifact: &Artifact) {
         let path = self.path(key);
         if let Err(error) = self.write(&path, key, engine, owner, artifact.code()) {
             tracing::warn!(file = text::path(&path), %error, "compiled code cannot be cached; a restart compiles it \
@@ -158,7 +158,7 @@ impl Cache {
 
     /// Returns `None` when there is no file. The returned bytes are the bytes that were authenticated: the file is not
     /// read again.
-    fn read(&self, path: &Path, key: Key, engine: &Digest) -> Result<Option<Artifact>, Unusable> {
+    fn read(&self, path: &Path, key: Key, engine: &Sha256) -> Result<Option<Artifact>, Unusable> {
         let file = match open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -179,7 +179,7 @@ impl Cache {
     }
 
     /// Returns where the code is in these bytes of a file.
-    fn authenticate(&self, bytes: &[u8], key: Key, engine: &Digest) -> Result<Range<usize>, Unusable> {
+    fn authenticate(&self, bytes: &[u8], key: Key, engine: &Sha256) -> Result<Range<usize>, Unusable> {
         let length = || Unusable::Length(bytes.len() as u64);
         let end = bytes.len().checked_sub(MAC_BYTES).filter(|end| *end >= HEADER_BYTES).ok_or_else(length)?;
         let (content, mac) = bytes.split_at(end);
@@ -196,7 +196,7 @@ impl Cache {
         Err(if is_renamed { Unusable::NotAuthentic } else { Unusable::OtherEngine })
     }
 
-    fn write(&self, path: &Path, key: Key, engine: &Digest, owner: Owner, code: &[u8]) -> io::Result<()> {
+    fn write(&self, path: &Path, key: Key, engine: &Sha256, owner: Owner, code: &[u8]) -> io::Result<()> {
         let header = header(key, engine, owner.tag, code.len());
         let mut mac = hmac::Context::with_key(&self.key);
         mac.update(&header);
@@ -287,7 +287,7 @@ fn owner_of(path: &Path) -> [u8; TAG_BYTES] {
     tag
 }
 
-fn header(key: Key, engine: &Digest, owner: [u8; TAG_BYTES], code_bytes: usize) -> [u8; HEADER_BYTES] {
+fn header(key: Key, engine: &Sha256, owner: [u8; TAG_BYTES], code_bytes: usize) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     let length = (code_bytes as u64).to_le_bytes();
     let parts = [&MAGIC[..], &VERSION.to_le_bytes(), &key.digest.0, &engine.0, &length, &owner];

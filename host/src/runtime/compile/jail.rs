@@ -20,7 +20,7 @@ pub(super) struct Bounds {
 /// Locks the process in, with all of its threads. No thread can be started afterwards.
 ///
 /// # Errors
-/// When the system refuses one of the limits; the process must not go on then.
+/// The kernel refused one of the limits; the process must end.
 pub(super) fn enter(bounds: Bounds) -> Result<(), String> {
     let seconds = bounds.cpu.as_secs();
     // A program can ignore SIGXCPU, but not the SIGKILL one second later.

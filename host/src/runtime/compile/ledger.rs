@@ -39,7 +39,7 @@ impl Ledger {
     /// their place.
     ///
     /// # Errors
-    /// When the tenant's plugins would have more than `limit` bytes.
+    /// Returns an error if the tenant's plugins would have more than `limit` bytes.
     pub(super) fn charge(
         self: &Arc<Self>,
         plugin: &PluginId,
@@ -76,14 +76,14 @@ impl Drop for Charge {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Digest, *};
+    use super::{super::Sha256, *};
 
     fn plugin(namespace: &str, name: &str) -> PluginId {
         PluginId { namespace: Some(namespace.into()), name: name.into() }
     }
 
     fn key(number: u8) -> Key {
-        Key { digest: Digest([number; 32]), class: "native" }
+        Key { digest: Sha256([number; 32]), class: "native" }
     }
 
     #[test]

@@ -76,9 +76,9 @@ const MAX_CODE_BYTES: usize = 128 << 20;
 
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Digest([u8; 32]);
+struct Sha256([u8; 32]);
 
-impl Digest {
+impl Sha256 {
     fn of(bytes: &[u8]) -> Self {
         Self::from(digest::digest(&digest::SHA256, bytes))
     }
@@ -106,7 +106,7 @@ impl Digest {
     }
 }
 
-impl From<digest::Digest> for Digest {
+impl From<digest::Digest> for Sha256 {
     fn from(digest: digest::Digest) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest.as_ref());
@@ -114,13 +114,13 @@ impl From<digest::Digest> for Digest {
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for Sha256 {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for Sha256 {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{self}")
     }
@@ -175,7 +175,7 @@ pub(super) struct Compiled {
 /// A component and the class that it is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    digest: Digest,
+    digest: Sha256,
     class: &'static str,
 }
 
@@ -215,7 +215,7 @@ impl Compiler {
     }
 
     pub(super) fn key(class: LimitClass, wasm: &[u8]) -> Key {
-        Key { digest: Digest::of(wasm), class: class.name() }
+        Key { digest: Sha256::of(wasm), class: class.name() }
     }
 
     /// Returns a component that a plugin uses already.
@@ -226,7 +226,7 @@ impl Compiler {
     /// Counts code as used by a plugin, for as long as the result lives.
     ///
     /// # Errors
-    /// When the tenant's plugins would have too much code.
+    /// Returns an error if the tenant's plugins would have too much code.
     pub(super) fn charge(&self, key: Key, compiled: &Compiled, customer: Customer<'_>) -> Result<Charge, LoadProblem> {
         let image = compiled.component.image_range();
         let bytes = (image.end as usize).saturating_sub(image.start as usize) as u64;
@@ -237,7 +237,7 @@ impl Compiler {
     /// thread.
     ///
     /// # Errors
-    /// When the compiler refuses it, or takes more than its class permits.
+    /// Returns an error if the compiler refuses it, or takes more than its class permits.
     pub(super) fn compile(
         &self,
         key: Key,
@@ -265,7 +265,7 @@ impl Compiler {
         let Compilation::Jailed { program, cache } = &self.compilation else {
             return Component::new(&self.engine, wasm).map_err(failed);
         };
-        let engine = Digest::of_engine(&self.engine, class);
+        let engine = Sha256::of_engine(&self.engine, class);
         if let Some(cache) = cache
             && let Some(artifact) = cache.load(key, &engine)
         {

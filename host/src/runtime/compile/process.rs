@@ -28,8 +28,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const END_LOOK: Duration = Duration::from_millis(2);
 /// A compilation that takes longer is logged.
 const LONG: Duration = Duration::from_secs(2);
-/// The most time on the clock, as a multiple of the class's processor time. A compilation that takes longer is stopped,
-/// not slow.
+/// The most time on the clock, as a multiple of the class's processor time. The
+/// process of a compilation that takes longer does not run, and is killed.
 const WALL_FACTOR: u32 = 60;
 /// The bytes of stderr that are stored; the rest is read and dropped.
 const MAX_STDERR: usize = 4 << 10;
@@ -56,7 +56,7 @@ impl Program {
     /// Does not check the component: it is compiled even if [`check`](super::super::check) would refuse it.
     ///
     /// # Errors
-    /// When the process cannot be started, exceeds its limits, or refuses the component.
+    /// Returns an error if the process cannot be started, exceeds its limits, or refuses the component.
     pub fn compile(&self, class: LimitClass, wasm: &[u8], file: &Path) -> Result<Artifact, LoadProblem> {
         self.compile_within(limits::of_class(class).compile * WALL_FACTOR, class, wasm, file)
     }
@@ -77,7 +77,7 @@ impl Program {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|error| LoadProblem::NoProcess(error.to_string()))?;
         let compilation =
-            Compilation { child: Ending(child), class, file, most, started: Instant::now(), logged: false };
+            RunningCompilation { child: Ending(child), class, file, most, started: Instant::now(), logged: false };
         compilation.run(wasm)
     }
 }
@@ -93,7 +93,8 @@ impl Drop for Ending {
     }
 }
 
-struct Compilation<'a> {
+/// A compilation in a child process.
+struct RunningCompilation<'a> {
     child: Ending,
     class: LimitClass,
     file: &'a Path,
@@ -103,7 +104,7 @@ struct Compilation<'a> {
     logged: bool,
 }
 
-impl Compilation<'_> {
+impl RunningCompilation<'_> {
     fn run(mut self, wasm: &[u8]) -> Result<Artifact, LoadProblem> {
         let (code, stderr) = self.exchange(wasm)?;
         let status = self.end()?;

@@ -54,16 +54,16 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Digest, *};
+    use super::{super::Sha256, *};
 
-    const KEY: Key = Key { digest: Digest([1; 32]), class: "native" };
+    const KEY: Key = Key { digest: Sha256([1; 32]), class: "native" };
 
     fn refused() -> Result<(), LoadProblem> {
         Err(LoadProblem::TooSlow { limit: Duration::from_secs(10) })
     }
 
     #[test]
-    fn a_refused_component_is_compiled_again_after_a_minute_then_two_and_at_last_every_hour() {
+    fn a_refused_component_is_retried_after_one_minute_up_to_an_hour() {
         let (refusals, mut now) = (Refusals::default(), Instant::now());
         assert!(refusals.get(KEY, now).is_none());
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -86,12 +86,12 @@ mod tests {
         refusals.record(KEY, &Err::<(), _>(LoadProblem::Killed), now);
         assert!(refusals.get(KEY, now).is_none());
         for number in 0..MAX_REFUSALS as u64 + 10 {
-            let mut digest = Digest([0; 32]);
+            let mut digest = Sha256([0; 32]);
             digest.0[..8].copy_from_slice(&number.to_le_bytes());
             refusals.record(Key { digest, ..KEY }, &refused(), now + Duration::from_secs(number));
         }
         let refusals = refusals.0.lock();
         assert_eq!(refusals.len(), MAX_REFUSALS);
-        assert!(!refusals.contains_key(&Key { digest: Digest([0; 32]), ..KEY }), "the first ones are gone");
+        assert!(!refusals.contains_key(&Key { digest: Sha256([0; 32]), ..KEY }), "the first ones are gone");
     }
 }

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_maker_that_panics_leaves_nobody_waiting_and_nothing_behind() {
+    fn a_panic_of_the_maker_leaves_no_entry() {
         let shared = Shared::default();
         let panics = || shared.get_or_try_insert_with(1, || panic!("as a test"), ABANDONED);
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());

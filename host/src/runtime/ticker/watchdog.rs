@@ -1,7 +1,7 @@
 //! How long the process ran without a tick of the epoch.
 //!
 //! A process that is throttled by a cgroup, stopped by a signal or suspended with its machine has no ticks either, and
-//! the clock goes on meanwhile. The watchdog itself makes the difference: where it looks often, the process runs.
+//! the clock continues meanwhile. The watchdog itself makes the difference: where it looks often, the process runs.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Returns for how long at least the process ran since the tick at `tick`, as far as looks have shown. Both times
-    /// are of one clock that goes on while the process does not run.
+    /// are of one clock that continues while the process does not run.
     pub(super) fn look(&mut self, now: Duration, tick: Duration) -> Duration {
         if self.tick == tick {
             self.ran += now.saturating_sub(self.looked).min(STEP);

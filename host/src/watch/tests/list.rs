@@ -20,7 +20,7 @@ fn added(name: &str, revision: u64) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_that_is_cut_is_given_up_for_pages_at_once_and_after_two_in_a_row_for_an_hour() {
+async fn a_cut_streaming_list_is_replaced_by_pages_and_two_for_an_hour() {
     let cut = || answer(200).line(&added("a", 5)).wait(10).cut();
     let gone = || answer(410).bytes(&status(410, "Expired", ""));
     let mut harness = harness(vec![
@@ -76,7 +76,7 @@ async fn changes_before_the_end_of_the_initial_events_belong_to_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_before_the_end_of_the_initial_events_are_reported_of_pods_that_the_cache_holds() {
+async fn changes_during_initial_events_are_reported_for_cached_pods() {
     let unreadable = pod("d", 28).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let again = answer(200)
         .line(&added("a", 5))
@@ -143,7 +143,7 @@ async fn failed_pages_become_smaller_and_received_ones_are_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_refused_as_too_large_or_too_slow_is_asked_for_at_once_at_half_the_size() {
+async fn a_page_refused_as_too_large_is_requested_again_at_half_the_size() {
     for code in [408, 413, 504] {
         let small = answer(200).bytes(&page(10, "", &[pod("a", 5)]));
         let mut harness = harness(vec![answer(400), answer(code), small, watching().hang()]);
@@ -153,7 +153,7 @@ async fn a_page_that_is_refused_as_too_large_or_too_slow_is_asked_for_at_once_at
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_never_arrives_is_waited_for_between_attempts_and_at_last_has_one_pod() {
+async fn pages_that_never_arrive_shrink_to_one_pod_with_back_off() {
     let mut answers = vec![answer(400)];
     answers.extend(vec![answer(200).head_after(Duration::from_secs(20)); 11]);
     answers.extend([answer(200).bytes(&page(10, "", &[pod("a", 5)])), watching().hang()]);

@@ -41,7 +41,7 @@ fn usual(answers: Vec<Answer>) -> Harness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_since_the_checkpoint_are_asked_for_and_reported_as_one_list_with_the_rest() {
+async fn changes_since_the_checkpoint_and_the_rest_are_one_list() {
     let changed = watching()
         .line(&event("MODIFIED", &pod("b", 12)))
         .line(&event("ADDED", &pod("d", 13)))
@@ -75,7 +75,7 @@ async fn an_unchanged_checkpoint_is_confirmed_by_a_bookmark_or_an_equal_revision
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_from_before_the_start_is_not_enough_and_an_ended_watch_is_resumed() {
+async fn a_bookmark_from_before_the_start_does_not_suffice() {
     let mut harness = usual(vec![
         watching().line(&event("DELETED", &pod("c", 12))).wait(1).line(&bookmark(19)),
         watching().wait(1).line(&bookmark(20)),
@@ -162,7 +162,7 @@ async fn a_checkpoint_is_used_although_all_first_pods_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clusters_uid_refuses_a_checkpoint_at_once_or_proves_it_where_no_pod_is_left() {
+async fn the_clusters_uid_decides_about_a_checkpoint_without_pods() {
     let of = |saved: &str| Checkpoint { cluster: Some(saved.into()), ..checkpoint() };
     let list = vec![listing(30, &[pod("z", 7)]), watching().hang()];
     let mut harness = rig_of(list, WatchOptions::default(), Some(of("other")), Some("this".into()));
@@ -178,7 +178,7 @@ async fn the_clusters_uid_refuses_a_checkpoint_at_once_or_proves_it_where_no_pod
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_whose_watches_are_always_cut_is_given_up_for_a_list_after_three() {
+async fn after_three_cut_watches_a_checkpoint_is_replaced_by_a_list() {
     let attempt =
         || [vec![answer(200).bytes(&page(20, "", &[pod("a", 5)]))], unchanged(), vec![watching().cut()]].concat();
     let list = vec![listing(30, &[pod("b", 25)]), watching().hang()];
@@ -256,7 +256,7 @@ async fn a_checkpoint_of_a_rolled_back_history_leaves_no_unreported_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_server_no_longer_has_must_be_reported_as_deleted_or_replaced() {
+async fn a_pod_that_vanished_without_an_event_refutes_the_checkpoint() {
     let events = |event: String| watching().line(&event).line(&bookmark(20)).hang();
     let second = pod("b", 14).replace("b-uid", "second");
     for (event, used) in [

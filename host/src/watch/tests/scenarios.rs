@@ -110,7 +110,7 @@ pub(super) fn watching() -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_is_reported_whole_at_its_end_and_the_watch_goes_on_from_there() {
+async fn a_streaming_list_is_reported_at_its_end_and_the_watch_continues() {
     let listed = answer(200).line(&event("ADDED", &pod("a", 5))).wait(3).line(&event("ADDED", &pod("b", 4)));
     let listed = listed.line(&end_of_list(10)).hang();
     let mut harness = harness(vec![listed, watching().line(&event("MODIFIED", &pod("a", 11))).hang()]);
@@ -374,7 +374,7 @@ async fn an_older_list_of_a_lagging_replica_is_not_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_goes_backwards_leads_to_a_list_and_a_repeated_event_does_not() {
+async fn a_stream_that_goes_backwards_leads_to_a_list() {
     let again = event("ADDED", &pod("a", 11));
     let mut harness = harness(vec![
         listing(10, &[]),
@@ -451,7 +451,7 @@ async fn the_watch_ends_when_the_receiver_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_do_not_grow_while_the_server_cannot_be_reached_and_do_where_it_fails() {
+async fn waits_grow_for_server_errors_and_not_for_an_unreachable_server() {
     for (sent, grow) in [(false, false), (true, true)] {
         let (api, _) = wire(Vec::new());
         let (_, reader) = cache::new(7);

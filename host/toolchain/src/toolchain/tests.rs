@@ -118,7 +118,7 @@ fn a_failed_download_is_tried_again() {
 }
 
 #[test]
-fn a_download_that_always_fails_is_an_error_with_rustups_own_words_and_the_command() {
+fn a_failed_download_is_an_error_with_rustups_output_and_the_command() {
     let fake = Fake::new();
     fs::write(fake.path("failures"), "1\n2\n3\n4\n5\n").unwrap();
     let error = fake.require(Install::Auto).0.unwrap_err().to_string();
@@ -127,7 +127,7 @@ fn a_download_that_always_fails_is_an_error_with_rustups_own_words_and_the_comma
 }
 
 #[test]
-fn a_target_that_went_to_another_toolchain_is_an_error_that_names_the_one_in_use() {
+fn a_target_installed_for_another_toolchain_is_an_error() {
     let fake = Fake::new();
     fs::write(fake.path("other-toolchain"), "").unwrap();
     let error = fake.require(Install::Auto).0.unwrap_err().to_string();

@@ -79,7 +79,7 @@ fn names_are_in_order_and_no_two_pods_share_name_uid_address_or_container() {
 }
 
 #[test]
-fn an_event_has_the_next_revision_and_changes_the_status_alone() {
+fn an_event_has_the_next_revision_and_changes_only_the_status() {
     let mut population = population(500);
     let mut known: Vec<serde_json::Value> =
         (0..population.len()).map(|at| serde_json::from_str(&population.json(at)).unwrap()).collect();

@@ -73,7 +73,7 @@ struct Measured {
 /// Measures every subject with each number of keys, and prints one table.
 ///
 /// # Errors
-/// When a measurement cannot be started or fails.
+/// Returns an error if a measurement cannot be started or fails.
 pub fn compare(options: &Options) -> anyhow::Result<()> {
     let this = std::env::current_exe().context("the path of this program")?;
     let subject = |name: &str| vec!["queue-subject".to_owned(), name.to_owned()];
@@ -139,7 +139,7 @@ fn spread(measured: &Measured, figure: fn(&Figures) -> f64) -> [f64; 3] {
 /// Measures one queue with so many keys in this process, and prints the figures as JSON.
 ///
 /// # Errors
-/// When the memory of this process cannot be read, or a queue loses a key.
+/// Returns an error if the memory of this process cannot be read, or a queue loses a key.
 pub fn measure(subject: Subject, keys: usize) -> anyhow::Result<()> {
     let figures = match subject {
         Subject::Podium => podium::measure(keys)?,

@@ -1,4 +1,4 @@
-//! Calls without end. A flood of one call goes on until the run is cut, whatever the host answers.
+//! Calls without end. A flood repeats one call until the run is interrupted, whatever the host returns.
 
 use bindings::{
     Failure, Outcome, events, log, pods, state,

@@ -1,4 +1,4 @@
-//! Stages a label and spins for ever: the run is cut, and nothing of it arrives.
+//! Stages a label and loops without end: the run is interrupted, and its write is not sent.
 
 use podium_sdk::{Outcome, Request, Result, reconciler};
 

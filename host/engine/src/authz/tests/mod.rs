@@ -120,7 +120,7 @@ fn without_grants_nothing_is_written() {
 }
 
 #[test]
-fn each_grant_covers_its_own_verb_alone() {
+fn each_grant_covers_only_its_own_verb() {
     type Withdraw = fn(&mut WriteGrants);
     let withdrawals: [(Withdraw, &[usize]); 7] = [
         (|grants| grants.labels.clear(), &[0, 1]),
@@ -142,7 +142,7 @@ fn each_grant_covers_its_own_verb_alone() {
 }
 
 #[test]
-fn a_namespaced_plugin_writes_to_its_own_namespace_alone_and_a_cluster_plugin_to_all() {
+fn a_namespaced_plugin_writes_only_to_its_own_namespace() {
     for action in one_of_each() {
         assert_eq!(refused(&Scope::Namespace("bank".into()), &all(), action.clone()), Some(Refused::NotGranted));
         assert_eq!(refused(&Scope::Cluster, &all(), action), None);

@@ -64,7 +64,7 @@ async fn a_plugin_that_writes_at_every_run_for_ever_sends_its_rate_and_its_burst
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_storm_every_key_has_settled_and_an_idle_plugin_has_its_burst_again() {
+async fn after_a_storm_every_key_has_settled_and_the_burst_is_full() {
     let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
     rig.limited(200);
     rig.work_for(Duration::from_secs(1)).await;
@@ -116,7 +116,7 @@ impl Reconcile for Eager {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_token_within_a_run_is_reported_as_not_sent_and_the_key_comes_back_with_tokens() {
+async fn writes_without_a_token_are_not_sent_and_the_key_is_run_again() {
     let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
     let (old, eager) = (rig.dispatch.registry.get(rig.lane).unwrap(), Arc::new(Eager(Mutex::default())));
     let (sender, status) = (old.sender.clone(), rig.status.clone());

@@ -83,7 +83,7 @@ impl Bench {
         self.settle().await
     }
 
-    /// Waits until no task can go on, and returns the runs so far.
+    /// Waits until no task can continue, and returns the runs so far.
     async fn settle(&self) -> Vec<String> {
         tokio::time::sleep(Duration::from_millis(1)).await;
         std::mem::take(&mut *self.ran.lock())

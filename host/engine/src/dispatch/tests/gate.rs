@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn after_its_own_deletion_a_plugin_is_not_run_again_until_the_cache_shows_it() {
+async fn after_its_own_deletion_a_plugin_waits_for_the_cache_to_show_it() {
     let mut rig = rig(|request, _| match request.subject {
         Subject::Present(_) => {
             let target = request.key;
@@ -71,7 +71,7 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_patch_a_plugin_is_not_run_again_until_the_cache_has_the_patched_revision() {
+async fn after_a_patch_a_plugin_waits_for_the_patched_revision() {
     let (mut rig, seen) = labelling_rig();
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
@@ -165,7 +165,7 @@ async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost(
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_no_live_read_can_be_read_reads_and_turns_become_rare_and_the_gate_stays_shut() {
+async fn unreadable_live_reads_become_rare_and_the_gate_stays_closed() {
     // A lost answer, which only a live read resolves; a revision, which the cache may show any time.
     for (shown, turns_at_most) in [(Shown::Unknown, 330), (Shown::Revision(Revision(7)), 12_000)] {
         let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));

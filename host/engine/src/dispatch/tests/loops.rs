@@ -222,7 +222,7 @@ pub(super) fn number(pod: &podium_wire::Pod, key: &str) -> u64 {
     pod.labels.get(key).and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
-/// Counts in one label for ever.
+/// Increments a number in one label at each run.
 fn counter(request: &Request, pod: &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>) {
     (Ok(Outcome::Settled), vec![set(request, KEY, number(pod, KEY) + 1)])
 }
@@ -281,7 +281,7 @@ async fn a_cycle_of_three_plugins_is_slowed_whatever_field_each_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fight_with_a_client_that_the_host_does_not_know_is_slowed_also_when_each_of_its_writes_wakes_the_plugin() {
+async fn a_fight_with_an_unknown_client_is_slowed_although_its_writes_wake() {
     let mine: Code = |request, _| (Ok(Outcome::Settled), vec![set(request, KEY, "mine")]);
     let stage = Stage::new(1, &[("a", mine)]);
     let server = stage.server.clone();
@@ -360,7 +360,7 @@ async fn a_key_that_failed_keeps_its_back_off_when_only_its_own_write_woke_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_by_others_during_a_run_that_fails_is_answered_at_once_although_the_run_wrote_too() {
+async fn a_foreign_change_during_a_failing_run_skips_the_back_off() {
     let code: Code = |request, pod| {
         let refused =
             Action::SetLabel { target: request.key.clone(), key: "shop.example/bad".into(), value: "x".into() };

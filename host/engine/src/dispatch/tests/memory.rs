@@ -20,7 +20,7 @@ fn next(rig: &Rig) -> Option<PodJob> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_memory_of_a_run_is_taken_until_it_has_ended_and_not_while_its_writes_are_sent() {
+async fn the_memory_of_a_run_is_released_before_its_writes_are_sent() {
     let queue = Arc::new(std::sync::OnceLock::<Arc<PodQueue>>::new());
     let found = Arc::new(Mutex::new(Vec::new()));
     let look = {
@@ -47,7 +47,7 @@ async fn the_memory_of_a_run_is_taken_until_it_has_ended_and_not_while_its_write
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_was_taken_for_less_memory_than_its_plugin_has_now_is_taken_again() {
+async fn a_key_taken_for_too_little_memory_is_taken_again() {
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = runs.clone();
     let mut rig = rig(move |_, _| {
@@ -67,7 +67,7 @@ async fn a_key_that_was_taken_for_less_memory_than_its_plugin_has_now_is_taken_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn plugins_of_one_namespace_or_one_cluster_plugin_are_a_tenant_and_an_unloaded_one_takes_nothing() {
+async fn a_tenant_is_a_namespace_or_one_cluster_plugin() {
     use crate::queue::Claims;
 
     let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));

@@ -139,7 +139,7 @@ impl Cut {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_ends_at_once_when_its_plugin_is_restricted_replaced_by_less_or_taken_out() {
+async fn a_run_ends_when_its_plugin_is_restricted_or_removed() {
     type Change = fn(&Cut);
     let changes: [(&str, Change); 3] = [
         ("restricted", |cut| assert!(cut.rig.dispatch.registry.restrict(&spec()))),
@@ -155,7 +155,7 @@ async fn a_run_ends_at_once_when_its_plugin_is_restricted_replaced_by_less_or_ta
             assert_eq!(run.await.unwrap(), Next::Postponed(Duration::ZERO), "{name}");
             assert_eq!(begun.elapsed(), Duration::ZERO, "{name}");
             assert_eq!((cut.revoked(), cut.rig.status.active()), (1, 0), "{name}");
-            assert_eq!(cut.after.load(SeqCst), 0, "{name}: the run went on");
+            assert_eq!(cut.after.load(SeqCst), 0, "{name}: the run continued");
         }
     }
 }

@@ -10,7 +10,7 @@ struct Group {
 }
 
 impl Group {
-    fn put(&self, namespace: Option<&str>, name: &str, group: Option<&str>) -> Arc<Loaded> {
+    fn put(&self, namespace: Option<&str>, name: &str, group: Option<&str>) -> Arc<LoadedPlugin> {
         let spec = PluginSpec { state_group: group.map(str::to_owned), ..testing::plugin(namespace, name) };
         let run = Closure(Box::new(|_, _| report(Ok(Outcome::Settled), Vec::new())));
         let sender = Sender { manager: format!("podium/{}", spec.id), impersonate: None };
@@ -18,7 +18,7 @@ impl Group {
         self.registry.get(lane).unwrap()
     }
 
-    fn remove(&self, loaded: &Loaded) {
+    fn remove(&self, loaded: &LoadedPlugin) {
         self.registry.remove(&loaded.spec.id).unwrap();
     }
 }
@@ -27,11 +27,11 @@ fn group() -> Group {
     Group { registry: Registry::default() }
 }
 
-fn value(loaded: &Loaded) -> Option<Vec<u8>> {
+fn value(loaded: &LoadedPlugin) -> Option<Vec<u8>> {
     loaded.state.lock().get("k").map(|entry| entry.value)
 }
 
-fn set(loaded: &Loaded, value: &[u8]) -> u64 {
+fn set(loaded: &LoadedPlugin, value: &[u8]) -> u64 {
     loaded.state.lock().put("k", value.to_vec(), None).unwrap()
 }
 

@@ -66,7 +66,7 @@ fn uids(keys: &[PodKey]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_deletions_that_do_not_settle_the_oldest_lose_their_last_states_and_then_are_given_up() {
+async fn the_oldest_unsettled_deletions_lose_their_last_states_then_are_dropped() {
     let rig = Rig::new();
     let hour = Duration::from_secs(3_600);
     assert!(rig.delete(0..3, &[1]).is_empty());
@@ -87,7 +87,7 @@ async fn of_deletions_that_do_not_settle_the_oldest_lose_their_last_states_and_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_that_no_run_has_seen_keep_their_last_states_and_are_bounded_by_plugin() {
+async fn last_states_of_unseen_deletions_are_bounded_by_plugin() {
     let rig = Rig::new();
     assert!(rig.delete(0..8, &[1, 2]).is_empty());
     let excess = rig.delete(8..11, &[1]);
@@ -100,7 +100,7 @@ async fn deletions_that_no_run_has_seen_keep_their_last_states_and_are_bounded_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_deletions_that_wait_for_their_first_run_the_oldest_lose_their_last_states_and_are_delivered() {
+async fn unseen_deletions_beyond_the_bound_are_delivered_without_last_states() {
     let rig = Rig::within(Bounds { waiting: 3, ..BOUNDS });
     assert!(rig.delete(0..3, &[1, 2]).is_empty());
     let dropped: Vec<_> = rig.delete(3..5, &[1]).into_iter().map(|(lane, excess)| (lane, excess.states)).collect();
@@ -138,7 +138,7 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_queued_again_and_settles_meanwhile_is_not_delivered_again() {
+async fn a_requeued_deletion_that_settled_is_not_delivered_again() {
     let rig = Rig::new();
     let key = || vec![pod(0, 5).key.clone()];
     assert_eq!(rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now()).0, 1);
@@ -189,7 +189,7 @@ async fn a_deletion_that_was_given_up_while_its_key_was_taken_is_not_run_for_eve
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_on_a_deletion_that_was_taken_back_during_it_settles_nothing_and_is_tried_again() {
+async fn a_run_on_a_withdrawn_deletion_settles_nothing_and_is_repeated() {
     let rig = Rig::new();
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{super::resync::Resyncs, *};
 
 /// Returns a cache with so many Pods of `shop`, and a plugin of that namespace with a resync.
-fn resyncing(count: usize, every: Duration) -> (Writer, Reader, Arc<crate::dispatch::Loaded>) {
+fn resyncing(count: usize, every: Duration) -> (Writer, Reader, Arc<crate::dispatch::LoadedPlugin>) {
     let (mut writer, reader) = cache::new(7);
     let events =
         (0..count).map(|at| PodEvent::applied(pod(&format!("p{at:05}"), &format!("u{at}"), "web", 1 + at as u64)));

@@ -66,7 +66,7 @@ fn history(pods: usize, deleted: &mut HashMap<Arc<str>, u64>) -> Vec<Vec<PodEven
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_deletion_is_delivered_once_with_the_last_state_during_concurrent_runs() {
+async fn every_deletion_is_delivered_once_with_the_last_state() {
     let pods = std::env::var("PODIUM_DELETIONS").map_or(PODS, |text| text.parse().unwrap());
     let backoff = Backoff { first: Duration::from_millis(1), most: Duration::from_millis(4) };
     let mut harness = Harness::plain(backoff);

@@ -51,7 +51,7 @@ fn used() -> TempDir {
 }
 
 #[test]
-fn deletions_are_pending_after_a_restart_for_each_plugin_that_ran_and_for_no_other() {
+fn a_restart_has_pending_deletions_of_the_plugins_that_ran() {
     let directory = used();
     assert_eq!(pending_deletions(directory.path(), "tidy"), [key(1)]);
     assert_eq!(pending_deletions(directory.path(), "count"), [key(0), key(1)]);
@@ -200,7 +200,7 @@ fn an_unloaded_plugin_that_comes_back_gets_the_deletions_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_failing_disk_is_logged_once_and_pending_entries_are_written_after_it_recovers() {
+async fn a_failing_disk_is_logged_once_and_entries_are_written_later() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let entries = opened.journal.plugin_entries(&id("tidy"));
@@ -213,7 +213,7 @@ async fn a_failing_disk_is_logged_once_and_pending_entries_are_written_after_it_
         let error = opened.store.write(&opened.journal).unwrap_err();
         opened.journal.failed(&error.to_string());
     }
-    assert!(first.now_or_never().is_some() && opened.journal.figures().failing, "runs go on");
+    assert!(first.now_or_never().is_some() && opened.journal.figures().failing, "runs continue");
     assert!(entries.enter(&key(1)).now_or_never().is_some(), "at once");
     opened.store.replace_file(good);
     write(&mut opened);

@@ -330,7 +330,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_read_during_changes_are_ordered_and_contain_each_unchanged_pod_once(
+    fn pages_during_changes_contain_each_unchanged_pod_once(
         there in prop::collection::btree_map(0..30u8, 0..2u8, 0..20),
         meanwhile in prop::collection::vec((0..30u8, prop::option::of(0..2u8)), 0..20),
         query in prop_oneof![

@@ -22,7 +22,7 @@ fn pod(namespace: &str, name: &str, annotations: &str, spec: &str, status: &str)
 }
 
 fn back(read: &Read<'_>) -> String {
-    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
     String::from_utf8(read.packed.json(identity)).unwrap()
 }
 
@@ -33,7 +33,7 @@ fn read(pool: &SkeletonPool, scratch: &mut Scratch, json: &str, held: Option<&Pa
     read.packed
 }
 
-fn same_sections(one: &Packed, other: &Packed, identity: Identity<'_>) {
+fn same_sections(one: &Packed, other: &Packed, identity: PodIdentity<'_>) {
     let differ = Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
     let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
     assert_eq!(one.changed_from(other, identity.name, identity.uid), expected);
@@ -47,7 +47,7 @@ fn words_separated_by_an_escaped_letter_are_not_split() {
         .into_iter()
         .map(|text| read(&pool, &mut scratch, &state(text), None))
         .collect();
-    same_sections(&kept[1], &kept[2], Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
+    same_sections(&kept[1], &kept[2], PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_placeholder_after_a_backslash_is_refused() {
                 b"{}",
             ],
             &[0, 0],
-            Identity { name: "web-abcde", uid: "u", revision: 5 },
+            PodIdentity { name: "web-abcde", uid: "u", revision: 5 },
         );
         assert!(restored.is_none());
     }
@@ -255,7 +255,7 @@ fn an_object_with_its_spec_twice_is_not_restored() {
     let (pool, mut scratch) = pool();
     let packed = read(&pool, &mut scratch, &pod("shop", "web-abcde", "", r#""nodeName":"n1""#, ""), None);
     let texts = packed.shape().keys().unwrap().map(|(_, text)| String::from_utf8(text.to_vec()).unwrap());
-    let identity = Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
+    let identity = PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
     let restored = |object: &str| {
         let texts = [object, &texts[1], &texts[2]].map(str::as_bytes);
         SkeletonPool::new(8).restore(texts, packed.own_bytes(), identity)
@@ -276,7 +276,7 @@ fn times_and_counts_that_are_invalid_in_json_are_not_restored() {
     let packed = read(&pool, &mut scratch, &json, None);
     let texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
     let texts = texts.each_ref().map(|text| &**text);
-    let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
+    let identity = PodIdentity { name: "web-abcde", uid: "u", revision: 5 };
     for number in [u64::MAX, u64::MAX - 1, u64::MAX / 2, 1 << 40, (1 << 40) + 1, 1 << 62, u64::from(u32::MAX)] {
         for (of_time, of_count) in [(number, 3), (0, number)] {
             let (mut outer, mut status) = (Vec::new(), Vec::new());
@@ -305,7 +305,7 @@ fn equal_json_with_two_skeletons_is_an_equal_object() {
     let one = read(&pool, &mut scratch, &state("10.0.0.1"), Some(&before));
     let (_, mut other) = self::pool();
     let two = read(&pool, &mut other, &state("10.0.0.1"), None);
-    same_sections(&one, &two, Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
+    same_sections(&one, &two, PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn concurrent_generalisation_yields_the_decoders_output() {
                     let held = kept[own as usize].take();
                     let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()).unwrap();
                     same_as_decoded(&read, json.as_bytes());
-                    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
                     if let Some(held) = &held {
                         same_sections(&read.packed, held, identity);
                     }
@@ -461,7 +461,7 @@ proptest! {
                 Ok(read) => {
                     same_as_decoded(&read, json.as_bytes());
                     prop_assert_eq!(back(&read), json.as_str());
-                    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
                     let texts = read.packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
                     let texts = texts.each_ref().map(|text| &**text);
                     let restored = SkeletonPool::new(9).restore(texts, read.packed.own_bytes(), identity);
@@ -478,7 +478,7 @@ proptest! {
         for (of, namespace, one) in &kept {
             for (_, _, other) in kept.iter().filter(|(other, space, _)| (other, space) == (of, namespace)) {
                 let (name, uid) = (names[*of], format!("uid-{}", names[*of]));
-                let identity = Identity { name, uid: &uid, revision: 0 };
+                let identity = PodIdentity { name, uid: &uid, revision: 0 };
                 let unshared = one.shape().keys().is_none() || other.shape().keys().is_none();
                 let differs = |at: &Section| one.section(identity, *at) != other.section(identity, *at);
                 let differ = Section::ALL.into_iter().filter(differs);
@@ -522,7 +522,7 @@ proptest! {
                 _ => bytes.insert(at, byte),
             }
         }
-        let identity = Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
+        let identity = PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
         let texts = texts.each_ref().map(|text| &**text);
         let restored = SkeletonPool::new(8).restore(texts, &own, identity);
         let known = Packed::open(Arc::clone(packed.shape()), &own, identity);

@@ -33,7 +33,7 @@ fn of_the_whole_and(section: Section) -> SectionSet {
 pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     let decoded = podium_wire::json::decode(json).unwrap();
     let expected = SectionBytes::encode(&decoded).unwrap();
-    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
     for section in encoded() {
         assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
     }
@@ -64,7 +64,7 @@ fn pods_of_one_workload_share_skeletons_and_equal_the_decoders_output() {
         let json = written(&pod(1, own, "Running"));
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
-        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
         let back = String::from_utf8(read.packed.json(identity)).unwrap();
         let back: Value = serde_json::from_str(&back).unwrap();
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
@@ -86,7 +86,7 @@ fn the_object_comes_back_byte_for_byte() {
         \"uid\":\"u\",\"resourceVersion\":\"5\",\"managedFields\":[{\"a\":\"}\"}],\
         \"x\":{\"later\":[1.0e3,\"é\\n\"]}},\"later\":null,\"spec\":{\"nodeName\":\"n1\",\"b\":\"n1\"},\"status\":{}}";
     let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
-    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
     let expected = json.replace(r#""managedFields":[{"a":"}"}],"#, "");
     assert_eq!(String::from_utf8(read.packed.json(identity)).unwrap(), expected);
     // An item of a list has neither kind nor version.
@@ -135,7 +135,7 @@ fn values_inside_strings_are_found() {
         let json = written(&of_its_own(own));
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
-        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
         let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
         kept.push(read.packed);
@@ -210,7 +210,7 @@ fn empty_null_and_absent_fragments_are_read() {
         // Its fragments are known now, and two of them may have the same text.
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
-        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
         let back = String::from_utf8(read.packed.json(identity)).unwrap();
         assert_eq!(back, json.replacen('{', r#"{"kind":"Pod","apiVersion":"v1","#, 1));
     }
@@ -299,7 +299,7 @@ fn values_that_are_not_of_the_shape_are_not_packed() {
     let (pool, mut scratch) = pool();
     let json = written(&pod(1, 0, "Running"));
     let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
-    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
     let all = PerFragment::from_fn(|fragment| read.packed.own(fragment));
     let packed = |own: PerFragment<&[u8]>| Packed::new(Arc::clone(read.packed.shape()), own, identity);
     assert_eq!(packed(all).unwrap().own_bytes(), read.packed.own_bytes());
@@ -373,7 +373,7 @@ fn a_status_with_the_nodes_name_is_restored() {
     object["status"]["nominatedNodeName"] = object["spec"]["nodeName"].clone();
     let json = written(&object);
     let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
-    let back = read.packed.json(Identity { name: read.name, uid: read.uid, revision: read.revision });
+    let back = read.packed.json(PodIdentity { name: read.name, uid: read.uid, revision: read.revision });
     let back: Value = serde_json::from_slice(&back).unwrap();
     assert_eq!(back["status"], object["status"]);
 }
@@ -387,7 +387,7 @@ fn matching_a_skeleton_skips_only_managed_fields() {
         let json = json.replace("managedFields", other);
         let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
         same_as_decoded(&read, json.as_bytes());
-        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
         assert_eq!(String::from_utf8(read.packed.json(identity)).unwrap(), json);
     }
 }
@@ -411,14 +411,14 @@ fn managed_fields_end_at_their_closing_bracket() {
         let json = written(&object);
         let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
         assert!(Arc::ptr_eq(read.packed.shape(), first.shape()), "{json}");
-        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
         let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
         assert_eq!(back.to_string(), expected);
     }
     // A member after managedFields does not belong to them.
     let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
     let read = pool.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
-    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
     assert!(str::from_utf8(&read.packed.json(identity)).unwrap().contains(r#""later":[7]"#));
 }
 
@@ -442,7 +442,7 @@ fn sections_have_changed_where_their_bytes_differ() {
             pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed
         })
         .collect();
-    let identity = Identity { name: "web-5-abcde", uid: "u", revision: 0 };
+    let identity = PodIdentity { name: "web-5-abcde", uid: "u", revision: 0 };
     let mut seen = std::collections::BTreeSet::new();
     for one in &states {
         for other in &states {
@@ -513,7 +513,7 @@ fn pruned_annotations_are_not_stored_and_not_a_change() {
                 read => panic!("{read:?}"),
             };
             let (pruned, plain) = (keep(json(&with, spaced)), keep(json(&without, spaced)));
-            let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
+            let identity = PodIdentity { name: "web-abcde", uid: "u", revision: 5 };
             for section in Section::ALL {
                 let (here, there) = (pruned.section(identity, section), plain.section(identity, section));
                 assert_eq!(here, there, "{} of {with}", section.name());
@@ -535,7 +535,7 @@ fn real_pods_come_out_as_decoded() {
         match pool.read(json, &mut scratch, none) {
             Ok(read) => {
                 same_as_decoded(&read, json);
-                let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
                 let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
                 assert_eq!(back.to_string(), without_managed_fields(json));
                 kept.push(read.packed);

@@ -16,7 +16,7 @@ fn read(pool: &SkeletonPool, scratch: &mut Scratch, object: &Value, held: Option
     let json = written(object);
     let read = pool.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
     same_as_decoded(&read, json.as_bytes());
-    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
     let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
     assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
     read.packed
@@ -321,7 +321,7 @@ fn values_that_are_no_json_are_not_restored() {
     let (packed, json) = (&kept[2], annotated(2, "a \"third\" one"));
     let object: Value = serde_json::from_str(&json).unwrap();
     let (name, uid) = (object["metadata"]["name"].as_str().unwrap(), object["metadata"]["uid"].as_str().unwrap());
-    let identity = Identity { name, uid, revision: 1_002 };
+    let identity = PodIdentity { name, uid, revision: 1_002 };
     assert!(Packed::open(Arc::clone(packed.shape()), packed.own_bytes(), identity).is_some());
     let own = packed.own_bytes();
     let at = own.windows(9).position(|bytes| bytes == br#"\"third\""#).unwrap();
@@ -378,7 +378,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]
-    fn pods_with_unique_values_equal_the_decoders_output_and_report_their_differences(
+    fn pods_with_unique_values_equal_the_decoders_output(
         pods in prop::collection::vec(
             (0..2_usize, 0..4_u64, prop::collection::vec((0..CHANGES.len(), 0..6_u64), 0..4)),
             2..14,
@@ -401,7 +401,7 @@ proptest! {
             let held = states.last().filter(|_| at % 2 == 1).cloned();
             states.push(read(&pool, &mut scratch, &object, held.as_ref()));
         }
-        let identity = Identity { name: "web-1-5d9c7b8f-x", uid: "u", revision: 0 };
+        let identity = PodIdentity { name: "web-1-5d9c7b8f-x", uid: "u", revision: 0 };
         for one in &states {
             for other in &states {
                 let differs = |at: &Section| one.section(identity, *at) != other.section(identity, *at);

@@ -26,7 +26,7 @@ fn an_unshared_pod_has_its_whole_object_and_ignores_the_revision() {
     let (name, uid) = ("web-1-5d9c7b8f-x", "u");
     (object["metadata"]["name"], object["metadata"]["uid"]) = (name.into(), uid.into());
     let first = read(&object);
-    let full = first.section(Identity { name, uid, revision: 1_003 }, Section::Full);
+    let full = first.section(PodIdentity { name, uid, revision: 1_003 }, Section::Full);
     let back: Value = serde_json::from_slice(&full).unwrap();
     assert_eq!(back.to_string(), without_managed_fields(object.to_string().as_bytes()));
     object["metadata"]["resourceVersion"] = "1004".into();
@@ -63,7 +63,7 @@ fn a_pod_with_values_like_sentinels_is_stored_unshared() {
     }
     let packed = Packed::unshared(decoded.clone(), json.as_bytes(), &Prune::NOTHING).unwrap();
     let (expected, header) = (SectionBytes::encode(&decoded).unwrap(), &decoded.header);
-    let identity = Identity { name: &header.name, uid: &header.uid, revision: 1_003 };
+    let identity = PodIdentity { name: &header.name, uid: &header.uid, revision: 1_003 };
     for section in encoded() {
         assert_eq!(&*packed.section(identity, section), expected.get(section));
     }
@@ -122,7 +122,7 @@ proptest! {
             (Err(EncodeError::Json(_)), Err(_)) => {}
             // Pruned fields are not checked: the rest is a Pod.
             (Ok(read), Err(_)) => {
-                let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
                 same_as_decoded(&read, &read.packed.json(identity));
             }
             (read, decoded) => prop_assert!(false, "{read:?} against {decoded:?}"),

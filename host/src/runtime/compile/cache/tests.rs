@@ -9,10 +9,10 @@ use super::*;
 /// Epoch milliseconds, long after the files of a test are written.
 const NOW: u64 = 4_000_000_000_000;
 const COMPONENT: Key = component(1);
-const ENGINE: Digest = Digest([2; 32]);
+const ENGINE: Sha256 = Sha256([2; 32]);
 
 const fn component(number: u8) -> Key {
-    Key { digest: Digest([number; 32]), class: "native" }
+    Key { digest: Sha256([number; 32]), class: "native" }
 }
 
 fn of_tenant(name: &str) -> Owner {
@@ -60,7 +60,7 @@ fn stored_code_is_read_after_a_restart_for_its_component_and_engine() {
     fs::rename(&path, again.path(component(3))).unwrap();
     assert!(again.load(component(3), &ENGINE).is_none(), "another component's code, under this one's name");
     again.store(COMPONENT, &ENGINE, owner(), &artifact(5_000));
-    assert!(again.load(COMPONENT, &Digest([3; 32])).is_none(), "another engine");
+    assert!(again.load(COMPONENT, &Sha256([3; 32])).is_none(), "another engine");
     assert!(!path.exists(), "it is of no use any more");
 }
 
@@ -68,7 +68,7 @@ fn stored_code_is_read_after_a_restart_for_its_component_and_engine() {
 fn code_of_one_class_is_not_used_by_another() {
     let engine = wasmtime::Engine::default();
     let [native, interpreter] =
-        [LimitClass::Native, LimitClass::Interpreter].map(|class| Digest::of_engine(&engine, class));
+        [LimitClass::Native, LimitClass::Interpreter].map(|class| Sha256::of_engine(&engine, class));
     assert_ne!(native, interpreter);
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
@@ -171,7 +171,7 @@ fn no_byte_of_any_part_of_a_file_can_change() {
 }
 
 #[test]
-fn a_file_of_another_key_is_not_used_and_a_key_that_others_could_read_is_replaced() {
+fn files_of_another_key_are_unused_and_a_readable_key_is_replaced() {
     let state = tempfile::tempdir().unwrap();
     let (cache, key) = (open_cache(state.path()), state.path().join(KEY_FILE));
     let spoil: [(&str, &dyn Fn()); 5] = [
@@ -274,7 +274,7 @@ fn the_least_recently_used_code_is_evicted() {
 }
 
 #[test]
-fn a_tenant_makes_room_from_its_own_files_and_not_from_those_of_tenants_that_have_less() {
+fn a_tenant_evicts_its_own_files_and_not_those_of_smaller_tenants() {
     let state = tempfile::tempdir().unwrap();
     let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
     let cache = open_cache(state.path()).with_max_bytes(6 * file);

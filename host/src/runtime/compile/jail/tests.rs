@@ -19,7 +19,7 @@ fn enter_with(memory_bytes: u64) {
 }
 
 #[test]
-fn a_process_that_is_locked_in_reaches_no_file_no_network_and_no_process_and_makes_no_code() {
+fn a_jailed_process_reaches_no_file_network_or_process() {
     let output = run_inside("attempts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));

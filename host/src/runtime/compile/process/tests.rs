@@ -83,7 +83,7 @@ fn the_output_of_a_process_is_bounded() {
 fn a_compilation_that_is_given_up_leaves_no_process() {
     let directory = tempfile::tempdir().unwrap();
     let pid = directory.path().join("pid");
-    // It would go on for a minute, with its pipes open.
+    // It would run for a minute, with its pipes open.
     let script =
         format!("echo $$ > {}; head -c {} /dev/zero; exec sleep 60", pid.display(), code_bytes(LimitClass::Native) + 1);
     assert!(matches!(compile(&script, b""), Err(LoadProblem::CodeTooLarge { .. })));

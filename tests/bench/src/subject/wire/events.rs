@@ -66,7 +66,7 @@ impl Events {
                         continue;
                     }
                 }
-                // Reported again by the next call.
+                // The next call reports the end.
                 Some(None) if !self.whole.is_empty() => self.chunks = Box::pin(futures::stream::empty()),
                 Some(None) => {
                     anyhow::ensure!(self.buffer.is_empty(), "the stream ended within an event");
