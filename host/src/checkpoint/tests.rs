@@ -2,12 +2,14 @@
 
 use std::{cell::Cell, ops::Range, os::unix::fs::PermissionsExt};
 
+use podium_engine::frames::HEADER_BYTES;
 use podium_pods::{
     encoding::Scratch,
     model::Prune,
     testing::{pod_json as pod, written},
 };
 use podium_wire::Section;
+use proptest::prelude::*;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -50,6 +52,11 @@ fn saver(directory: &TempDir) -> Saver {
 
 fn same(one: &CachedPod, other: &CachedPod) {
     assert_eq!(one, other);
+    same_contents(one, other);
+}
+
+/// Compares Pods that may be packed differently.
+fn same_contents(one: &CachedPod, other: &CachedPod) {
     assert_eq!((one.header(), one.node(), one.phase()), (other.header(), other.node(), other.phase()));
     for section in Section::ALL {
         assert_eq!(one.section_bytes(section), other.section_bytes(section), "{} of {}", section.name(), one.key);
@@ -177,6 +184,97 @@ fn inconsistent_entries_with_correct_checksums_are_ignored() {
         }
         fs::write(directory.path().join(FILE), bytes).unwrap();
         assert_eq!(load(directory.path(), &coverage(), &pool).is_some(), good, "{entries:?}");
+    }
+}
+
+/// A change of the entries of a checkpoint. Numbers are taken modulo the number of entries, bytes or bits.
+#[derive(Debug, Clone)]
+enum Damage {
+    Flip { entry: usize, bit: usize },
+    Insert { entry: usize, at: usize, byte: u8 },
+    Cut { entry: usize, length: usize },
+    Remove { entry: usize },
+    Repeat { entry: usize },
+    Swap { entry: usize, other: usize },
+    End { entries: usize },
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let any = || any::<usize>();
+    prop_oneof![
+        6 => (any(), any()).prop_map(|(entry, bit)| Damage::Flip { entry, bit }),
+        2 => (any(), any(), prop::num::u8::ANY).prop_map(|(entry, at, byte)| Damage::Insert { entry, at, byte }),
+        2 => (any(), any()).prop_map(|(entry, length)| Damage::Cut { entry, length }),
+        1 => any().prop_map(|entry| Damage::Remove { entry }),
+        1 => any().prop_map(|entry| Damage::Repeat { entry }),
+        1 => (any(), any()).prop_map(|(entry, other)| Damage::Swap { entry, other }),
+        1 => any().prop_map(|entries| Damage::End { entries }),
+    ]
+}
+
+impl Damage {
+    fn apply(&self, entries: &mut Vec<Vec<u8>>) {
+        let number = |entry: usize, entries: &Vec<Vec<u8>>| entry % entries.len();
+        match *self {
+            _ if entries.is_empty() => {}
+            Self::Flip { entry, bit } => {
+                let at = number(entry, entries);
+                let bit = bit % (8 * entries[at].len()).max(1);
+                if let Some(byte) = entries[at].get_mut(bit / 8) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+            Self::Insert { entry, at, byte } => {
+                let entry = number(entry, entries);
+                let at = at % (entries[entry].len() + 1);
+                entries[entry].insert(at, byte);
+            }
+            Self::Cut { entry, length } => {
+                let at = number(entry, entries);
+                let length = length % entries[at].len().max(1);
+                entries[at].truncate(length);
+            }
+            Self::Remove { entry } => drop(entries.remove(number(entry, entries))),
+            Self::Repeat { entry } => entries.push(entries[number(entry, entries)].clone()),
+            Self::Swap { entry, other } => {
+                let (one, other) = (number(entry, entries), number(other, entries));
+                entries.swap(one, other);
+            }
+            Self::End { entries: left } => entries.truncate(number(left, entries)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// The checksums are those of the damaged entries, so that the entries themselves are decoded.
+    #[test]
+    fn a_damaged_checkpoint_is_refused_or_has_only_valid_pods(damages in prop::collection::vec(damage(), 1..4)) {
+        let pool = SkeletonPool::new(1);
+        let directory = saved(&pods(&pool));
+        let path = directory.path().join(FILE);
+        let file = fs::read(&path).unwrap();
+        let mut frames = Frames::new(&file[HEADER_BYTES..], &FORMAT);
+        let mut entries = Vec::new();
+        while let Some(payload) = frames.read().unwrap() {
+            entries.push(payload.to_vec());
+        }
+        damages.iter().for_each(|damage| damage.apply(&mut entries));
+        let mut bytes = FORMAT.header().to_vec();
+        entries.iter().for_each(|entry| FORMAT.append(entry, &mut bytes).unwrap());
+        fs::write(&path, &bytes).unwrap();
+        let mut json_bytes = 0;
+        let loaded = load(directory.path(), &coverage(), &SkeletonPool::new(2));
+        for record in loaded.into_iter().flat_map(|loaded| loaded.pods) {
+            let pod = record.pod();
+            let json = pod.section_bytes(Section::Full).into_owned();
+            json_bytes += json.len();
+            let (decoded, _) =
+                CachedPod::read(&json, &SkeletonPool::new(3), &mut Scratch::default(), |_, _| None).unwrap();
+            same_contents(&pod, &decoded);
+        }
+        prop_assert!(json_bytes < 100 * file.len(), "{json_bytes} bytes from {}", file.len());
     }
 }
 
