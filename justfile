@@ -83,9 +83,9 @@ test-idle SECONDS="3600":
 test-taint CASES="1000000":
     PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test taint
 
-# So many runs dropped at their await points, in the sandbox and on the whole way of a key
+# So many runs dropped at their await points, in the sandbox and on the whole way of a key: about ten minutes
 test-cancel TIMES="100000":
-    PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test cancel
+    PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test cancel -- --nocapture
 
 # So many runs that leave marks in their sandbox, each followed by a run that looks for them
 test-residue SWAPS="1000000":

@@ -32,7 +32,7 @@ use podium_tests::{programs::Choices, wait::until};
 use podium_wire::{Header, Pod};
 use tempfile::TempDir;
 
-use super::{caller, cancellations, drop_after, load, pending, program};
+use super::{Dropped, caller, drop_after, load, pending, program};
 
 const WITHIN: Duration = Duration::from_secs(3_600);
 
@@ -304,8 +304,9 @@ async fn the_key_of_a_run_that_was_cut_at_any_await_point_runs_again_and_settles
     let plugin = Arc::new(load(&engine, &spec));
     let folder = folder();
     let mut choices = Choices::new(2);
-    let (mut dropped, mut number) = (0, 0);
-    while dropped < cancellations(500) {
+    let mut dropped = Dropped::new("keys of runs", 500, 5);
+    let mut number = 0;
+    while !dropped.is_enough() {
         let seed = choices.number();
         for polls in 0.. {
             number += 1;
@@ -331,10 +332,9 @@ async fn the_key_of_a_run_that_was_cut_at_any_await_point_runs_again_and_settles
             if !was_cut {
                 break;
             }
-            dropped += 1;
+            dropped.add();
         }
     }
-    println!("{dropped} runs cut");
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,8 +344,9 @@ async fn a_worker_dropped_at_any_await_point_releases_everything() {
     let plugin = Arc::new(load(&engine, &spec));
     let folder = folder();
     let mut choices = Choices::new(3);
-    let (mut dropped, mut number) = (0, 0);
-    while dropped < cancellations(500) {
+    let mut dropped = Dropped::new("workers", 500, 5);
+    let mut number = 0;
+    while !dropped.is_enough() {
         let seed = choices.number();
         for polls in 1.. {
             number += 1;
@@ -373,8 +374,7 @@ async fn a_worker_dropped_at_any_await_point_releases_everything() {
             if ended {
                 break;
             }
-            dropped += 1;
+            dropped.add();
         }
     }
-    println!("{dropped} workers dropped");
 }

@@ -1,10 +1,10 @@
 //! A run whose future is dropped at any of its await points releases everything: its sandbox, its world, its handles,
 //! the memory that its key has taken. The next run of the key is as if the dropped one had not been.
 //!
-//! `sandbox` drops runs of the engine, `dispatch` those of the whole way of a key. PODIUM_CANCELLATIONS makes it more;
-//! `just test-cancel`.
+//! `sandbox` drops runs of the engine, `dispatch` those of the whole way of a key. PODIUM_CANCELLATIONS is how many are
+//! dropped in all; `just test-cancel`.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a panic is how a test fails; a long run shows progress")]
 
 mod dispatch;
 mod sandbox;
@@ -20,9 +20,30 @@ use podium_host::runtime::{Engine, Plugin};
 use podium_pods::model::{LimitClass, PluginSpec};
 use podium_tests::{guests, programs::Program, sandbox as rig};
 
-/// Returns how many runs each test drops.
-fn cancellations(usual: u64) -> u64 {
-    env::var("PODIUM_CANCELLATIONS").map_or(usual, |asked| asked.parse::<u64>().unwrap() / 2)
+/// Counts the runs that a test dropped, and prints the count after each twentieth.
+struct Dropped {
+    test: &'static str,
+    runs: u64,
+    of: u64,
+}
+
+impl Dropped {
+    /// Counts to `usual`, or to one part of `parts` of PODIUM_CANCELLATIONS.
+    fn new(test: &'static str, usual: u64, parts: u64) -> Self {
+        let asked = env::var("PODIUM_CANCELLATIONS").map(|asked| asked.parse::<u64>().unwrap() / parts);
+        Self { test, runs: 0, of: asked.unwrap_or(usual) }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.runs >= self.of
+    }
+
+    fn add(&mut self) {
+        self.runs += 1;
+        if self.runs.is_multiple_of((self.of / 20).max(1)) {
+            println!("{}: {} of {} dropped", self.test, self.runs, self.of);
+        }
+    }
 }
 
 /// The guest `caller` with grants of everything within its namespace.

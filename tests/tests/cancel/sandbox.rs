@@ -14,7 +14,7 @@ use podium_pods::{
 };
 use podium_tests::{programs::Choices, sandbox::*};
 
-use super::{caller, cancellations, drop_after, load, pending, program};
+use super::{Dropped, caller, drop_after, load, pending, program};
 
 /// A world whose reads and writes wait for a random number of polls.
 struct Slow {
@@ -104,8 +104,9 @@ async fn a_run_that_is_dropped_at_any_await_point_leaves_nothing_behind() {
     let engine = one_sandbox(None);
     let plugin = load(&engine, &caller());
     let mut choices = Choices::new(1);
-    let (mut dropped, mut expected, mut longest) = (0, None, 0);
-    while dropped < cancellations(1_000) {
+    let mut dropped = Dropped::new("runs of the engine", 1_000, 2);
+    let (mut expected, mut longest) = (None, 0);
+    while !dropped.is_enough() {
         let seed = choices.number();
         for polls in 0.. {
             let world = Slow::new(seed);
@@ -120,12 +121,11 @@ async fn a_run_that_is_dropped_at_any_await_point_leaves_nothing_behind() {
                 break;
             }
             assert!(polls < MOST, "seed {seed}: the run waits for a sandbox");
-            dropped += 1;
+            dropped.add();
         }
     }
     assert!(expected.unwrap().contains("Ok(Settled)"), "the whole program ran");
     assert!(longest > 8, "only {longest} await points");
-    println!("{dropped} runs dropped, of at most {longest} polls");
 }
 
 #[tokio::test]
@@ -134,13 +134,15 @@ async fn a_run_that_is_dropped_while_its_guest_computes_leaves_nothing_behind() 
     let mut spin = spec("spin");
     spin.limits.cpu = std::time::Duration::from_secs(3_600);
     let spin = podium_tests::sandbox::load(&engine, &spin).unwrap();
-    for round in 0..cancellations(100).min(10_000) {
+    let mut dropped = Dropped::new("runs that compute", 100, 10);
+    while !dropped.is_enough() {
         let world = FakeWorld::default();
         let notes = Arc::clone(&world.notes);
         // Each poll ends at a tick, somewhere in the guest.
-        let polls = 1 + u32::try_from(round % 3).unwrap();
+        let polls = 1 + u32::try_from(dropped.runs % 3).unwrap();
         assert!(drop_after(polls, spin.reconcile(request(), Box::new(world))).is_none());
         assert_eq!(Arc::strong_count(&notes), 1);
+        dropped.add();
     }
     let plugin = load(&engine, &caller());
     let report = plugin.reconcile(request(), Box::new(Slow::new(1))).await;
