@@ -161,4 +161,19 @@ fn config(config: &Field<'_>) {
     if bytes > MAX_CONFIG_BYTES {
         config.problem(format!("has {bytes} bytes as JSON, aliases expanded; at most {MAX_CONFIG_BYTES}"));
     }
+    private_names(config);
+}
+
+/// serde_json parses the text of a member with such a name as JSON, and uses the result instead of the mapping.
+fn private_names(field: &Field<'_>) {
+    for item in field.items() {
+        private_names(&item);
+    }
+    for (name, node) in field.entries() {
+        let entry = field.entry(name, node);
+        if name.starts_with("$serde_json::private::") {
+            entry.problem("is a name that the JSON library of the host reserves; use another one");
+        }
+        private_names(&entry);
+    }
 }

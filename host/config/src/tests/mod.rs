@@ -2,3 +2,4 @@
 
 mod drift;
 mod editors;
+mod names;
