@@ -1,14 +1,19 @@
 //! The host's own HTTP endpoints: probes (`/healthz`, `/readyz`) on one port, `/metrics` on another.
 //!
 //! Neither port authenticates its clients. The kubelet must reach the probes, so their responses name no Pod. Metrics
-//! are served on the loopback interface unless a flag says otherwise.
+//! are served on the loopback interface unless a flag says otherwise; `/debug` on that port is for clients of the
+//! loopback interface only, wherever the port listens.
 
 mod address;
 mod readiness;
+mod reconcile_status;
 mod server;
 
 pub use address::{AddressError, ListenAddress};
 pub use readiness::{Check, Readiness};
+pub use reconcile_status::{
+    ActiveRun, CacheSize, Closed, Listed, Loop, Panic, ReconcileStatus, StatusNow, TEXT, Tenant,
+};
 pub use server::{Bound, bind};
 
 use std::sync::Arc;
@@ -36,6 +41,8 @@ const METRICS_CONNECTIONS: usize = 16;
 /// A port's routes and its limit of concurrent connections.
 pub struct Endpoints {
     router: Router,
+    /// The routes for clients of the loopback interface.
+    local: Router,
     connections: usize,
 }
 
@@ -55,12 +62,13 @@ pub fn probes(readiness: ReadinessNow, dead: DeadNow) -> Endpoints {
         (code, readiness.render(verbose))
     };
     let router = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready));
-    Endpoints { router, connections: PROBE_CONNECTIONS }
+    Endpoints { local: router.clone(), router, connections: PROBE_CONNECTIONS }
 }
 
-/// Returns the endpoints of the metrics port.
+/// Returns the endpoints of the metrics port: `/metrics`, and for clients of the loopback interface
+/// `/debug/reconcile-status`.
 #[must_use]
-pub fn metrics(metrics: Arc<Metrics>) -> Endpoints {
+pub fn metrics(metrics: Arc<Metrics>, status: StatusNow) -> Endpoints {
     let render = move || async move {
         match metrics.render() {
             Ok(text) => {
@@ -70,5 +78,7 @@ pub fn metrics(metrics: Arc<Metrics>) -> Endpoints {
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
     };
-    Endpoints { router: Router::new().route("/metrics", get(render)), connections: METRICS_CONNECTIONS }
+    let router = Router::new().route("/metrics", get(render));
+    let local = router.clone().merge(reconcile_status::route(status));
+    Endpoints { router, local, connections: METRICS_CONNECTIONS }
 }

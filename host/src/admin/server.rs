@@ -76,9 +76,9 @@ impl Bound {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((socket, _)) => {
+                Ok((socket, peer)) => {
                     connections.make_room().await;
-                    let handle = connections.tasks.spawn(serve_one(socket, endpoints.router.clone()));
+                    let handle = connections.tasks.spawn(serve_one(socket, endpoints.router_for(peer)));
                     connections.oldest.push_back(handle);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -88,6 +88,13 @@ impl Bound {
                 }
             }
         }
+    }
+}
+
+impl Endpoints {
+    fn router_for(&self, peer: SocketAddr) -> axum::Router {
+        // A socket for both versions of IP shows an IPv4 client as an IPv6 address.
+        if peer.ip().to_canonical().is_loopback() { self.local.clone() } else { self.router.clone() }
     }
 }
 
@@ -231,6 +238,24 @@ mod tests {
         let (address, _server) = serving().await;
         let answer = get(address, "/readyz").await;
         assert!(answer.contains("connection: close") && answer.ends_with("ok\n"), "{answer}");
+    }
+
+    #[test]
+    fn only_clients_of_the_loopback_interface_get_its_routes() {
+        let route = |path: &str| axum::Router::new().route(path, axum::routing::get(|| async {}));
+        let endpoints = Endpoints { router: route("/all"), local: route("/local"), connections: 1 };
+        for (peer, local) in [
+            ("127.0.0.1:80", true),
+            ("127.9.9.9:80", true),
+            ("[::1]:80", true),
+            ("[::ffff:127.0.0.1]:80", true),
+            ("10.0.0.1:80", false),
+            ("[::ffff:10.0.0.1]:80", false),
+            ("[fe80::1]:80", false),
+        ] {
+            let router = format!("{:?}", endpoints.router_for(peer.parse().unwrap()));
+            assert_eq!(router.contains("/local"), local, "{peer}: {router}");
+        }
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ mod loading;
 mod memory_limit;
 mod operator;
 pub mod process;
+mod reconcile_status;
 mod thread;
 mod wall_clock;
 
@@ -53,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 pub use wall_clock::WallClock;
 
 use crate::{
+    admin::ReconcileStatus,
     api::Api,
     checkpoint::Coverage,
     config::Policy,
@@ -160,6 +162,7 @@ pub struct App {
     /// `None` in a simulation.
     thread: Option<Thread>,
     blocking: Arc<BlockingJobs>,
+    observed: Arc<Observed>,
 }
 
 /// The conditions of /readyz other than the cache's state.
@@ -294,19 +297,20 @@ impl App {
         });
 
         let (progress, phase) = watch::channel(Phase::Loading);
-        let (watched, dead) = (engine.clone(), engine.clone());
-        let observed = Observed {
+        let (watched, dead, closed) = (engine.clone(), engine.clone(), writeback.clone());
+        let observed = Arc::new(Observed {
             status: status.clone(),
             registry: registry.clone(),
             queue: queue.clone(),
             expectations: dispatch.expectations.clone(),
+            closed: Box::new(move || closed.closed_kinds()),
             reader: reader.clone(),
             journal: journal.clone(),
             checkpoint: saved,
             phase,
             stalled: Box::new(move || watched.stalled()),
             dead: Arc::new(move || dead.dead()),
-        };
+        });
         observed.serve(options.operator, &mut services, &stop);
 
         let loader = Loader::new(
@@ -338,6 +342,7 @@ impl App {
             progress,
             thread,
             blocking,
+            observed,
         })
     }
 
@@ -420,6 +425,12 @@ impl App {
     #[must_use]
     pub fn reader(&self) -> Reader {
         self.dispatch.reader.clone()
+    }
+
+    /// Returns the runs under way, the keys that wait, and everything that is slowed, as `/debug/reconcile-status` does.
+    #[must_use]
+    pub fn reconcile_status(&self) -> ReconcileStatus {
+        self.observed.reconcile_status()
     }
 
     /// Returns why readers may see old data; `None` if they see current data.

@@ -20,6 +20,7 @@ use super::{Phase, checkpoint::Saved};
 use crate::{
     admin::{self, Bound, Check, DeadNow, Readiness},
     telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
+    writeback::ClosedKind,
 };
 
 /// The ports that serve probes and metrics. By default there are none.
@@ -27,7 +28,7 @@ use crate::{
 pub struct Operator {
     /// The port of `/healthz` and `/readyz`.
     pub probes: Option<Bound>,
-    /// The port of `/metrics`.
+    /// The port of `/metrics` and `/debug/reconcile-status`.
     pub metrics: Option<Bound>,
     /// The number of dropped log lines, for metrics.
     pub dropped: Arc<Dropped>,
@@ -39,6 +40,8 @@ pub(super) struct Observed {
     pub(super) registry: Arc<Registry>,
     pub(super) queue: Arc<PodQueue>,
     pub(super) expectations: Arc<Expectations>,
+    /// Returns the kinds of writes that are not sent because RBAC refused one of them.
+    pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
     pub(super) reader: Reader,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) checkpoint: Option<Arc<Saved>>,
@@ -52,22 +55,24 @@ pub(super) struct Observed {
 impl Observed {
     /// Spawns the servers of the bound ports.
     pub(super) fn serve(
-        self,
+        self: &Arc<Self>,
         operator: Operator,
         services: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
     ) {
         let Operator { probes, metrics, dropped } = operator;
-        let observed = Arc::new(self);
         if let Some(bound) = metrics {
-            let serve = bound.serve(admin::metrics(Arc::new(observed.metrics(dropped))), stop.clone());
+            let status = self.clone();
+            let metrics = Arc::new(self.metrics(dropped));
+            let endpoints = admin::metrics(metrics, Arc::new(move || status.reconcile_status()));
+            let serve = bound.serve(endpoints, stop.clone());
             services.spawn(async move {
                 serve.await;
                 Ok(())
             });
         }
         if let Some(bound) = probes {
-            let dead = observed.dead.clone();
+            let (dead, observed) = (self.dead.clone(), self.clone());
             let serve = bound.serve(admin::probes(Arc::new(move || observed.readiness()), dead), stop.clone());
             services.spawn(async move {
                 serve.await;
@@ -129,12 +134,12 @@ impl Observed {
         let tenants = move || {
             let (names, figures) = (plugins.tenants(), queue.tenants());
             let of = |(number, tenant): (u32, String)| {
-                let queue::TenantFigures { runs, deliveries, waiting, without_tokens, refused, debt } =
+                let queue::TenantFigures { runs, deliveries, waiting, stale, without_tokens, refused, debt } =
                     figures.get(&number).copied().unwrap_or_default();
                 let [not_sent, live_reads, events] =
                     [budget::WRITES, budget::LIVE_READS, budget::EVENTS].map(|kind| refused[kind]);
                 let refused = Unsent { writes: not_sent, live_reads, events };
-                TenantFigures { tenant, runs, deliveries, waiting, without_tokens, refused, debt }
+                TenantFigures { tenant, runs, deliveries, waiting, stale, without_tokens, refused, debt }
             };
             names.into_iter().map(of).collect()
         };
@@ -168,7 +173,7 @@ pub(super) fn stale(reader: &Reader) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use parking_lot::Mutex;
     use podium_engine::{ports::Usage, queue::Queue};
     use podium_pods::{
@@ -179,24 +184,31 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn readyz_waits_for_the_first_load_of_each_plugin_and_lists_failures() {
+    /// Returns a host without plugins.
+    pub(in crate::app) fn observed(status: Arc<Status>, phase: watch::Receiver<Phase>) -> Observed {
         let (_writer, reader) = cache::new(1);
-        let (progress, phase) = watch::channel(Phase::Loading);
-        let (status, stalled) = (Arc::<Status>::default(), Arc::<Mutex<Option<String>>>::default());
-        let stall = stalled.clone();
-        let observed = Observed {
-            status: status.clone(),
+        Observed {
+            status,
             registry: Arc::default(),
             queue: Arc::new(Queue::new(queue::Backoff::default(), 1, 1)),
             expectations: Arc::default(),
+            closed: Box::new(Vec::new),
             reader,
             journal: None,
             checkpoint: None,
             phase,
-            stalled: Box::new(move || stall.lock().clone()),
+            stalled: Box::new(|| None),
             dead: Arc::new(|| None),
-        };
+        }
+    }
+
+    #[test]
+    fn readyz_waits_for_the_first_load_of_each_plugin_and_lists_failures() {
+        let (progress, phase) = watch::channel(Phase::Loading);
+        let (status, stalled) = (Arc::<Status>::default(), Arc::<Mutex<Option<String>>>::default());
+        let stall = stalled.clone();
+        let stalled_now = Box::new(move || stall.lock().clone());
+        let observed = Observed { stalled: stalled_now, ..observed(status.clone(), phase) };
         let [good, bad] = ["good", "bad"].map(|name| PluginId { namespace: Some("shop".into()), name: name.into() });
         status.set_load(&good, LoadState::Loaded, true);
         status.set_load(&bad, LoadState::Loading, false);

@@ -70,6 +70,8 @@ pub struct TenantFigures {
     pub deliveries: usize,
     /// Keys that are due and not yet run.
     pub waiting: usize,
+    /// Those of them that have been due for more than 30 s.
+    pub stale: usize,
     /// Those of them that wait because the requests per second are used up.
     pub without_tokens: usize,
     /// Requests of runs while the requests per second were used up.
@@ -238,6 +240,8 @@ fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]
     let deliveries = "Runs that have ended and whose writes are being sent";
     gauge("podium_tenant_deliveries", deliveries, None, &|of| of.deliveries as f64)?;
     gauge("podium_tenant_waiting_keys", "Keys waiting to be processed", None, &|of| of.waiting as f64)?;
+    let stale = "Keys that have waited for more than 30 s to be processed";
+    gauge("podium_tenant_stale_keys", stale, None, &|of| of.stale as f64)?;
     let without = "Keys that wait because the requests per second of the plugin or the tenant are used up";
     gauge("podium_tenant_keys_without_tokens", without, None, &|of| of.without_tokens as f64)?;
     let debt = "Processor time by which the tenant is ahead of the one whose turn it is";

@@ -59,6 +59,25 @@ struct Closed {
     message: String,
 }
 
+/// Writes of one kind that are not sent for a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedKind {
+    /// The field manager of the plugin's writes.
+    pub manager: String,
+    /// The account that has no right; `None` for the host's own.
+    pub account: Option<String>,
+    /// The verb of RBAC.
+    pub verb: &'static str,
+    /// The resource of RBAC, with subresource and group.
+    pub resource: String,
+    /// `None` for objects without a namespace.
+    pub namespace: Option<String>,
+    /// The only object that waits, if writes to another one were permitted.
+    pub only: Option<String>,
+    /// The time until the next probe; zero if the plugin has not sent one since then.
+    pub wait: Duration,
+}
+
 /// A write that is not sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
@@ -120,6 +139,19 @@ impl Closings {
         }
         drop(all);
         Ok(Pass { of: self, kind, object, began: now, is_probe })
+    }
+
+    /// Returns the kinds that are closed, at most 4,096.
+    pub(super) fn closed(&self, now: Instant) -> Vec<ClosedKind> {
+        let mut all = self.closed.lock();
+        all.retain(|_, closed| now < closed.until() + LONGEST);
+        let of = |(kind, closed): (&Kind, &Closed)| {
+            let Kind { manager, account, verb, resource, namespace } = kind.clone();
+            let wait = closed.until().saturating_duration_since(now);
+            let only = closed.narrow.then(|| closed.refused.clone());
+            ClosedKind { manager, account, verb, resource, namespace, only, wait }
+        };
+        all.iter().map(of).collect()
     }
 }
 
@@ -238,11 +270,20 @@ mod tests {
         for _ in 0..8 {
             let wait = send(&of, "cart-0", &forbidden("cart-0"), now).unwrap().unwrap();
             assert_eq!(send(&of, "cart-0", &WriteResult::Applied, now), Err(wait));
+            let all = of.closed(now);
+            let [closed] = &all[..] else { panic!("one kind is closed") };
+            let ClosedKind { manager, verb, resource, namespace, only, wait: left, .. } = closed;
+            assert_eq!(
+                (&**manager, *verb, &**resource, namespace.as_deref()),
+                ("a", "create", "pods/eviction", Some("shop"))
+            );
+            assert_eq!((only, left.as_secs()), (&None, wait));
             waits.push(wait);
             now += Duration::from_secs(wait);
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(send(&of, "cart-0", &WriteResult::Conflict, now), Ok(None));
+        assert_eq!(of.closed(now), []);
         assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now), Ok(Some(1)));
     }
 
@@ -321,5 +362,6 @@ mod tests {
                 .answered(&forbidden("x"), now + Duration::from_millis(index as u64));
         }
         assert_eq!(of.closed.lock().len(), MAX_KINDS);
+        assert_eq!(of.closed(now + 2 * LONGEST), []);
     }
 }

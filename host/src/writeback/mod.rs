@@ -29,6 +29,7 @@ mod tests;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+pub use closings::ClosedKind;
 use digest::Digest;
 use podium_engine::{
     authz::Authorized,
@@ -104,6 +105,12 @@ impl Writeback {
         report: impl Fn(&str, EventResult) + Send + Sync,
     ) -> Infallible {
         self.events.send_waiting(&self.api, senders, report).await
+    }
+
+    /// Returns the kinds of writes that are not sent for a time because RBAC refused one of them.
+    #[must_use]
+    pub fn closed_kinds(&self) -> Vec<ClosedKind> {
+        self.closings.closed(Instant::now())
     }
 
     /// Returns the number of waiting Events.

@@ -94,7 +94,8 @@ impl Host {
     pub async fn get(&self, path: &str) -> Result<String> {
         let client: Client<HttpConnector, Empty<bytes::Bytes>> =
             Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-        let address = if path.starts_with("/metrics") { self.metrics } else { self.probes };
+        let of_metrics = ["/metrics", "/debug"].iter().any(|prefix| path.starts_with(prefix));
+        let address = if of_metrics { self.metrics } else { self.probes };
         let url = format!("http://{address}{path}").parse()?;
         let answer = tokio::time::timeout(Duration::from_secs(5), client.get(url)).await??;
         let status = answer.status();

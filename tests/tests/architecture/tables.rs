@@ -21,7 +21,7 @@ pub(crate) const MODULES: &[Row] = &[
     ("backoff", &[], &[]),
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
-    ("status", &["model", "ports"], &[]),
+    ("status", &["model", "ports"], &["tokio::time"]),
     ("queue", &["sync"], &["tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
     ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync"]),

@@ -22,5 +22,6 @@ mod shutdown;
 mod simulation;
 mod spin;
 mod state_groups;
+mod status;
 mod swap;
 mod watch;

@@ -7,9 +7,11 @@
 //! one that the API server refused, whose key has a back-off.
 //!
 //! Memory: about 300 bytes for a field, and [`MAX_FIELDS`] for each plugin, so 5 MB for a plugin that writes to that
-//! many fields within a minute. Beyond that the field is forgotten that would be forgotten soonest. Names are not kept.
+//! many fields within a minute. Beyond that the field is forgotten that would be forgotten soonest. Names are stored
+//! only of fields whose values wait, of at most 64 for each plugin.
 
 mod field;
+mod open;
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +21,10 @@ use std::{
 };
 
 pub(super) use field::{Field, present, would_change};
+use open::Names;
+pub use open::{OpenLoop, OpenLoops};
 use parking_lot::Mutex;
+use podium_pods::model::PodKey;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -46,11 +51,20 @@ struct Fields {
     sends: BTreeMap<Id, Sends>,
     /// By plugin, and then in the order in which the fields are forgotten.
     order: BTreeMap<Order, Id>,
-    /// The number of fields of each plugin that has any.
-    counts: BTreeMap<Lane, usize>,
+    /// The numbers of fields of each plugin that has any.
+    counts: BTreeMap<Lane, Counts>,
     numbers: u64,
     /// The plugin whose fields were looked through for those to forget.
     swept: Option<Lane>,
+}
+
+/// The fields of one plugin.
+#[derive(Debug, Default)]
+struct Counts {
+    fields: usize,
+    /// Those with a wait.
+    open: usize,
+    names: Names,
 }
 
 /// A field of a Pod, as written by a plugin.
@@ -101,6 +115,34 @@ impl Breaker {
         fields.sent(Id { uid: uid.clone(), lane, field }, value, now)
     }
 
+    /// Stores the names of a field whose values wait, for [`Self::open`].
+    pub(super) fn name(&self, lane: Lane, pod: &PodKey, field: &Field, counterpart: &str) {
+        let mut fields = self.fields.lock();
+        let id = Id { uid: pod.uid.clone(), lane, field: field.digest() };
+        if fields.sends.get(&id).is_some_and(|sends| !sends.wait.is_zero())
+            && let Some(counts) = fields.counts.get_mut(&lane)
+        {
+            counts.names.insert(&id, pod, field, counterpart);
+        }
+    }
+
+    /// Returns the fields with a wait. Forgets those that are due to be forgotten.
+    pub(super) fn open(&self, now: Instant) -> OpenLoops {
+        let mut fields = self.fields.lock();
+        let lanes: Vec<_> = fields.counts.keys().copied().collect();
+        lanes.iter().for_each(|lane| fields.forget_old_of(*lane, now));
+        let mut open = OpenLoops { loops: Vec::new(), total: 0 };
+        for (lane, counts) in &fields.counts {
+            open.total += counts.open;
+            let wait = |uid: &Arc<str>, field: u64| {
+                let sends = fields.sends.get(&Id { uid: uid.clone(), lane: *lane, field })?;
+                Some((sends.latest() + sends.wait).saturating_duration_since(now))
+            };
+            open.loops.extend(counts.names.list(*lane, wait));
+        }
+        open
+    }
+
     /// Returns the other plugin that sent this value to the field last.
     pub(super) fn sender_of(&self, value: u64, lane: Lane, uid: &Arc<str>, field: u64) -> Option<Lane> {
         let fields = self.fields.lock();
@@ -130,7 +172,10 @@ impl Breaker {
     pub(super) fn len(&self) -> usize {
         let fields = self.fields.lock();
         assert_eq!(fields.sends.len(), fields.order.len());
-        assert_eq!(fields.sends.len(), fields.counts.values().sum::<usize>());
+        assert_eq!(fields.sends.len(), fields.counts.values().map(|counts| counts.fields).sum::<usize>());
+        let open = fields.sends.values().filter(|sends| !sends.wait.is_zero()).count();
+        assert_eq!(open, fields.counts.values().map(|counts| counts.open).sum::<usize>());
+        assert!(fields.counts.values().all(|counts| counts.names.len() <= counts.open));
         fields.sends.len()
     }
 }
@@ -176,8 +221,8 @@ impl Fields {
             let sends = Sends { at: SmallVec::from_elem(now, 1), wait: Duration::ZERO, value, order };
             self.order.insert(order, id.clone());
             let count = self.counts.entry(id.lane).or_default();
-            *count += 1;
-            let is_full = *count > MAX_FIELDS;
+            count.fields += 1;
+            let is_full = count.fields > MAX_FIELDS;
             let first = self.order.range((id.lane, now, 0)..).next().filter(|_| is_full).map(|(_, id)| id.clone());
             self.sends.insert(id, sends);
             first.iter().for_each(|id| self.remove(id));
@@ -185,6 +230,13 @@ impl Fields {
         };
         let (before, earlier) = (sends.wait, sends.value);
         sends.add(value, now);
+        if let Some(counts) = self.counts.get_mut(&id.lane) {
+            match (before.is_zero(), sends.wait.is_zero()) {
+                (true, false) => counts.open += 1,
+                (false, true) => counts.close(&id),
+                _ => {}
+            }
+        }
         self.order.remove(&sends.order);
         sends.order = (id.lane, now + sends.wait + WINDOW, number);
         self.order.insert(sends.order, id);
@@ -197,25 +249,37 @@ impl Fields {
         let after = self.swept.map_or(Unbounded, Excluded);
         let next = self.counts.range((after, Unbounded)).next().or_else(|| self.counts.first_key_value());
         self.swept = next.map(|(lane, _)| *lane);
-        for lane in [Some(lane), self.swept].into_iter().flatten() {
-            while let Some((_, id)) =
-                self.order.range(..=(lane, now, u64::MAX)).next_back().filter(|(of, _)| of.0 == lane)
-            {
-                let id = id.clone();
-                self.remove(&id);
-            }
+        [Some(lane), self.swept].into_iter().flatten().for_each(|lane| self.forget_old_of(lane, now));
+    }
+
+    fn forget_old_of(&mut self, lane: Lane, now: Instant) {
+        while let Some((_, id)) = self.order.range(..=(lane, now, u64::MAX)).next_back().filter(|(of, _)| of.0 == lane)
+        {
+            let id = id.clone();
+            self.remove(&id);
         }
     }
 
     fn remove(&mut self, id: &Id) {
         let Some(sends) = self.sends.remove(id) else { return };
         self.order.remove(&sends.order);
-        if let Some(count) = self.counts.get_mut(&id.lane) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(counts) = self.counts.get_mut(&id.lane) {
+            counts.fields -= 1;
+            if !sends.wait.is_zero() {
+                counts.close(id);
+            }
+            if counts.fields == 0 {
                 self.counts.remove(&id.lane);
             }
         }
+    }
+}
+
+impl Counts {
+    /// A field has no wait any more.
+    fn close(&mut self, id: &Id) {
+        self.open -= 1;
+        self.names.remove(id);
     }
 }
 

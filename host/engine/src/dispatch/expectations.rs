@@ -3,9 +3,11 @@
 //!
 //! This state is in memory and is lost when the host restarts. The journal records which deletions are pending.
 
+use tokio::time::Instant;
+
 use super::{
     Lane,
-    breaker::Breaker,
+    breaker::{Breaker, OpenLoops},
     gate::Gates,
     tombstones::{Bounds, Tombstones},
     unsettled::Unsettled,
@@ -32,6 +34,13 @@ impl Expectations {
     pub fn seen_gone(&self, uid: &str) {
         self.gates.seen_gone(uid);
         self.breaker.seen_gone(uid);
+    }
+
+    /// Returns the fields of Pods for which values wait or waited within the last minute, because a plugin sent too
+    /// many.
+    #[must_use]
+    pub fn open_loops(&self) -> OpenLoops {
+        self.breaker.open(Instant::now())
     }
 
     /// The plugin was unloaded.

@@ -31,6 +31,7 @@ use std::{
     time::Duration,
 };
 
+pub use breaker::{OpenLoop, OpenLoops};
 use delivery::Attempt;
 pub use expectations::Expectations;
 use futures::{FutureExt, future::Either};
@@ -239,6 +240,7 @@ impl Dispatch {
         };
         let started = Instant::now();
         plugin.status.begin(started - job.queued, job.attempt);
+        plugin.status.entered(number, key);
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot, writes.clone());
         let work = async {
             let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
@@ -252,6 +254,7 @@ impl Dispatch {
         };
         let ran = plugin.revocation.unless_revoked(work).instrument(span.clone()).await;
         // The sandbox is gone; the rest of the work waits for the API server.
+        plugin.status.left(number);
         plugin.status.ran();
         let report = ran.unwrap_or_else(|| failed(revoked()));
         Step::Ran(Attempt { report, gone_for, started, span, writes })

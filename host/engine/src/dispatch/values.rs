@@ -138,6 +138,7 @@ impl Dispatch {
     ) -> Option<Authorized<Event>> {
         let counterpart = self.counterpart(plugin, pod, view, field, tripped);
         plugin.status.looped(field.kind, &counterpart);
+        self.expectations.breaker.name(plugin.lane, pod, field, &counterpart);
         tracing::warn!(
             object = %pod, field = %field, counterpart,
             "more than 10 values were sent to a field within a minute; further ones wait 1 s to 1 min"

@@ -9,6 +9,7 @@
 mod admission;
 mod order;
 mod slots;
+mod stale;
 mod steps;
 mod tokens;
 mod turns;
@@ -292,7 +293,7 @@ where
 
     /// Returns the figures of each tenant, by the number of its claims.
     pub fn tenants(&self) -> BTreeMap<u32, TenantFigures> {
-        self.slots.lock().tenants()
+        self.slots.lock().tenants(Instant::now())
     }
 
     /// True when nothing is due and nothing runs; delayed items do not count.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::{
     Backoff, Done, Job, Next,
+    stale::Marks,
     turns::{Ended, TenantFigures, Turns},
     waits::{Before, Edge, Waits},
 };
@@ -26,6 +27,8 @@ pub(super) struct Slots<L, S, I> {
     /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
     /// look at the others. No lane's is empty.
     ready: HashMap<L, BTreeMap<u64, S>, FixedState>,
+    /// When the numbers of due slots were assigned.
+    marks: Marks,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
     pub(super) waits: Waits<L, S, I>,
@@ -117,6 +120,7 @@ where
             waits: Waits::new(&hasher),
             slots: HashMap::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
+            marks: Marks::default(),
             delayed: BTreeMap::new(),
             look_again: None,
             numbers: 0,
@@ -438,6 +442,7 @@ where
 
     /// `number` is the latest of all.
     fn push_ready(&mut self, lane: L, slot: S, number: u64, now: Instant) {
+        self.marks.due(number, now);
         let ready = self.ready.entry(lane).or_default();
         let is_first = ready.is_empty();
         ready.insert(number, slot);
@@ -479,8 +484,26 @@ where
         self.turns.due(lane, self.ready.contains_key(&lane), now);
     }
 
-    pub(super) fn tenants(&self) -> BTreeMap<u32, TenantFigures> {
-        self.turns.figures(|lane| self.depth(lane))
+    pub(super) fn tenants(&mut self, now: Instant) -> BTreeMap<u32, TenantFigures> {
+        // Keys become due also while no worker is free to notice it.
+        self.promote(now);
+        let newest = self.marks.stale(now);
+        self.turns.figures(|lane| (self.depth(lane), newest.map_or(0, |newest| self.stale(lane, newest))))
+    }
+
+    /// How many due slots of the lane have at most this number. Takes a time in proportion to the smaller of their
+    /// number and that of the others.
+    fn stale(&self, lane: L, newest: u64) -> usize {
+        let Some(ready) = self.ready.get(&lane) else { return 0 };
+        let (mut old, mut new) = (ready.range(..=newest), ready.range(newest + 1..));
+        let mut pairs = 0;
+        loop {
+            match (old.next(), new.next()) {
+                (None, _) => return pairs,
+                (Some(_), None) => return ready.len() - pairs,
+                (Some(_), Some(_)) => pairs += 1,
+            }
+        }
     }
 
     pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {

@@ -34,6 +34,24 @@ async fn a_burst_of_events_on_one_item_is_one_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keys_that_are_due_for_more_than_30_s_are_stale_until_they_are_taken() {
+    let queue = queue();
+    let figures = || queue.tenants().values().map(|of| (of.waiting, of.stale)).collect::<Vec<_>>();
+    queue.add([(1, "cart-0", 7), (1, "cart-1", 7)]);
+    let delayed = now(&queue).await.unwrap();
+    queue.done(&delayed, Next::After(Duration::from_secs(10)));
+    advance(Duration::from_secs(20)).await;
+    queue.add([(1, "cart-2", 7), (1, "cart-3", 7), (1, "cart-1", 7)]);
+    assert_eq!(figures(), [(4, 0)], "the delayed key is due although no worker has asked for it");
+    advance(Duration::from_secs(11)).await;
+    assert_eq!(figures(), [(4, 1)], "another event does not make a due key new");
+    advance(Duration::from_secs(20)).await;
+    assert_eq!(figures(), [(4, 4)]);
+    assert_eq!(now(&queue).await.unwrap().slot, "cart-1");
+    assert_eq!(figures(), [(3, 3)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_during_a_run_is_another_run_after_it_and_none_beside_it() {
     let queue = queue();
     queue.add([(1, "cart-0", 7)]);

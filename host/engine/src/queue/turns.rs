@@ -132,6 +132,8 @@ pub struct TenantFigures {
     pub deliveries: usize,
     /// Keys that are due and not yet taken.
     pub waiting: usize,
+    /// Those of them that have been due for more than 30 s.
+    pub stale: usize,
     /// Those of them whose lane waits for tokens.
     pub without_tokens: usize,
     /// Requests of runs that were refused for want of tokens since the start, by the kind of the tokens.
@@ -328,18 +330,20 @@ where
         !self.taken.is_empty()
     }
 
-    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due.
-    pub(super) fn figures(&self, waiting: impl Fn(L) -> usize) -> BTreeMap<u32, TenantFigures> {
+    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due, and how many of them
+    /// are stale.
+    pub(super) fn figures(&self, waiting: impl Fn(L) -> (usize, usize)) -> BTreeMap<u32, TenantFigures> {
         let of = |(number, tenant): (&u32, &Tenant<L>)| {
             let (deliveries, debt) = (tenant.jobs - tenant.runs, self.present.debt(tenant.account));
             let (runs, refused) = (tenant.runs, tenant.tokens.refused);
-            (*number, TenantFigures { runs, deliveries, waiting: 0, without_tokens: 0, refused, debt })
+            (*number, TenantFigures { runs, deliveries, waiting: 0, stale: 0, without_tokens: 0, refused, debt })
         };
         let mut figures: BTreeMap<_, _> = self.tenants.iter().map(of).collect();
         for (lane, state) in &self.lanes {
             if let Some(of) = figures.get_mut(&state.tenant) {
-                let keys = waiting(*lane);
+                let (keys, stale) = waiting(*lane);
                 of.waiting += keys;
+                of.stale += stale;
                 of.without_tokens += if state.tokens.is_waiting() { keys } else { 0 };
             }
         }

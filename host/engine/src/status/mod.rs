@@ -1,5 +1,6 @@
 //! Counters and times by plugin, as plain data. Metrics, the demo's table and tests read it.
 
+mod active;
 mod histogram;
 mod load;
 mod used;
@@ -13,10 +14,12 @@ use std::{
     time::Duration,
 };
 
+use active::{Active, Latest};
+pub use active::{ActiveRun, Panic};
 pub use histogram::Histogram;
 pub use load::{LoadState, PluginState};
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{EventResult, Limits, PluginId, WriteReport, WriteResult};
+use podium_pods::model::{EventResult, Limits, PluginId, PodKey, WriteReport, WriteResult};
 use used::Uses;
 pub use used::{Limit, Used};
 
@@ -110,6 +113,7 @@ pub struct PluginStatus {
     retries: AtomicU64,
     adds: AtomicU64,
     active: AtomicI64,
+    runs: Active,
     writes: Mutex<BTreeMap<&'static str, u64>>,
     events: Mutex<BTreeMap<&'static str, u64>>,
     requests: AtomicU64,
@@ -120,6 +124,7 @@ pub struct PluginStatus {
     withheld: AtomicU64,
     closings: AtomicU64,
     last_failure: Mutex<Option<String>>,
+    last_panic: Latest,
     uses: Uses,
     /// Time from start to end of a run, including waits and writes.
     pub run_time: Histogram,
@@ -160,12 +165,35 @@ impl PluginStatus {
             Err(failure) => {
                 *self.failures.lock().entry(failure.kind.name()).or_default() += 1;
                 self.panics.fetch_add(failure.kind.is_panic().into(), Relaxed);
+                self.last_panic.record(failure);
                 *self.last_failure.lock() = Some(failure.message.clone());
                 RunResult::Error
             }
         };
         self.results[counted as usize].fetch_add(1, Relaxed);
         counted
+    }
+
+    /// Records on which Pod a run has started; `run` is its number.
+    pub fn entered(&self, run: u64, pod: &PodKey) {
+        self.runs.add(run, pod);
+    }
+
+    /// Records that the code of a run has ended.
+    pub fn left(&self, run: u64) {
+        self.runs.remove(run);
+    }
+
+    /// Returns the runs under way, in the order in which they started.
+    #[must_use]
+    pub fn active_runs(&self) -> Vec<ActiveRun> {
+        self.runs.all()
+    }
+
+    /// Returns the latest run whose code did not return, or that ended by a panic of the host.
+    #[must_use]
+    pub fn last_panic(&self) -> Option<Panic> {
+        self.last_panic.get()
     }
 
     /// Records what a run used of its limits.
@@ -345,9 +373,12 @@ mod tests {
     fn a_trap_is_counted_as_panic_and_remembered() {
         let status = PluginStatus::default();
         status.begin(Duration::ZERO, 2);
-        let failure = Failure { kind: FailureKind::Trap, message: "unreachable".into() };
-        assert_eq!(status.end(&Err(failure), 0, Duration::ZERO), RunResult::Error);
+        let failure = |kind, message: &str| Err(Failure { kind, message: message.into() });
+        assert_eq!(status.end(&failure(FailureKind::Trap, "unreachable"), 0, Duration::ZERO), RunResult::Error);
         assert_eq!((status.panics(), status.retries(), status.failures_by(FailureKind::Trap)), (1, 1, 1));
         assert_eq!(status.last_failure().as_deref(), Some("unreachable"));
+        let _ = status.end(&failure(FailureKind::Retry, "later"), 0, Duration::ZERO);
+        assert_eq!(status.last_failure().as_deref(), Some("later"));
+        assert_eq!(status.last_panic().map(|panic| (panic.kind, panic.message)), Some(("trap", "unreachable".into())));
     }
 }

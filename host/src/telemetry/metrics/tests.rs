@@ -24,7 +24,8 @@ fn render(status: &Arc<Status>) -> String {
             let debt = Duration::from_millis(1_500);
             let refused = Unsent { writes: 3, live_reads: 5, events: 7 };
             let tenant = "shop".into();
-            vec![TenantFigures { tenant, runs: 2, deliveries: 1, waiting: 9, without_tokens: 4, refused, debt }]
+            let (waiting, stale, without_tokens) = (9, 6, 4);
+            vec![TenantFigures { tenant, runs: 2, deliveries: 1, waiting, stale, without_tokens, refused, debt }]
         }),
         cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
         journal: Arc::new(journal),

@@ -111,6 +111,29 @@ async fn a_plugins_fields_are_bounded_and_displace_only_its_own() {
     assert_eq!([9, 10].map(has), [false, true]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn fields_with_a_wait_are_listed_by_name_until_they_are_forgotten_and_the_number_of_names_is_bounded() {
+    let (breaker, begin, pod) = (Breaker::default(), Instant::now(), PodKey::new("shop", "cart-0", "a"));
+    for index in 0..100 {
+        let field = Field { kind: "label", name: format!("example/{index}") };
+        for _ in 0..11 {
+            if breaker.sent(Lane(1), &pod.uid, field.digest(), 0, begin).is_some() {
+                breaker.name(Lane(1), &pod, &field, "another manager");
+            }
+        }
+    }
+    let first = |open: &OpenLoops| open.loops.iter().find(|open| open.field == "label example/0").cloned().unwrap();
+    let open = breaker.open(begin);
+    assert_eq!((open.loops.len(), open.total), (64, 100));
+    let OpenLoop { lane, pod: of, counterpart, wait, .. } = first(&open);
+    assert_eq!((lane, of, &*counterpart, wait), (Lane(1), pod, "another manager", SECOND));
+    let open = breaker.open(begin + 60 * SECOND);
+    assert_eq!((open.total, first(&open).wait), (100, Duration::ZERO));
+    assert_eq!(breaker.len(), 100);
+    assert_eq!(breaker.open(begin + 62 * SECOND), OpenLoops { loops: Vec::new(), total: 0 });
+    assert_eq!(breaker.len(), 0);
+}
+
 /// Every value that was sent, from which each wait is computed again.
 #[derive(Default)]
 struct Reference(Vec<(u64, Instant)>);

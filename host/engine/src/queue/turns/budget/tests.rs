@@ -196,7 +196,7 @@ fn reads_in_runs_are_refused_beyond_the_budget_and_runs_wait_for_what_runs_latel
         assert!((900..=1_020).contains(&reads), "{reads} reads");
         assert!(runs < 1_200, "{runs} runs for {reads} reads");
     }
-    assert!(bench.slots.tenants()[&1].refused[READS] > 0);
+    assert!(bench.slots.tenants(bench.now)[&1].refused[READS] > 0);
 }
 
 #[test]
@@ -237,14 +237,14 @@ fn after_a_storm_every_key_settles_and_the_burst_is_there_again() {
         Next::Settled
     };
     bench.run_for(seconds(1), &settles);
-    let without = bench.slots.tenants()[&1].without_tokens;
+    let without = bench.slots.tenants(bench.now)[&1].without_tokens;
     assert!(without > 500, "{without} keys wait for tokens");
     bench.run_for(seconds(60), &settles);
     for lane in (1..4).flat_map(|tenant| (0..7).map(move |plugin| (tenant, plugin))) {
         assert_eq!(bench.runs[&lane].len(), 100, "{lane:?}");
     }
     assert!(bench.slots.is_idle() && bench.slots.next_due().is_none());
-    assert_eq!(bench.slots.tenants()[&1].without_tokens, 0);
+    assert_eq!(bench.slots.tenants(bench.now)[&1].without_tokens, 0);
     bench.add((1, 0), 20);
     bench.run_for(Duration::from_millis(50), &settles);
     assert_eq!(bench.runs[&(1, 0)].len(), 120, "its burst");
