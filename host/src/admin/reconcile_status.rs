@@ -106,7 +106,7 @@ pub struct Loop {
     pub pod: String,
     /// The kind and the name of the field.
     pub field: String,
-    /// Who sent the other values.
+    /// The sender of the other values.
     pub counterpart: String,
     /// How long the next value waits; 0 if the plugin has not sent one since the wait was over.
     pub wait_millis: u64,

@@ -427,7 +427,8 @@ impl App {
         self.dispatch.reader.clone()
     }
 
-    /// Returns the runs under way, the keys that wait, and everything that is slowed, as `/debug/reconcile-status` does.
+    /// Returns the runs under way, the keys that wait, and everything that is slowed, as `/debug/reconcile-status`
+    /// does.
     #[must_use]
     pub fn reconcile_status(&self) -> ReconcileStatus {
         self.observed.reconcile_status()

@@ -17,8 +17,8 @@ use wasmparser::{
     OperatorsReaderAllocations, Parser, Payload,
 };
 
-/// The limits of what a component may consist of. Each number is far above what compilers write and far below what costs
-/// gigabytes.
+/// The limits of what a component may consist of. Each number is far above what compilers write and far below what
+/// costs gigabytes.
 ///
 /// Measured on the components of this repository, on 2 to 6 MB of Rust (`wasm-tools`, the splicer of componentize-js),
 /// on componentize-py 0.25 (CPython, 18 MB) and on componentize-js 0.19 (SpiderMonkey, 10 to 12 MB): "Rust", "Python"

@@ -41,7 +41,7 @@ pub(super) struct Waits<L, S, I> {
     numbers: u64,
 }
 
-/// What waits for items of one object.
+/// The items that wait for items of one object.
 #[derive(Debug)]
 struct Waiting<L> {
     edges: SmallVec<[Edge<L>; 2]>,
@@ -56,7 +56,7 @@ pub(super) struct Edge<L> {
     pub(super) waiter: L,
     pub(super) on: L,
     pub(super) kind: Kind,
-    /// Not for the job that is under way, but for the one after it.
+    /// The wait is for the job after the one that is under way.
     pub(super) later: bool,
 }
 
@@ -81,7 +81,7 @@ struct Waiter<L> {
     is_new: bool,
 }
 
-/// What remains of an item if the step that made it due is skipped.
+/// The remainder of an item if the step that made it due is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
     Nothing,
@@ -201,7 +201,7 @@ where
         })
     }
 
-    /// What remains of an item that waits and whose job was under way, now that the job is done.
+    /// The remainder of an item that waits and whose job was under way, now that the job is done.
     pub(super) fn ran(&mut self, lane: L, object: &Object<S, I>, before: Before) {
         let waiter = self.objects.get_mut(object).and_then(|waiting| waiting.of(lane));
         if let Some(waiter) = waiter.filter(|waiter| waiter.before == Before::Running) {

@@ -18,7 +18,7 @@ pub struct OpenLoop {
     pub pod: PodKey,
     /// The kind of the field and its name.
     pub field: String,
-    /// Who sent the other values: a plugin, `the plugin itself` or `another manager`.
+    /// The sender of the other values: a plugin, `the plugin itself` or `another manager`.
     pub counterpart: String,
     /// How long the next value waits; zero if the plugin has not sent one since the wait was over.
     pub wait: Duration,

@@ -1,4 +1,4 @@
-//! What the order of lanes changes for slots: when an item may start, and what ends its wait.
+//! The order of lanes in slots: when an item may start, and the events that end its wait.
 
 use std::{hash::Hash, sync::Arc};
 

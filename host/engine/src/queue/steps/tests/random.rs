@@ -46,7 +46,7 @@ fn members() -> impl Strategy<Value = Vec<Member<u8>>> {
     (0..LANES).map(of).collect::<Vec<_>>()
 }
 
-/// What the queue has to run.
+/// The items that the queue has to run.
 #[derive(Default)]
 struct Expected {
     /// Items that were added and not run since, by the operation that last added them.
