@@ -1,8 +1,8 @@
 //! Which lanes go before which others. Pure data, made from the configuration.
 //!
 //! Lanes of one group have an order: by phase, and within a phase as they name each other. A leading lane also goes
-//! before the lanes of all other groups, which wait for it for a short time at most. [`super::waits`] defines a
-//! wait.
+//! before the lanes of all other groups, which wait for it for a short time at most. [`super::waits`] describes
+//! the waits.
 
 use std::{collections::HashMap, hash::Hash};
 

@@ -171,7 +171,7 @@ where
         // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present
         // lane.
         let from = usize::from(state.at == At::Orphaned);
-        // The state of the item before, if this makes it due.
+        // The item's state before, if this makes it due.
         let mut before = None;
         match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
             Some(0) if state.at == At::Running => {

@@ -56,7 +56,7 @@ pub(super) struct Edge<L> {
     pub(super) waiter: L,
     pub(super) on: L,
     pub(super) kind: Kind,
-    /// The wait is for the job after the one that is under way.
+    /// For the job after the one that is under way.
     pub(super) later: bool,
 }
 
@@ -81,7 +81,7 @@ struct Waiter<L> {
     is_new: bool,
 }
 
-/// The remainder of an item if the step that made it due is skipped.
+/// The state of an item after the step that made it due is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
     Nothing,
@@ -201,7 +201,7 @@ where
         })
     }
 
-    /// The remainder of an item that waits and whose job was under way, now that the job is done.
+    /// Sets the state after a skipped step for an item that waits and whose job is done now.
     pub(super) fn ran(&mut self, lane: L, object: &Object<S, I>, before: Before) {
         let waiter = self.objects.get_mut(object).and_then(|waiting| waiting.of(lane));
         if let Some(waiter) = waiter.filter(|waiter| waiter.before == Before::Running) {

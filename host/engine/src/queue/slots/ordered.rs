@@ -1,4 +1,4 @@
-//! The order of lanes in slots: when an item may start, and the events that end its wait.
+//! The order of lanes, applied to slots: when an item may start, and the ends of waits.
 
 use std::{hash::Hash, sync::Arc};
 
