@@ -124,6 +124,30 @@ impl Host {
         self.process.log()
     }
 
+    /// Sends SIGSTOP and waits until the process does not run.
+    ///
+    /// # Errors
+    /// Returns an error if it has ended.
+    pub async fn stop(&self) -> Result<()> {
+        self.process.signal("STOP")?;
+        let stat = format!("/proc/{}/stat", self.process.id());
+        until("the host to stop", READY_WITHIN, async || {
+            let stat = fs::read_to_string(&stat)?;
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            ensure!(state == Some('T'), "its state is {state:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sends SIGCONT.
+    ///
+    /// # Errors
+    /// Returns an error if it has ended.
+    pub fn go_on(&self) -> Result<()> {
+        self.process.signal("CONT")
+    }
+
     /// Sends SIGTERM and waits for the end.
     ///
     /// # Errors

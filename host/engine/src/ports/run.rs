@@ -124,7 +124,8 @@ pub struct RunReport<Staged> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Instructions of the guest and the fixed prices of the host's work for it, in units of wasmtime's fuel. The same
-    /// run always uses the same fuel.
+    /// run always uses the same fuel, except a run that is cut by time at a tick: its last instructions are missing,
+    /// because compiled code counts them in a register until the next call.
     pub fuel: u64,
     /// The cost of the run: processor time of guest and host, without waiting. Measured, except in a simulation, where
     /// it is the time that the fuel stands for.
