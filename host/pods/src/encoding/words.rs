@@ -1,13 +1,14 @@
 //! The words of a string. If only some words differ between Pods, as in an annotation with JSON that contains an
 //! address, the rest of the string is shared.
 //!
-//! A word begins with a letter or digit and continues as long as possible with letters, digits, `.`, `-`, `_` and
-//! `:`, so that an address is one word. All other characters, escapes and placeholders separate words. A letter next
-//! to a placeholder is not part of a word.
+//! A word begins with a letter or digit and continues as long as possible with letters, digits, `.`, `_` and `:`, so
+//! that an address is one word, and a generated name (`istio-envoy-x7k2m`) only differs in its last one. A UUID is one
+//! word too. All other characters, escapes and placeholders separate words. A letter next to a placeholder is not part
+//! of a word.
 
 use std::ops::Range;
 
-use super::{json_string, placeholder::Kind, structure::mark};
+use super::{forms, json_string, placeholder::Kind, structure::mark};
 
 /// The most words of a string that is split.
 pub(super) const MOST_WORDS: usize = 128;
@@ -15,7 +16,7 @@ pub(super) const MOST_WORDS: usize = 128;
 /// small.
 const LONGEST: usize = 16 << 10;
 /// The least shared bytes around the words. With fewer, the whole string is stored.
-const LEAST_SHARED: usize = 16;
+const LEAST_SHARED: usize = 6;
 /// The most words of a string that become values. With more, the whole string is stored.
 const MOST_OWN: u32 = 32;
 
@@ -35,13 +36,20 @@ fn begins(byte: u8) -> bool {
 }
 
 fn continues(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':')
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':')
 }
 
 /// Returns the length of the word at the front; 0 if there is none.
 pub(super) fn word(text: &[u8]) -> usize {
     if !text.first().is_some_and(|byte| begins(*byte)) {
         return 0;
+    }
+    // Five words would take twice as many bytes.
+    if let Some((first, rest)) = text.split_first_chunk()
+        && forms::uuid(first).is_some()
+        && !rest.first().is_some_and(continues)
+    {
+        return first.len();
     }
     text.iter().position(|byte| !continues(byte)).unwrap_or(text.len())
 }
@@ -141,6 +149,12 @@ mod tests {
     fn addresses_are_one_word_and_escapes_are_none() {
         let contents = r#"{\"ips\":[\"10.128.2.14/23\"],\n\"mac\":\"0a:58:0a:80:02:0e\",\"v\":1,\u00e9t\"fd00::1\"}"#;
         assert_eq!(words(contents), ["ips", "10.128.2.14", "23", "mac", "0a:58:0a:80:02:0e", "v", "1", "t", "fd00::1"]);
+        assert_eq!(words("istio-envoy-x7k2m"), ["istio", "envoy", "x7k2m"]);
+        let uuid = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
+        assert_eq!(words(&format!("id-{uuid}-b {uuid}")), ["id", uuid, "b", uuid]);
+        // Not UUIDs.
+        assert_eq!(words(&format!("{uuid}0")), ["0a1b2c3d", "4e5f", "6071", "8293", "a4b5c6d7e8f90"]);
+        assert_eq!(words("0A1B2C3D-4e5f"), ["0A1B2C3D", "4e5f"]);
         assert_eq!(split(br"a\x"), None);
         assert_eq!(split("a ".repeat(MOST_WORDS + 1).as_bytes()), None);
     }
@@ -154,7 +168,7 @@ mod tests {
             .iter()
             .map(|word| if let Piece::Word(range) = word { &contents[range.clone()] } else { &[] })
             .collect();
-        assert_eq!(texts, [&b"see"[..], b"and", b"x", b"but", b"this"]);
+        assert_eq!(texts, [&b"see"[..], b"app", b"and", b"x", b"but", b"this"]);
     }
 
     #[test]
@@ -165,7 +179,8 @@ mod tests {
         assert_eq!(differ(&of("10.0.0.1", "0a:58"), &of("10.0.0.2", "0a:59")), Some(0b1010));
         assert_eq!(differ(&of("10.0.0.1", "0a:58"), &of("\0\x10", "0a:58")), Some(0b10));
         assert_eq!(differ(&of("10.0.0.1", "0a:58"), &of("10.0.0.1 ", "0a:58")), None);
+        assert_eq!(differ("istio-envoy-x7k2m", "istio-envoy-p4w9z"), Some(0b100));
         // Too little is shared.
-        assert_eq!(differ("token-a", "token-b"), None);
+        assert_eq!(differ("red-a", "red-b"), None);
     }
 }

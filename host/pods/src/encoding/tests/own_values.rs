@@ -133,6 +133,27 @@ fn only_differing_words_of_json_in_an_annotation_are_stored() {
 }
 
 #[test]
+fn only_the_suffix_of_a_generated_value_is_stored() {
+    let (pool, mut scratch) = pool();
+    let suffix = |own: u64| format!("{:05x}", own * 7_919 % 0xf_ffff + 0xa_0000);
+    let mut kept = Vec::new();
+    for own in 0..200 {
+        let mut object = pod_json(1, own, "Running");
+        let without = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
+        let (volume, tier) = (format!("istio-envoy-{}", suffix(own)), format!("value-{:02}", own * 7 % 30));
+        object["metadata"]["annotations"]["note"] = json!({"volumes": [volume]}).to_string().into();
+        object["metadata"]["labels"]["tier"] = tier.into();
+        object["spec"]["containers"][0]["volumeMounts"] = json!([{"name": volume, "mountPath": "/etc/istio"}]);
+        let packed = read(&pool, &mut scratch, &object, None);
+        // A suffix of five bytes in two places and two digits of a label, each with a header of one byte.
+        let most = without + 2 * 6 + 3;
+        assert!(own < 20 || packed.own_bytes().len() <= most, "{own}: {} bytes", packed.own_bytes().len() - without);
+        kept.push(packed);
+    }
+    assert!(pool.skeletons() < FRAGMENTS + 8, "{} skeletons", pool.skeletons());
+}
+
+#[test]
 fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
     let (pool, mut scratch) = pool();
     let mut kept: Vec<_> = (0..50).map(|own| read(&pool, &mut scratch, &pod_json(1, own, "Running"), None)).collect();
