@@ -1,16 +1,67 @@
-//! The same seed leads to the same history of a simulated cluster and host.
+//! The same seed leads to the same history of a simulated cluster and host: the same runs, host calls and requests, in
+//! the same order and at the same times.
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use podium_devcluster::{BEHAVIOUR, Cluster, Options, Pace};
-use podium_tests::{
-    embedded, plugins,
-    wire::{Sent, Wire},
-};
+use podium_tests::{embedded, plugins, wire::Wire};
 use serde_json::json;
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Returns the writes of a simulated day, in the order in which they were sent.
-async fn history(seed: u64) -> Vec<Sent> {
+/// The log of a host at the level trace: each run with its fuel and its host calls.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).lines().map(str::to_owned).collect()
+    }
+}
+
+/// Everything that a host did in a simulation.
+struct History {
+    /// Runs, host calls and lines of plugins.
+    log: Vec<String>,
+    /// Requests as the API server received them, with the cluster's time.
+    requests: Vec<String>,
+    /// Writes as the host sent them, with their bodies.
+    writes: Vec<String>,
+}
+
+impl History {
+    fn runs(&self) -> usize {
+        self.log.iter().filter(|line| line.contains(" ran ")).count()
+    }
+
+    fn host_calls(&self) -> usize {
+        self.log.iter().filter(|line| line.contains(" host call ")).count()
+    }
+}
+
+/// Returns the history of two simulated minutes.
+async fn history(seed: u64, log: Log) -> History {
     let pace = Pace { back_off: Duration::from_secs(1), ..Pace::default() };
     let cluster = Cluster::start(Options { seed, pace, ..Options::default() }).unwrap();
     cluster.faults().delay(Duration::from_millis(2));
@@ -43,24 +94,50 @@ async fn history(seed: u64) -> Vec<Sent> {
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     app.shutdown().await;
-    wire.writes()
+    let requests = cluster.requests().all().iter().map(|logged| format!("{logged:?}")).collect();
+    let writes = wire.writes().iter().map(|sent| format!("{sent:?}")).collect();
+    History { log: log.lines(), requests, writes }
 }
 
-fn simulated(seed: u64) -> Vec<Sent> {
+fn simulated(seed: u64) -> History {
+    let log = Log::default();
+    let filter = EnvFilter::new("off,podium=trace,podium_engine=trace,podium_host=trace");
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .without_time()
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(history(seed))
+    tracing::subscriber::with_default(subscriber, || runtime.block_on(history(seed, log)))
 }
 
 #[test]
-fn the_same_seed_causes_the_same_writes_in_the_same_order() {
+fn a_seed_repeats_its_runs_host_calls_and_requests() {
     let first = simulated(11);
-    assert!(first.len() > 50, "{} writes are not much of a history", first.len());
-    for again in 0..2 {
-        let second = simulated(11);
-        let apart = first.iter().zip(&second).position(|(one, other)| one != other);
-        if let Some(at) = apart {
-            panic!("run {again}: write {at} of {} was {:#?}, then {:#?}", first.len(), first[at], second[at]);
-        }
-        assert_eq!(first.len(), second.len());
+    println!(
+        "{} runs, {} host calls, {} requests, {} writes",
+        first.runs(),
+        first.host_calls(),
+        first.requests.len(),
+        first.writes.len()
+    );
+    assert!(first.runs() > 200, "{} runs are not much of a history", first.runs());
+    assert!(first.host_calls() > 200, "{} host calls", first.host_calls());
+    assert!(first.writes.len() > 50, "{} writes", first.writes.len());
+    for _ in 0..2 {
+        let again = simulated(11);
+        same("log line", &first.log, &again.log);
+        same("request", &first.requests, &again.requests);
+        same("write", &first.writes, &again.writes);
     }
+    assert_ne!(first.requests, simulated(12).requests, "the seed decides nothing, so the comparison shows nothing");
+}
+
+fn same(what: &str, first: &[String], again: &[String]) {
+    let differs = first.iter().zip(again).position(|(one, other)| one != other);
+    if let Some(at) = differs {
+        panic!("{what} {at} of {} was\n{}\nthen\n{}", first.len(), first[at], again[at]);
+    }
+    assert_eq!(first.len(), again.len(), "numbers of {what}s");
 }
