@@ -88,6 +88,27 @@ async fn an_event_held_for_reordering_is_sent_before_the_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_event_is_dropped_or_late_and_the_others_are_not() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    let mut watch = watching(&client).await;
+    cluster.faults().garble_after(1, Garble::Drop);
+    cluster.faults().garble_after(1, Garble::Late(2));
+    create(&cluster, &["a", "b", "c", "d"]);
+    for name in ["a", "c"] {
+        assert_eq!(watch.event().await.1["metadata"]["name"], name);
+    }
+    assert!(timeout(Duration::from_secs(1), watch.event()).await.is_err(), "d is sent before two more have come");
+    create(&cluster, &["e", "f", "g"]);
+    for name in ["d", "e", "f", "g"] {
+        assert_eq!(watch.event().await.1["metadata"]["name"], name);
+    }
+    cluster.faults().garble(Garble::Late(5), 1);
+    create(&cluster, &["h", "i"]);
+    assert_eq!(received(&mut watch).await, ["ADDED h", "ADDED i", "BOOKMARK -"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_truncated_stream_ends_in_the_middle_of_an_event() {
     let cluster = still();
     let client = Client::new(&cluster);

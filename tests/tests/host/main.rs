@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod edge;
+mod ends;
 mod faults;
 mod full;
 mod incarnations;

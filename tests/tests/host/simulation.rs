@@ -136,8 +136,7 @@ fn a_seed_repeats_its_runs_host_calls_and_requests() {
 
 fn same(what: &str, first: &[String], again: &[String]) {
     let differs = first.iter().zip(again).position(|(one, other)| one != other);
-    if let Some(at) = differs {
-        panic!("{what} {at} of {} was\n{}\nthen\n{}", first.len(), first[at], again[at]);
-    }
+    let pair = differs.map(|at| (at, &first[at], &again[at]));
+    assert_eq!(pair, None, "{what} of {}, as it was and then", first.len());
     assert_eq!(first.len(), again.len(), "numbers of {what}s");
 }

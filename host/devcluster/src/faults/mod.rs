@@ -75,7 +75,14 @@ impl Faults {
     /// Modifies each of the next `events` events of all watches. Bookmarks are not affected. A later call takes
     /// effect after this one.
     pub fn garble(&self, how: Garble, events: u32) {
-        self.core.faults.garble(how, events);
+        self.core.faults.garble(Some(how), events);
+    }
+
+    /// Modifies one event of all watches, after so many that are sent as they are. Bookmarks are not counted. A later
+    /// call takes effect after this one.
+    pub fn garble_after(&self, events: u32, how: Garble) {
+        self.core.faults.garble(None, events);
+        self.core.faults.garble(Some(how), 1);
     }
 
     /// Omits the bookmark at the end of the initial events in the next `lists` streaming lists.

@@ -19,7 +19,8 @@ pub(crate) struct Signals {
 #[derive(Debug, Default)]
 struct Plan {
     delay: Duration,
-    garbles: VecDeque<(Garble, u32)>,
+    /// None leaves events as they are.
+    garbles: VecDeque<(Option<Garble>, u32)>,
     endless_lists: u32,
     refusals: VecDeque<(Requests, Refusal, u32)>,
     cuts: u32,
@@ -41,7 +42,7 @@ impl Switches {
         self.signals.send_modify(change);
     }
 
-    pub(super) fn garble(&self, how: Garble, events: u32) {
+    pub(super) fn garble(&self, how: Option<Garble>, events: u32) {
         self.plan.lock().garbles.push_back((how, events));
     }
 
@@ -84,7 +85,7 @@ impl Switches {
         plan.garbles.retain(|(_, left)| *left > 0);
         let (how, left) = plan.garbles.front_mut()?;
         *left -= 1;
-        Some(*how)
+        *how
     }
 
     pub(crate) fn take_endless_list(&self) -> bool {
