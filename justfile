@@ -73,6 +73,10 @@ test-cuts TIMES="200":
 test-compaction TIMES="200":
     PODIUM_CLUSTER_TESTS=1 PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- under_compaction
 
+# The host behind a real API server whose responses are lost, conflict, say 429 or are slow, with so many Pods
+test-faults PODS="500":
+    PODIUM_CLUSTER_TESTS=1 PODIUM_FAULTS={{PODS}} cargo test --workspace --test cluster -- faulty::
+
 # podium-host on a real API server where nothing happens to Pods, and much to everything else
 test-idle SECONDS="3600":
     PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} \

@@ -3,6 +3,7 @@
 mod churn;
 mod compaction;
 mod deputies;
+mod faulty;
 mod five_plugins;
 mod idle;
 mod impersonation;

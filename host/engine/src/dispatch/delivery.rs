@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_pods::{
-    model::{PodKey, WriteReport},
+    model::{PodKey, WriteReport, WriteResult},
     pod::PodView,
 };
 use tokio::time::Instant;
@@ -47,14 +47,14 @@ impl Dispatch {
         // A deletion is delivered to every plugin.
         let stops = matches!(attempt.report.result, Ok(Outcome::Stop)) && gone_for.is_none();
         let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
-        let retried = matches!(next, Next::After(_) | Next::Failed | Next::FailedFor(_));
+        let retried = next.is_failure() || matches!(next, Next::After(_));
         let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
         let next = match next {
             _ if gave_up => Next::Settled,
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
             next => next,
         };
-        if matches!(next, Next::Failed | Next::FailedFor(_)) {
+        if next.is_failure() {
             self.keep_backoff(job, key, &writes);
         }
         if stops && matches!(next, Next::Settled | Next::After(_)) {
@@ -113,7 +113,10 @@ impl Dispatch {
             // The queue takes the key when there are tokens.
             Ok(_) if is_out_of_tokens => Next::Postponed(Duration::ZERO),
             // A Retry-After of the API server replaces the back-off.
-            Ok(_) if !unsettled.is_empty() => retry_after.map_or(Next::Failed, Next::FailedFor),
+            Ok(_) if !unsettled.is_empty() => {
+                let conflicts = unsettled.iter().all(|report| report.result == WriteResult::Conflict);
+                retry_after.map_or(if conflicts { Next::Conflict } else { Next::Failed }, Next::FailedFor)
+            }
             // Writes of a commit may have been withheld.
             Ok(Outcome::RequeueAfter(delay)) => {
                 Next::After(writes.wait(Instant::now()).map_or(delay, |wait| wait.min(delay)))

@@ -301,6 +301,18 @@ async fn a_write_that_did_not_settle_is_reported_to_the_next_run_which_backs_off
 }
 
 #[tokio::test(start_paused = true)]
+async fn conflicts_wait_less_than_other_failures() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request), label(&request)]));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    let forbidden = WriteResult::Forbidden("no patch".into());
+    rig.script.results.lock().extend([WriteResult::Conflict, WriteResult::Conflict, WriteResult::Conflict, forbidden]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Conflict);
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.turn().await, Next::Settled);
+}
+
+#[tokio::test(start_paused = true)]
 async fn results_of_events_are_counted() {
     let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);

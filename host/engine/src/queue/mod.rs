@@ -60,9 +60,23 @@ pub enum Next {
     Failed,
     /// It failed; run it again after this time instead of a back-off, or sooner when it is added.
     FailedFor(Duration),
+    /// Its writes were refused because others had changed the objects: as [`Next::Failed`], but after
+    /// [`CONFLICT_WAIT`] at most, because the reason is not the item's and is usually over soon.
+    Conflict,
     /// It could not be tried: the same attempt again after this time.
     Postponed(Duration),
 }
+
+impl Next {
+    /// Returns true if the item counts one failure more.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::FailedFor(_) | Self::Conflict)
+    }
+}
+
+/// The longest back-off after conflicts.
+pub const CONFLICT_WAIT: Duration = Duration::from_secs(4);
 
 /// Where [`Queue::done`] left an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

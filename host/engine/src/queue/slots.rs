@@ -14,7 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use super::{
-    Backoff, Done, Job, Next,
+    Backoff, CONFLICT_WAIT, Done, Job, Next,
     stale::Marks,
     turns::{Ended, TenantFigures, Turns},
     waits::{Before, Edge, Waits},
@@ -280,7 +280,7 @@ where
         let ended = match next {
             _ if is_orphaned => Ended::Otherwise,
             Next::Settled | Next::Final | Next::After(_) => Ended::Well,
-            Next::Failed => Ended::Failed,
+            Next::Failed | Next::Conflict => Ended::Failed,
             Next::FailedFor(_) | Next::Postponed(_) => Ended::Otherwise,
         };
         self.turns.done(job.number, ended, now);
@@ -297,10 +297,14 @@ where
             Next::Settled | Next::Final => None,
             Next::After(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
             Next::Failed => Some(self.backoff.delay(item.failures.saturating_add(1), &mut self.random)),
+            Next::Conflict => {
+                let backoff = Backoff { most: self.backoff.most.min(CONFLICT_WAIT), ..self.backoff };
+                Some(backoff.delay(item.failures.saturating_add(1), &mut self.random))
+            }
         };
         match next {
             Next::Settled | Next::Final | Next::After(_) => item.failures = 0,
-            Next::Failed | Next::FailedFor(_) => item.failures = item.failures.saturating_add(1),
+            Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
         let again = item.again.take().filter(|_| next != Next::Final);
@@ -318,11 +322,8 @@ where
         let done = match (again, delay) {
             (Some(Again { first: event, .. }), _) => {
                 // An item that failed still answers the event that it answered before.
-                let queued = if matches!(next, Next::Failed | Next::FailedFor(_) | Next::Postponed(_)) {
-                    item.queued
-                } else {
-                    event
-                };
+                let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
+                let queued = if is_same { item.queued } else { event };
                 (item.due, item.queued) = (now, queued);
                 state.items.insert(0, item);
                 Done::Kept

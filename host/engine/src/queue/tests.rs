@@ -110,6 +110,28 @@ async fn a_retry_still_answers_the_event_of_its_first_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_whose_writes_conflict_is_run_again_soon() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let mut waits = Vec::new();
+    for failure in 1..=20 {
+        let before = Instant::now();
+        let job = queue.next().await.unwrap();
+        assert_eq!(job.attempt, failure);
+        waits.push(before.elapsed());
+        queue.done(&job, Next::Conflict);
+    }
+    assert!(waits[1] <= Duration::from_millis(30) && waits[7] > Duration::from_secs(1), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= CONFLICT_WAIT + Duration::from_millis(1)), "{waits:?}");
+    // They count as failures.
+    let job = queue.next().await.unwrap();
+    queue.done(&job, Next::Failed);
+    let before = Instant::now();
+    assert_eq!(queue.next().await.unwrap().attempt, 22);
+    assert!(before.elapsed() > Duration::from_secs(100));
+}
+
+#[tokio::test(start_paused = true)]
 async fn delays_that_events_overtook_leave_nothing_behind() {
     let queue = queue();
     for _ in 0..100 {

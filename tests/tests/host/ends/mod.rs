@@ -42,7 +42,7 @@ enum Fault {
     Dropped(u32),
 }
 
-/// What a simulation led to.
+/// The end of a simulation.
 #[derive(Debug)]
 struct End {
     /// By the Pod's name: all that plugins write.

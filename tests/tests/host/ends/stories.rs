@@ -1,4 +1,4 @@
-//! What happens in a cluster while a sample plugin runs, and what the plugin must have written at the end.
+//! Changes of a cluster during which a sample plugin runs, and a check of the end state.
 
 use std::{collections::BTreeMap, time::Duration};
 
