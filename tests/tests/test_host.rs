@@ -284,9 +284,9 @@ fn stage(action: Action) -> podium_sdk::Result<u32> {
 /// Writes all texts that people read.
 fn talkative(request: &Request) -> podium_sdk::Result<Outcome> {
     log::warn(NASTY, &[(NASTY, &NASTY)]);
-    events::emit(request.key(), podium_sdk::Event::normal("Told", NASTY))?;
+    events::emit(request.key(), podium_sdk::Event::normal("Noted", NASTY))?;
     let long = NASTY.repeat(10);
-    events::emit(request.key(), podium_sdk::Event::normal("Told", &long[..long.floor_char_boundary(1_024)]))?;
+    events::emit(request.key(), podium_sdk::Event::normal("Noted", &long[..long.floor_char_boundary(1_024)]))?;
     let condition = Condition::new("shop.example/Checked", podium_sdk::ConditionStatus::True).because("Fine", NASTY);
     writes::set_condition(request.key(), &condition)?;
     match request.attempt() {
