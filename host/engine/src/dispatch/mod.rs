@@ -256,7 +256,11 @@ impl Dispatch {
         // The sandbox is gone; the rest of the work waits for the API server.
         plugin.status.left(number);
         plugin.status.ran();
-        let report = ran.unwrap_or_else(|| failed(revoked()));
+        let report = ran.unwrap_or_else(|| {
+            // The run cannot report its time on the processor. It has had no more than this.
+            self.queue.ran(job, started.elapsed().min(plugin.spec.limits.cpu));
+            failed(revoked())
+        });
         Step::Ran(Attempt { report, gone_for, started, span, writes })
     }
 

@@ -161,6 +161,23 @@ async fn a_run_ends_when_its_plugin_is_restricted_or_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_is_revoked_is_charged_its_time_up_to_its_limit() {
+    let limit = spec().limits.cpu;
+    for (ran, charged) in [(limit / 4, limit / 4), (limit * 50, limit)] {
+        let cut = working(Work::Compute);
+        let (dispatch, run) = (cut.rig.dispatch.clone(), cut.begin().await);
+        let charge = || dispatch.queue.tenants().values().map(|tenant| tenant.debt).sum::<Duration>();
+        let before = charge();
+        tokio::time::advance(ran).await;
+        assert!(cut.rig.dispatch.registry.restrict(&spec()));
+        assert_eq!(run.await.unwrap(), Next::Postponed(Duration::ZERO));
+        let cost = charge() - before;
+        // A job costs a little besides its run.
+        assert!((charged..charged + Duration::from_millis(1)).contains(&cost), "{cost:?} for {ran:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_goes_on_when_its_plugin_is_replaced_by_as_much_or_more() {
     let cut = working(Work::Compute);
     let run = cut.begin().await;
