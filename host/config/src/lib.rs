@@ -23,6 +23,7 @@ mod check;
 mod cluster_kinds;
 mod field;
 mod lines;
+mod object;
 pub mod plugin;
 pub mod policy;
 mod rules;
@@ -41,6 +42,7 @@ use serde_json::Value;
 pub use field::Problem;
 use field::{Field, Problems};
 pub use lines::Lines;
+pub use object::plugin_object;
 pub use plugin::{MAX_CONFIG_BYTES, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
 pub use policy::Policy;
 pub use text::{
@@ -107,21 +109,23 @@ fn read<T: DeserializeOwned + JsonSchema>(
     rules: fn(&Field<'_>),
 ) -> Result<Vec<Document<T>>, Problem> {
     let documents = yaml::documents(yaml)?;
-    let content = |node: &Node| {
-        if let Some(repeated) = node.repeated() {
-            return Err(vec![repeated]);
-        }
-        let problems = Problems::default();
-        let root = Field::root(node, &problems);
-        check::check(&root, schema);
-        rules(&root);
-        match problems.into_inner() {
-            problems if problems.is_empty() => deserialize(node, schema).map_err(|problem| vec![problem]),
-            problems => Err(problems),
-        }
-    };
-    let read = |node: &Node| Document { lines: Lines::new(node), content: content(node) };
+    let read = |node: &Node| Document { lines: Lines::new(node), content: judge(node, schema, rules) };
     Ok(documents.iter().filter(|node| !node.is_null()).map(read).collect())
+}
+
+/// Returns a document's content, or everything that is wrong with it.
+fn judge<T: DeserializeOwned>(node: &Node, schema: &Value, rules: fn(&Field<'_>)) -> Result<T, Vec<Problem>> {
+    if let Some(repeated) = node.repeated() {
+        return Err(vec![repeated]);
+    }
+    let problems = Problems::default();
+    let root = Field::root(node, &problems);
+    check::check(&root, schema);
+    rules(&root);
+    match problems.into_inner() {
+        problems if problems.is_empty() => deserialize(node, schema).map_err(|problem| vec![problem]),
+        problems => Err(problems),
+    }
 }
 
 fn deserialize<T: DeserializeOwned>(node: &Node, schema: &Value) -> Result<T, Problem> {

@@ -93,6 +93,11 @@ fn unreadable(error: &Error) -> String {
 }
 
 impl Node {
+    /// Returns a value of a document that has no lines.
+    pub(crate) fn unplaced(content: Content) -> Self {
+        Self { line: 0, content }
+    }
+
     /// Counted from 1.
     pub(crate) fn line(&self) -> u64 {
         self.line
