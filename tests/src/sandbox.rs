@@ -76,7 +76,7 @@ pub fn everything() -> Grants {
 }
 
 pub fn load(engine: &Engine, spec: &PluginSpec) -> Result<Plugin, LoadError> {
-    let guest = spec.source.file_stem().unwrap().to_str().unwrap();
+    let guest = spec.source.file().unwrap().file_stem().unwrap().to_str().unwrap();
     engine.compile(spec, &guests::component(guest).unwrap())
 }
 

@@ -144,10 +144,8 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
             Some(component) => plugin::check(&spec, component).map(Some),
-            None if is_crate(&file) || spec.suspend => Ok(None),
-            None => {
-                Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source.display()))
-            }
+            None if is_crate(&file) || spec.suspend || spec.source.file().is_none() => Ok(None),
+            None => Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source)),
         };
         let ok = imports.is_ok() && forbidden.is_empty();
         for Problem { field, message, .. } in forbidden {
@@ -186,12 +184,13 @@ fn of_flag(error: ConfigError) -> ConfigError {
 
 /// The component beside the configuration, or else the one that the crate beside it was built to last.
 pub(crate) fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
-    if spec.source.is_file() {
-        return Some(spec.source.clone());
+    let component = spec.source.file()?;
+    if component.is_file() {
+        return Some(component.to_owned());
     }
     let directory = file.parent().filter(|_| is_crate(file))?;
     let target = build::target_directory(if directory == Path::new("") { Path::new(".") } else { directory }).ok()?;
-    Some(target.join("podium").join(spec.source.file_name()?)).filter(|component| component.is_file())
+    Some(target.join("podium").join(component.file_name()?)).filter(|component| component.is_file())
 }
 
 fn is_crate(file: &Path) -> bool {

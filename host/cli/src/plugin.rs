@@ -46,14 +46,15 @@ pub(crate) fn policy(file: &Path) -> anyhow::Result<Policy> {
 /// See [`read`]. Also returns an error if the source is not this component.
 pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config::Defined>> {
     let plugins = read(&[file.to_owned()], component.parent())?;
-    if let Some(config::Defined { spec, .. }) = plugins.iter().find(|plugin| plugin.spec.source != component) {
+    if let Some(config::Defined { spec, .. }) =
+        plugins.iter().find(|plugin| plugin.spec.source.file() != Some(component))
+    {
+        let source = spec.source.path();
         bail!(
             "{}: spec.source.file of {} is {}, but the crate builds {}",
             file.display(),
             spec.id,
-            text::path(
-                component.parent().and_then(|parent| spec.source.strip_prefix(parent).ok()).unwrap_or(&spec.source)
-            ),
+            text::path(component.parent().and_then(|parent| source.strip_prefix(parent).ok()).unwrap_or(&source)),
             text::path(component.file_name().unwrap_or_default().as_ref())
         );
     }
@@ -92,7 +93,7 @@ mod tests {
         let (source, target) = folders(&["hello.wasm"]);
         let component = target.path().join("hello.wasm");
         let specs = specs(&source.path().join("plugin.yaml"), &component).unwrap();
-        assert_eq!(specs[0].spec.source, component);
+        assert_eq!(specs[0].spec.source.file(), Some(&*component));
     }
 
     #[test]

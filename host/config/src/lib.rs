@@ -47,7 +47,7 @@ pub use plugin::{MAX_CONFIG_BYTES, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALU
 pub use policy::Policy;
 pub use text::{
     AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
-    LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName,
+    LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
 };
 use yaml::Node;
 

@@ -12,7 +12,7 @@ use crate::{
     schema,
     text::{
         AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
-        LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName,
+        LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
     },
 };
 
@@ -115,12 +115,29 @@ pub struct Spec {
     pub config: Map<String, Value>,
 }
 
-/// Where the component is.
+/// Where the component is: one of the fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Source {
     /// The component's file; a relative path begins at the configuration file's directory.
-    pub file: NonEmpty,
+    #[serde(default)]
+    pub file: Option<NonEmpty>,
+    /// A key of a ConfigMap.
+    #[serde(default)]
+    pub config_map: Option<ConfigMapSource>,
+}
+
+/// A component in a ConfigMap of the plugin's namespace, or of the account's for a ClusterReconcilePlugin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConfigMapSource {
+    /// The name of the ConfigMap.
+    pub name: DnsSubdomain,
+    /// The key below binaryData, or below data.
+    pub key: NonEmpty,
+    /// The SHA-256 of the component in hexadecimal digits. Without it, whoever may edit the ConfigMap could replace
+    /// the code that has the plugin's grants.
+    pub sha256: Sha256,
 }
 
 /// Which Pods and which of their changes the plugin runs for.

@@ -23,11 +23,21 @@ pub(crate) fn plugin(document: &Field<'_>) {
         // Without a kind it is not known what else must be there.
         _ => {}
     }
+    source(&spec.get("source"));
     watched_sections(&spec);
     selector(&spec.get("watch").get("selector"));
     objects(&spec.get("grants").get("write").get("objects"));
     limits(&spec.get("limits"));
     config(&spec.get("config"));
+}
+
+fn source(source: &Field<'_>) {
+    let set = ["file", "configMap"].into_iter().filter(|place| source.get(place).is_set()).count();
+    match set {
+        0 if source.is_mapping() => source.get("file").problem("is missing: name a file or a configMap"),
+        0 | 1 => {}
+        _ => source.problem("has more than one place; name a file or a configMap"),
+    }
 }
 
 fn of_namespace(document: &Field<'_>, spec: &Field<'_>) {
@@ -68,6 +78,9 @@ fn of_cluster(document: &Field<'_>, spec: &Field<'_>) {
         namespace.problem("a ClusterReconcilePlugin has no namespace; remove it, or use ReconcilePlugin");
     }
     let (name, own) = (spec.get("serviceAccountName"), spec.get("serviceAccountNamespace"));
+    if spec.get("source").get("configMap").is_set() && !own.is_set() {
+        own.problem("is missing: the ConfigMap of a ClusterReconcilePlugin is one of its account's namespace");
+    }
     if own.is_set() != name.is_set() {
         let missing = if own.is_set() { name } else { own };
         missing.problem("serviceAccountName and serviceAccountNamespace go together; set both or none");

@@ -115,6 +115,8 @@ texts! {
     FinalizerPattern: "finalizer-pattern", finalizer, keys(Some(json_schema!({ "pattern": "^[^/]*$" })));
     /// Types of conditions.
     ConditionPattern: "condition-pattern", condition, keys(Some(json_schema!({ "enum": BUILTIN_CONDITIONS })));
+    /// A SHA-256 in hexadecimal digits.
+    Sha256: "sha256", |text| quote(text, sha256), json_schema!({ "pattern": "^[0-9a-f]{64}$" });
     /// Any text but the empty one.
     NonEmpty: "non-empty", non_empty, json_schema!({ "minLength": 1 });
 }
@@ -154,6 +156,11 @@ fn keys(refused: Option<Schema>) -> Schema {
 
 fn quote(text: &str, rule: fn(&str) -> Result<(), &'static str>) -> Result<(), String> {
     rule(text).map_err(|rule| format!("{} {rule}", quoted(text)))
+}
+
+fn sha256(text: &str) -> Result<(), &'static str> {
+    let is_digest = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_digest { Ok(()) } else { Err("must be 64 hexadecimal digits in lower case, as sha256sum prints them") }
 }
 
 fn non_empty(text: &str) -> Result<(), String> {

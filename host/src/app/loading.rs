@@ -189,7 +189,7 @@ impl Loader {
     /// before the new version is built or compiled, which takes time and may fail.
     pub(super) fn restrict(&self, spec: &PluginSpec) {
         if self.dispatch.registry.restrict(spec) {
-            let file = text::path(&spec.source);
+            let file = spec.source.to_string();
             tracing::info!(plugin = %spec.id, %file, "runs ended: the new configuration permits less");
         }
     }
@@ -245,7 +245,7 @@ impl Loader {
         if !self.is_current(&spec.id, number) {
             return;
         }
-        let (id, file) = (spec.id.clone(), text::path(&spec.source));
+        let (id, file) = (spec.id.clone(), spec.source.to_string());
         let goes_on = self.running(&id).is_some_and(|running| spec.permits(&running.spec));
         let reason = failure.to_string();
         let state = if failure.is_passing() {
@@ -304,7 +304,7 @@ impl Loader {
             Ok(prepared) => self.install_if(prepared, |pending| pending.is_current(&spec.id, number)).await,
             Err(failure) => {
                 let attempts = attempts.saturating_add(1);
-                let (plugin, file, error) = (&spec.id, text::path(&spec.source), failure.to_string());
+                let (plugin, file, error) = (&spec.id, spec.source.to_string(), failure.to_string());
                 if failure.is_passing() {
                     let seconds = BACKOFF.doubled(attempts).as_secs();
                     tracing::warn!(%plugin, %file, attempts, seconds, error, "plugin not loaded, to be retried");
@@ -330,7 +330,7 @@ impl Loader {
     async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&PendingLoads) -> bool) {
         let Prepared { spec, plugin } = prepared;
         let id = spec.id.clone();
-        let file = text::path(&spec.source);
+        let file = spec.source.to_string();
         let lane = {
             let _changing = self.changing.lock().await;
             {
@@ -371,7 +371,7 @@ impl Loader {
         let waited = self.pending.lock().forget(id);
         let is_suspended = |plugin: &PluginState| plugin.id == *id && plugin.load == LoadState::Suspended;
         let suspended = self.plugins().iter().any(is_suspended);
-        let file = self.running(id).map(|running| text::path(&running.spec.source));
+        let file = self.running(id).map(|running| running.spec.source.to_string());
         let ran = self.take_out(id).await;
         self.status.remove(id);
         if ran || suspended {
@@ -431,12 +431,13 @@ fn listed(problems: &[Problem]) -> String {
 /// The component's bytes, at most as many as its class may have.
 fn component(spec: &PluginSpec) -> Result<Vec<u8>, LoadFailure> {
     let limit = max_component_bytes(spec.limits.class);
-    file::read(&spec.source, limit as u64).map_err(|error| match error {
+    let path = spec.source.path();
+    file::read(&path, limit as u64).map_err(|error| match error {
         FileError::TooLarge { bytes, .. } => {
             let problem = Box::new(LoadProblem::too_large(bytes, spec.limits.class));
-            LoadFailure::Refused(LoadError { file: spec.source.clone(), problem })
+            LoadFailure::Refused(LoadError { file: path.into_owned(), problem })
         }
-        error => LoadFailure::Unreadable { path: text::path(&spec.source), error },
+        error => LoadFailure::Unreadable { path: text::path(&path), error },
     })
 }
 

@@ -8,7 +8,7 @@ use podium_config::{
 };
 use podium_pods::model::{
     Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
-    PluginId, PluginSpec, ReadGrants, RequestRates, WatchSpec, WriteGrants,
+    PluginId, PluginSpec, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
 
@@ -30,10 +30,12 @@ pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
         Some(format!("system:serviceaccount:{}:{}", &**namespace, &*name))
     };
     let grants = grants(spec.grants);
+    let own_namespace = namespace.as_ref().or(spec.service_account_namespace.as_ref());
+    let own_namespace = own_namespace.map(|namespace| (**namespace).to_owned()).unwrap_or_default();
     PluginSpec {
         impersonate: spec.service_account_name.and_then(account),
         id: PluginId { namespace: namespace.as_deref().map(Into::into), name: (*metadata.name).into() },
-        source: directory.join(&*spec.source.file),
+        source: source(spec.source, directory, own_namespace),
         suspend: spec.suspend,
         watch: watch(spec.watch, &grants),
         grants,
@@ -47,6 +49,17 @@ pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
         state_group: spec.state_group.map(String::from),
         config: serde_json::Value::Object(spec.config).to_string(),
     }
+}
+
+/// The rules of the configuration demand exactly one of the places, and a namespace for a ConfigMap.
+fn source(source: plugin::Source, directory: &Path, namespace: String) -> Source {
+    let file = source.file.map(|file| directory.join(&*file)).unwrap_or_default();
+    source.config_map.map_or(Source::File(file), |of| Source::ConfigMap {
+        namespace,
+        name: of.name.into(),
+        key: of.key.into(),
+        sha256: of.sha256.into(),
+    })
 }
 
 fn sections(sections: &[Section]) -> SectionSet {

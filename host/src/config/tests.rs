@@ -67,7 +67,8 @@ fn the_documented_example_is_read_field_by_field() {
     let spec = &loaded.plugins[0].spec;
     assert_eq!(spec.id.to_string(), "shop/crashloop-triage");
     assert_eq!(spec.scope(), Scope::Namespace("shop".into()));
-    assert!(spec.source.ends_with("plugin.wasm") && spec.source.is_absolute());
+    let file = spec.source.file().unwrap();
+    assert!(file.ends_with("plugin.wasm") && file.is_absolute());
     assert_eq!(spec.impersonate.as_deref(), Some("system:serviceaccount:shop:podium-crashloop"));
     assert_eq!(spec.watch.sections, SectionSet::EMPTY.with(Section::Status));
     assert_eq!(spec.watch.resync, Some(Duration::from_secs(600)));
@@ -213,7 +214,12 @@ fn kind_metadata_and_source_are_checked() {
         ("kind: Rec", "kind: ClusterRec", "metadata.namespace: a ClusterReconcilePlugin has no namespace"),
         ("name: a,", "", "metadata.name: is missing"),
         ("file: plugin.wasm", "", "spec.source.file: is missing"),
-        ("file: plugin.wasm", "oci: { image: a }", "spec.source.oci: images are not supported by this release"),
+        ("file: plugin.wasm", "configMap: { name: a, key: a, sha256: a }", "spec.source.configMap.sha256: "),
+        (
+            "file: plugin.wasm",
+            "file: a.wasm, oci: { image: a }",
+            "spec.source.oci: images are not supported by this release",
+        ),
     ];
     for (from, to, expected) in table {
         let told = errors(&[&minimal("a", "").replace(from, to)]);

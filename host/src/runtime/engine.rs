@@ -111,7 +111,7 @@ impl Engine {
     /// As [`Engine::compile`].
     pub fn compile_within(&self, spec: &PluginSpec, wasm: &[u8], code_bytes: u64) -> Result<Plugin, LoadError> {
         plugin::compile(&self.core, spec, wasm, code_bytes)
-            .map_err(|problem| LoadError { file: spec.source.clone(), problem: Box::new(problem) })
+            .map_err(|problem| LoadError { file: spec.source.path().into_owned(), problem: Box::new(problem) })
     }
 }
 

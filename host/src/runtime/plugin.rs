@@ -67,7 +67,8 @@ pub(super) fn compile(
         let (asked, most) = (spec.limits.memory_bytes >> 20, core.options.memory_bytes >> 20);
         return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
     }
-    let customer = Customer { plugin: &spec.id, code_bytes, file: &spec.source };
+    let file = spec.source.path();
+    let customer = Customer { plugin: &spec.id, code_bytes, file: &file };
     let (compiled, charge) = component(core, spec, wasm, customer)?;
     check_initial_memory(spec, &compiled.component)?;
     let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));

@@ -173,7 +173,7 @@ pub fn check(spec: &PluginSpec, wasm: &[u8]) -> Result<Vec<Import>, LoadError> {
     let class = spec.limits.class;
     let inspected = check_size(class, wasm).and_then(|()| Inspected::of(class, wasm));
     let checked = inspected.and_then(|inspected| inspected.check_grants(spec).map(|()| inspected.imports));
-    checked.map_err(|problem| LoadError { file: spec.source.clone(), problem: Box::new(problem) })
+    checked.map_err(|problem| LoadError { file: spec.source.path().into_owned(), problem: Box::new(problem) })
 }
 
 /// Fails for a component that is larger than its class permits.

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use podium_devcluster::{Cluster, Options};
 use podium_engine::status::LoadState;
 use podium_host::app::App;
-use podium_pods::model::PluginSpec;
+use podium_pods::model::{PluginSpec, Source};
 use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 
 const PODS: usize = 25;
@@ -116,7 +116,9 @@ async fn a_missing_component_is_loaded_later_and_a_refused_one_is_not_retried() 
     let app = embedded::host(&cluster, wire.client(), Vec::new()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut late = labelling("v0");
-    let component = std::mem::replace(&mut late.source, directory.path().join("late.wasm"));
+    let component = late.source.path().into_owned();
+    let file = directory.path().join("late.wasm");
+    late.source = Source::File(file.clone());
     app.load(late.clone()).await.unwrap_err();
     let (LoadState::Waiting { reason, attempts: 1 }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
     assert!(reason.contains("late.wasm cannot be read: No such file"), "{reason}");
@@ -124,7 +126,7 @@ async fn a_missing_component_is_loaded_later_and_a_refused_one_is_not_retried() 
     let (LoadState::Waiting { attempts, .. }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
     assert!((10..30).contains(&attempts), "with back-off: {attempts} attempts in an hour");
 
-    fs::copy(&component, &late.source).unwrap();
+    fs::copy(&component, &file).unwrap();
     until("the plugin to be loaded", Duration::from_secs(301), async || {
         ensure!(state(&app) == (LoadState::Loaded, true), "{:?}", app.plugins());
         Ok(())
@@ -134,9 +136,9 @@ async fn a_missing_component_is_loaded_later_and_a_refused_one_is_not_retried() 
 
     assert!(app.unload(&late.id).await);
     assert!(app.plugins().is_empty());
-    fs::write(&late.source, "no component").unwrap();
+    fs::write(&file, "no component").unwrap();
     app.load(late.clone()).await.unwrap_err();
-    fs::copy(&component, &late.source).unwrap();
+    fs::copy(&component, &file).unwrap();
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     let (LoadState::Refused { reason }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
     assert!(reason.contains("not a WebAssembly component"), "{reason}");
@@ -150,10 +152,12 @@ async fn a_plugin_that_waits_for_its_component_can_be_unloaded() {
     let app = embedded::host(&cluster, wire.client(), Vec::new()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut late = labelling("v0");
-    let component = std::mem::replace(&mut late.source, directory.path().join("late.wasm"));
+    let component = late.source.path().into_owned();
+    let file = directory.path().join("late.wasm");
+    late.source = Source::File(file.clone());
     app.load(late.clone()).await.unwrap_err();
     assert!(app.unload(&late.id).await);
-    fs::copy(&component, &late.source).unwrap();
+    fs::copy(&component, &file).unwrap();
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert!(app.plugins().is_empty() && app.status().plugins().is_empty());
     app.shutdown().await;

@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use podium_host::config::{self, Configurations};
+use podium_pods::model::Source;
 use podium_tests::sandbox;
 
 use super::crime::{ALONE, cut, is_one_line};
@@ -237,7 +238,7 @@ async fn a_component_that_is_no_file_is_refused_without_a_byte_of_it_in_the_erro
     let court = super::court::Court::new().await?;
     for (source, text) in COMPONENTS {
         let mut spec = sandbox::spec("hostile");
-        spec.source = path(source);
+        spec.source = Source::File(path(source));
         let error = court.app.load(spec).await.err().with_context(|| format!("{source} was loaded"))?.to_string();
         ensure!(error.contains(text), "{source}: {}", cut(&error));
         ensure!(!error.contains("root:"), "{source}: {}", cut(&error));

@@ -8,7 +8,7 @@ use kube::api::DeleteParams;
 use podium_devcluster::{Cluster, Options};
 use podium_engine::status::{LoadState, PluginStatus};
 use podium_host::app::App;
-use podium_pods::model::{KeyPattern, PluginId, PluginSpec};
+use podium_pods::model::{KeyPattern, PluginId, PluginSpec, Source};
 use podium_tests::{embedded, modules::NEIGHBOUR, sandbox, wire::Wire};
 use serde_json::json;
 use tempfile::TempDir;
@@ -76,8 +76,9 @@ impl Court {
         let mut spec = sandbox::spec("neighbour");
         spec.id = PluginId { namespace: Some("bank".into()), name: "neighbour".into() };
         spec.grants.write.labels = vec![KeyPattern("neighbour.podium.dev/*".into())];
-        spec.source = folder.path().join("neighbour.wasm");
-        fs::write(&spec.source, NEIGHBOUR.component()?)?;
+        let file = folder.path().join("neighbour.wasm");
+        spec.source = Source::File(file.clone());
+        fs::write(&file, NEIGHBOUR.component()?)?;
         let neighbour = app.status().plugin(&spec.id);
         app.load(spec).await?;
         Ok(Self { cluster, app, folder, neighbour, rounds: 0, _alone: alone })
@@ -118,8 +119,9 @@ impl Court {
             spec.limits.cpu = Duration::from_millis(20);
         }
         spec.id.name = format!("crime-{}", self.rounds).into();
-        spec.source = self.folder.path().join(Path::new("crime.wasm"));
-        fs::write(&spec.source, crime.component()?)?;
+        let file = self.folder.path().join(Path::new("crime.wasm"));
+        spec.source = Source::File(file.clone());
+        fs::write(&file, crime.component()?)?;
         let (id, status) = (spec.id.clone(), self.app.status().plugin(&spec.id));
         let loaded = self.app.load(spec.clone()).await;
         let End::Refused(text) = crime.end else {

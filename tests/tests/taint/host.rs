@@ -10,7 +10,7 @@ use podium_host::{
     app::App,
     telemetry::{CacheFigures, Metrics, Sources},
 };
-use podium_pods::model::PluginSpec;
+use podium_pods::model::{PluginSpec, Source};
 use podium_tests::{
     embedded, guests,
     programs::{Choices, Program, Search},
@@ -68,7 +68,7 @@ fn other(at: usize, choices: &mut Choices) -> Value {
 /// The tenant's plugin, with a random program; it is run again when it has waited a minute.
 fn tenant(choices: &mut Choices) -> PluginSpec {
     let mut spec = caller();
-    spec.source = guests::path("caller").unwrap();
+    spec.source = Source::File(guests::path("caller").unwrap());
     spec.grants.read.as_mut().unwrap().sections = SectionSet::ALL;
     spec.watch.sections = SectionSet::ALL;
     // The log of all plugins has a rate.
@@ -91,7 +91,7 @@ fn tenant(choices: &mut Choices) -> PluginSpec {
 fn neighbour() -> PluginSpec {
     let mut spec = caller();
     spec.id.namespace = Some("bank".into());
-    spec.source = guests::path("caller").unwrap();
+    spec.source = Source::File(guests::path("caller").unwrap());
     spec.grants.read.as_mut().unwrap().sections = SectionSet::ALL;
     let mut program = Program::default();
     program.find(&Search::default(), 500, None);

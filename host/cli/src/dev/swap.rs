@@ -105,7 +105,7 @@ async fn load(
         return;
     }
     let loaded = async {
-        let file = spec.source.clone();
+        let file = spec.source.file().map(std::path::Path::to_owned);
         visible(environment, &spec)?;
         if let Some(namespace) = &id.namespace {
             environment.provide_namespace(namespace).await?;
@@ -121,7 +121,7 @@ async fn load(
                 (Some(_), Some(_)) => "swapped",
                 (Some(_), None) => "runs the previous version with the new configuration",
             };
-            let size = size.or_else(|| Some(file.metadata().ok()?.len())).map_or(String::new(), ui::size);
+            let size = size.or_else(|| Some(file?.metadata().ok()?.len())).map_or(String::new(), ui::size);
             eprintln!("{id}  {done}  {size}  {:.1} s", began.elapsed().as_secs_f64());
             running.plugins.insert(id, spec);
         }

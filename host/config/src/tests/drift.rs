@@ -108,6 +108,7 @@ fn whole(schema: &Value) -> Value {
             Some("object-kind") => "ConfigMap".into(),
             Some("api-version") => "v1".into(),
             Some("finalizer-pattern" | "condition-pattern") => "shop.example/a".into(),
+            Some("sha256") => "a".repeat(64).into(),
             _ => "a".into(),
         },
         other => unreachable!("a type {other:?} in {schema}"),
@@ -123,6 +124,8 @@ fn samples() -> Vec<Value> {
     let mut cluster = namespaced.clone();
     cluster["kind"] = "ClusterReconcilePlugin".into();
     cluster["metadata"].as_object_mut().unwrap().remove("namespace");
+    cluster["spec"]["source"].as_object_mut().unwrap().remove("file");
+    namespaced["spec"]["source"].as_object_mut().unwrap().remove("configMap");
     namespaced["spec"].as_object_mut().unwrap().remove("serviceAccountNamespace");
     vec![namespaced, cluster]
 }

@@ -1,18 +1,23 @@
 //! The configuration of a plugin after validation: no field needs to be checked again.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use podium_wire::SectionSet;
 
-use super::{Grants, LabelSelector, PluginId, Scope, Tenant};
+use super::{Grants, LabelSelector, PluginId, Scope, Tenant, text};
 
 /// A plugin's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginSpec {
     /// Its namespace, if it has one, and its name.
     pub id: PluginId,
-    /// The component's file.
-    pub source: PathBuf,
+    /// Where its component is.
+    pub source: Source,
     /// True if the plugin is configured and not run.
     pub suspend: bool,
     /// The account `system:serviceaccount:<namespace>:<name>` that the plugin's writes are sent as; `None` for the
@@ -61,6 +66,56 @@ impl PluginSpec {
             && (other.state_group.is_none() || self.state_group == other.state_group)
             && self.grants.covers(&other.grants)
             && self.limits.covers(&other.limits)
+    }
+}
+
+/// Where a component is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file of the host.
+    File(PathBuf),
+    /// A key of a ConfigMap.
+    ConfigMap {
+        /// The ConfigMap's namespace.
+        namespace: String,
+        /// The ConfigMap's name.
+        name: String,
+        /// The key below `binaryData` or `data`.
+        key: String,
+        /// The digest of the component in hexadecimal digits.
+        sha256: String,
+    },
+}
+
+impl Source {
+    /// Returns the path of a file, or the place of a component elsewhere as one, for messages.
+    #[must_use]
+    pub fn path(&self) -> Cow<'_, Path> {
+        match self {
+            Self::File(path) => path.into(),
+            elsewhere @ Self::ConfigMap { .. } => PathBuf::from(elsewhere.to_string()).into(),
+        }
+    }
+
+    /// Returns the path of a file.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::ConfigMap { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    /// Writes the path of a file as part of one line, or the place of a component elsewhere.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => formatter.write_str(&text::path(path)),
+            Self::ConfigMap { namespace, name, key, .. } => {
+                write!(formatter, "configMap {namespace}/{name} {}", text::name(key))
+            }
+        }
     }
 }
 

@@ -17,7 +17,9 @@ pub use real::real_pods;
 
 use crate::{
     cache::Snapshot,
-    model::{Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, WatchSpec},
+    model::{
+        Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
+    },
     pod::{CachedPod, Change, PodView},
 };
 
@@ -38,7 +40,7 @@ pub fn assert_clean(text: &str, most: usize) {
 pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
     PluginSpec {
         id: PluginId { namespace: namespace.map(Arc::from), name: name.into() },
-        source: format!("{name}.wasm").into(),
+        source: Source::File(format!("{name}.wasm").into()),
         suspend: false,
         impersonate: None,
         watch: WatchSpec::default(),

@@ -12,7 +12,7 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    model::{BoxFuture, Limits, Revision, Tenant},
+    model::{BoxFuture, Limits, Revision, Source, Tenant},
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
@@ -31,7 +31,7 @@ impl Reconcile for Idle {
 }
 
 fn spec() -> PluginSpec {
-    PluginSpec { source: "/nowhere/tidy.wasm".into(), ..testing::plugin(Some("shop"), "tidy") }
+    PluginSpec { source: Source::File("/nowhere/tidy.wasm".into()), ..testing::plugin(Some("shop"), "tidy") }
 }
 
 fn prepared() -> Prepared {
