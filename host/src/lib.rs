@@ -10,6 +10,7 @@ pub mod app;
 pub mod checkpoint;
 pub mod config;
 mod live;
+mod objects;
 pub mod runtime;
 pub mod telemetry;
 pub mod watch;

@@ -5,9 +5,10 @@
 //! Every plugin is compared with the platform's policy here, before its component is read. `runtime` decides which
 //! components are accepted.
 
+mod failure;
 mod turns;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ use podium_engine::{
     ports::{Reconcile, Sender},
     status::{LoadState, PluginState, Status},
 };
-use podium_pods::model::{PluginId, PluginSpec, text};
+use podium_pods::model::{LimitClass, PluginId, PluginSpec, Source, text};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -28,11 +29,15 @@ use tokio::{
 use tracing::field;
 use turns::Turns;
 
+pub use failure::LoadFailure;
+
 use crate::{
+    api::Api,
     config::{
         Policy,
         file::{self, FileError},
     },
+    objects::{ConfigMapKey, Step, config_map, sha256},
     runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes},
     writeback::manager_name,
 };
@@ -44,57 +49,56 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration
 /// Components that are read and compiled at the same time, so that a slow one does not delay those of other tenants.
 /// Each may take 1 or 2 GiB in the compiler's process.
 const CONCURRENT_LOADS: usize = 2;
+/// Components that are fetched or wait, fetched, for their compilation; each has up to 32 MiB.
+const CONCURRENT_FETCHES: usize = 4;
 
 /// A plugin that was checked and compiled, and does not run yet.
 #[must_use]
 pub struct Prepared {
     spec: PluginSpec,
+    /// The number of the load.
+    number: u64,
+    /// `None` for a suspended plugin.
+    component: Option<Component>,
     /// `None` for a suspended plugin, whose component is not read.
     plugin: Option<Arc<dyn Reconcile>>,
 }
 
-/// Why a plugin was not loaded.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages of the variants are their documentation")]
-pub enum LoadFailure {
-    #[error(
-        "spec.serviceAccountName is missing, and --require-service-account refuses plugins without one; name a \
-         ServiceAccount that has the rights for the plugin's writes"
-    )]
-    WithoutAccount,
-    #[error("the policy does not permit it: {}", listed(.0))]
-    Forbidden(Vec<Problem>),
-    #[error(
-        "spec.limits.memoryMiB is {mib}, and the runs of one tenant may use {most_mib} MiB together; lower it, or \
-        raise --run-memory-mib to at least {}", 2 * .mib
-    )]
-    OverMemory { mib: usize, most_mib: u64 },
-    #[error("spec.source.file: {path} {error}")]
-    Unreadable {
-        /// Escaped.
-        path: String,
-        error: FileError,
-    },
-    #[error(transparent)]
-    Refused(#[from] LoadError),
-    #[error("the compilation did not end: {0}")]
-    Panicked(String),
+/// A component that was compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Component {
+    /// The SHA-256 in hexadecimal digits.
+    pub(super) sha256: String,
+    /// Its imports, such as `podium:reconcile/writes@0.1.0.label`.
+    pub(super) imports: Vec<String>,
 }
 
-impl LoadFailure {
-    /// Returns true when another attempt with the same configuration may succeed.
-    #[must_use]
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unreadable { error: FileError::Io(_), .. } => true,
-            Self::WithoutAccount
-            | Self::Forbidden(_)
-            | Self::OverMemory { .. }
-            | Self::Unreadable { .. }
-            | Self::Panicked(_) => false,
-            Self::Refused(error) => error.problem.is_passing(),
-        }
-    }
+/// The version that was installed last, and the failure since.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outcome {
+    /// `None` if no version runs.
+    pub(super) active: Option<Active>,
+    /// `None` if the latest load succeeded.
+    pub(super) failure: Option<Failed>,
+}
+
+/// The version of a plugin that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Active {
+    /// The number of the load that installed it.
+    pub(super) number: u64,
+    pub(super) component: Component,
+}
+
+/// A load that failed.
+#[derive(Debug, Clone)]
+pub(super) struct Failed {
+    pub(super) number: u64,
+    pub(super) step: Step,
+    /// In CamelCase.
+    pub(super) reason: &'static str,
+    /// Escaped.
+    pub(super) message: String,
 }
 
 /// The platform's requirements for every plugin.
@@ -105,6 +109,14 @@ pub(super) struct Rules {
     pub(super) require_service_account: bool,
 }
 
+/// How components are fetched and compiled.
+pub(super) struct Preparation {
+    /// Fetches components from the API server.
+    pub(super) api: Api,
+    /// See [`Loader::simulated`].
+    pub(super) simulated: bool,
+}
+
 /// The parts of the host that loading and unloading a plugin concern.
 pub(super) struct Loader {
     pub(super) engine: Arc<Engine>,
@@ -113,6 +125,8 @@ pub(super) struct Loader {
     pub(super) ingest_handle: IngestHandle,
     pub(super) journal: Option<Arc<Journal>>,
     rules: Rules,
+    /// Fetches components from the API server.
+    api: Api,
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
     /// time.
     simulated: bool,
@@ -124,6 +138,10 @@ pub(super) struct Loader {
     changing: tokio::sync::Mutex<()>,
     /// One of them is held while a component is read and compiled.
     turns: Arc<Turns>,
+    /// One of them is held from before a component is fetched until it is compiled.
+    fetches: Arc<Turns>,
+    /// By configured plugin.
+    outcomes: Mutex<BTreeMap<PluginId, Outcome>>,
 }
 
 /// Loads that have not succeeded yet and are not refused.
@@ -156,10 +174,11 @@ impl Loader {
         ingest_handle: IngestHandle,
         journal: Option<Arc<Journal>>,
         rules: Rules,
-        simulated: bool,
+        preparation: Preparation,
     ) -> Self {
-        let (pending, pending_changed, changing) = <_>::default();
-        let turns = Turns::new(CONCURRENT_LOADS);
+        let Preparation { api, simulated } = preparation;
+        let (pending, pending_changed, changing, outcomes) = <_>::default();
+        let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
         Self {
             engine,
             dispatch,
@@ -167,11 +186,14 @@ impl Loader {
             ingest_handle,
             journal,
             rules,
+            api,
             simulated,
             pending,
             pending_changed,
             changing,
             turns,
+            fetches,
+            outcomes,
         }
     }
 
@@ -196,20 +218,74 @@ impl Loader {
 
     /// Reads, checks and compiles a plugin, and plans another attempt when that fails for a reason that may pass.
     pub(super) async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
-        let number = {
-            let _changing = self.changing.lock().await;
-            self.restrict(&spec);
-            self.expect(&spec.id);
-            self.pending.lock().begin(&spec.id)
-        };
-        let attempt = self.attempt(spec.clone()).await;
+        let number = self.begin(&spec).await;
+        self.first_attempt(spec, number).await
+    }
+
+    /// Begins the load of a plugin, and supersedes an earlier one that has not ended. Returns the number of the load.
+    pub(super) async fn begin(&self, spec: &PluginSpec) -> u64 {
+        let _changing = self.changing.lock().await;
+        self.restrict(spec);
+        self.expect(&spec.id);
+        self.pending.lock().begin(&spec.id)
+    }
+
+    /// Continues the load that [`Self::begin`] began: installs the plugin, or logs why it is not loaded and plans
+    /// another attempt. A load that was superseded or whose plugin was unloaded meanwhile changes nothing.
+    pub(super) async fn load(&self, spec: PluginSpec, number: u64) {
+        let id = spec.id.clone();
+        match self.first_attempt(spec, number).await {
+            Ok(prepared) => self.install_if(prepared, |pending| pending.is_current(&id, number)).await,
+            Err(failure) => {
+                let (retry, error) = (failure.is_passing(), failure.to_string());
+                tracing::error!(plugin = %id, retry, error, "plugin not loaded");
+            }
+        }
+    }
+
+    /// Records that the configuration of a plugin has mistakes. A version that runs continues only if it is known that
+    /// the configuration permits everything that the version may do. Returns the number of the load.
+    pub(super) async fn refuse(&self, id: &PluginId, permissions: Option<&PluginSpec>, mistakes: Vec<Problem>) -> u64 {
+        let _changing = self.changing.lock().await;
+        if let Some(spec) = permissions {
+            self.restrict(spec);
+        }
+        let number = self.pending.lock().begin(id);
+        let failure = LoadFailure::Mistaken(mistakes);
+        let error = failure.to_string();
+        tracing::error!(plugin = %id, error, "plugin not loaded");
+        let goes_on = |running: Arc<LoadedPlugin>| permissions.is_some_and(|spec| spec.permits(&running.spec));
+        let goes_on = self.running(id).is_some_and(goes_on);
+        self.pending.lock().forget(id);
+        self.status.set_load(id, LoadState::Refused { reason: error }, goes_on);
+        self.record(id, number, &failure);
+        if !goes_on && self.take_out(id).await {
+            tracing::warn!(plugin = %id, "plugin stopped: its new configuration has mistakes and may permit less");
+        }
+        number
+    }
+
+    /// Returns which version runs, and why a later one does not.
+    pub(super) fn outcome(&self, id: &PluginId) -> Outcome {
+        let outcome = self.outcomes.lock().get(id).cloned().unwrap_or_default();
+        Outcome { active: outcome.active.filter(|_| self.running(id).is_some()), ..outcome }
+    }
+
+    fn record(&self, id: &PluginId, number: u64, failure: &LoadFailure) {
+        let (step, reason) = failure.step();
+        let message = text::line(&failure.to_string());
+        self.outcomes.lock().entry(id.clone()).or_default().failure = Some(Failed { number, step, reason, message });
+    }
+
+    async fn first_attempt(&self, spec: PluginSpec, number: u64) -> Result<Prepared, LoadFailure> {
+        let attempt = self.attempt(spec.clone(), number).await;
         if let Err(failure) = &attempt {
             self.failed(spec, 1, number, failure).await;
         }
         attempt
     }
 
-    async fn attempt(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
+    async fn attempt(&self, spec: PluginSpec, number: u64) -> Result<Prepared, LoadFailure> {
         if self.rules.require_service_account && spec.impersonate.is_none() {
             return Err(LoadFailure::WithoutAccount);
         }
@@ -221,21 +297,44 @@ impl Loader {
             return Err(LoadFailure::OverMemory { mib: spec.limits.memory_bytes >> 20, most_mib: most >> 20 });
         }
         if spec.suspend {
-            return Ok(Prepared { spec, plugin: None });
+            return Ok(Prepared { spec, number, component: None, plugin: None });
         }
         let own = spec.id.namespace.is_none().then(|| spec.id.name.clone());
-        let _turn = self.turns.take((spec.tenant(), own)).await;
+        let taker = (spec.tenant(), own);
+        let fetching = match spec.source.file() {
+            Some(_) => None,
+            None => Some(self.fetches.take(taker.clone()).await),
+        };
+        let fetched = self.fetched(&spec).await?;
+        let _turn = self.turns.take(taker).await;
+        drop(fetching);
         let engine = self.engine.clone();
         let policy = self.rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
         let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
         let compile = move || {
-            let plugin = Arc::new(engine.compile_within(&spec, &component(&spec)?, code_bytes)?);
-            Ok(Prepared { spec, plugin: Some(plugin) })
+            let in_file = || component(spec.source.file().unwrap_or(Path::new("")), spec.limits.class);
+            let wasm = fetched.map_or_else(in_file, Ok)?;
+            let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
+            let component = Component { sha256: sha256(&wasm), imports: plugin.imports() };
+            Ok(Prepared { spec, number, component: Some(component), plugin: Some(Arc::new(plugin)) })
         };
         if self.simulated {
             return compile();
         }
         tokio::task::spawn_blocking(compile).await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+    }
+
+    /// Fetches the component; `None` for one in a file, which is read where blocking is allowed.
+    async fn fetched(&self, spec: &PluginSpec) -> Result<Option<Vec<u8>>, LoadFailure> {
+        match &spec.source {
+            Source::File(_) => Ok(None),
+            Source::ConfigMap { namespace, name, key, sha256 } => {
+                let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
+                let limit = max_component_bytes(spec.limits.class);
+                let source = ConfigMapKey { namespace, name, key, sha256 };
+                Ok(Some(config_map(&self.api, &sender, source, limit).await?))
+            }
+        }
     }
 
     /// Records a failed attempt of a load, unless a later load or an unload has replaced the load. A version that runs
@@ -256,6 +355,7 @@ impl Loader {
             LoadState::Refused { reason }
         };
         self.status.set_load(&id, state, goes_on);
+        self.record(&id, number, failure);
         if !goes_on && self.take_out(&id).await {
             tracing::warn!(
                 plugin = %id,
@@ -296,7 +396,7 @@ impl Loader {
 
     async fn retry_one(&self, waiting: Waiting) {
         let Waiting { spec, attempts, number, .. } = waiting;
-        let attempt = self.attempt(spec.clone()).await;
+        let attempt = self.attempt(spec.clone(), number).await;
         if !self.is_current(&spec.id, number) {
             return;
         }
@@ -328,7 +428,7 @@ impl Loader {
 
     /// Installs a plugin if `wanted`, under one lock, so that a plugin that was unloaded meanwhile stays unloaded.
     async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&PendingLoads) -> bool) {
-        let Prepared { spec, plugin } = prepared;
+        let Prepared { spec, number, component, plugin } = prepared;
         let id = spec.id.clone();
         let file = spec.source.to_string();
         let lane = {
@@ -343,9 +443,12 @@ impl Loader {
             let Some(plugin) = plugin else {
                 self.take_out(&id).await;
                 self.status.set_load(&id, LoadState::Suspended, false);
+                self.outcomes.lock().insert(id.clone(), Outcome::default());
                 tracing::info!(plugin = %id, %file, "plugin suspended");
                 return;
             };
+            let active = component.map(|component| Active { number, component });
+            self.outcomes.lock().insert(id.clone(), Outcome { active, failure: None });
             self.put(spec, plugin)
         };
         self.ingest_handle.plugins_changed(Some(lane)).await;
@@ -374,6 +477,7 @@ impl Loader {
         let file = self.running(id).map(|running| running.spec.source.to_string());
         let ran = self.take_out(id).await;
         self.status.remove(id);
+        self.outcomes.lock().remove(id);
         if ran || suspended {
             tracing::info!(plugin = %id, file = file.map(field::display), "plugin unloaded");
         }
@@ -423,23 +527,16 @@ impl PendingLoads {
     }
 }
 
-fn listed(problems: &[Problem]) -> String {
-    let line = |problem: &Problem| format!("{} {}", problem.field, problem.message);
-    problems.iter().map(line).collect::<Vec<_>>().join("; ")
-}
-
-/// The component's bytes, at most as many as its class may have.
-fn component(spec: &PluginSpec) -> Result<Vec<u8>, LoadFailure> {
-    let limit = max_component_bytes(spec.limits.class);
-    let path = spec.source.path();
-    file::read(&path, limit as u64).map_err(|error| match error {
+/// The component's bytes from a file, at most as many as its class may have.
+fn component(path: &Path, class: LimitClass) -> Result<Vec<u8>, LoadFailure> {
+    file::read(path, max_component_bytes(class) as u64).map_err(|error| match error {
         FileError::TooLarge { bytes, .. } => {
-            let problem = Box::new(LoadProblem::too_large(bytes, spec.limits.class));
-            LoadFailure::Refused(LoadError { file: path.into_owned(), problem })
+            let problem = Box::new(LoadProblem::too_large(bytes, class));
+            LoadFailure::Refused(LoadError { file: path.to_owned(), problem })
         }
-        error => LoadFailure::Unreadable { path: text::path(&path), error },
+        error => LoadFailure::Unreadable { path: text::path(path), error },
     })
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

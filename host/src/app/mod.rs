@@ -12,6 +12,8 @@ mod disk;
 mod journal;
 mod loading;
 mod memory_limit;
+mod object_status;
+mod objects;
 mod operator;
 pub mod process;
 mod reconcile_status;
@@ -27,7 +29,7 @@ use cluster::Cluster;
 use deliveries::Deliveries;
 use journal::JournalTask;
 pub use loading::{LoadFailure, Prepared};
-use loading::{Loader, Rules};
+use loading::{Loader, Preparation, Rules};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
@@ -53,6 +55,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 pub use wall_clock::WallClock;
 
+pub use crate::objects::FetchFailure;
 use crate::{
     admin::ReconcileStatus,
     api::Api,
@@ -150,6 +153,9 @@ impl Options {
 pub struct App {
     loader: Arc<Loader>,
     dispatch: Arc<Dispatch>,
+    /// Sends the host's own requests about plugin objects.
+    api: Api,
+    seed: u64,
     writeback: Arc<Writeback>,
     status: Arc<Status>,
     journal: Option<Arc<Journal>>,
@@ -192,7 +198,9 @@ impl App {
     }
 
     async fn start_on(options: Options, engine_options: EngineOptions) -> anyhow::Result<Self> {
-        let api = Api::new(options.client, REQUEST_DEADLINE).with_backpressure();
+        let own_api = Api::new(options.client, REQUEST_DEADLINE);
+        let api = own_api.with_backpressure();
+        let components = api.clone();
         let workers = options.workers.max(1);
         let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
         let simulated = engine_options.tick.is_none();
@@ -320,7 +328,7 @@ impl App {
             ingest_handle,
             journal.clone(),
             Rules { policy: options.policy, require_service_account: options.require_service_account },
-            simulated,
+            Preparation { api: components, simulated },
         );
         let loader = Arc::new(loader);
         services.spawn(loader.clone().retry());
@@ -331,6 +339,8 @@ impl App {
         Ok(Self {
             loader,
             dispatch,
+            api: own_api,
+            seed: options.seed,
             writeback,
             status,
             journal,
@@ -377,6 +387,27 @@ impl App {
     /// otherwise they are ended.
     pub async fn install(&self, prepared: Prepared) {
         self.loader.install(prepared).await;
+    }
+
+    /// Follows the plugin objects of a namespace, or all of them: loads the plugins that they define, loads a plugin
+    /// again when the spec of its object changes, and unloads it when the object is deleted. `files` are the plugins
+    /// of files; an object of the same name is not loaded. While the API server does not serve the kinds, there are no
+    /// objects.
+    ///
+    /// The channel reports true when the first lists are there and an attempt to load each plugin in them has ended.
+    pub fn watch_objects(&mut self, namespace: Option<&str>, files: &[PluginSpec]) -> watch::Receiver<bool> {
+        let (follower, started) = objects::Follower::new(self.loader.clone(), &self.api, namespace, files, self.seed);
+        let status = object_status::StatusTask {
+            api: self.api.clone(),
+            known: follower.known(),
+            loader: self.loader.clone(),
+            status: self.status.clone(),
+            observed: self.observed.clone(),
+            clock: self.dispatch.clock.clone(),
+        };
+        self.services.spawn(follower.run());
+        self.services.spawn(status.run());
+        started
     }
 
     /// Records that a plugin is configured and will be loaded, so that [`App::plugins`] names it from now on.

@@ -89,7 +89,8 @@ impl Observed {
         let loading = matches!(phase, Phase::Loading).then(|| {
             let loading = plugins.iter().filter(|plugin| plugin.load == LoadState::Loading);
             let loading: Vec<_> = loading.map(|plugin| plugin.id.to_string()).collect();
-            format!("still loading: {}", loading.join(", "))
+            let loading = if loading.is_empty() { "the list of plugins".to_owned() } else { loading.join(", ") };
+            format!("still loading: {loading}")
         });
         let mut checks = vec![
             Check::required("watch", stale(&self.reader)),

@@ -21,7 +21,10 @@ use podium_pods::model::{
     text,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 use tracing::field;
 
 use super::{
@@ -84,8 +87,19 @@ pub struct Flags {
     #[arg(long, env = "PODIUM_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Plugin configurations: files, or directories whose .yaml and .yml files are read
-    #[arg(long, env = "PODIUM_PLUGINS", value_name = "DIR|FILE", num_args = 1.., required = true)]
+    #[arg(
+        long,
+        env = "PODIUM_PLUGINS",
+        value_name = "DIR|FILE",
+        num_args = 1..,
+        required_unless_present = "watch_plugins"
+    )]
     plugins: Vec<PathBuf>,
+    /// Run the plugins that the cluster's ReconcilePlugin and ClusterReconcilePlugin objects define, and follow their
+    /// changes. With --namespace: the ReconcilePlugins of this namespace. A plugin of the same name in --plugins has
+    /// precedence
+    #[arg(long, env = "PODIUM_WATCH_PLUGINS")]
+    watch_plugins: bool,
     /// Policy of the platform: a file with the limits that plugins may ask for, by namespace. Without it, a plugin may
     /// ask for everything that a configuration can have
     #[arg(long, env = "PODIUM_POLICY", value_name = "FILE")]
@@ -152,6 +166,7 @@ pub struct Flags {
 const EXAMPLES: &str = "\
 Examples:
   podium-host --plugins plugins/
+  podium-host --watch-plugins --state-dir /var/lib/podium
   podium-host --plugins plugins/ --policy policy.yaml --state-dir /var/lib/podium
   podium-host --kubeconfig ~/.kube/config --plugins team-a.yaml team-b.yaml --namespace shop --log-format json
 
@@ -233,14 +248,15 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         }
     };
     let bad = errors.len();
-    if plugins.is_empty() && bad == 0 {
+    let watched = flags.watch_plugins;
+    if plugins.is_empty() && bad == 0 && !watched {
         tracing::error!(plugins = listed(&flags.plugins), "no plugin configuration found");
         return Ok(Exit::MISCONFIGURED);
     }
     // The value "" means no key.
     let prune = Prune::annotations(flags.prune_annotations.iter().filter(|key| !key.is_empty()).cloned());
     warn_of_pruned(&plugins, &prune);
-    if plugins.is_empty() || (flags.strict && bad > 0) {
+    if (plugins.is_empty() && !watched) || (flags.strict && bad > 0) {
         return Ok(Exit::MISCONFIGURED);
     }
     let operator = match operator(&flags, dropped).await {
@@ -277,7 +293,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     };
     let start = App::start(Options {
         watch_client,
-        namespace: flags.namespace,
+        namespace: flags.namespace.clone(),
         workers,
         run_memory,
         operator,
@@ -296,20 +312,17 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         signal = &mut stopped => return Ok(Exit::stopped(signal)),
         app = start => app?,
     };
+    let of_files: Vec<_> = plugins.iter().map(|plugin| plugin.spec.clone()).collect();
+    let objects = watched.then(|| app.watch_objects(flags.namespace.as_deref(), &of_files));
     let ended = tokio::select! {
         biased;
         signal = &mut stopped => Ok(signal),
-        loaded = load(&app, plugins, flags.strict) => {
+        loaded = load(&app, plugins, flags.strict, watched) => {
             if !loaded {
                 app.shutdown().await;
                 return Ok(Exit::MISCONFIGURED);
             }
-            app.started();
-            tokio::select! {
-                biased;
-                signal = &mut stopped => Ok(signal),
-                error = app.failed() => Err(error),
-            }
+            serve_until(&mut app, objects, &mut stopped).await
         }
     };
     tracing::info!("shutting down: no new runs, those under way may end");
@@ -323,6 +336,34 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
             }
             Err(error) => Err(error),
         },
+    }
+}
+
+/// Serves until a signal arrives, which is returned, or until the host fails. The host is ready when the plugin objects
+/// are loaded too, if there are any to wait for.
+async fn serve_until(
+    app: &mut App,
+    objects: Option<watch::Receiver<bool>>,
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+) -> anyhow::Result<&'static str> {
+    let mut starting = true;
+    let loaded = async {
+        if let Some(mut objects) = objects {
+            // An error means that the host fails.
+            let _ = objects.wait_for(|loaded| *loaded).await;
+        }
+    };
+    tokio::pin!(loaded);
+    loop {
+        tokio::select! {
+            biased;
+            signal = &mut *stopped => return Ok(signal),
+            () = &mut loaded, if starting => {
+                starting = false;
+                app.started();
+            }
+            error = app.failed() => return Err(error),
+        }
     }
 }
 
@@ -442,9 +483,9 @@ fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
 }
 
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
-/// when the host must not continue: with `strict` when any plugin was not loaded, otherwise when none was and none is
+/// when the host must not continue: with `strict` when any plugin was not loaded, otherwise when none was, none is
 /// tried again.
-async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
+async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> bool {
     plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
@@ -472,7 +513,7 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
             }
         }
     }
-    if (strict && good < wanted) || good + waiting == 0 {
+    if (strict && good < wanted) || (good + waiting == 0 && !watched) {
         return false;
     }
     for plugin in prepared {

@@ -18,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use order::cycles;
 use podium_config::{Document, Lines, Problem};
 use podium_pods::model::{PluginId, PluginSpec, text};
 pub use policy::Policy;
@@ -109,6 +110,19 @@ pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Configuration
     let defined = without_duplicates(defined, &mut loaded.errors);
     loaded.plugins = order::check(defined, &mut loaded.errors, &mut loaded.warnings);
     loaded
+}
+
+/// Reads a plugin from its object of the API server. Its component is not read from a file: the path would be one of
+/// the host's, and tenants create objects.
+///
+/// # Errors
+/// Every mistake, without lines.
+pub(crate) fn object(object: &serde_json::Value) -> Result<PluginSpec, Vec<Problem>> {
+    if !object["spec"]["source"]["file"].is_null() {
+        let message = "is not read for an object; use configMap or oci".to_owned();
+        return Err(vec![Problem { line: None, field: "spec.source.file".to_owned(), message }]);
+    }
+    podium_config::plugin_object(object).map(|plugin| plugin::spec(plugin, Path::new("")))
 }
 
 fn files(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PathBuf> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use podium_config::Problem;
 use podium_pods::model::PluginId;
 
 use super::{ConfigError, Defined};
@@ -12,12 +13,7 @@ pub(super) fn check(
     errors: &mut Vec<ConfigError>,
     warnings: &mut Vec<ConfigError>,
 ) -> Vec<Defined> {
-    let mut before: BTreeMap<PluginId, Vec<PluginId>> = BTreeMap::new();
-    for plugin in &defined {
-        let id = &plugin.spec.id;
-        let named = plugin.spec.after.iter().map(|name| PluginId { name: name.as_str().into(), ..id.clone() });
-        before.insert(id.clone(), named.collect());
-    }
+    let before = relation(defined.iter().map(|plugin| (plugin.spec.id.clone(), plugin.spec.after.clone())));
     let (mut kept, mut cut) = (Vec::new(), Vec::new());
     for plugin in defined {
         let field = || "spec.after".to_owned();
@@ -36,12 +32,32 @@ pub(super) fn check(
         }
     }
     for (plugin, cycle) in cut {
-        let names: Vec<String> = cycle.iter().map(PluginId::to_string).collect();
-        let message = format!("makes a cycle: {}; remove one of these", names.join(" after "));
-        let (file, line, field) = (plugin.file, Some(plugin.lines.of("spec.after")), "spec.after".to_owned());
+        let Problem { field, message, .. } = problem(&cycle);
+        let (file, line) = (plugin.file, Some(plugin.lines.of("spec.after")));
         errors.push(ConfigError { file, line, field, message });
     }
     kept
+}
+
+/// Returns the mistake of each plugin that is part of a cycle. The names beside a plugin are its `spec.after`.
+pub(crate) fn cycles(plugins: impl IntoIterator<Item = (PluginId, Vec<String>)>) -> BTreeMap<PluginId, Problem> {
+    let before = relation(plugins);
+    before.keys().filter_map(|id| Some((id.clone(), problem(&cycle(id, &before)?)))).collect()
+}
+
+/// Returns the plugins that each plugin runs after.
+fn relation(plugins: impl IntoIterator<Item = (PluginId, Vec<String>)>) -> BTreeMap<PluginId, Vec<PluginId>> {
+    let named = |(id, after): (PluginId, Vec<String>)| {
+        let named = after.iter().map(|name| PluginId { name: name.as_str().into(), ..id.clone() }).collect();
+        (id, named)
+    };
+    plugins.into_iter().map(named).collect()
+}
+
+fn problem(cycle: &[PluginId]) -> Problem {
+    let names: Vec<String> = cycle.iter().map(PluginId::to_string).collect();
+    let message = format!("makes a cycle: {}; remove one of these", names.join(" after "));
+    Problem { line: None, field: "spec.after".to_owned(), message }
 }
 
 /// Returns the shortest path from a plugin back to itself.

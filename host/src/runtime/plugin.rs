@@ -11,6 +11,7 @@ use super::{
     compile::{Charge, Compiled, Compiler, Customer},
     engine::Core,
     function::WorldKind,
+    inspect::Import,
     run::{PluginContext, Run},
     sandboxes::Load,
     validate::{Inspected, LoadProblem, check_size},
@@ -38,6 +39,17 @@ pub(super) enum Linked {
 impl Drop for Plugin {
     fn drop(&mut self) {
         self.core.sandboxes.forget(self.load);
+    }
+}
+
+impl Plugin {
+    /// Returns the functions that the component imports, such as `podium:reconcile/writes@0.1.0.label`, in its order.
+    #[must_use]
+    pub fn imports(&self) -> Vec<String> {
+        let of = |import: &Import| -> Vec<String> {
+            import.functions.iter().map(|function| format!("{}.{function}", import.interface)).collect()
+        };
+        self.compiled.inspected.imports.iter().flat_map(of).collect()
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) const MAX_LINE: usize = 64 << 20;
 /// decoded.
 const MAX_BATCH: usize = 256 << 10;
 
-pub(super) struct Lines {
+pub(crate) struct Lines {
     chunks: Chunks,
     /// Complete lines that were not returned yet.
     lines: Vec<Bytes>,
@@ -22,7 +22,7 @@ pub(super) struct Lines {
 
 /// The next lines of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Batch {
+pub(crate) enum Batch {
     /// At least one line, without line ends.
     Lines(Vec<Bytes>),
     /// The server ended the stream after a complete line.
@@ -34,13 +34,13 @@ pub(super) enum Batch {
 }
 
 impl Lines {
-    pub(super) fn new(chunks: Chunks) -> Self {
+    pub(crate) fn new(chunks: Chunks) -> Self {
         Self { chunks, lines: Vec::new(), buffer: BytesMut::new() }
     }
 
     /// Returns all complete lines that have arrived, or waits for the next one. Cancel safe: bytes that were read
     /// stay for the next call.
-    pub(super) async fn batch(&mut self) -> Batch {
+    pub(crate) async fn batch(&mut self) -> Batch {
         let mut taken = 0;
         let mut waited = false;
         loop {

@@ -36,6 +36,7 @@ use podium_pods::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
+pub(crate) use self::lines::{Batch, Lines};
 pub use self::retries::Retries;
 use self::{
     adapt::{PageSize, Streaming},

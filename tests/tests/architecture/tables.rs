@@ -43,6 +43,7 @@ pub(crate) const MODULES: &[Row] = &[
     ),
     ("checkpoint", &["model", "encoding", "pod", "dump", "frames"], &["rustix"]),
     ("config", &["model"], &[CONFIG, "libc"]),
+    ("objects", &["model", "ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
     ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
     ("admin", &["telemetry"], &["axum", "tokio", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),

@@ -8,6 +8,7 @@ mod five_plugins;
 mod idle;
 mod impersonation;
 mod kills;
+mod objects;
 mod plugins;
 mod second_wall;
 mod small;

@@ -12,7 +12,7 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    model::{BoxFuture, Limits, Revision, Source, Tenant},
+    model::{BoxFuture, Limits, Revision, Tenant},
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
@@ -35,11 +35,11 @@ fn spec() -> PluginSpec {
 }
 
 fn prepared() -> Prepared {
-    Prepared { spec: spec(), plugin: Some(Arc::new(Idle)) }
+    Prepared { spec: spec(), number: 0, component: None, plugin: Some(Arc::new(Idle)) }
 }
 
 /// A loader beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
-async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
+pub(in crate::app) async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
     loader_with(Rules::default()).await
 }
 
@@ -80,11 +80,29 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
         seed: 1,
         runs: AtomicU64::new(0),
     });
+    // Components are in files, or in the ConfigMap of the test.
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        let body = config_map(request.uri().path()).unwrap_or_default();
+        let code = if body.is_empty() { 404 } else { 200 };
+        http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body)))
+    });
+    let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None, rules, false)), observe)
+    (
+        Arc::new(Loader::new(
+            engine,
+            dispatch,
+            Arc::default(),
+            handle,
+            None,
+            rules,
+            Preparation { api, simulated: false },
+        )),
+        observe,
+    )
 }
 
-fn policy(file: &std::path::Path) -> Rules {
+fn policy(file: &Path) -> Rules {
     Rules { policy: Some(Policy::read(file).unwrap()), ..Rules::default() }
 }
 
@@ -261,7 +279,7 @@ async fn a_narrower_configuration_ends_runs_before_its_component_is_read() {
     let (loader, _observe) = loader().await;
     let mut wide = spec();
     wide.grants.write.delete = true;
-    loader.install(Prepared { spec: wide.clone(), plugin: Some(Arc::new(Idle)) }).await;
+    loader.install(Prepared { spec: wide.clone(), number: 0, component: None, plugin: Some(Arc::new(Idle)) }).await;
     let turn = loader.all_turns().await;
     let preparing = |spec: PluginSpec| {
         let loader = loader.clone();
@@ -288,8 +306,67 @@ async fn a_version_that_was_stopped_never_runs_again() {
     let (loader, _observe) = loader().await;
     let mut wide = spec();
     wide.grants.write.delete = true;
-    loader.install(Prepared { spec: wide.clone(), plugin: Some(Arc::new(Idle)) }).await;
+    loader.install(Prepared { spec: wide.clone(), number: 0, component: None, plugin: Some(Arc::new(Idle)) }).await;
     loader.restrict(&spec());
     assert!(loader.prepare(wide).await.is_err(), "there is no such file");
     assert!(loader.dispatch.registry.all().is_empty());
+}
+
+/// The ConfigMap that the API server of these tests has.
+fn config_map(path: &str) -> Option<String> {
+    (path == "/api/v1/namespaces/shop/configmaps/tidy").then(|| r#"{"data":{"plugin.wasm":"abc"}}"#.to_owned())
+}
+
+/// The SHA-256 of the ConfigMap's value.
+const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+fn in_config_map(name: &str, sha256: &str) -> PluginSpec {
+    let [namespace, name, key, sha256] = ["shop", name, "plugin.wasm", sha256].map(str::to_owned);
+    PluginSpec { source: Source::ConfigMap { namespace, name, key, sha256 }, ..spec() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_of_a_config_map_is_read_and_one_of_another_digest_is_not() {
+    let (loader, _observe) = loader().await;
+    let attempt = async |spec: PluginSpec| match loader.prepare(spec).await {
+        Ok(_) => unreachable!("no ConfigMap has a component"),
+        Err(failure) => (failure.step().1, failure.is_passing()),
+    };
+    assert_eq!(attempt(in_config_map("tidy", DIGEST)).await, ("InvalidComponent", false), "its bytes are inspected");
+    assert_eq!(attempt(in_config_map("tidy", &"0".repeat(64))).await, ("DigestMismatch", false));
+    assert_eq!(attempt(in_config_map("missing", DIGEST)).await, ("ConfigMapNotFound", true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_was_superseded_installs_nothing() {
+    let (loader, _observe) = loader().await;
+    let earlier = loader.begin(&spec()).await;
+    let suspended = PluginSpec { suspend: true, ..spec() };
+    let later = loader.begin(&suspended).await;
+    loader.load(suspended.clone(), later).await;
+    assert_eq!(states(&loader), [LoadState::Suspended]);
+    // The plugin was suspended by the later load, and the earlier one does not resume it.
+    loader.load(spec(), earlier).await;
+    loader.load(suspended, earlier).await;
+    assert_eq!(states(&loader), [LoadState::Suspended]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_with_mistakes_keeps_only_a_version_that_it_is_known_to_permit() {
+    let (loader, _observe) = loader().await;
+    let mistakes = || vec![Problem { line: None, field: "spec.watch".into(), message: "must be a mapping".into() }];
+    loader.install(prepared()).await;
+    loader.refuse(&spec().id, Some(&spec()), mistakes()).await;
+    let reason = "spec.watch must be a mapping".to_owned();
+    assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Refused { reason }]));
+    assert!(loader.plugins()[0].runs, "it goes on");
+    let failure = loader.outcome(&spec().id).failure.unwrap();
+    assert_eq!((failure.step, failure.reason), (Step::Ready, "InvalidSpec"));
+
+    loader.refuse(&spec().id, None, mistakes()).await;
+    assert!(loader.dispatch.registry.all().is_empty(), "nothing is known to be permitted");
+    loader.install(prepared()).await;
+    let narrower = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
+    loader.refuse(&spec().id, Some(&narrower), mistakes()).await;
+    assert!(loader.dispatch.registry.all().is_empty(), "it may do less");
 }

@@ -1,0 +1,98 @@
+//! Why a plugin was not loaded, and which condition of an object's status says so.
+
+use podium_config::Problem;
+use podium_pods::model::text;
+
+use crate::{
+    config::file::FileError,
+    objects::{FetchFailure, Step},
+    runtime::{LoadError, LoadProblem},
+};
+
+/// Why a plugin was not loaded.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages of the variants are their documentation")]
+pub enum LoadFailure {
+    #[error(
+        "spec.serviceAccountName is missing, and --require-service-account refuses plugins without one; name a \
+         ServiceAccount that has the rights for the plugin's writes"
+    )]
+    WithoutAccount,
+    #[error("the policy does not permit it: {}", listed(.0))]
+    Forbidden(Vec<Problem>),
+    #[error(
+        "spec.limits.memoryMiB is {mib}, and the runs of one tenant may use {most_mib} MiB together; lower it, or \
+        raise --run-memory-mib to at least {}", 2 * .mib
+    )]
+    OverMemory { mib: usize, most_mib: u64 },
+    #[error("spec.source.file: {path} {error}")]
+    Unreadable {
+        /// Escaped.
+        path: String,
+        error: FileError,
+    },
+    #[error(transparent)]
+    Unfetched(#[from] FetchFailure),
+    #[error("{}", listed(.0))]
+    Mistaken(Vec<Problem>),
+    #[error(transparent)]
+    Refused(#[from] LoadError),
+    #[error("the compilation did not end: {0}")]
+    Panicked(String),
+}
+
+impl LoadFailure {
+    /// Returns true when another attempt with the same configuration may succeed.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreadable { error: FileError::Io(_), .. } => true,
+            Self::Unfetched(failure) => failure.passing,
+            Self::WithoutAccount
+            | Self::Forbidden(_)
+            | Self::OverMemory { .. }
+            | Self::Unreadable { .. }
+            | Self::Mistaken(_)
+            | Self::Panicked(_) => false,
+            Self::Refused(error) => error.problem.is_passing(),
+        }
+    }
+
+    /// Returns the step that failed, and the reason of its condition.
+    pub(in crate::app) fn step(&self) -> (Step, &'static str) {
+        match self {
+            Self::WithoutAccount => (Step::Granted, "ServiceAccountRequired"),
+            Self::Forbidden(_) => (Step::Granted, "PolicyForbids"),
+            Self::OverMemory { .. } => (Step::Granted, "LimitsExceeded"),
+            Self::Unreadable { .. } => (Step::Fetched, "FileUnreadable"),
+            Self::Unfetched(failure) => (Step::Fetched, failure.reason),
+            Self::Mistaken(_) => (Step::Ready, "InvalidSpec"),
+            Self::Refused(error) => step(&error.problem),
+            Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
+        }
+    }
+}
+
+fn step(problem: &LoadProblem) -> (Step, &'static str) {
+    match problem {
+        LoadProblem::TooLarge { .. } => (Step::Fetched, "TooLarge"),
+        LoadProblem::Inspect(_) | LoadProblem::NoWorld { .. } | LoadProblem::Unknown { .. } | LoadProblem::Link(_) => {
+            (Step::Compiled, "InvalidComponent")
+        }
+        LoadProblem::ExceedsGrants { .. } => (Step::Granted, "GrantsExceeded"),
+        LoadProblem::Limits(_) => (Step::Granted, "LimitsExceeded"),
+        LoadProblem::NoProcess(_) | LoadProblem::Killed | LoadProblem::Stalled { .. } => {
+            (Step::Compiled, "CompilerUnavailable")
+        }
+        LoadProblem::Compile(_) | LoadProblem::TooSlow { .. } | LoadProblem::TooMuchMemory { .. } => {
+            (Step::Compiled, "CompilationFailed")
+        }
+        LoadProblem::CodeTooLarge { .. } | LoadProblem::TenantCode { .. } => (Step::Compiled, "CodeTooLarge"),
+        LoadProblem::RefusedBefore { problem, .. } => step(problem),
+    }
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let line = |problem: &Problem| format!("{} {}", problem.field, problem.message);
+    text::line(&problems.iter().map(line).collect::<Vec<_>>().join("; "))
+}

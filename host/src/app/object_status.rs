@@ -1,0 +1,156 @@
+//! Writes the status of plugin objects: gathers the facts about each plugin, and applies the statuses that changed.
+//! `objects` decides about the contents of a status and the time of the write.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use podium_engine::{
+    clock::Clock,
+    intervals::Intervals,
+    status::{LoadState, PluginStatus, RunResult, Status},
+};
+use podium_pods::model::{PluginId, text};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    loading::{Active, Failed, Loader, Outcome},
+    objects::{Known, Shared},
+    operator::Observed,
+};
+use crate::{
+    api::Api,
+    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, RefusedWrite, State, Update, status},
+    writeback::{ClosedKind, manager_name},
+};
+
+/// How often the facts are compared with the last writes.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// A plugin has recovered after so long without a failed run: twice the longest back-off of a key.
+const RECOVERED: Duration = Duration::from_secs(600);
+
+/// Writes statuses.
+pub(super) struct StatusTask {
+    pub(super) api: Api,
+    pub(super) known: Shared,
+    pub(super) loader: Arc<Loader>,
+    pub(super) status: Arc<Status>,
+    pub(super) observed: Arc<Observed>,
+    pub(super) clock: Clock,
+}
+
+/// The failed runs of a plugin.
+#[derive(Debug, Clone)]
+struct Failures {
+    counted: u64,
+    /// When the number grew last.
+    last: Instant,
+    failing: Option<Failing>,
+}
+
+impl StatusTask {
+    /// Never returns.
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let (mut publisher, mut failures) = (Publisher::default(), BTreeMap::new());
+        let mut refused = Intervals::new();
+        loop {
+            sleep(INTERVAL).await;
+            let updates = self.due(&mut publisher, &mut failures);
+            let sent = join_all(updates.into_iter().map(async |update| {
+                let answer = match update.request() {
+                    Ok(request) => Some(self.api.json(request).await),
+                    Err(_) => None,
+                };
+                (update, answer)
+            }));
+            for (update, answer) in sent.await {
+                let Some(answer) = answer else { continue };
+                if let Err(error) = &answer
+                    && !matches!(error.code(), Some(404 | 409))
+                    && let Some(count) = refused.occurred(Instant::now())
+                {
+                    let error = text::line(&error.to_string());
+                    tracing::warn!(plugin = %update.id, error, count, "status of the plugin object not written");
+                }
+                publisher.answered(update, answer, Instant::now());
+            }
+        }
+    }
+
+    fn due(&self, publisher: &mut Publisher, failures: &mut BTreeMap<PluginId, Failures>) -> Vec<Update> {
+        let mut closed: BTreeMap<String, Vec<RefusedWrite>> = BTreeMap::new();
+        for ClosedKind { manager, account, verb, resource, namespace, .. } in (self.observed.closed)() {
+            let write = RefusedWrite { account, verb: verb.to_owned(), resource, namespace };
+            closed.entry(manager).or_default().push(write);
+        }
+        let loads: BTreeMap<PluginId, LoadState> =
+            self.status.loads().into_iter().map(|plugin| (plugin.id, plugin.load)).collect();
+        // Asking for the figures of one plugin would create them, and with them its metrics.
+        let figures: BTreeMap<PluginId, Arc<PluginStatus>> = self.status.plugins().into_iter().collect();
+        let known = self.known.lock();
+        failures.retain(|id, _| known.desired.object(id).is_some());
+        let now = Instant::now();
+        let mut wanted = Vec::new();
+        for (object, decision) in known.desired.decided() {
+            let id = &object.id;
+            let mut facts = self.facts(&known, object, decision, loads.get(id));
+            if *decision != Decision::NameTaken {
+                facts.failing = figures.get(id).and_then(|figures| self.failing(id, figures, failures, now));
+                facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
+                facts.refused.sort();
+            }
+            wanted.push((object, status(&facts, publisher.shown(object), self.clock.now_millis())));
+        }
+        publisher.due(wanted, now)
+    }
+
+    fn facts(&self, known: &Known, object: &Object, decision: &Decision, load: Option<&LoadState>) -> Facts {
+        let id = &object.id;
+        let Outcome { active, failure } = self.loader.outcome(id);
+        let active = active.filter(|_| *decision != Decision::NameTaken).map(|Active { number, component }| {
+            let began = known.load(id, number);
+            ActiveVersion {
+                generation: began.map(|began| began.generation),
+                sha256: component.sha256,
+                imports: component.imports,
+                grants: began.map_or(Value::Null, |began| began.spec["grants"].clone()),
+            }
+        });
+        // The attempt of the object's present spec: an earlier one says nothing of it.
+        let latest = known.latest(id);
+        let state = match (decision, load, failure) {
+            (Decision::NameTaken, ..) => State::NameTaken,
+            _ if latest.is_none_or(|(_, began)| began.generation != object.generation) => State::Loading,
+            (_, Some(LoadState::Suspended), _) => State::Suspended,
+            (_, Some(LoadState::Loaded), _) => State::Running,
+            (_, Some(load), Some(Failed { number, step, reason, message }))
+                if latest.is_some_and(|(latest, _)| latest == number) =>
+            {
+                State::Failed { step, reason, message, retried: matches!(load, LoadState::Waiting { .. }) }
+            }
+            _ => State::Loading,
+        };
+        Facts { generation: object.generation, state, active, failing: None, refused: Vec::new() }
+    }
+
+    fn failing(
+        &self,
+        id: &PluginId,
+        figures: &PluginStatus,
+        all: &mut BTreeMap<PluginId, Failures>,
+        now: Instant,
+    ) -> Option<Failing> {
+        let counted = figures.runs_by(RunResult::Error);
+        let failures = all.entry(id.clone()).or_insert(Failures { counted: 0, last: now, failing: None });
+        if counted != failures.counted {
+            (failures.counted, failures.last) = (counted, now);
+            if failures.failing.is_none() && counted > 0 {
+                let message = figures.last_failure().unwrap_or_default();
+                failures.failing = Some(Failing { since: self.clock.now_millis(), message });
+            }
+        } else if now >= failures.last + RECOVERED {
+            failures.failing = None;
+        }
+        failures.failing.clone()
+    }
+}

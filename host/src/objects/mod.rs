@@ -1,0 +1,42 @@
+//! Plugins as objects of the API server, and the status of these objects.
+//!
+//! [`ObjectWatch`] lists and watches the objects; [`Desired`] decides, without IO, which plugins are loaded, refused
+//! and unloaded, and `app` does it. A status shows the result for each object; [`Publisher`] decides when it is sent.
+
+mod desired;
+mod fetch;
+mod object;
+mod publish;
+mod status;
+mod watch;
+
+pub(crate) use desired::{Action, Decision, Desired};
+pub use fetch::FetchFailure;
+pub(crate) use fetch::{ConfigMapKey, config_map, sha256};
+pub(crate) use object::{Kind, Object};
+pub(crate) use publish::{Publisher, Update};
+pub(crate) use status::{ActiveVersion, Facts, Failing, RefusedWrite, State, status};
+pub(crate) use watch::{Change, ObjectWatch};
+
+/// The steps from a spec to a plugin that runs. Each has a condition of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    Fetched,
+    Verified,
+    Compiled,
+    Granted,
+    Ready,
+}
+
+impl Step {
+    /// Returns the type of its condition.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fetched => "Fetched",
+            Self::Verified => "Verified",
+            Self::Compiled => "Compiled",
+            Self::Granted => "Granted",
+            Self::Ready => "Ready",
+        }
+    }
+}

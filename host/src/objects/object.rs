@@ -1,0 +1,232 @@
+//! A plugin object as the API server has it, read from JSON. Pure.
+
+use std::sync::Arc;
+
+use podium_config::Problem;
+use podium_pods::model::{PluginId, PluginSpec, syntax, text};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+use crate::config;
+
+/// The API group and version of both kinds.
+pub(crate) const API_VERSION: &str = "podium.dev/v1alpha1";
+
+/// The two kinds of plugin objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Namespaced,
+    Cluster,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Namespaced, Self::Cluster];
+
+    /// Returns the kind of the plugin's object.
+    pub(crate) fn of(id: &PluginId) -> Self {
+        if id.namespace.is_some() { Self::Namespaced } else { Self::Cluster }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Namespaced => "ReconcilePlugin",
+            Self::Cluster => "ClusterReconcilePlugin",
+        }
+    }
+
+    /// Returns the plural in paths and in RBAC.
+    pub(crate) const fn resource(self) -> &'static str {
+        match self {
+            Self::Namespaced => "reconcileplugins",
+            Self::Cluster => "clusterreconcileplugins",
+        }
+    }
+}
+
+/// One plugin object.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Object {
+    pub(crate) id: PluginId,
+    pub(crate) uid: String,
+    /// Grows with each change of the spec.
+    pub(crate) generation: i64,
+    /// The resourceVersion.
+    pub(crate) revision: String,
+    /// The object is being deleted and waits for a finalizer.
+    pub(crate) deleting: bool,
+    /// Null if it cannot be read.
+    pub(crate) spec: Arc<Value>,
+    /// Null if there is none.
+    pub(crate) status: Arc<Value>,
+    /// The plugin, or every mistake in the spec.
+    pub(crate) plugin: Result<Arc<PluginSpec>, Arc<[Problem]>>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    metadata: Metadata,
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    namespace: Option<String>,
+    uid: String,
+    #[serde(default)]
+    generation: i64,
+    #[serde(default)]
+    resource_version: String,
+    deletion_timestamp: Option<String>,
+}
+
+impl Object {
+    /// Reads an object. A spec that nests deeper than JSON is read here is a mistake of this object, and does not keep
+    /// the others of its list from being read.
+    ///
+    /// # Errors
+    /// Returns an error for JSON without a name or a uid, or with a name that cannot be in a path.
+    pub(crate) fn read(kind: Kind, json: &str) -> Result<Self, String> {
+        let unreadable = |error: serde_json::Error| text::line(&error.to_string());
+        let Wire { metadata, spec, status } = serde_json::from_str(json).map_err(unreadable)?;
+        let Metadata { name, namespace, uid, generation, resource_version, deletion_timestamp } = metadata;
+        let namespace = namespace.filter(|_| kind == Kind::Namespaced);
+        syntax::dns_subdomain(&name).map_err(|rule| format!("metadata.name {rule}"))?;
+        if let Some(namespace) = &namespace {
+            syntax::dns_label(namespace).map_err(|rule| format!("metadata.namespace {rule}"))?;
+        } else if kind == Kind::Namespaced {
+            return Err("metadata.namespace is missing".to_owned());
+        }
+        let value = |raw: Option<&RawValue>| raw.map_or(Ok(Value::Null), |raw| serde_json::from_str(raw.get()));
+        let id = PluginId { namespace: namespace.as_deref().map(Into::into), name: (*name).into() };
+        let (spec, plugin) = match value(spec) {
+            Ok(spec) => {
+                let plugin = plugin(kind, &id, &spec);
+                (spec, plugin)
+            }
+            Err(error) => {
+                let message = format!("cannot be read: {}", text::line(&error.to_string()));
+                (Value::Null, Err(vec![Problem { line: None, field: "spec".to_owned(), message }]))
+            }
+        };
+        Ok(Self {
+            id,
+            uid,
+            generation,
+            revision: resource_version,
+            deleting: deletion_timestamp.is_some(),
+            spec: spec.into(),
+            status: value(status).unwrap_or_default().into(),
+            plugin: plugin.map(Arc::new).map_err(Into::into),
+        })
+    }
+}
+
+fn plugin(kind: Kind, id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Problem>> {
+    let mut metadata = json!({ "name": &*id.name });
+    if let Some(namespace) = &id.namespace {
+        metadata["namespace"] = (**namespace).into();
+    }
+    config::object(&json!({ "apiVersion": API_VERSION, "kind": kind.name(), "metadata": metadata, "spec": spec }))
+}
+
+/// The fields of a spec that permit something. `PluginSpec::permits` compares them.
+const PERMISSIONS: [&str; 6] =
+    ["suspend", "serviceAccountName", "serviceAccountNamespace", "grants", "limits", "stateGroup"];
+
+/// Returns what a spec with mistakes permits: its permissions, with everything else of the last spec without mistakes.
+/// `None` if the mistakes are in the permissions, so that nothing is known to be permitted.
+pub(crate) fn permissions(id: &PluginId, spec: &Value, last_good: &Value) -> Option<PluginSpec> {
+    let mut merged = last_good.as_object()?.clone();
+    let spec = spec.as_object()?;
+    for field in PERMISSIONS {
+        match spec.get(field) {
+            Some(value) => drop(merged.insert(field.to_owned(), value.clone())),
+            None => drop(merged.remove(field)),
+        }
+    }
+    plugin(Kind::of(id), id, &merged.into()).ok()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns a namespaced object with this spec.
+    pub(crate) fn object(name: &str, generation: i64, spec: &Value) -> Object {
+        let metadata = json!({
+            "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": generation,
+            "resourceVersion": "7",
+        });
+        Object::read(Kind::Namespaced, &json!({ "metadata": metadata, "spec": spec }).to_string()).unwrap()
+    }
+
+    /// A spec that has no mistake.
+    pub(crate) fn spec() -> Value {
+        json!({
+            "source": { "configMap": { "name": "tidy", "key": "plugin.wasm", "sha256": "0".repeat(64) } },
+            "grants": { "write": { "delete": true } },
+        })
+    }
+
+    #[test]
+    fn an_object_is_read_with_its_plugin_or_with_its_mistakes() {
+        let read = object("tidy", 3, &spec());
+        let plugin = read.plugin.unwrap();
+        assert_eq!(
+            (plugin.id.to_string().as_str(), read.generation, plugin.grants.write.delete),
+            ("shop/tidy", 3, true)
+        );
+        let problems = object("tidy", 1, &json!({ "limits": { "writes": "x" } })).plugin.unwrap_err();
+        assert!(problems.iter().any(|problem| problem.field == "spec.limits.writes"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_component_in_a_file_of_the_host_is_refused() {
+        let problems = object("tidy", 1, &json!({ "source": { "file": "/etc/passwd" } })).plugin.unwrap_err();
+        assert_eq!(problems[0].field, "spec.source.file");
+    }
+
+    #[test]
+    fn a_spec_that_nests_too_deep_is_a_mistake_of_its_object_alone() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        let json =
+            format!(r#"{{"metadata":{{"name":"a","namespace":"shop","uid":"u"}},"spec":{{"config":{{"a":{deep}}}}}}}"#);
+        let read = Object::read(Kind::Namespaced, &json).unwrap();
+        assert_eq!(read.plugin.unwrap_err()[0].field, "spec");
+    }
+
+    #[test]
+    fn an_object_without_a_usable_identity_is_an_error() {
+        for odd in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            r#"{"metadata":7}"#,
+            r#"{"metadata":{"name":"a","namespace":"shop"}}"#,
+            r#"{"metadata":{"name":"../a","namespace":"shop","uid":"u"}}"#,
+            r#"{"metadata":{"name":"a","namespace":"a/b","uid":"u"}}"#,
+            r#"{"metadata":{"name":"a","uid":"u"}}"#,
+        ] {
+            assert!(Object::read(Kind::Namespaced, odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn permissions_of_a_spec_with_a_mistake_elsewhere_are_known() {
+        let id = object("tidy", 1, &spec()).id;
+        let mut wrong = spec();
+        wrong["watch"] = json!({ "selector": 7 });
+        assert!(permissions(&id, &wrong, &spec()).unwrap().grants.write.delete);
+        wrong["grants"] = json!({});
+        assert!(!permissions(&id, &wrong, &spec()).unwrap().grants.write.delete);
+        wrong["grants"] = json!({ "write": { "delete": "perhaps" } });
+        assert_eq!(permissions(&id, &wrong, &spec()), None);
+        assert_eq!(permissions(&id, &Value::Null, &spec()), None);
+    }
+}

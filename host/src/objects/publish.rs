@@ -1,0 +1,230 @@
+//! When the status of an object is written, and by which request. The times are arguments; the caller sends.
+//!
+//! A status is written when it differs from what the API server shows, at most once in [`PAUSE`] for an object and
+//! [`MOST`] times for all objects at each call. Nothing is written while nothing changes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use http::Request;
+use podium_pods::model::PluginId;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::object::{API_VERSION, Kind, Object};
+use crate::api::ApiError;
+
+/// The field manager of the status.
+const MANAGER: &str = "podium-host";
+/// The shortest time between two writes of one object's status.
+const PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause after writes that failed.
+const LONGEST: Duration = Duration::from_secs(300);
+/// The most writes of one call, which the caller makes every second or two.
+pub(crate) const MOST: usize = 10;
+
+/// The last write to each object.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    written: BTreeMap<PluginId, Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    uid: String,
+    /// As it was sent.
+    sent: Value,
+    /// As the API server stored it; `None` if the write failed.
+    stored: Option<Value>,
+    /// The next write may be sent then.
+    next: Instant,
+    /// Writes that failed in a row.
+    failures: u32,
+}
+
+/// A status to write.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Update {
+    pub(crate) id: PluginId,
+    uid: String,
+    status: Value,
+}
+
+impl Publisher {
+    /// Returns the status that the object will have when the watch has brought the last write.
+    pub(crate) fn shown<'a>(&'a self, object: &'a Object) -> &'a Value {
+        let stored = self.of(object).and_then(|written| written.stored.as_ref());
+        stored.unwrap_or(&object.status)
+    }
+
+    fn of(&self, object: &Object) -> Option<&Written> {
+        self.written.get(&object.id).filter(|written| written.uid == object.uid)
+    }
+
+    /// Returns the writes that are due. `wanted` has the status that each object should have; an object that is missing
+    /// in it is forgotten, and one with `None` stays as it is.
+    pub(crate) fn due(&mut self, wanted: Vec<(&Object, Option<Value>)>, now: Instant) -> Vec<Update> {
+        let mut due = Vec::new();
+        let mut present = std::collections::BTreeSet::new();
+        for (object, status) in wanted {
+            present.insert(object.id.clone());
+            let Some(status) = status else { continue };
+            let written = self.of(object);
+            let is_stored =
+                |written: &Written| written.sent == status && written.stored.as_ref() == Some(&object.status);
+            // The watch has not brought the write yet. After a while somebody else has changed the status.
+            let is_on_its_way =
+                |written: &Written| written.sent == status && written.stored.is_some() && now < written.next + LONGEST;
+            let waits = |written: &Written| now < written.next;
+            if *object.status == status
+                || written.is_some_and(|written| waits(written) || is_stored(written) || is_on_its_way(written))
+            {
+                continue;
+            }
+            let since = written.map(|written| written.next);
+            due.push((since, Update { id: object.id.clone(), uid: object.uid.clone(), status }));
+        }
+        self.written.retain(|id, _| present.contains(id));
+        // Those first that were never written, then those that have waited for longest.
+        due.sort_by_key(|(since, _)| *since);
+        due.into_iter().take(MOST).map(|(_, update)| update).collect()
+    }
+
+    /// Records the answer to a write.
+    pub(crate) fn answered(&mut self, update: Update, answer: Result<Value, ApiError>, now: Instant) {
+        let Update { id, uid, status: sent } = update;
+        let failures = match &answer {
+            Ok(_) => 0,
+            Err(_) => self.written.get(&id).map_or(0, |written| written.failures).saturating_add(1),
+        };
+        let pause = PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST);
+        let asked = answer.as_ref().err().and_then(ApiError::retry_after).unwrap_or_default();
+        let stored = answer.ok().map(|mut object| object["status"].take());
+        self.written.insert(id, Written { uid, sent, stored, next: now + pause.max(asked.min(LONGEST)), failures });
+    }
+}
+
+impl Update {
+    /// Returns the request: a server-side apply of the status only. With the uid it reaches no later object of the
+    /// same name, and it never creates one.
+    ///
+    /// # Errors
+    /// Returns an error if the request cannot be made.
+    pub(crate) fn request(&self) -> Result<Request<Vec<u8>>, http::Error> {
+        let kind = Kind::of(&self.id);
+        let (resource, name) = (kind.resource(), &self.id.name);
+        let mut metadata = json!({ "name": &**name, "uid": self.uid });
+        let path = match &self.id.namespace {
+            Some(namespace) => {
+                metadata["namespace"] = (**namespace).into();
+                format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}/status")
+            }
+            None => format!("/apis/{API_VERSION}/{resource}/{name}/status"),
+        };
+        let object =
+            json!({ "apiVersion": API_VERSION, "kind": kind.name(), "metadata": metadata, "status": self.status });
+        Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
+            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(object.to_string().into_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{
+        super::object::tests::{object, spec},
+        *,
+    };
+
+    fn with_status(name: &str, status: Value) -> Object {
+        Object { status: Arc::new(status), ..object(name, 1, &spec()) }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn failed(code: u16) -> ApiError {
+        let message = String::new();
+        ApiError::Status { code, reason: None, object: None, message, causes: Vec::new(), retry_after: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_the_object_has_is_not_written() {
+        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let object = with_status("a", json!({ "x": 1 }));
+        assert_eq!(publisher.due(vec![(&object, Some(json!({ "x": 1 })))], now), []);
+        assert_eq!(publisher.due(vec![(&object, None)], now), []);
+        assert_eq!(publisher.due(vec![(&object, Some(json!({ "x": 2 })))], now).len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_not_repeated_before_and_after_the_watch_has_brought_it() {
+        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let want = || Some(json!({ "x": 2, "unknown": 1 }));
+        let old = with_status("a", Value::Null);
+        let update = publisher.due(vec![(&old, want())], now).pop().unwrap();
+        // The API server does not store a field that it does not know.
+        publisher.answered(update, Ok(json!({ "status": { "x": 2 } })), now);
+        assert_eq!(publisher.shown(&old), &json!({ "x": 2 }));
+        assert_eq!(publisher.due(vec![(&old, want())], now + seconds(60)), [], "on its way");
+        let new = with_status("a", json!({ "x": 2 }));
+        for after in [6, 3_600, 1 << 30] {
+            assert_eq!(publisher.due(vec![(&new, want())], now + seconds(after)), []);
+        }
+        let edited = with_status("a", json!({ "x": 9 }));
+        assert_eq!(publisher.due(vec![(&edited, want())], now + seconds(3_600)).len(), 1);
+        let recreated = Object { uid: "other".into(), ..old };
+        assert_eq!(publisher.due(vec![(&recreated, want())], now + seconds(6)).len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_object_is_written_every_5_s_and_all_by_10_at_a_time() {
+        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let objects: Vec<_> = (0..25).map(|at| with_status(&format!("p{at:02}"), Value::Null)).collect();
+        let want =
+            |number: u64| -> Vec<_> { objects.iter().map(|object| (object, Some(json!({ "x": number })))).collect() };
+        let mut written = Vec::new();
+        for second in 0..4 {
+            for update in publisher.due(want(second), now + seconds(second)) {
+                written.push(update.id.name.to_string());
+                let stored = json!({ "status": update.status.clone() });
+                publisher.answered(update, Ok(stored), now + seconds(second));
+            }
+        }
+        let each: std::collections::BTreeSet<_> = written.iter().collect();
+        assert_eq!((written.len(), each.len()), (25, 25), "{written:?}");
+        assert_eq!(publisher.due(want(9), now + seconds(5)).len(), 10, "those of the first second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_fails_is_repeated_with_back_off() {
+        let (mut publisher, began) = (Publisher::default(), Instant::now());
+        let object = with_status("a", Value::Null);
+        let mut writes = Vec::new();
+        for second in 0..1_000 {
+            for update in publisher.due(vec![(&object, Some(json!({ "x": 1 })))], began + seconds(second)) {
+                writes.push(second);
+                publisher.answered(update, Err(failed(403)), began + seconds(second));
+            }
+        }
+        assert_eq!(writes, [0, 10, 30, 70, 150, 310, 610, 910]);
+    }
+
+    #[test]
+    fn a_status_is_applied_to_this_object_and_no_other() {
+        let update = Update { id: object("a", 1, &spec()).id, uid: "u-a".into(), status: json!({ "x": 1 }) };
+        let request = update.request().unwrap();
+        let path =
+            "/apis/podium.dev/v1alpha1/namespaces/shop/reconcileplugins/a/status?fieldManager=podium-host&force=true";
+        assert_eq!(request.uri(), path);
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        let metadata = json!({ "name": "a", "namespace": "shop", "uid": "u-a" });
+        let kind = "ReconcilePlugin";
+        assert_eq!(
+            body,
+            json!({ "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "status": { "x": 1 } })
+        );
+    }
+}

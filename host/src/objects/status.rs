@@ -1,0 +1,334 @@
+//! The status of a plugin object, from what the host knows of the plugin. Pure: the time is an argument.
+//!
+//! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
+
+use podium_pods::model::text;
+use podium_wire::{Timestamp, json::format_timestamp};
+use serde_json::{Value, json};
+
+use super::Step;
+
+/// The most refused kinds of writes that are listed.
+const MAX_REFUSED: usize = 16;
+/// The most imports that are listed; an interpreter imports every function of its world.
+const MAX_IMPORTS: usize = 64;
+
+/// The facts about a plugin that its status shows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Facts {
+    /// The generation that the other facts are about.
+    pub(crate) generation: i64,
+    pub(crate) state: State,
+    /// The version that runs.
+    pub(crate) active: Option<ActiveVersion>,
+    pub(crate) failing: Option<Failing>,
+    /// The writes that RBAC refuses.
+    pub(crate) refused: Vec<RefusedWrite>,
+}
+
+/// The result of the object's spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The first attempt has not ended.
+    Loading,
+    Running,
+    Suspended,
+    NameTaken,
+    Failed {
+        step: Step,
+        reason: &'static str,
+        /// Escaped.
+        message: String,
+        /// It is tried again with back-off.
+        retried: bool,
+    },
+}
+
+/// A version that runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ActiveVersion {
+    /// `None` if it is not known of which generation it is.
+    pub(crate) generation: Option<i64>,
+    /// In hexadecimal digits.
+    pub(crate) sha256: String,
+    pub(crate) imports: Vec<String>,
+    /// `spec.grants` as the object had it.
+    pub(crate) grants: Value,
+}
+
+/// Runs that fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failing {
+    /// Epoch milliseconds of the first failure after a time without one.
+    pub(crate) since: u64,
+    /// Escaped.
+    pub(crate) message: String,
+}
+
+/// A kind of writes that RBAC refuses.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RefusedWrite {
+    /// `None` for the host's own.
+    pub(crate) account: Option<String>,
+    pub(crate) verb: String,
+    /// With subresource and group.
+    pub(crate) resource: String,
+    /// `None` for objects without a namespace.
+    pub(crate) namespace: Option<String>,
+}
+
+struct Condition {
+    step: Step,
+    /// `None` for Unknown.
+    holds: Option<bool>,
+    reason: &'static str,
+    message: String,
+}
+
+/// Returns the status for an object whose status is `shown`, from which the times of conditions that did not change
+/// are taken. Returns `None` while an object that has a status is loaded again: its conditions, with their
+/// observedGeneration, are those of the spec before.
+pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Value> {
+    if facts.state == State::Loading && shown["conditions"].is_array() {
+        return None;
+    }
+    let conditions: Vec<Value> = conditions(facts)
+        .into_iter()
+        .map(|condition| rendered(condition, facts.generation, shown, now_millis))
+        .collect();
+    let mut status = json!({ "observedGeneration": facts.generation, "conditions": conditions });
+    if let Some(ActiveVersion { generation, sha256, imports, grants }) = &facts.active {
+        status["active"] = json!({ "digest": format!("sha256:{sha256}") });
+        if let Some(generation) = generation {
+            status["active"]["generation"] = (*generation).into();
+        }
+        let listed: Vec<String> = imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect();
+        status["active"]["imports"] = listed.into();
+        if grants.is_object() {
+            status["active"]["grants"] = grants.clone();
+        }
+    }
+    if let Some(Failing { since, message }) = &facts.failing {
+        status["failingSince"] = time(*since);
+        status["lastFailure"] = text::line(message).into();
+    }
+    if !facts.refused.is_empty() {
+        status["refusedWrites"] = facts.refused.iter().take(MAX_REFUSED).map(refused).collect();
+    }
+    Some(status)
+}
+
+fn time(millis: u64) -> Value {
+    format_timestamp(Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX))).into()
+}
+
+fn refused(write: &RefusedWrite) -> Value {
+    let RefusedWrite { account, verb, resource, namespace } = write;
+    let whose = account.as_deref().unwrap_or("the host's account");
+    let wherein =
+        namespace.as_ref().map_or_else(|| "in a ClusterRole".to_owned(), |name| format!("in namespace {name}"));
+    let mut value = json!({
+        "verb": verb,
+        "resource": text::name(resource),
+        "message": text::line(&format!("{whose} needs the verb {verb} on {resource} {wherein}")),
+    });
+    if let Some(account) = account {
+        value["account"] = account.as_str().into();
+    }
+    if let Some(namespace) = namespace {
+        value["namespace"] = namespace.as_str().into();
+    }
+    value
+}
+
+fn rendered(condition: Condition, generation: i64, shown: &Value, now_millis: u64) -> Value {
+    let Condition { step, holds, reason, message } = condition;
+    let (kind, status) = (step.name(), holds.map_or("Unknown", |holds| if holds { "True" } else { "False" }));
+    let before = shown["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
+    let since = before.filter(|before| before["status"] == status).map(|before| before["lastTransitionTime"].clone());
+    json!({
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": text::line(&message),
+        "observedGeneration": generation,
+        "lastTransitionTime": since.filter(Value::is_string).unwrap_or_else(|| time(now_millis)),
+    })
+}
+
+fn conditions(facts: &Facts) -> [Condition; 5] {
+    let condition = |step, holds, reason, message: &str| Condition { step, holds, reason, message: message.to_owned() };
+    let unknown = |step| condition(step, None, "NotAttempted", "");
+    let met = |step: Step| match step {
+        Step::Verified => condition(step, Some(true), "NotRequired", "no signature is required"),
+        step => condition(step, Some(true), step.name(), ""),
+    };
+    let ready = |holds, reason, message: &str| condition(Step::Ready, holds, reason, message);
+    let none = |ready| {
+        [unknown(Step::Fetched), unknown(Step::Verified), unknown(Step::Compiled), unknown(Step::Granted), ready]
+    };
+    match &facts.state {
+        State::Loading => none(ready(None, "Loading", "the component is fetched and compiled")),
+        State::Suspended => none(ready(Some(false), "Suspended", "spec.suspend is true; remove it to run the plugin")),
+        State::NameTaken => none(ready(
+            Some(false),
+            "NameTaken",
+            "a file of the host's --plugins defines a plugin of this name, which runs; rename this one",
+        )),
+        State::Running => [
+            met(Step::Fetched),
+            met(Step::Verified),
+            met(Step::Compiled),
+            met(Step::Granted),
+            ready(Some(true), "Running", ""),
+        ],
+        State::Failed { step, reason, message, retried } => {
+            let failed = |at: Step| condition(at, Some(false), reason, message);
+            let retried = if *retried { "; it is tried again with back-off" } else { "" };
+            let version = match &facts.active {
+                Some(ActiveVersion { generation: Some(generation), .. }) => {
+                    format!("; the version of generation {generation} goes on")
+                }
+                Some(_) => "; an earlier version goes on".to_owned(),
+                None => "; no version runs".to_owned(),
+            };
+            let ready = ready(Some(false), reason, &format!("{message}{retried}{version}"));
+            match step {
+                Step::Fetched => [
+                    failed(Step::Fetched),
+                    unknown(Step::Verified),
+                    unknown(Step::Compiled),
+                    unknown(Step::Granted),
+                    ready,
+                ],
+                Step::Verified => {
+                    [met(Step::Fetched), failed(Step::Verified), unknown(Step::Compiled), unknown(Step::Granted), ready]
+                }
+                Step::Compiled => {
+                    [met(Step::Fetched), met(Step::Verified), failed(Step::Compiled), unknown(Step::Granted), ready]
+                }
+                // A component's imports are compared with the grants before it is compiled, everything else before it
+                // is fetched.
+                Step::Granted if *reason == "GrantsExceeded" => {
+                    [met(Step::Fetched), met(Step::Verified), unknown(Step::Compiled), failed(Step::Granted), ready]
+                }
+                Step::Granted => [
+                    unknown(Step::Fetched),
+                    unknown(Step::Verified),
+                    unknown(Step::Compiled),
+                    failed(Step::Granted),
+                    ready,
+                ],
+                Step::Ready => none(ready),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::testing::{NASTY, assert_clean};
+
+    use super::*;
+
+    fn facts(state: State) -> Facts {
+        Facts { generation: 3, state, active: None, failing: None, refused: Vec::new() }
+    }
+
+    fn active(generation: i64) -> Option<ActiveVersion> {
+        let imports = vec!["podium:reconcile/pods@0.1.0.get".to_owned()];
+        Some(ActiveVersion { generation: Some(generation), sha256: "ab".to_owned(), imports, grants: json!({}) })
+    }
+
+    fn failed(step: Step, reason: &'static str) -> State {
+        State::Failed { step, reason, message: "why".to_owned(), retried: false }
+    }
+
+    /// The conditions as `Type=Status Reason`.
+    fn listed(status: &Value) -> Vec<String> {
+        let text = |condition: &Value, field: &str| condition[field].as_str().unwrap().to_owned();
+        let listed = |of: &Value| format!("{}={} {}", text(of, "type"), text(of, "status"), text(of, "reason"));
+        status["conditions"].as_array().unwrap().iter().map(listed).collect()
+    }
+
+    #[test]
+    fn a_plugin_that_runs_has_every_condition_and_its_version() {
+        let status = status(&Facts { active: active(3), ..facts(State::Running) }, &Value::Null, 7_999).unwrap();
+        let expected = [
+            "Fetched=True Fetched",
+            "Verified=True NotRequired",
+            "Compiled=True Compiled",
+            "Granted=True Granted",
+            "Ready=True Running",
+        ];
+        assert_eq!(listed(&status), expected);
+        assert_eq!(status["active"]["digest"], "sha256:ab");
+        assert_eq!((&status["active"]["generation"], &status["observedGeneration"]), (&json!(3), &json!(3)));
+        for condition in status["conditions"].as_array().unwrap() {
+            assert_eq!(condition["observedGeneration"], 3);
+            assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:00:07Z");
+        }
+    }
+
+    #[test]
+    fn a_step_that_failed_is_false_and_those_behind_it_are_unknown() {
+        let ready_is = |state: State| listed(&status(&facts(state), &Value::Null, 0).unwrap());
+        let unmatched = ready_is(failed(Step::Fetched, "DigestMismatch"));
+        assert_eq!(unmatched[0], "Fetched=False DigestMismatch");
+        assert_eq!((&*unmatched[2], &*unmatched[4]), ("Compiled=Unknown NotAttempted", "Ready=False DigestMismatch"));
+        let exceeded = ready_is(failed(Step::Granted, "GrantsExceeded"));
+        assert_eq!((&*exceeded[0], &*exceeded[3]), ("Fetched=True Fetched", "Granted=False GrantsExceeded"));
+        let forbidden = ready_is(failed(Step::Granted, "PolicyForbids"));
+        assert_eq!((&*forbidden[0], &*forbidden[3]), ("Fetched=Unknown NotAttempted", "Granted=False PolicyForbids"));
+        assert_eq!(ready_is(failed(Step::Ready, "InvalidSpec"))[4], "Ready=False InvalidSpec");
+        assert_eq!(ready_is(State::NameTaken)[4], "Ready=False NameTaken");
+        assert_eq!(ready_is(State::Suspended)[4], "Ready=False Suspended");
+    }
+
+    #[test]
+    fn ready_says_which_version_goes_on() {
+        let message = |active| {
+            let state = State::Failed { step: Step::Fetched, reason: "A", message: "why".into(), retried: true };
+            let status = status(&Facts { active, ..facts(state) }, &Value::Null, 0).unwrap();
+            status["conditions"][4]["message"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(message(active(2)), "why; it is tried again with back-off; the version of generation 2 goes on");
+        assert_eq!(message(None), "why; it is tried again with back-off; no version runs");
+    }
+
+    #[test]
+    fn a_condition_that_stays_keeps_its_time_and_one_that_changes_gets_a_new_one() {
+        let first = status(&facts(State::Running), &Value::Null, 1_000).unwrap();
+        assert_eq!(status(&facts(State::Running), &first, 9_000), Some(first.clone()), "the same in every byte");
+        let second = status(&facts(failed(Step::Compiled, "InvalidComponent")), &first, 9_000).unwrap();
+        let times: Vec<_> = second["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|of| of["lastTransitionTime"].as_str().unwrap())
+            .collect();
+        let (old, new) = ("1970-01-01T00:00:01Z", "1970-01-01T00:00:09Z");
+        assert_eq!(times, [old, old, new, new, new]);
+    }
+
+    #[test]
+    fn a_load_under_way_is_shown_for_a_new_object_only() {
+        let new = status(&facts(State::Loading), &Value::Null, 0).unwrap();
+        assert_eq!(listed(&new)[4], "Ready=Unknown Loading");
+        assert_eq!(status(&facts(State::Loading), &new, 0), None);
+    }
+
+    #[test]
+    fn hostile_texts_are_escaped_and_bounded() {
+        let text = NASTY.repeat(1_000);
+        let state = State::Failed { step: Step::Fetched, reason: "A", message: text.clone(), retried: true };
+        let refused =
+            vec![RefusedWrite { account: None, verb: "patch".into(), resource: text.clone(), namespace: None }; 100];
+        let failing = Some(Failing { since: 0, message: text });
+        let status = status(&Facts { failing, refused, ..facts(state) }, &Value::Null, 0).unwrap();
+        assert_clean(status["lastFailure"].as_str().unwrap(), 4 << 10);
+        assert_clean(status["conditions"][4]["message"].as_str().unwrap(), 4 << 10);
+        assert_eq!(status["refusedWrites"].as_array().unwrap().len(), MAX_REFUSED);
+        assert_clean(status["refusedWrites"][0]["message"].as_str().unwrap(), 4 << 10);
+    }
+}

@@ -1,0 +1,481 @@
+//! Lists and watches the objects of one kind.
+//!
+//! Simpler than the watch of Pods: there are few objects, each is decoded, and none is kept here. A list that is older
+//! than an earlier event is applied too; the watch behind it brings the newer state.
+
+use std::time::Duration;
+
+use http::Request;
+use podium_engine::intervals::Intervals;
+use podium_pods::model::text;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::object::{API_VERSION, Kind, Object};
+use crate::{
+    api::{Api, ApiError, in_query},
+    watch::{Batch, Lines, Retries},
+};
+
+/// Objects of a page of the list. The API server limits an object to 1.5 MiB, and a page to 128 MiB here.
+const PAGE: u32 = 50;
+/// Deadline of one page.
+const PAGE_DEADLINE: Duration = Duration::from_secs(15);
+/// After this time the API server ends a watch, and it is resumed. A bookmark or the end shows that the connection
+/// works.
+const WATCH_SECONDS: u64 = 60;
+/// Time that the end of a watch may take to arrive.
+const END_GRACE: Duration = Duration::from_secs(5);
+/// A watch that ends sooner without an event is not resumed at once.
+const SHORT: Duration = Duration::from_secs(1);
+/// How often in a row the kind may not be served before its objects count as deleted. An API server that starts may
+/// answer so for a moment.
+const ABSENT: u32 = 3;
+/// The wait between requests for a kind that is not served, which needs somebody who creates its definition.
+const ABSENT_WAIT: Duration = Duration::from_secs(10);
+
+/// A report of the API server.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Change {
+    /// All objects.
+    Listed(Vec<Object>),
+    /// The kind is not served, so there are no objects, or there are none any more.
+    Absent,
+    /// A new object, or a new state of one.
+    Applied(Box<Object>),
+    /// An object is gone.
+    Deleted(Box<Object>),
+}
+
+/// A list and watch of the objects of one kind.
+pub(crate) struct ObjectWatch {
+    api: Api,
+    kind: Kind,
+    /// `None` for all namespaces.
+    namespace: Option<String>,
+    retries: Retries,
+    failures: Intervals,
+    /// How often in a row the kind was not served.
+    absent: u32,
+    /// Objects were reported that a kind that is not served no longer has.
+    reported: bool,
+}
+
+/// Why the watch begins again with a list.
+enum Broken {
+    /// The changes since the last revision are not known any more.
+    Expired,
+    Api(ApiError),
+    Malformed(String),
+    /// The receiver of the changes is gone.
+    Closed,
+}
+
+impl From<ApiError> for Broken {
+    fn from(error: ApiError) -> Self {
+        if error.code() == Some(410) { Self::Expired } else { Self::Api(error) }
+    }
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMetadata,
+    #[serde(borrow, default)]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMetadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// The object of a bookmark.
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: PageMetadata,
+}
+
+impl ObjectWatch {
+    /// `seed` is for the jitter of waits.
+    pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
+        let (retries, failures) = (Retries::new(seed), Intervals::new());
+        Self { api, kind, namespace, retries, failures, absent: 0, reported: false }
+    }
+
+    /// Reports the objects and their changes until the receiver is gone.
+    pub(crate) async fn run(mut self, changes: mpsc::Sender<(Kind, Change)>) {
+        loop {
+            let broken = match self.list().await {
+                Ok((objects, revision)) => {
+                    self.absent = 0;
+                    self.reported = true;
+                    self.failures.end();
+                    if changes.send((self.kind, Change::Listed(objects))).await.is_err() {
+                        return;
+                    }
+                    self.follow(revision, &changes).await
+                }
+                Err(broken) => broken,
+            };
+            match broken {
+                Broken::Closed => return,
+                Broken::Expired => {
+                    let wait = self.retries.wait(None);
+                    sleep(wait).await;
+                }
+                Broken::Api(ApiError::Status { code: 404, .. }) => {
+                    if self.not_served(&changes).await.is_err() {
+                        return;
+                    }
+                }
+                Broken::Api(error) => {
+                    let wait = self.retries.wait(error.retry_after());
+                    self.failed(&error.to_string(), wait).await;
+                }
+                Broken::Malformed(reason) => {
+                    let wait = self.retries.wait(None);
+                    self.failed(&reason, wait).await;
+                }
+            }
+        }
+    }
+
+    /// # Errors
+    /// Returns an error if the receiver of the changes is gone.
+    async fn not_served(&mut self, changes: &mpsc::Sender<(Kind, Change)>) -> Result<(), ()> {
+        self.absent = self.absent.saturating_add(1);
+        if self.absent == 1 {
+            tracing::warn!(
+                resource = self.kind.resource(),
+                "the API server does not serve this kind, so there are no plugins of it; apply its \
+                 CustomResourceDefinition"
+            );
+        }
+        if self.absent == ABSENT || (self.absent == 1 && !self.reported) {
+            self.reported = false;
+            changes.send((self.kind, Change::Absent)).await.map_err(drop)?;
+        }
+        let wait = if self.absent < ABSENT { self.retries.wait(None) } else { ABSENT_WAIT };
+        sleep(wait).await;
+        Ok(())
+    }
+
+    async fn failed(&mut self, reason: &str, wait: Duration) {
+        if let Some(count) = self.failures.occurred(Instant::now()) {
+            let retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            let resource = self.kind.resource();
+            tracing::warn!(resource, error = text::line(reason), count, retry_in_ms, "list or watch failed");
+        }
+        sleep(wait).await;
+    }
+
+    fn path(&self) -> String {
+        let resource = self.kind.resource();
+        match self.namespace.as_deref().filter(|_| self.kind == Kind::Namespaced) {
+            Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}"),
+            None => format!("/apis/{API_VERSION}/{resource}"),
+        }
+    }
+
+    fn get(&self, query: &str) -> Result<Request<Vec<u8>>, Broken> {
+        Request::get(format!("{}?{query}", self.path()))
+            .body(Vec::new())
+            .map_err(|error| Broken::Malformed(error.to_string()))
+    }
+
+    /// Returns all objects that can be read, and the revision of the list.
+    async fn list(&mut self) -> Result<(Vec<Object>, String), Broken> {
+        let api = self.api.with_deadline(PAGE_DEADLINE);
+        let (mut objects, mut next) = (Vec::new(), String::new());
+        loop {
+            let mut query = format!("limit={PAGE}");
+            if !next.is_empty() {
+                query.push_str(&format!("&continue={}", in_query(&next)));
+            }
+            let page = api.bytes(self.get(&query)?).await?;
+            let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
+            objects.extend(items.iter().filter_map(|item| self.object(item.get())));
+            if metadata.next.is_empty() {
+                return Ok((objects, metadata.resource_version));
+            }
+            next = metadata.next;
+        }
+    }
+
+    /// Watches from a revision on, in one watch after the other, until a list is needed.
+    async fn follow(&mut self, mut revision: String, changes: &mpsc::Sender<(Kind, Change)>) -> Broken {
+        loop {
+            let began = Instant::now();
+            match self.watch(&mut revision, changes).await {
+                Ok(true) => self.retries.reset(),
+                Ok(false) if began.elapsed() >= SHORT => self.retries.reset(),
+                Ok(false) => {
+                    let wait = self.retries.wait(None);
+                    sleep(wait).await;
+                }
+                Err(broken) => return broken,
+            }
+        }
+    }
+
+    /// One watch, to its end. Returns true if it brought anything.
+    async fn watch(&self, revision: &mut String, changes: &mpsc::Sender<(Kind, Change)>) -> Result<bool, Broken> {
+        let query = format!(
+            "watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            in_query(revision)
+        );
+        let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS) + END_GRACE;
+        let mut lines = Lines::new(self.api.stream(self.get(&query)?).await?);
+        let mut brought = false;
+        loop {
+            let batch = tokio::select! {
+                biased;
+                () = changes.closed() => return Err(Broken::Closed),
+                batch = timeout_at(deadline, lines.batch()) => batch,
+            };
+            let batch = match batch {
+                Ok(Batch::Lines(batch)) => batch,
+                Ok(Batch::TooLong) => return Err(Broken::Malformed("an event without end".to_owned())),
+                // Resumed at the revision, also after the connection was cut.
+                Ok(Batch::End | Batch::Cut(_)) | Err(_) => return Ok(brought),
+            };
+            for line in batch {
+                if let Some(change) = self.event(&line, revision)? {
+                    changes.send((self.kind, change)).await.map_err(|_| Broken::Closed)?;
+                }
+                brought = true;
+            }
+        }
+    }
+
+    fn event(&self, line: &[u8], revision: &mut String) -> Result<Option<Change>, Broken> {
+        let Line { kind, object } = serde_json::from_slice(line).map_err(malformed)?;
+        let json = object.get();
+        if kind == "ERROR" {
+            return Err(ApiError::from_status(json.as_bytes()).into());
+        }
+        if let Ok(Bookmark { metadata }) = serde_json::from_str(json)
+            && !metadata.resource_version.is_empty()
+        {
+            *revision = metadata.resource_version;
+        }
+        let change = |change: fn(Box<Object>) -> Change| self.object(json).map(Box::new).map(change);
+        Ok(match kind {
+            "ADDED" | "MODIFIED" => change(Change::Applied),
+            "DELETED" => change(Change::Deleted),
+            _ => None,
+        })
+    }
+
+    /// Reads an object; one without an identity is logged and left out.
+    fn object(&self, json: &str) -> Option<Object> {
+        Object::read(self.kind, json)
+            .inspect_err(|error| {
+                tracing::warn!(resource = self.kind.resource(), error, "plugin object cannot be read");
+            })
+            .ok()
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature of map_err")]
+fn malformed(error: serde_json::Error) -> Broken {
+    Broken::Malformed(format!("malformed answer: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, convert::Infallible, sync::Arc};
+
+    use bytes::Bytes;
+    use futures::{FutureExt, StreamExt};
+    use http::Response;
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::Frame;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::{super::object::tests::spec, *};
+
+    /// A watch with this code ends after its lines; one with 200 stays open.
+    const ENDS: u16 = 299;
+
+    /// Answers in order, and the requests that came. After the last answer, requests are not answered.
+    #[derive(Clone, Default)]
+    struct Server {
+        answers: Arc<Mutex<VecDeque<(u16, String)>>>,
+        requests: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Server {
+        fn answering(answers: &[(u16, String)]) -> Self {
+            Self { answers: Arc::new(Mutex::new(answers.iter().cloned().collect())), ..Self::default() }
+        }
+
+        fn start(&self, namespace: Option<&str>, kind: Kind) -> mpsc::Receiver<(Kind, Change)> {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let server = server.clone();
+                async move {
+                    let path = request.uri().path_and_query().unwrap().to_string();
+                    let is_watch = path.contains("watch=1");
+                    server.requests.lock().push(path);
+                    let answer = server.answers.lock().pop_front();
+                    let Some((code, body)) = answer else { return std::future::pending().await };
+                    let body = Bytes::from(body);
+                    let frames = futures::stream::iter([Ok::<_, Infallible>(Frame::data(body))]);
+                    let body = if is_watch && code == 200 {
+                        StreamBody::new(frames.chain(futures::stream::pending())).boxed_unsync()
+                    } else {
+                        StreamBody::new(frames).boxed_unsync()
+                    };
+                    let code = if code == ENDS { 200 } else { code };
+                    Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+            let (sender, receiver) = mpsc::channel(16);
+            tokio::spawn(ObjectWatch::new(api, kind, namespace.map(str::to_owned), 1).run(sender));
+            receiver
+        }
+    }
+
+    fn item(name: &str, revision: u64) -> serde_json::Value {
+        let metadata = json!({
+            "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": 1,
+            "resourceVersion": revision.to_string(),
+        });
+        json!({ "metadata": metadata, "spec": spec() })
+    }
+
+    fn list(names: &[&str], revision: u64, next: &str) -> (u16, String) {
+        let items: Vec<_> = names.iter().map(|name| item(name, revision)).collect();
+        (
+            200,
+            json!({ "metadata": { "resourceVersion": revision.to_string(), "continue": next }, "items": items })
+                .to_string(),
+        )
+    }
+
+    fn event(kind: &str, name: &str, revision: u64) -> String {
+        json!({ "type": kind, "object": item(name, revision) }).to_string() + "\n"
+    }
+
+    fn described((kind, change): (Kind, Change)) -> String {
+        let names = |objects: &[Object]| objects.iter().map(|object| object.id.to_string()).collect::<Vec<_>>();
+        let described = match change {
+            Change::Listed(objects) => format!("listed {}", names(&objects).join(" ")),
+            Change::Absent => "absent".to_owned(),
+            Change::Applied(object) => format!("applied {}", object.id),
+            Change::Deleted(object) => format!("deleted {}", object.id),
+        };
+        format!("{}: {described}", kind.resource())
+    }
+
+    async fn next(receiver: &mut mpsc::Receiver<(Kind, Change)>) -> String {
+        described(receiver.recv().await.unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_and_events_are_reported_and_a_watch_is_resumed_where_it_ended() {
+        let first = event("ADDED", "c", 8) + &event("DELETED", "a", 9);
+        let server = Server::answering(&[
+            list(&["a"], 7, "x/y=="),
+            list(&["b"], 7, ""),
+            (ENDS, first),
+            (200, event("MODIFIED", "b", 12)),
+        ]);
+        let mut receiver = server.start(Some("shop"), Kind::Namespaced);
+        for expected in ["listed shop/a shop/b", "applied shop/c", "deleted shop/a", "applied shop/b"] {
+            assert_eq!(next(&mut receiver).await, format!("reconcileplugins: {expected}"));
+        }
+        let requests = server.requests.lock().clone();
+        assert!(requests[0].starts_with("/apis/podium.dev/v1alpha1/namespaces/shop/reconcileplugins?limit="));
+        assert!(requests[1].contains("continue=x/y%3D%3D"), "{requests:?}");
+        assert!(
+            requests[2].ends_with("resourceVersion=7") && requests[3].ends_with("resourceVersion=9"),
+            "{requests:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_served_is_absent_once_and_listed_when_it_is_there() {
+        let missing = || (404, "404 page not found".to_owned());
+        let server = Server::answering(&[missing(), missing(), missing(), missing(), list(&["a"], 3, "")]);
+        let mut receiver = server.start(None, Kind::Cluster);
+        let began = Instant::now();
+        // Absent at once, again after the third answer for those that had objects before.
+        assert_eq!(next(&mut receiver).await, "clusterreconcileplugins: absent");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(next(&mut receiver).await, "clusterreconcileplugins: absent");
+        assert!(next(&mut receiver).await.starts_with("clusterreconcileplugins: listed"));
+        assert!(began.elapsed() > ABSENT_WAIT && began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_stay_through_two_answers_that_the_kind_is_not_served() {
+        let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
+        let missing = || (404, String::new());
+        let server = Server::answering(&[list(&["a"], 3, ""), (200, gone), missing(), missing(), list(&["b"], 4, "")]);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed shop/a");
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed shop/b");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_and_malformed_answers_are_retried_with_back_off() {
+        let odd = r#"{"type":"ADDED","object":{"metadata":{}}}"#.to_owned() + "\n" + "no json\n";
+        let server = Server::answering(&[
+            (500, String::new()),
+            (200, "no json".to_owned()),
+            list(&[], 3, ""),
+            (200, odd),
+            list(&["a"], 4, ""),
+        ]);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        let began = Instant::now();
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed ");
+        assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed shop/a");
+        assert!(receiver.recv().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_without_an_answer_is_resumed_after_its_time() {
+        let server = Server::answering(&[list(&[], 3, ""), (200, String::new()), (200, event("ADDED", "a", 5))]);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        let began = Instant::now();
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed ");
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: applied shop/a");
+        assert_eq!(began.elapsed(), Duration::from_secs(WATCH_SECONDS) + END_GRACE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_ends_each_watch_is_not_asked_without_pause() {
+        let ends = || (ENDS, String::new());
+        let mut answers = vec![list(&[], 3, "")];
+        answers.extend((0..100).map(|_| ends()));
+        let server = Server::answering(&answers);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed ");
+        sleep(Duration::from_secs(10)).await;
+        let requests = server.requests.lock().len();
+        assert!((3..20).contains(&requests), "{requests} requests in 10 s");
+    }
+}
