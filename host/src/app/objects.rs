@@ -217,7 +217,7 @@ mod tests {
 
     fn list(names: &[&str]) -> Option<String> {
         let item = |name: &&str| {
-            let source = json!({ "configMap": { "name": "missing", "key": "a", "sha256": "0".repeat(64) } });
+            let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
             json!({
                 "metadata": { "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": 4 },
                 "spec": { "source": source },
@@ -234,6 +234,8 @@ mod tests {
         let (follower, mut started) = Follower::new(loader.clone(), &api, None, [], 1);
         let known = follower.known();
         tokio::spawn(follower.run());
+        // The API server answers for a ConfigMap after 3 s.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(!*started.borrow());
         started.wait_for(|started| *started).await.unwrap();
         let states: Vec<_> = loader.plugins().into_iter().map(|plugin| plugin.load).collect();
