@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::{
     cluster,
-    plugins::SEEN,
+    plugins::{SEEN, write_labeller},
     workloads::{HOST, account, create, host_account, label, namespace, pod},
 };
 
@@ -255,6 +255,35 @@ async fn an_object_is_loaded_changed_and_unloaded_and_its_status_says_so() -> Re
     let own = own_writes(&plane, mark)?;
     let expected = "patch reconcileplugins/status 200";
     ensure!(!own.is_empty() && own.iter().all(|write| write == expected), "{own:?}");
+    ensure!(host.terminate().await?.success(), "it failed");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_file_and_an_object_of_one_name_the_file_runs() -> Result<()> {
+    let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
+    let (mut options, mark) = start(&plane, &client).await?;
+    let directory = tempfile::tempdir()?;
+    write_labeller(directory.path(), NAMESPACE, Some("labeller"))?;
+    options.plugins.push(directory.path().to_owned());
+    definitions(&client).await?;
+    // The ConfigMap does not exist: the object's plugin would not be loaded, and the host does not look for it.
+    until("the kind", SOON, async || apply(&client, &spec(&"0".repeat(64))).await).await?;
+    pod(&client, NAMESPACE, "a").await?;
+    let host = Host::spawn(&options).await?;
+    labelled(&client, "a").await?;
+    let taken = condition(&client, "Ready", "False", "NameTaken").await?;
+    ensure!(taken["status"]["active"].is_null(), "{}", taken["status"]);
+    client.request::<Value>(Request::delete(format!("{PLUGINS}/labeller")).body(Vec::new())?).await?;
+    until("the deletion", SOON, async || {
+        ensure!(object(&client).await.is_err(), "it is there");
+        Ok(())
+    })
+    .await?;
+    pod(&client, NAMESPACE, "b").await?;
+    labelled(&client, "b").await?;
+    let requests = plane.audit().requests_of(HOST, mark)?;
+    ensure!(requests.iter().all(|request| request.resource != "configmaps"), "{requests:?}");
     ensure!(host.terminate().await?.success(), "it failed");
     Ok(())
 }
