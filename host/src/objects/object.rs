@@ -218,6 +218,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn an_object_with_any_byte_changed_is_read_or_refused() {
+        let metadata = json!({ "name": "tidy", "namespace": "shop", "uid": "u", "generation": 3, "labels": {} });
+        let json = json!({ "metadata": metadata, "spec": spec(), "status": { "conditions": [] } }).to_string();
+        let (mut read, mut refused) = (0, 0);
+        for at in 0..json.len() {
+            for byte in *b"{[\"0-\\" {
+                let mut changed = json.clone().into_bytes();
+                changed[at] = byte;
+                match Object::read(Kind::Namespaced, &String::from_utf8(changed).unwrap()) {
+                    Ok(_) => read += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+            assert!(Object::read(Kind::Namespaced, &json[..at]).is_err(), "{at} bytes");
+        }
+        assert!(read > 100 && refused > 100, "{read} read and {refused} refused prove little");
+    }
+
+    #[test]
     fn permissions_of_a_spec_with_a_mistake_elsewhere_are_known() {
         let id = object("tidy", 1, &spec()).id;
         let mut wrong = spec();
