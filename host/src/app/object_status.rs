@@ -154,3 +154,99 @@ impl StatusTask {
         failures.failing.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use http::{Method, Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::{
+        super::{Phase, loading::tests, objects::Follower, operator::tests::observed},
+        *,
+    };
+
+    /// An API server with one object, which stores the status that is applied.
+    #[derive(Clone)]
+    struct Server {
+        object: Arc<Mutex<Value>>,
+        applied: Arc<Mutex<Vec<Value>>>,
+    }
+
+    impl Server {
+        async fn answer(self, request: Request<Body>) -> Response<Full<Bytes>> {
+            let (parts, body) = request.into_parts();
+            let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=1"));
+            let body = match parts.method {
+                Method::PATCH => {
+                    let patch: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+                    self.applied.lock().push(patch["status"].clone());
+                    self.object.lock()["status"] = patch["status"].clone();
+                    self.object.lock().to_string()
+                }
+                _ if is_watch => {
+                    // The head of the answer must come within 5 s.
+                    sleep(Duration::from_secs(4)).await;
+                    json!({ "type": "MODIFIED", "object": *self.object.lock() }).to_string() + "\n"
+                }
+                _ => json!({ "metadata": { "resourceVersion": "1" }, "items": [*self.object.lock()] }).to_string(),
+            };
+            Response::new(Full::new(body.into()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_is_written_when_it_changes_and_not_in_an_hour_without_a_change() {
+        let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
+        let metadata = json!({ "name": "a", "namespace": "shop", "uid": "u", "generation": 4 });
+        let object = json!({ "metadata": metadata, "spec": { "source": source } });
+        let server = Server { object: Arc::new(Mutex::new(object)), applied: Arc::default() };
+        let answering = server.clone();
+        let service = tower::service_fn(move |request| {
+            let server = answering.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        let (loader, _observe) = tests::loader().await;
+        let (follower, _started) = Follower::new(loader.clone(), &api, Some("shop"), [], 1);
+        let (_phase, phase) = watch::channel(Phase::Serving);
+        let task = StatusTask {
+            api,
+            known: follower.known(),
+            status: loader.status.clone(),
+            observed: Arc::new(observed(loader.status.clone(), phase)),
+            loader,
+            clock: Clock::starting_at(0),
+        };
+        tokio::spawn(follower.run());
+        tokio::spawn(task.run());
+
+        // The ConfigMap does not exist, which the API server answers after 3 s. It is asked again and again.
+        let ready = |status: &Value| status["conditions"][4]["reason"].as_str().unwrap().to_owned();
+        let reasons = || server.applied.lock().iter().map(ready).collect::<Vec<_>>();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(reasons(), ["Loading", "ConfigMapNotFound"]);
+        sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(reasons().len(), 2, "{:?}", server.applied.lock());
+
+        // The same in other words is of a new generation, and is not loaded again.
+        server.object.lock()["spec"]["suspend"] = false.into();
+        server.object.lock()["metadata"]["generation"] = 5.into();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(server.applied.lock().last().unwrap()["observedGeneration"], 5);
+        server.object.lock()["spec"]["suspend"] = true.into();
+        server.object.lock()["metadata"]["generation"] = 6.into();
+        // Another client's edit of a status is corrected within minutes.
+        sleep(Duration::from_secs(30)).await;
+        server.object.lock()["status"] = json!({});
+        sleep(Duration::from_secs(310)).await;
+        let expected = ["Loading", "ConfigMapNotFound", "ConfigMapNotFound", "Suspended", "Suspended"];
+        assert_eq!(reasons(), expected);
+    }
+}

@@ -30,7 +30,7 @@ const PAGE_DEADLINE: Duration = Duration::from_secs(15);
 const WATCH_SECONDS: u64 = 60;
 /// Time that the end of a watch may take to arrive.
 const END_GRACE: Duration = Duration::from_secs(5);
-/// A watch that ends sooner without an event is not resumed at once.
+/// A watch that ends sooner is not resumed at once.
 const SHORT: Duration = Duration::from_secs(1);
 /// How often in a row the kind may not be served before its objects count as deleted. An API server that starts may
 /// answer so for a moment.
@@ -223,9 +223,8 @@ impl ObjectWatch {
         loop {
             let began = Instant::now();
             match self.watch(&mut revision, changes).await {
-                Ok(true) => self.retries.reset(),
-                Ok(false) if began.elapsed() >= SHORT => self.retries.reset(),
-                Ok(false) => {
+                Ok(()) if began.elapsed() >= SHORT => self.retries.reset(),
+                Ok(()) => {
                     let wait = self.retries.wait(None);
                     sleep(wait).await;
                 }
@@ -234,15 +233,14 @@ impl ObjectWatch {
         }
     }
 
-    /// One watch, to its end. Returns true if it brought anything.
-    async fn watch(&self, revision: &mut String, changes: &mpsc::Sender<(Kind, Change)>) -> Result<bool, Broken> {
+    /// One watch, to its end.
+    async fn watch(&self, revision: &mut String, changes: &mpsc::Sender<(Kind, Change)>) -> Result<(), Broken> {
         let query = format!(
             "watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             in_query(revision)
         );
         let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS) + END_GRACE;
         let mut lines = Lines::new(self.api.stream(self.get(&query)?).await?);
-        let mut brought = false;
         loop {
             let batch = tokio::select! {
                 biased;
@@ -253,13 +251,12 @@ impl ObjectWatch {
                 Ok(Batch::Lines(batch)) => batch,
                 Ok(Batch::TooLong) => return Err(Broken::Malformed("an event without end".to_owned())),
                 // Resumed at the revision, also after the connection was cut.
-                Ok(Batch::End | Batch::Cut(_)) | Err(_) => return Ok(brought),
+                Ok(Batch::End | Batch::Cut(_)) | Err(_) => return Ok(()),
             };
             for line in batch {
                 if let Some(change) = self.event(&line, revision)? {
                     changes.send((self.kind, change)).await.map_err(|_| Broken::Closed)?;
                 }
-                brought = true;
             }
         }
     }
@@ -470,11 +467,15 @@ mod tests {
     async fn a_server_that_ends_each_watch_is_not_asked_without_pause() {
         let ends = || (ENDS, String::new());
         let mut answers = vec![list(&[], 3, "")];
-        answers.extend((0..100).map(|_| ends()));
+        let with_event = || (ENDS, event("MODIFIED", "a", 5));
+        answers.extend((0..100).flat_map(|_| [ends(), with_event()]));
         let server = Server::answering(&answers);
         let mut receiver = server.start(None, Kind::Namespaced);
         assert_eq!(next(&mut receiver).await, "reconcileplugins: listed ");
-        sleep(Duration::from_secs(10)).await;
+        for _ in 0..10 {
+            sleep(Duration::from_secs(1)).await;
+            while receiver.try_recv().is_ok() {}
+        }
         let requests = server.requests.lock().len();
         assert!((3..20).contains(&requests), "{requests} requests in 10 s");
     }
