@@ -5,7 +5,8 @@ use crate::tree::Place;
 /// A module, the modules that it may use, and the crates beside the light ones, or parts of them, that it may use.
 pub(crate) type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-/// The modules of the host's crates, the host's `main.rs`, and `podium-config` as one module.
+/// The modules of the host's crates, and as one module each the host's `main.rs`, `podium-config` and
+/// `podium-registry`.
 pub(crate) const MODULES: &[Row] = &[
     ("sync", &[], &["arc_swap", "loom", "shuttle", "tokio::sync"]),
     ("model", &[], &[]),
@@ -48,6 +49,22 @@ pub(crate) const MODULES: &[Row] = &[
     ("admin", &["telemetry"], &["axum", "tokio", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),
     (CONFIG, &[], &["schemars", "serde_saphyr"]),
+    (
+        REGISTRY,
+        &[],
+        &[
+            "base64",
+            "http",
+            "http_body_util",
+            "httpdate",
+            "hyper",
+            "hyper_util",
+            "ring",
+            "rustls",
+            "tokio",
+            "tokio_rustls",
+        ],
+    ),
 ];
 /// The crates of the host, from the ground up, with the files of their roots. A module of these is a row.
 pub(crate) const CRATES: [(&str, &str); 3] = [
@@ -55,10 +72,12 @@ pub(crate) const CRATES: [(&str, &str); 3] = [
     ("podium_engine", "host/engine/src/lib.rs"),
     ("podium_host", "host/src/lib.rs"),
 ];
-/// Crates that are one row each: the host's binary, and the schema of the configuration.
-pub(crate) const WHOLE: [(&str, &str); 2] = [(MAIN, "host/src/main.rs"), (CONFIG, "host/config/src/lib.rs")];
+/// Crates that are one row each: the host's binary, the schema of the configuration, and the client of registries.
+pub(crate) const WHOLE: [(&str, &str); 3] =
+    [(MAIN, "host/src/main.rs"), (CONFIG, "host/config/src/lib.rs"), (REGISTRY, "host/registry/src/lib.rs")];
 const MAIN: &str = "main";
 const CONFIG: &str = "podium_config";
+const REGISTRY: &str = "podium_registry";
 /// Code in the root of a crate with modules. It may use nothing.
 pub(crate) const ROOT: &str = "lib";
 /// Pure helpers that every module may use.
@@ -298,6 +317,7 @@ pub(crate) const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "one task for each connection; their number is bounded, and the server joins them",
     ),
     ("admin", ".spawn", "starts these tasks, which belong to the set"),
+    (REGISTRY, "tokio::net", "connections to registries that the platform lists, at addresses that were checked"),
 ];
 
 /// Returns the row that a module belongs to.

@@ -1,0 +1,33 @@
+//! Components from OCI registries: a bounded client of the distribution protocol, and the check of signatures.
+//!
+//! A registry, everything that answers on its way and everybody who may push to it are hostile here. The client
+//! connects only to registries that the platform lists, and from there to addresses that it has checked; every answer
+//! has a bound on its size and its time; and no byte of a component is returned before the digest of all of them is the
+//! expected one. docs/rationale.md says why this is no general client.
+//!
+//! The crate reads no file, no environment and no wall clock: certificates and credentials come from the caller.
+
+mod address;
+mod allowed;
+mod answer;
+mod challenge;
+mod client;
+pub mod credentials;
+mod digest;
+mod error;
+mod layout;
+mod pull;
+mod push;
+mod reference;
+mod session;
+pub mod signature;
+mod tls;
+
+pub use allowed::{Allowed, Hops, Registry};
+pub use client::{Client, Limits, Resolve, SystemResolver};
+pub use credentials::{Credentials, Keyring};
+pub use digest::Digest;
+pub use error::Error;
+pub use pull::Component;
+pub use push::{Artifact, Pushed};
+pub use reference::{Host, Reference};

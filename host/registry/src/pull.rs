@@ -1,0 +1,125 @@
+//! Pulling a component.
+
+use bytes::Bytes;
+use http::{StatusCode, header};
+
+use crate::{
+    Client, Credentials, Digest, Error, Limits, Reference,
+    client::within,
+    digest::Hasher,
+    layout::{ACCEPT, Descriptor, MANIFEST, Manifest},
+    session::{Outgoing, Session},
+};
+
+/// A component, whose bytes have the digest that its manifest names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    pub bytes: Bytes,
+    /// The digest that a signature signs, and the one to pin.
+    pub manifest: Digest,
+    pub layer: Digest,
+}
+
+impl Client {
+    /// Pulls a component. The credentials are tried one after another; none are sent unless the registry asks for them.
+    ///
+    /// # Errors
+    /// Returns an error if the platform does not permit the connection, if the registry refuses it, and if what it
+    /// sends is not the component of this reference within the limits.
+    pub async fn pull(
+        &self,
+        reference: &Reference,
+        credentials: &[Credentials],
+        limits: &Limits,
+    ) -> Result<Component, Error> {
+        within(limits, "the pull", async {
+            let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
+            let (manifest, digest) = session.manifest(&reference.selector(), reference.digest()).await?;
+            let layer = manifest.component()?;
+            let (bytes, layer) = session.blob(layer, limits.component, "the component").await?;
+            Ok(Component { bytes, manifest: digest, layer })
+        })
+        .await
+    }
+
+    /// Returns the digest of the manifest that a reference names now, computed from its bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the manifest cannot be read or is not one of a component.
+    pub async fn resolve(
+        &self,
+        reference: &Reference,
+        credentials: &[Credentials],
+        limits: &Limits,
+    ) -> Result<Digest, Error> {
+        within(limits, "the look-up of the tag", async {
+            let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
+            let (manifest, digest) = session.manifest(&reference.selector(), reference.digest()).await?;
+            manifest.component()?;
+            Ok(digest)
+        })
+        .await
+    }
+}
+
+impl Session<'_> {
+    /// Gets a manifest by tag or digest. Its digest is computed from its bytes, never read from a header.
+    pub(crate) async fn manifest(
+        &mut self,
+        selector: &str,
+        expected: Option<&Digest>,
+    ) -> Result<(Manifest, Digest), Error> {
+        let what = format!("manifest {selector}");
+        let target = self.below(&format!("manifests/{selector}"));
+        let mut answer = self.send(&target, &Outgoing::get(ACCEPT)).await?;
+        if answer.status != StatusCode::OK {
+            return Err(answer.refusal(&what).await);
+        }
+        let bytes = answer.bytes(MANIFEST, &what).await?;
+        let digest = Digest::of(&bytes);
+        // By tag, a header that differs shows at least that something is wrong on the way.
+        let announced = answer.headers.get("docker-content-digest").and_then(|digest| digest.to_str().ok());
+        let announced = announced.and_then(|digest| digest.parse().ok());
+        if let Some(other) = expected.copied().or(announced).filter(|other| *other != digest) {
+            return Err(Error::DigestMismatch(format!("{what} has the digest {digest}, and {other} was expected")));
+        }
+        let content_type = answer.headers.get(header::CONTENT_TYPE).and_then(|content_type| content_type.to_str().ok());
+        Ok((Manifest::parse(&bytes, content_type)?, digest))
+    }
+
+    /// Gets a blob. No byte of it is returned before all have the digest.
+    pub(crate) async fn blob(
+        &mut self,
+        descriptor: &Descriptor,
+        limit: u64,
+        what: &str,
+    ) -> Result<(Bytes, Digest), Error> {
+        let expected: Digest = descriptor.digest.parse()?;
+        let size = descriptor.size;
+        if size > limit {
+            return Err(Error::TooLarge(format!("{what} has {size} bytes, and {limit} are permitted")));
+        }
+        let target = self.below(&format!("blobs/{expected}"));
+        let mut answer = self.send(&target, &Outgoing::get("application/octet-stream, */*")).await?;
+        if answer.status != StatusCode::OK {
+            return Err(answer.refusal(&format!("{what} {expected}")).await);
+        }
+        if answer.length().is_some_and(|length| length < size) {
+            return Err(Error::Invalid(format!("{what} is shorter than the {size} bytes that the manifest says")));
+        }
+        let mut hasher = Hasher::new();
+        let mut bytes = Vec::new();
+        let length = answer.read(size, what, |piece| {
+            hasher.update(piece);
+            bytes.extend_from_slice(piece);
+        });
+        let length = length.await?;
+        let digest = hasher.finish();
+        if length != size || digest != expected {
+            return Err(Error::DigestMismatch(format!(
+                "{what} has {length} bytes and the digest {digest}; {size} bytes and {expected} were expected"
+            )));
+        }
+        Ok((bytes.into(), digest))
+    }
+}

@@ -1,0 +1,169 @@
+//! The hosts that receive credentials.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use podium_registry::{Credentials, Error};
+
+use super::*;
+
+const ALICE: &str = "Basic YWxpY2U6YQ==";
+
+fn alice() -> Credentials {
+    Credentials::new("alice", "a")
+}
+
+/// Serves the component to whoever has this authorization, and else answers with the challenge.
+async fn guarded(authorization: &'static str, challenge: impl Into<String>) -> Server {
+    let challenge = challenge.into();
+    Server::start(move |asked| {
+        if asked.headers.get("authorization").map(String::as_str) != Some(authorization) {
+            return Reply::status(401).with("WWW-Authenticate", challenge.clone());
+        }
+        let manifest = manifest(WASM.len(), &Digest::of(WASM));
+        if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::ok(WASM) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_with_the_users_name_and_this_scope_only() {
+    let tokens = Server::start(|_| Reply::ok(r#"{"token":"t0k"}"#)).await;
+    let realm = format!("http://tokens.test:{}", tokens.address.port());
+    let challenge = format!("Bearer realm=\"{realm}/token?a=b\",service=\"s r\",scope=\"repository:other:push\"");
+    let server = guarded("Bearer t0k", challenge).await;
+    let host = format!("tokens.test:{}", tokens.address.port()).parse().unwrap();
+    let own = Registry { hops: Hops::Listed(vec![host]), ..entry("registry.test", &server) };
+    let client = client(vec![own]);
+    assert!(client.pull(&reference(&server), &[alice()], &LIMITS).await.is_ok());
+    let [asked] = &tokens.asked()[..] else { panic!("{:?}", tokens.asked()) };
+    assert_eq!(asked.headers["authorization"], ALICE);
+    assert_eq!(asked.path, "/token?a=b&service=s%20r&scope=repository%3Ateam%2Fplugin%3Apull");
+    // Without credentials the token is anonymous.
+    assert!(client.pull(&reference(&server), &[], &LIMITS).await.is_ok());
+    assert!(!tokens.asked()[1].headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn a_realm_on_a_foreign_host_gets_nothing() {
+    let foreign = Server::start(|_| Reply::ok(r#"{"token":"t0k"}"#)).await;
+    let port = foreign.address.port();
+    for realm in [
+        format!("http://foreign.test:{port}/token"),
+        format!("http://127.0.0.1:{port}/token"),
+        format!("https://foreign.test:{port}/token"),
+        format!("http://user@foreign.test:{port}/token"),
+        "/token".to_owned(),
+        String::new(),
+    ] {
+        let server = guarded("Bearer t0k", format!("Bearer realm=\"{realm}\"")).await;
+        // Also where the foreign host is a registry of the list.
+        let registries = vec![entry("registry.test", &server), entry("foreign.test", &foreign)];
+        let pulled = client(registries).pull(&reference(&server), &[alice()], &LIMITS).await;
+        assert!(matches!(pulled, Err(Error::Forbidden(_) | Error::Invalid(_))), "{realm}: {pulled:?}");
+    }
+    assert!(foreign.asked().is_empty(), "{:?}", foreign.asked());
+}
+
+#[tokio::test]
+async fn a_realm_does_not_pass_the_credentials_on() {
+    let foreign = Server::start(|_| Reply::ok(r#"{"token":"t0k"}"#)).await;
+    let to = format!("http://foreign.test:{}/token", foreign.address.port());
+    let tokens = Server::start(move |_| Reply::redirect(to.clone())).await;
+    let host: Host = format!("tokens.test:{}", tokens.address.port()).parse().unwrap();
+    let server = guarded("Bearer t0k", format!("Bearer realm=\"http://{host}/token\"")).await;
+    let own = Registry { hops: Hops::Listed(vec![host]), ..entry("registry.test", &server) };
+    let pulled =
+        client(vec![own, entry("foreign.test", &foreign)]).pull(&reference(&server), &[alice()], &LIMITS).await;
+    assert!(matches!(pulled, Err(Error::Invalid(_))), "{pulled:?}");
+    assert!(foreign.asked().is_empty());
+}
+
+#[tokio::test]
+async fn credentials_are_tried_in_order_until_one_is_accepted() {
+    let server = guarded(ALICE, "Basic realm=\"x\"").await;
+    let client = client(vec![entry("registry.test", &server)]);
+    let others = [Credentials::new("bob", "b"), alice(), Credentials::new("carol", "c")];
+    assert!(client.pull(&reference(&server), &others, &LIMITS).await.is_ok());
+    let sent: Vec<_> = server.asked().iter().map(|asked| asked.headers.get("authorization").cloned()).collect();
+    let expected = [None, Some("Basic Ym9iOmI="), Some(ALICE), Some(ALICE)];
+    assert_eq!(sent, expected.map(|header| header.map(str::to_owned)));
+}
+
+#[tokio::test]
+async fn refused_credentials_are_denied_and_not_left_out() {
+    let server = guarded(ALICE, "Basic realm=\"x\"").await;
+    let client = client(vec![entry("registry.test", &server)]);
+    for credentials in [vec![], vec![Credentials::new("bob", "b")]] {
+        let error = client.pull(&reference(&server), &credentials, &LIMITS).await.unwrap_err();
+        assert!(matches!(error, Error::Denied(_)) && !error.may_succeed_later(), "{error:?}");
+    }
+    assert_eq!(server.asked().len(), 1 + 2);
+    // One operation leaves nothing for the next.
+    assert!(client.pull(&reference(&server), &[alice()], &LIMITS).await.is_ok());
+    assert!(matches!(client.pull(&reference(&server), &[], &LIMITS).await, Err(Error::Denied(_))));
+}
+
+#[tokio::test]
+async fn a_registry_that_always_asks_ends_with_denied() {
+    let server = Server::start(|_| Reply::status(401).with("WWW-Authenticate", "Basic")).await;
+    let client = client(vec![entry("registry.test", &server)]);
+    let many = vec![alice(), Credentials::new("bob", "b")];
+    assert!(matches!(client.pull(&reference(&server), &many, &LIMITS).await, Err(Error::Denied(_))));
+    assert_eq!(server.asked().len(), 3);
+    let server = Server::start(|_| Reply::status(401)).await;
+    assert!(matches!(pull(&server).await, Err(Error::Denied(_))));
+}
+
+#[tokio::test]
+async fn a_token_that_expired_is_renewed_and_not_for_ever() {
+    let count = Arc::new(AtomicU32::new(0));
+    let server = Server::start({
+        let count = count.clone();
+        move |asked| {
+            if asked.path.starts_with("/token") {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                return Reply::ok(format!(r#"{{"access_token":"t{number}"}}"#));
+            }
+            // The first token is good for the manifest only.
+            let is_blob = asked.path.contains("/blobs/");
+            match (asked.headers.get("authorization").map(String::as_str), is_blob) {
+                (Some("Bearer t0"), false) => Reply::ok(manifest(WASM.len(), &Digest::of(WASM))),
+                (Some("Bearer t1"), true) => Reply::ok(WASM),
+                _ => {
+                    let realm = format!("Bearer realm=\"http://{}/token\"", asked.headers["host"]);
+                    Reply::status(401).with("WWW-Authenticate", realm)
+                }
+            }
+        }
+    })
+    .await;
+    assert!(pull(&server).await.is_ok());
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_token_without_bound_or_with_line_breaks_is_refused() {
+    for (reply, is_large) in [
+        (Reply::endless(), true),
+        (Reply::ok(r#"{"token":"a\r\nX: y"}"#), false),
+        (Reply::ok(r#"{"token":""}"#), false),
+        (Reply::ok("x"), false),
+    ] {
+        let server = Server::start(move |asked| {
+            let realm = format!("Bearer realm=\"http://{}/token\"", asked.headers["host"]);
+            if asked.path.starts_with("/token") {
+                reply.clone()
+            } else {
+                Reply::status(401).with("WWW-Authenticate", realm)
+            }
+        })
+        .await;
+        let error = pull(&server).await.unwrap_err();
+        assert_eq!(matches!(error, Error::TooLarge(_)), is_large, "{error:?}");
+        assert!(is_large || matches!(error, Error::Invalid(_)), "{error:?}");
+        assert!(server.written() < UNDER_WAY);
+    }
+}
