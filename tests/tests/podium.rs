@@ -12,12 +12,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, Client, Config,
     api::PostParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use podium_devcluster::Cluster;
 use podium_tests::{
     process::{Process, podium_binary, target_dir, workspace_dir},
     wait::until,
@@ -271,4 +272,72 @@ async fn two_devs_of_one_target_directory_have_a_kubeconfig_and_a_cluster_each()
     assert!(team(&two.pods("lab").await, "web-0").await.unwrap().is_none());
     assert_eq!(two.interrupted().await, Some(0));
     assert!(!second.exists(), "{}", second.display());
+}
+
+#[tokio::test]
+async fn push_prints_a_configmap_to_apply_or_changes_it() {
+    let author = Author::new();
+    let (code, built) = author.json(&["build", "hello", "--quiet", "--out", "hello.wasm"]);
+    assert_eq!(code, Some(0), "{built}");
+    let wasm = fs::read(author.path("hello.wasm")).unwrap();
+
+    let printed = author.run(&["push", "hello.wasm", "--configmap", "default/plugins"]);
+    assert_eq!(printed.status.code(), Some(0), "{}", stderr(&printed));
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let (comments, manifest): (Vec<_>, Vec<_>) = printed.lines().partition(|line| line.starts_with('#'));
+    let manifest: ConfigMap = serde_saphyr::from_str(&manifest.join("\n")).unwrap();
+    let keys = manifest.binary_data.unwrap();
+    assert_eq!(keys.keys().collect::<Vec<_>>(), ["hello.wasm"]);
+    assert_eq!(keys["hello.wasm"].0, wasm);
+
+    let (code, json) = author.json(&["push", "hello.wasm", "--configmap", "default/plugins:a"]);
+    let source = &json["spec"]["source"]["configMap"];
+    assert_eq!((code, &source["name"], &source["key"]), (Some(0), &json!("plugins"), &json!("a")), "{json}");
+    let sha256 = json["sha256"].as_str().unwrap();
+    assert_eq!((sha256.len(), &source["sha256"]), (64, &json["sha256"]));
+    assert!(comments.join("\n").contains(&format!("sha256: {sha256}")), "{comments:?}");
+
+    // A key of the ConfigMap is changed, and the others stay.
+    let cluster = Cluster::start(podium_devcluster::Options::default()).unwrap();
+    let server = cluster.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
+    fs::write(author.path("kubeconfig"), server.kubeconfig()).unwrap();
+    for key in ["a", "b"] {
+        let target = format!("default/plugins:{key}");
+        let mut command = author.command(&["push", "hello.wasm", "--configmap", &target, "--apply"]);
+        command.args(["--kubeconfig", "kubeconfig"]);
+        let applied = tokio::process::Command::from(command).output().await.unwrap();
+        assert_eq!(applied.status.code(), Some(0), "{}", stderr(&applied));
+        assert!(String::from_utf8_lossy(&applied.stdout).contains(&format!("key: {key}")), "{applied:?}");
+    }
+    let config = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), "default");
+    let map = maps.get("plugins").await.unwrap().binary_data.unwrap();
+    assert_eq!(map.keys().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(map["b"].0, wasm);
+}
+
+#[test]
+fn push_and_pull_refuse_wrong_arguments_and_files() {
+    let author = Author(tempfile::tempdir().unwrap());
+    fs::write(author.path("core.wasm"), b"\0asm\x01\0\0\0").unwrap();
+    fs::write(author.path("not.wasm"), "text").unwrap();
+    for (arguments, code, part) in [
+        (&["push", "core.wasm"][..], 2, "REFERENCE"),
+        (&["push", "core.wasm", "a.example/b:1", "--configmap", "c/d"], 2, "cannot be used with"),
+        (&["push", "core.wasm", "a.example/b:1", "--apply"], 2, "--apply"),
+        (&["push", "none.wasm", "a.example/b:1"], 1, "none.wasm"),
+        (&["push", "core.wasm", "a.example/b:1"], 1, "core WebAssembly module"),
+        (&["push", "not.wasm", "--configmap", "c/d"], 1, "not a WebAssembly component"),
+        (&["pull", "b:1"], 1, "must begin with the host of a registry"),
+        (&["pull", "a.example/b"], 1, "a tag or a digest is missing"),
+        (&["pull", "a.example/b:1", "--timeout", "0"], 2, "--timeout"),
+        (&["pull", "a.example/b:1", "--username", "u"], 1, "PODIUM_REGISTRY_PASSWORD"),
+        (&["pull", "a.example/b:1", "--ca-file", "not.wasm"], 1, "no certificate"),
+    ] {
+        let output = author.run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{arguments:?}: {}", stderr(&output));
+    }
+    assert_eq!(fs::read_dir(author.0.path()).unwrap().count(), 2, "nothing was written");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
 };
 
 use podium_host::app::compile::Compile;
@@ -23,6 +24,8 @@ use crate::build::{Install, Target};
         podium build                    build the component and list its imports\n  \
         podium check                    check plugin.yaml and the component as the host does\n  \
         podium inspect                  print what a component imports, and the RBAC that its plugin needs\n  \
+        podium push hello.wasm registry.example/team/hello:1.0
+  \
         podium demo                     run five plugins on a cluster of 200 Pods and check the result"
 )]
 pub struct Arguments {
@@ -37,6 +40,8 @@ pub enum Command {
     Build(Build),
     Check(Check),
     Inspect(Inspect),
+    Push(Push),
+    Pull(Pull),
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml or of a policy, for completion and checks in editors
     #[command(
@@ -79,6 +84,8 @@ impl Command {
         match self {
             Self::Build(arguments) => arguments.output,
             Self::Check(arguments) => arguments.output,
+            Self::Push(arguments) => arguments.output,
+            Self::Pull(arguments) => arguments.output,
             Self::Inspect(arguments) if arguments.output == Format::Json => Output::Json,
             Self::New(_)
             | Self::Inspect(_)
@@ -250,6 +257,98 @@ pub enum Format {
     Table,
     Json,
     Yaml,
+}
+
+/// Publish a component to an OCI registry, or in a ConfigMap
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Publish a component, and print the source to write into plugin.yaml.\n\n\
+        To a registry it is pushed as an artifact of the CNCF's layout for WebAssembly, which oras, crane and wkg \
+        read too. The source has the digest of the manifest, so that a tag that is moved changes nothing in the \
+        cluster. The same file has the same digest whenever it is pushed.\n\nWith --configmap no registry is needed: \
+        the ConfigMap is printed, for kubectl apply, or created or changed by --apply. The source has the SHA-256 of \
+        the file; the host refuses other bytes, so whoever may edit the ConfigMap cannot change the plugin. A \
+        ConfigMap holds at most 1 MiB.\n\nCredentials are those of docker login: of $DOCKER_CONFIG/config.json or \
+        ~/.docker/config.json, with its credential helpers, or else of podman login. --username and \
+        $PODIUM_REGISTRY_PASSWORD or --password-stdin \
+        replace them.",
+    after_help = "Examples:\n  \
+        podium push ttl.wasm registry.example/team/ttl:1.0\n  \
+        podium push ttl.wasm localhost:5000/ttl:dev --plain-http\n  \
+        podium push ttl.wasm registry.example/team/ttl:1.0 --output json | jq -r .reference\n  \
+        podium push ttl.wasm --configmap shop/ttl | kubectl apply -f -\n  \
+        podium push ttl.wasm --configmap shop/plugins:ttl.wasm --apply\n\n\
+        Exit codes: 0 published or printed, 1 the file is no plugin or the registry refused it, 2 invalid arguments."
+)]
+pub struct Push {
+    /// The component, as podium build makes it
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// HOST/REPOSITORY:TAG; the host is always written
+    #[arg(value_name = "REFERENCE", required_unless_present = "configmap", conflicts_with = "configmap")]
+    pub reference: Option<String>,
+    /// A ConfigMap for the component instead of a registry; the key is the name of the file by default
+    #[arg(long, value_name = "NAMESPACE/NAME[:KEY]")]
+    pub configmap: Option<String>,
+    /// Create or change the ConfigMap instead of printing it; its other keys stay
+    #[arg(long, requires = "configmap", conflicts_with = "reference")]
+    pub apply: bool,
+    /// Cluster of --apply [default: $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE", env = "PODIUM_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Version to write into the manifest; another version makes another digest
+    #[arg(long, value_name = "VERSION", conflicts_with = "configmap")]
+    pub component_version: Option<String>,
+    #[command(flatten)]
+    pub registry: RegistryAccess,
+    /// Format of the result on stdout
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Pull a component from an OCI registry
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Pull a component from an OCI registry into a file, as podium-host does: exactly one layer, with the \
+        digest that the manifest names, of at most 32 MiB. The file is written when the digest is right.\n\nPrints the \
+        reference with the digest of the manifest. Credentials are found as by podium push.",
+    after_help = "Examples:\n  \
+        podium pull registry.example/team/ttl:1.0              write ttl.wasm\n  \
+        podium pull registry.example/team/ttl:1.0 -o old.wasm && podium inspect old.wasm\n  \
+        podium pull localhost:5000/ttl:dev --plain-http --output json | jq -r .reference\n\n\
+        Exit codes: 0 pulled, 1 it is no component or the registry refused it, 2 invalid arguments."
+)]
+pub struct Pull {
+    /// HOST/REPOSITORY:TAG or HOST/REPOSITORY@DIGEST
+    pub reference: String,
+    /// The file to write [default: the last part of the repository, with .wasm]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub registry: RegistryAccess,
+    /// Format of the result on stdout
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// How a registry is reached, and as whom.
+#[derive(Debug, Clone, Args)]
+pub struct RegistryAccess {
+    /// Use http instead of https
+    #[arg(long)]
+    pub plain_http: bool,
+    /// Trust only the authorities in this file, in PEM, instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "plain_http")]
+    pub ca_file: Option<PathBuf>,
+    /// Name of the user, instead of docker's credentials; the password is in $PODIUM_REGISTRY_PASSWORD
+    #[arg(long, value_name = "NAME", env = "PODIUM_REGISTRY_USERNAME")]
+    pub username: Option<String>,
+    /// Read the password of --username from stdin
+    #[arg(long, requires = "username")]
+    pub password_stdin: bool,
+    /// Longest time of the whole operation
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
 }
 
 /// Run plugins on a cluster in this process, or on another one, and rebuild them on every save

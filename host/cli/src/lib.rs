@@ -13,6 +13,7 @@ pub mod hostile;
 pub mod inspect;
 pub mod new;
 mod plugin;
+mod publish;
 mod suggestion;
 pub mod ui;
 
@@ -50,6 +51,8 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
             ui::print(&format!("{schema:#}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Push(arguments) => ui::block_on(publish::push::run(&arguments)),
+        Command::Pull(arguments) => ui::block_on(publish::pull::run(&arguments)),
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
         Command::Compile(arguments) => Ok(arguments.run()),

@@ -137,7 +137,7 @@ pub fn target_directory(path: &std::path::Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Writes a file and renames it, so that a host that reads it meanwhile sees the old component or the new one.
-fn write_whole(path: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn write_whole(path: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
     let directory = path.parent().context("a file has a directory")?;
     std::fs::create_dir_all(directory)?;
     // The usual mode of a compiler's output: a temporary file is only readable by its owner, and so would be every

@@ -1,0 +1,122 @@
+//! `podium push`: a component into a registry or a ConfigMap, and the source to write into plugin.yaml.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use podium_host::runtime;
+use podium_registry::{Artifact, Digest};
+use serde_json::{Value, json};
+
+use super::{MOST_BYTES, access::Access, configmap::Target, reported};
+use crate::{
+    args::{self, Output},
+    build::{Built, shown},
+    ui,
+};
+
+/// Publishes and prints.
+///
+/// # Errors
+/// Returns an error if the file is no plugin, and if the registry or the cluster refuses it.
+pub(crate) async fn run(arguments: &args::Push) -> anyhow::Result<ExitCode> {
+    let artifact = artifact(arguments)?;
+    match (&arguments.configmap, &arguments.reference) {
+        (Some(configmap), _) => into_configmap(configmap, &artifact, arguments).await?,
+        (None, Some(reference)) => to_registry(reference, &artifact, arguments).await?,
+        (None, None) => bail!("name a reference or --configmap"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the file, its imports and its exports.
+fn artifact(arguments: &args::Push) -> anyhow::Result<Artifact> {
+    let file = &arguments.file;
+    let shown_file = file.display();
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {shown_file}"))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        bail!("{shown_file} has {}, and at most {} are pushed", ui::size(bytes.len() as u64), ui::size(MOST_BYTES));
+    }
+    let interface = runtime::inspect(&bytes).with_context(|| shown_file.to_string())?;
+    let built = Built {
+        name: String::new(),
+        component: file.clone(),
+        bytes: bytes.len() as u64,
+        imports: shown(interface.imports),
+        exports: interface.exports,
+    };
+    if !built.is_plugin() {
+        bail!("{shown_file} is a component and no plugin: it exports no reconciler");
+    }
+    Ok(Artifact {
+        bytes: Bytes::from(bytes),
+        title: file.file_name().map(|name| name.to_string_lossy().into_owned()),
+        version: arguments.component_version.clone(),
+        imports: built.imports.into_iter().map(|import| import.interface).collect(),
+        exports: built.exports,
+    })
+}
+
+async fn to_registry(reference: &str, artifact: &Artifact, arguments: &args::Push) -> anyhow::Result<()> {
+    let access = Access::new(reference, &arguments.registry)?;
+    let what = format!("pushing {} to {}", ui::size(artifact.bytes.len() as u64), access.reference.host());
+    let push = access.client.push(&access.reference, artifact, &access.credentials, &access.limits);
+    let pushed = reported(&what, push).await.map_err(|error| access.explain(error))?;
+    let source = json!({ "source": { "oci": { "reference": pushed.reference.to_string() } } });
+    let printed = match arguments.output {
+        Output::Json => json_line(json!({
+            "ok": true,
+            "reference": pushed.reference.to_string(),
+            "manifest": pushed.reference.digest().map(ToString::to_string),
+            "layer": pushed.layer.to_string(),
+            "bytes": artifact.bytes.len(),
+            "spec": source,
+        })),
+        Output::Table => format!("{}\n\n# In plugin.yaml:\n{}", pushed.reference, yaml(&json!({ "spec": source }))?),
+    };
+    ui::print(&printed)
+}
+
+async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::Push) -> anyhow::Result<()> {
+    let target = Target::parse(configmap, artifact.title.as_deref().unwrap_or_default())?;
+    let manifest = target.manifest(&artifact.bytes)?;
+    if arguments.apply {
+        let what = format!("writing ConfigMap {}/{}", target.namespace, target.name);
+        reported(&what, target.apply(&manifest, arguments)).await?;
+    }
+    let sha256 = Digest::of(&artifact.bytes).hex();
+    let source = json!({ "source": { "configMap": { "name": target.name, "key": target.key, "sha256": sha256 } } });
+    let printed = match (arguments.output, arguments.apply) {
+        (Output::Json, applied) => json_line(json!({
+            "ok": true,
+            "applied": applied,
+            "sha256": sha256,
+            "bytes": artifact.bytes.len(),
+            "spec": source,
+            "configMap": manifest,
+        })),
+        (Output::Table, true) => format!(
+            "ConfigMap {}/{} has the component under {}\n\n# In plugin.yaml:\n{}",
+            target.namespace,
+            target.name,
+            target.key,
+            yaml(&json!({ "spec": source }))?
+        ),
+        // The source is a comment, so that the output can be applied as it is.
+        (Output::Table, false) => {
+            let source = yaml(&json!({ "spec": source }))?;
+            let comments: String = source.lines().map(|line| format!("#   {line}\n")).collect();
+            format!("# In plugin.yaml:\n{comments}{}", yaml(&manifest)?)
+        }
+    };
+    ui::print(&printed)
+}
+
+fn json_line(value: Value) -> String {
+    format!("{value}\n")
+}
+
+fn yaml(value: &Value) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(value)?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
