@@ -21,9 +21,9 @@ demo-hostile *ARGS:
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
-# The suites on a real control plane, which Go builds the first time
+# The suites on a real control plane and a real registry, which Go builds the first time
 test-cluster *ARGS:
-    PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster --test conformance {{ARGS}}
+    PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster --test conformance --test registry {{ARGS}}
 
 # The property tests of the host with so many cases each
 test-properties CASES="100000":

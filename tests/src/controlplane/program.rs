@@ -1,36 +1,25 @@
-//! Builds `controlplane/main.go` into the target directory, once for each version of its sources and of Go, and only
-//! if it is requested: in CI (`CI=true`), or explicitly (`PODIUM_CLUSTER_TESTS=1`, which `just test-cluster` sets).
-//! The build takes as long as all other suites together.
+//! The program in `controlplane/main.go`.
 
 use std::{
-    env,
-    fs::{self, File},
-    io::{ErrorKind, Write},
-    path::{Path, PathBuf},
+    io::ErrorKind,
+    path::PathBuf,
     process::{Command, Stdio},
-    sync::Once,
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
-use crate::process::target_dir;
+use crate::go_program::GoProgram;
 
-/// Without these kubectl and the API server report the version "v0.0.0-master".
-const LINKER_FLAGS: &str = "-s -w \
-    -X k8s.io/component-base/version.gitVersion=v1.36.3 \
-    -X k8s.io/component-base/version.gitMajor=1 \
-    -X k8s.io/component-base/version.gitMinor=36";
-/// The sources of the program.
-const SOURCES: [&str; 3] = ["main.go", "go.mod", "go.sum"];
-/// The variable that, with the value 1, builds the program if necessary and runs the suites that need it.
-const ASKED: &str = "PODIUM_CLUSTER_TESTS";
-const NOT_BUILT: &str = "it is not built, which takes Go some minutes once; `just test-cluster` builds it and runs \
-    them, and so does PODIUM_CLUSTER_TESTS=1";
-/// Attempts to download the Go modules.
-const DOWNLOAD_ATTEMPTS: u32 = 5;
-/// The interval of progress messages: a first build takes minutes.
-const PROGRESS: Duration = Duration::from_secs(15);
+const CONTROL_PLANE: GoProgram = GoProgram {
+    name: "controlplane",
+    title: "a real control plane",
+    sources: &["main.go", "go.mod", "go.sum"],
+    // Without these kubectl and the API server report the version "v0.0.0-master".
+    linker_flags: "-s -w \
+        -X k8s.io/component-base/version.gitVersion=v1.36.3 \
+        -X k8s.io/component-base/version.gitMajor=1 \
+        -X k8s.io/component-base/version.gitMinor=36",
+};
 
 /// The built program, which is etcd, kube-apiserver and others by its first argument.
 #[derive(Debug, Clone)]
@@ -39,7 +28,11 @@ pub(super) struct Program(PathBuf);
 impl Program {
     /// Returns the built program, or `None` if the suites that need it are skipped, which is reported on stderr.
     pub(super) async fn build() -> Result<Option<Self>> {
-        tokio::task::spawn_blocking(build).await?
+        let Some(program) = CONTROL_PLANE.build().await?.map(Self) else { return Ok(None) };
+        match std::os::unix::fs::symlink(CONTROL_PLANE.name, program.kubectl()) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+            _ => Ok(Some(program)),
+        }
     }
 
     pub(super) fn command(&self, program: &str) -> Command {
@@ -57,163 +50,5 @@ impl Program {
         let output = self.command("new-signing-key").stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "no signing key: {}", output.status);
         Ok(output.stdout)
-    }
-}
-
-/// Whether the suites on a real control plane run.
-#[derive(Debug, PartialEq, Eq)]
-enum Decision {
-    /// Run: the program is built from these sources.
-    Use,
-    Build,
-    /// Skip for this reason.
-    Skip(&'static str),
-    Fail(&'static str),
-}
-
-/// Whether the suites on a real control plane are requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// A plain `cargo test`: they run only if the control plane is already built.
-    Implicitly,
-    /// CI or a variable: the suites run, or the tests fail.
-    Explicitly,
-}
-
-impl Asked {
-    fn from_environment() -> Self {
-        let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
-        if is("CI", "true") || is(ASKED, "1") { Self::Explicitly } else { Self::Implicitly }
-    }
-}
-
-fn decide(asked: Asked, has_go: bool, is_built: bool) -> Decision {
-    match (asked, has_go, is_built) {
-        (_, true, true) => Decision::Use,
-        (Asked::Explicitly, true, false) => Decision::Build,
-        (Asked::Implicitly, true, false) => Decision::Skip(NOT_BUILT),
-        (Asked::Implicitly, false, _) => Decision::Skip("there is no `go` on the PATH to build it with"),
-        (Asked::Explicitly, false, _) => Decision::Fail(
-            "the suites on a real control plane were asked for, and there is no `go` on the PATH to build it with: \
-             see https://go.dev/dl",
-        ),
-    }
-}
-
-fn build() -> Result<Option<Program>> {
-    let go_version = go_version()?;
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("controlplane");
-    let directory = target_dir()?.join("controlplane");
-    fs::create_dir_all(&directory)?;
-    let program = Program(directory.join("controlplane"));
-
-    // Concurrent test binaries build it once.
-    let lock = File::create(directory.join("lock"))?;
-    lock.lock()?;
-    let mut wanted = format!("{}\n{LINKER_FLAGS}\n", go_version.as_deref().unwrap_or_default());
-    for source in SOURCES {
-        wanted += &fs::read_to_string(sources.join(source)).with_context(|| format!("read {source}"))?;
-    }
-    // The complete inputs of the build, which are too short to need a digest.
-    let record = directory.join("built-from");
-    let is_built = program.0.exists() && fs::read_to_string(&record).is_ok_and(|built| built == wanted);
-    match decide(Asked::from_environment(), go_version.is_some(), is_built) {
-        Decision::Use => return Ok(Some(program)),
-        Decision::Build => {}
-        Decision::Skip(reason) => {
-            static REPORTED: Once = Once::new();
-            REPORTED.call_once(|| print_line(&format!("SKIPPED: the suites on a real control plane: {reason}")));
-            return Ok(None);
-        }
-        Decision::Fail(reason) => bail!(reason),
-    }
-    download(&sources)?;
-    compile(&sources, &program.0)?;
-    match fs::remove_file(program.kubectl()) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-        _ => std::os::unix::fs::symlink("controlplane", program.kubectl())?,
-    }
-    fs::write(record, wanted)?;
-    Ok(Some(program))
-}
-
-fn go(sources: &Path) -> Command {
-    let mut go = Command::new("go");
-    go.current_dir(sources).env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=readonly").env("GOWORK", "off");
-    go
-}
-
-fn go_version() -> Result<Option<String>> {
-    match Command::new("go").arg("version").output() {
-        Ok(output) if output.status.success() => Ok(Some(String::from_utf8(output.stdout)?)),
-        Ok(output) => bail!("go version: {}", output.status),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).context("start go"),
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
-fn download(sources: &Path) -> Result<()> {
-    print_line("downloading the modules of the control plane");
-    for attempt in 1..=DOWNLOAD_ATTEMPTS {
-        // Only the parts of the module graph that the program imports.
-        if go(sources).args(["list", "-deps", "."]).stdout(Stdio::null()).status()?.success() {
-            return Ok(());
-        }
-        print_line(&format!("a download failed, attempt {attempt} of {DOWNLOAD_ATTEMPTS}"));
-        std::thread::sleep(Duration::from_secs(2) * attempt);
-    }
-    bail!("the modules of the control plane cannot be downloaded")
-}
-
-#[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
-fn compile(sources: &Path, program: &Path) -> Result<()> {
-    print_line("building the control plane (minutes the first time, then cached)");
-    let mut build = go(sources);
-    build.args(["build", "-trimpath", "-buildvcs=false", "-ldflags", LINKER_FLAGS, "-o"]).arg(program).arg(".");
-    let started = Instant::now();
-    let mut last_line = started;
-    let mut child = build.spawn()?;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if last_line.elapsed() >= PROGRESS {
-            last_line = Instant::now();
-            print_line(&format!("building the control plane: {} s", started.elapsed().as_secs()));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
-    ensure!(status.success(), "the control plane does not build");
-    print_line(&format!("built the control plane in {} s", started.elapsed().as_secs()));
-    Ok(())
-}
-
-/// Prints to stderr directly, because libtest hides the output of a passing test.
-fn print_line(line: &str) {
-    let _ = writeln!(std::io::stderr(), "podium-tests: {line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plain_cargo_test_runs_built_suites_and_builds_none() {
-        assert_eq!(decide(Asked::Implicitly, true, true), Decision::Use);
-        assert_eq!(decide(Asked::Implicitly, true, false), Decision::Skip(NOT_BUILT));
-        assert!(matches!(decide(Asked::Implicitly, false, false), Decision::Skip(_)));
-    }
-
-    #[test]
-    fn an_explicit_request_runs_the_suites_or_fails() {
-        assert_eq!(decide(Asked::Explicitly, true, false), Decision::Build);
-        assert_eq!(decide(Asked::Explicitly, true, true), Decision::Use);
-        assert!(matches!(decide(Asked::Explicitly, false, false), Decision::Fail(_)));
-    }
-
-    #[test]
-    fn the_line_about_skipped_suites_names_both_ways_to_run_them() {
-        assert!(NOT_BUILT.contains("`just test-cluster`") && NOT_BUILT.contains(&format!("{ASKED}=1")), "{NOT_BUILT}");
     }
 }
