@@ -14,7 +14,10 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, client::conn::http1};
+use hyper::{
+    body::{Body, Incoming},
+    client::conn::http1,
+};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::{
@@ -35,6 +38,8 @@ use crate::{
 const CONNECT: Duration = Duration::from_secs(10);
 /// The time without a byte after which an answer has stalled. The deadline of the whole operation is the caller's.
 const STALL: Duration = Duration::from_secs(30);
+/// The bytes of a request that are sent in a second at least.
+const SLOWEST: u64 = 16 << 10;
 /// The most bytes of the head of an answer, and of one read.
 const HEAD: usize = 64 << 10;
 /// The most headers of an answer.
@@ -72,8 +77,9 @@ pub(crate) async fn ask(
     builder.max_buf_size(HEAD).max_headers(HEADERS);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
     let mut connection: Option<Connection> = Some(Box::pin(connection));
+    let upload = Duration::from_secs(request.body().size_hint().lower() / SLOWEST);
     let answer = driven(&mut connection, sender.send_request(request));
-    let answer = timeout(STALL, answer).await.map_err(|_| unavailable(endpoint, "no answer in time"))?;
+    let answer = timeout(STALL + upload, answer).await.map_err(|_| unavailable(endpoint, "no answer in time"))?;
     let (head, body) = answer.map_err(|error| failed(&error))?.into_parts();
     Ok(Answer { status: head.status, headers: head.headers, body, connection })
 }

@@ -5,7 +5,8 @@
 //! has a bound on its size and its time; and no byte of a component is returned before the digest of all of them is the
 //! expected one. docs/rationale.md says why this is no general client.
 //!
-//! The crate reads no file, no environment and no wall clock: certificates and credentials come from the caller.
+//! The crate reads no file and no environment: certificates and credentials come from the caller. Only rustls reads the
+//! clock, for the validity of certificates.
 
 mod address;
 mod allowed;

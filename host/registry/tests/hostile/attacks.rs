@@ -1,5 +1,10 @@
 //! Manifests and blobs that are not what they should be.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use podium_registry::Error;
 
 use super::*;
@@ -201,4 +206,34 @@ async fn a_silent_registry_ends_with_the_callers_deadline() {
     let limits = Limits { time: Duration::from_millis(300), ..LIMITS };
     let error = client.pull(&reference(&server), &[], &limits).await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable(message) if message.contains("took more than")), "{error:?}");
+}
+
+#[tokio::test]
+async fn no_changed_bit_of_a_pinned_manifest_or_layer_is_accepted() {
+    let honest = manifest(WASM.len(), &Digest::of(WASM));
+    let bits = 8 * (honest.len() + WASM.len());
+    let bit = Arc::new(AtomicUsize::new(bits));
+    let server = Server::start({
+        let (honest, bit) = (honest.clone(), bit.clone());
+        move |asked| {
+            let mut texts = [honest.clone().into_bytes(), WASM.to_vec()];
+            let (at, mask) = (bit.load(Ordering::SeqCst) / 8, 1 << (bit.load(Ordering::SeqCst) % 8));
+            if at < honest.len() {
+                texts[0][at] ^= mask;
+            } else if let Some(byte) = texts[1].get_mut(at - honest.len()) {
+                *byte ^= mask;
+            }
+            let [manifest, layer] = texts;
+            Reply::ok(if asked.path.contains("/manifests/") { manifest } else { layer })
+        }
+    })
+    .await;
+    let client = client(vec![entry("registry.test", &server)]);
+    let pinned = reference(&server).with_digest(Digest::of(honest.as_bytes()));
+    assert!(client.pull(&pinned, &[], &LIMITS).await.is_ok(), "nothing is changed");
+    for changed in 0..bits {
+        bit.store(changed, Ordering::SeqCst);
+        let pulled = client.pull(&pinned, &[], &LIMITS).await;
+        assert!(matches!(pulled, Err(Error::DigestMismatch(_))), "bit {changed}: {pulled:?}");
+    }
 }

@@ -7,6 +7,7 @@ mod authentication;
 mod redirects;
 mod server;
 mod signatures;
+mod tls;
 
 use std::{io, net::SocketAddr, time::Duration};
 
