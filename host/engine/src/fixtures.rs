@@ -1,5 +1,5 @@
-//! Implementations of the traits of [`ports`](crate::ports) for tests of this crate and of podium-host, and a counter
-//! of warnings. No other code uses it.
+//! Implementations of the traits of [`ports`](crate::ports) for tests of this crate and of podium-host, and the log of
+//! one thread. No other code uses it.
 
 use std::{
     sync::{
@@ -14,8 +14,9 @@ use podium_pods::{
     pod::{CachedPod, PodView},
 };
 use tracing::{
-    Event, Level, Metadata, Subscriber,
+    Dispatch, Event, Level, Metadata, Subscriber,
     span::{Attributes, Id, Record},
+    subscriber::{DefaultGuard, NoSubscriber},
 };
 
 use crate::ports::{Asker, Deliver, Live, Sender, Sent, Staged, WriteThrough};
@@ -58,6 +59,17 @@ impl WriteThrough for Nowhere {
     }
 }
 
+/// Makes a subscriber that of this thread, until the result is dropped.
+///
+/// As [`tracing::subscriber::set_default`], but no event is lost. With a single subscriber in the process, tracing asks
+/// only the thread that first reaches a place of the code whether that place is of interest. If this is a thread of
+/// another test, without a subscriber, the place is disabled for all threads. So there is always a second subscriber.
+#[must_use]
+pub fn log_to(subscriber: impl Into<Dispatch>) -> (DefaultGuard, Dispatch) {
+    let second = Dispatch::new(NoSubscriber::new());
+    (tracing::dispatcher::set_default(&subscriber.into()), second)
+}
+
 /// A subscriber that counts warnings.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings(Arc<AtomicUsize>);
@@ -84,4 +96,20 @@ impl Subscriber for Warnings {
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Warnings, log_to};
+
+    #[test]
+    fn a_place_that_a_thread_without_a_subscriber_reaches_first_is_logged() {
+        let warn = || tracing::warn!("here");
+        let warnings = Warnings::default();
+        let logged = log_to(warnings.clone());
+        std::thread::scope(|scope| scope.spawn(warn).join().unwrap());
+        warn();
+        drop(logged);
+        assert_eq!(warnings.count(), 1);
+    }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use podium_devcluster::{BEHAVIOUR, Cluster, Options, Pace};
+use podium_engine::fixtures::log_to;
 use podium_tests::{embedded, plugins, wire::Wire};
 use serde_json::json;
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
@@ -109,7 +110,8 @@ fn simulated(seed: u64) -> History {
         .with_writer(log.clone())
         .finish();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    tracing::subscriber::with_default(subscriber, || runtime.block_on(history(seed, log)))
+    let _logged = log_to(subscriber);
+    runtime.block_on(history(seed, log))
 }
 
 #[test]

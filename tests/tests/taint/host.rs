@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_devcluster::{Cluster, Options};
-use podium_engine::{ports::PLUGIN_TARGET, status::PluginState};
+use podium_engine::{fixtures::log_to, ports::PLUGIN_TARGET, status::PluginState};
 use podium_host::{
     admin::{Check, Readiness},
     app::App,
@@ -158,28 +158,28 @@ fn simulated<T>(work: impl Future<Output = T>) -> T {
 fn no_canary_is_in_any_output_of_the_host_for_the_tenant() {
     for seed in 0..cases(8) {
         let lines = Lines::default();
-        let seen = tracing::subscriber::with_default(lines.clone(), || {
-            simulated(async {
-                let mut choices = Choices::new(seed);
-                let cluster = cluster();
-                for at in 0..PODS {
-                    cluster.create(pod(OWN, at, &mut choices)).unwrap();
-                    cluster.create(other(at, &mut choices)).unwrap();
-                    cluster.create(other(at + PODS, &mut choices)).unwrap();
-                }
-                let spec = tenant(&mut choices);
-                let wire = Wire::new(&cluster);
-                let specs = vec![spec.clone(), neighbour()];
-                let app = embedded::host(&cluster, wire.client(), specs).await.unwrap();
-                embedded::at_rest(&cluster, &app).await.unwrap();
-                tokio::time::sleep(Duration::from_secs(90)).await;
-                let seen = seen(&app, &cluster, &wire, &lines, &spec);
-                assert!(app.status().plugin(&spec.id).runs() >= PODS as u64);
-                assert!(app.status().plugin(&neighbour().id).runs() > 0);
-                app.shutdown().await;
-                seen
-            })
+        let logged = log_to(lines.clone());
+        let seen = simulated(async {
+            let mut choices = Choices::new(seed);
+            let cluster = cluster();
+            for at in 0..PODS {
+                cluster.create(pod(OWN, at, &mut choices)).unwrap();
+                cluster.create(other(at, &mut choices)).unwrap();
+                cluster.create(other(at + PODS, &mut choices)).unwrap();
+            }
+            let spec = tenant(&mut choices);
+            let wire = Wire::new(&cluster);
+            let specs = vec![spec.clone(), neighbour()];
+            let app = embedded::host(&cluster, wire.client(), specs).await.unwrap();
+            embedded::at_rest(&cluster, &app).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(90)).await;
+            let seen = seen(&app, &cluster, &wire, &lines, &spec);
+            assert!(app.status().plugin(&spec.id).runs() >= PODS as u64);
+            assert!(app.status().plugin(&neighbour().id).runs() > 0);
+            app.shutdown().await;
+            seen
         });
+        drop(logged);
         assert!(seen.iter().any(|line| line.contains(PLUGIN_TARGET)), "seed {seed}: the plugin logs");
         for line in seen {
             assert!(!line.contains(CANARY), "seed {seed}: {line}");
@@ -194,42 +194,41 @@ type Outcome = (Vec<String>, Vec<String>, u64);
 /// of all other objects are the same.
 fn outcome(seed: u64, others_are_pods: bool) -> Outcome {
     let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), || {
-        simulated(async {
-            let mut choices = Choices::new(seed);
-            let cluster = cluster();
-            for at in 0..PODS {
-                cluster.create(pod(OWN, at, &mut choices)).unwrap();
-                let mut other = other(at, &mut choices);
-                if !others_are_pods {
-                    (other["kind"], other["spec"]) = ("ConfigMap".into(), Value::Null);
-                    other.as_object_mut().unwrap().remove("spec");
-                }
-                cluster.create(other).unwrap();
-            }
-            let spec = tenant(&mut choices);
-            let wire = Wire::new(&cluster);
-            let app = embedded::host(&cluster, wire.client(), vec![spec.clone()]).await.unwrap();
-            embedded::at_rest(&cluster, &app).await.unwrap();
-            // A change of another tenant's object wakes only those who may see it.
-            cluster.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})).unwrap();
-            let other = json!({"apiVersion": "v1", "kind": if others_are_pods { "Pod" } else { "ConfigMap" },
-                "metadata": {"namespace": "bank", "name": "late", "labels": {"app": "cart"}}});
-            let mut other = other;
-            if others_are_pods {
-                other["spec"] = json!({"containers": [{"name": "c", "image": "registry.example/c:1"}]});
+    let _logged = log_to(lines.clone());
+    simulated(async {
+        let mut choices = Choices::new(seed);
+        let cluster = cluster();
+        for at in 0..PODS {
+            cluster.create(pod(OWN, at, &mut choices)).unwrap();
+            let mut other = other(at, &mut choices);
+            if !others_are_pods {
+                (other["kind"], other["spec"]) = ("ConfigMap".into(), Value::Null);
+                other.as_object_mut().unwrap().remove("spec");
             }
             cluster.create(other).unwrap();
-            tokio::time::sleep(Duration::from_secs(90)).await;
-            let is_of_plugin = |line: &String| line.contains(&format!("plugin={}", spec.id));
-            let logged = lines.take().into_iter().filter(is_of_plugin);
-            // Times of runs are in none of the lines that are compared.
-            let logged = logged.filter(|line| line.contains(PLUGIN_TARGET)).collect();
-            let sent = wire.writes().into_iter().map(|sent| format!("{sent:?}")).collect();
-            let runs = app.status().plugin(&spec.id).runs();
-            app.shutdown().await;
-            (logged, sent, runs)
-        })
+        }
+        let spec = tenant(&mut choices);
+        let wire = Wire::new(&cluster);
+        let app = embedded::host(&cluster, wire.client(), vec![spec.clone()]).await.unwrap();
+        embedded::at_rest(&cluster, &app).await.unwrap();
+        // A change of another tenant's object wakes only those who may see it.
+        cluster.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})).unwrap();
+        let other = json!({"apiVersion": "v1", "kind": if others_are_pods { "Pod" } else { "ConfigMap" },
+                "metadata": {"namespace": "bank", "name": "late", "labels": {"app": "cart"}}});
+        let mut other = other;
+        if others_are_pods {
+            other["spec"] = json!({"containers": [{"name": "c", "image": "registry.example/c:1"}]});
+        }
+        cluster.create(other).unwrap();
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        let is_of_plugin = |line: &String| line.contains(&format!("plugin={}", spec.id));
+        let logged = lines.take().into_iter().filter(is_of_plugin);
+        // Times of runs are in none of the lines that are compared.
+        let logged = logged.filter(|line| line.contains(PLUGIN_TARGET)).collect();
+        let sent = wire.writes().into_iter().map(|sent| format!("{sent:?}")).collect();
+        let runs = app.status().plugin(&spec.id).runs();
+        app.shutdown().await;
+        (logged, sent, runs)
     })
 }
 

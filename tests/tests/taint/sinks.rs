@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use podium_engine::fixtures::log_to;
 use tracing::{
     Event, Metadata, Subscriber,
     field::{Field, Visit},
@@ -29,7 +30,9 @@ struct Inner {
 /// Returns the result of a function, and all lines that this thread has logged in it, at every level.
 pub(super) fn logged<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     let lines = Lines::default();
-    let result = tracing::subscriber::with_default(lines.clone(), work);
+    let logged = log_to(lines.clone());
+    let result = work();
+    drop(logged);
     (result, lines.take())
 }
 

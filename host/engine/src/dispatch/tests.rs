@@ -28,7 +28,7 @@ use podium_pods::{
 use super::*;
 use crate::{
     authz::authorize,
-    fixtures::{Nowhere, Warnings},
+    fixtures::{Nowhere, Warnings, log_to},
     journal::{self, PluginEntries},
     ports::{Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
     queue::{Backoff, MemoryBudget, Queue},
@@ -374,7 +374,7 @@ async fn failures_of_the_same_kind_are_logged_as_one_warning() {
     let failure = || Err(Failure { kind: FailureKind::Retry, message: "later".into() });
     for writes in [false, true] {
         let warnings = Warnings::default();
-        let _logged = tracing::subscriber::set_default(warnings.clone());
+        let _logged = log_to(warnings.clone());
         let mut rig = rig(move |request, _| match writes {
             true => report(Ok(Outcome::Settled), vec![label(&request)]),
             false => report(failure(), Vec::new()),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use podium_engine::fixtures::Warnings;
+use podium_engine::fixtures::{Warnings, log_to};
 
 use super::{
     scenarios::{Harness, listing, rig_from, watching},
@@ -199,7 +199,7 @@ async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_server_is_logged_in_growing_intervals() {
     let warnings = Warnings::default();
-    let _logged = tracing::subscriber::set_default(warnings.clone());
+    let _logged = log_to(warnings.clone());
     let mut harness = harness(vec![answer(503); 40]);
     while harness.requests().len() < 40 {
         let _ = tokio::time::timeout(Duration::from_secs(1), harness.next()).await;
