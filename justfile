@@ -146,6 +146,7 @@ build-python:
 # The JSON Schemas in docs, from the types of the configuration
 schemas:
     PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config --lib -- checked_in
+    cargo podium schema crds > deploy/crds.yaml
 
 # All that CI runs
 ci:

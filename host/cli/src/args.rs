@@ -43,17 +43,20 @@ pub enum Command {
     Push(Push),
     Pull(Pull),
     Dev(Dev),
-    /// Print the JSON Schema of plugin.yaml or of a policy, for completion and checks in editors
+    /// Print the JSON Schema of plugin.yaml or of a policy for editors, or the definitions of the objects for a cluster
     #[command(
         long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml, or of a policy for podium-host --policy, \
             to stdout.\n\nEditors with the YAML language server complete fields, show their descriptions and underline \
             mistakes when the first line of plugin.yaml names the schema:\n\n  # yaml-language-server: \
             $schema=plugin.schema.json\n\npodium new writes the file and the line. podium check reports more than a \
-            schema can: how fields go together, and whether the component fits its grants.",
+            schema can: how fields go together, and whether the component fits its grants.\n\nWith crds, print the \
+            CustomResourceDefinitions of ReconcilePlugin and ClusterReconcilePlugin as YAML, for podium-host \
+            --watch-plugins. Install them before the host's first start, and again with each new version of it.",
         after_help = "Examples:\n  \
             podium schema > plugin.schema.json            beside plugin.yaml, for editors\n  \
             podium schema policy > policy.schema.json     beside a policy\n  \
-            podium schema | jq .properties.spec.properties.limits"
+            podium schema | jq .properties.spec.properties.limits\n  \
+            podium schema crds | kubectl apply --server-side -f -"
     )]
     Schema {
         /// The document
@@ -104,6 +107,7 @@ pub enum Document {
     #[default]
     Plugin,
     Policy,
+    Crds,
 }
 
 /// The format of standard output.

@@ -44,11 +44,11 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Schema { document } => {
-            let schema = match document {
-                Document::Plugin => podium_config::plugin_schema(),
-                Document::Policy => podium_config::policy_schema(),
-            };
-            ui::print(&format!("{schema:#}\n"))?;
+            ui::print(&match document {
+                Document::Plugin => format!("{:#}\n", podium_config::plugin_schema()),
+                Document::Policy => format!("{:#}\n", podium_config::policy_schema()),
+                Document::Crds => ui::yaml_documents(&podium_config::definitions())?,
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Push(arguments) => ui::block_on(publish::push::run(&arguments)),

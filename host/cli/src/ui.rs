@@ -9,6 +9,7 @@ use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use podium_host::{app::compile::own_program, runtime::Compilation};
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a result to stdout. A reader that has seen enough, such as `head`, closes the pipe: that is no error.
@@ -23,6 +24,17 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Formats a value as a document of YAML, with a line break at its end.
+pub(crate) fn yaml(value: &Value) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(value).context("cannot write YAML")?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+/// Formats objects as the documents of a file that `kubectl apply -f` reads.
+pub(crate) fn yaml_documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<String> {
+    objects.into_iter().map(|object| Ok(format!("---\n{}", yaml(object)?))).collect()
 }
 
 /// Writes a line to stderr. If stderr takes nothing, the exit code is the only report that is left.

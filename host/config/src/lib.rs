@@ -21,6 +21,7 @@
 
 mod check;
 mod cluster_kinds;
+mod crd;
 mod field;
 mod lines;
 mod object;
@@ -28,6 +29,7 @@ pub mod plugin;
 pub mod policy;
 mod rules;
 mod schema;
+pub mod status;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -39,15 +41,16 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use crd::definitions;
 pub use field::Problem;
 use field::{Field, Problems};
 pub use lines::Lines;
 pub use object::plugin_object;
-pub use plugin::{MAX_CONFIG_BYTES, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
+pub use plugin::{MAX_CONFIG_BYTES, MOST_AFTER, MOST_GRANTS, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
 pub use policy::Policy;
 pub use text::{
-    AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
-    LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
+    AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern,
+    LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
 };
 use yaml::Node;
 

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use crate::{
     schema,
     text::{
-        AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
-        LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
+        AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern,
+        LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
     },
 };
 
@@ -20,6 +20,12 @@ use crate::{
 pub const MOST_REQUIREMENTS: usize = 32;
 /// The most values of a requirement.
 pub const MOST_VALUES: usize = 64;
+/// The most entries of a list of grants.
+pub const MOST_GRANTS: usize = 256;
+/// The most names in `spec.after`.
+pub const MOST_AFTER: usize = 32;
+/// The most entries of a list of sections.
+const MOST_SECTIONS: usize = podium_wire::Section::ALL.len();
 /// The most bytes of `spec.config` as JSON; every run has a copy.
 pub const MAX_CONFIG_BYTES: usize = 64 << 10;
 /// The most MiB of memory of a run.
@@ -105,7 +111,8 @@ pub struct Spec {
     pub phase: Phase,
     /// Names of plugins of the same namespace and phase that run first.
     #[serde(default)]
-    pub after: Vec<NonEmpty>,
+    #[schemars(length(max = MOST_AFTER))]
+    pub after: Vec<DnsSubdomain>,
     /// Plugins of the same namespace with the same state group share one state (state.get, state.put), with its bounds.
     /// Without it no other plugin has the plugin's state.
     #[serde(default)]
@@ -134,7 +141,7 @@ pub struct ConfigMapSource {
     /// The name of the ConfigMap.
     pub name: DnsSubdomain,
     /// The key below binaryData, or below data.
-    pub key: NonEmpty,
+    pub key: ConfigMapKey,
     /// The SHA-256 of the component in hexadecimal digits. Without it, whoever may edit the ConfigMap could replace
     /// the code that has the plugin's grants.
     pub sha256: Sha256,
@@ -150,6 +157,7 @@ pub struct Watch {
     /// A change in one of these runs the plugin, and a change of lifecycle always does; by default all that are
     /// granted.
     #[serde(default)]
+    #[schemars(length(max = MOST_SECTIONS))]
     pub sections: Option<Vec<Section>>,
     /// The plugin runs again for every Pod that matches after this time.
     #[serde(default)]
@@ -167,6 +175,7 @@ pub struct Selector {
     pub match_labels: BTreeMap<QualifiedName, LabelValue>,
     /// Requirements that all must hold.
     #[serde(default)]
+    #[schemars(length(max = MOST_REQUIREMENTS))]
     pub match_expressions: Vec<Requirement>,
 }
 
@@ -181,7 +190,7 @@ pub struct Requirement {
     pub operator: Operator,
     /// For In and NotIn only, and then at least one.
     #[serde(default)]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = MOST_VALUES))]
     pub values: Vec<LabelValue>,
 }
 
@@ -225,6 +234,7 @@ pub struct ReadGrants {
 pub struct PodReads {
     /// The parts of a Pod that the plugin receives; lifecycle is always among them.
     #[serde(default)]
+    #[schemars(length(max = MOST_SECTIONS))]
     pub sections: Vec<Section>,
     /// The plugin may read from the API server instead of the cache (pods.get-live).
     #[serde(default)]
@@ -237,15 +247,19 @@ pub struct PodReads {
 pub struct WriteGrants {
     /// Keys of labels that may be set and removed.
     #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
     pub labels: Vec<LabelPattern>,
     /// Keys of annotations that may be set and removed.
     #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
     pub annotations: Vec<AnnotationPattern>,
     /// Finalizers that may be added and removed, on Pods and in objects that are applied.
     #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
     pub finalizers: Vec<FinalizerPattern>,
     /// Condition types that may be set and removed.
     #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
     pub conditions: Vec<ConditionPattern>,
     /// Events about Pods may be sent.
     #[serde(default)]
@@ -258,6 +272,7 @@ pub struct WriteGrants {
     pub evict: bool,
     /// Kinds of other objects that may be applied and deleted.
     #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
     pub objects: Vec<ObjectGrant>,
 }
 

@@ -90,6 +90,16 @@ pub(crate) fn rules_by_namespace(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A mapping whose content is described elsewhere.
+pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "additionalProperties": true })
+}
+
+/// The status of a condition, as Kubernetes writes it.
+pub(crate) fn condition_status(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["True", "False", "Unknown"] })
+}
+
 /// The rules that editors can know too; `rules` has their messages.
 pub(crate) fn plugin(schema: &mut Schema) {
     let of = |kind: &str, then: Value| {

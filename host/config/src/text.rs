@@ -101,22 +101,26 @@ texts! {
         json_schema!({ "pattern": format!("^({DOMAIN}/)?{WORD}$"), "maxLength": 317 });
     /// The kind of an object other than a Pod.
     ObjectKind: "object-kind", object_kind,
-        json_schema!({ "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 128, "not": { "const": "Pod" } });
+        json_schema!({ "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 128, "not": refused(NO_PODS, "const", "Pod") });
     /// The plural of a kind other than Pod.
     ObjectResource: "object-resource", object_resource,
-        json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63, "not": { "const": "pods" } });
+        json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63, "not": refused(NO_PODS, "const", "pods") });
     /// Keys of labels.
     LabelPattern: "label-pattern", pattern, keys(None);
     /// Keys of annotations.
     AnnotationPattern: "annotation-pattern", annotation,
-        keys(Some(json_schema!({ "pattern": "^(kubectl\\.kubernetes\\.io/last-applied-configuration$|\
-            podium\\.dev/applied-)" })));
+        keys(Some(refused(OF_KUBECTL, "pattern", "^(kubectl\\.kubernetes\\.io/last-applied-configuration$|\
+            podium\\.dev/applied-)")));
     /// Finalizers.
-    FinalizerPattern: "finalizer-pattern", finalizer, keys(Some(json_schema!({ "pattern": "^[^/]*$" })));
+    FinalizerPattern: "finalizer-pattern", finalizer, keys(Some(refused(NO_DOMAIN, "pattern", "^[^/]*$")));
     /// Types of conditions.
-    ConditionPattern: "condition-pattern", condition, keys(Some(json_schema!({ "enum": BUILTIN_CONDITIONS })));
+    ConditionPattern: "condition-pattern", condition,
+        keys(Some(refused(OF_KUBERNETES, "enum", BUILTIN_CONDITIONS.as_slice())));
     /// A SHA-256 in hexadecimal digits.
     Sha256: "sha256", |text| quote(text, sha256), json_schema!({ "pattern": "^[0-9a-f]{64}$" });
+    /// A key of a ConfigMap.
+    ConfigMapKey: "config-map-key", |text| quote(text, config_map_key),
+        json_schema!({ "pattern": "^[-._A-Za-z0-9]+$", "maxLength": 253 });
     /// Any text but the empty one.
     NonEmpty: "non-empty", non_empty, json_schema!({ "minLength": 1 });
 }
@@ -143,10 +147,22 @@ const BUILTIN_CONDITIONS: [&str; 10] = [
 
 const NO_PODS: &str = "Pods are not written as objects; grant labels, annotations, conditions, delete or evict instead";
 
-/// The schema of a pattern of keys; `refused` matches keys that cannot be granted.
-fn keys(refused: Option<Schema>) -> Schema {
-    let reserved = json_schema!({ "pattern": r"^(([^/]*\.)?(kubernetes|k8s)\.io|podium\.dev)/.*\*$" });
-    let refused: Vec<Schema> = [Some(reserved), refused].into_iter().flatten().collect();
+const OF_KUBECTL: &str = "belongs to kubectl and cannot be granted; remove it";
+const NO_DOMAIN: &str = "must have a domain, such as shop.example/cleanup";
+const OF_KUBERNETES: &str = "belongs to Kubernetes and cannot be granted; choose a type of your own domain";
+const RESERVED: &str = "is of a reserved domain, whose keys are granted one by one; name the keys";
+
+/// A schema of values that are refused, for `not`; the definitions of the objects show the message.
+fn refused(message: &str, keyword: &str, values: impl Into<Value>) -> Value {
+    let mut schema = json_schema!({ "description": message });
+    schema.insert(keyword.to_owned(), values.into());
+    schema.to_value()
+}
+
+/// The schema of a pattern of keys; `others` matches keys that cannot be granted.
+fn keys(others: Option<Value>) -> Schema {
+    let reserved = refused(RESERVED, "pattern", r"^(([^/]*\.)?(kubernetes|k8s)\.io|podium\.dev)/.*\*$");
+    let refused: Vec<Value> = [Some(reserved), others].into_iter().flatten().collect();
     json_schema!({
         "pattern": format!(r"^({KEY}|{DOMAIN}/([A-Za-z0-9][-_.A-Za-z0-9]*)?\*)$"),
         "maxLength": 317,
@@ -161,6 +177,16 @@ fn quote(text: &str, rule: fn(&str) -> Result<(), &'static str>) -> Result<(), S
 fn sha256(text: &str) -> Result<(), &'static str> {
     let is_digest = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if is_digest { Ok(()) } else { Err("must be 64 hexadecimal digits in lower case, as sha256sum prints them") }
+}
+
+fn config_map_key(text: &str) -> Result<(), &'static str> {
+    let is_key = (1..=253).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    if is_key {
+        Ok(())
+    } else {
+        Err("must be at most 253 letters, digits, '-', '_' and '.', as a key of a ConfigMap is")
+    }
 }
 
 fn non_empty(text: &str) -> Result<(), String> {
@@ -178,18 +204,16 @@ fn object_resource(resource: &str) -> Result<(), String> {
 }
 
 fn annotation(text: &str) -> Result<(), String> {
-    let refuse =
-        |key: &str| syntax::is_forbidden_key(key).then_some("belongs to kubectl and cannot be granted; remove it");
+    let refuse = |key: &str| syntax::is_forbidden_key(key).then_some(OF_KUBECTL);
     granted(text, refuse)
 }
 
 fn finalizer(text: &str) -> Result<(), String> {
-    granted(text, |key| (!key.contains('/')).then_some("must have a domain, such as shop.example/cleanup"))
+    granted(text, |key| (!key.contains('/')).then_some(NO_DOMAIN))
 }
 
 fn condition(text: &str) -> Result<(), String> {
-    let message = "belongs to Kubernetes and cannot be granted; choose a type of your own domain";
-    granted(text, |key| syntax::is_builtin_condition(key).then_some(message))
+    granted(text, |key| syntax::is_builtin_condition(key).then_some(OF_KUBERNETES))
 }
 
 fn granted(text: &str, refuse: impl Fn(&str) -> Option<&'static str>) -> Result<(), String> {
@@ -213,7 +237,7 @@ fn pattern(pattern: &str) -> Result<(), String> {
         return problem("may have a '*' only at its end");
     }
     if syntax::is_reserved_domain(domain) {
-        return problem("is of a reserved domain, whose keys are granted one by one; name the keys");
+        return problem(RESERVED);
     }
     // Anything valid may follow, so the beginning is checked with one letter behind it.
     syntax::qualified_name(&format!("{domain}/{begun}a")).or_else(problem)

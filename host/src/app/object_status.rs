@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::Api,
-    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, RefusedWrite, State, Update, status},
+    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, status},
     writeback::{ClosedKind, manager_name},
 };
 
@@ -78,9 +78,9 @@ impl StatusTask {
     }
 
     fn due(&self, publisher: &mut Publisher, failures: &mut BTreeMap<PluginId, Failures>) -> Vec<Update> {
-        let mut closed: BTreeMap<String, Vec<RefusedWrite>> = BTreeMap::new();
+        let mut closed: BTreeMap<String, Vec<Refusal>> = BTreeMap::new();
         for ClosedKind { manager, account, verb, resource, namespace, .. } in (self.observed.closed)() {
-            let write = RefusedWrite { account, verb: verb.to_owned(), resource, namespace };
+            let write = Refusal { account, verb: verb.to_owned(), resource, namespace };
             closed.entry(manager).or_default().push(write);
         }
         let loads: BTreeMap<PluginId, LoadState> =

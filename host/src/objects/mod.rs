@@ -15,7 +15,7 @@ pub use fetch::FetchFailure;
 pub(crate) use fetch::{ConfigMapKey, config_map, sha256};
 pub(crate) use object::{Kind, Object};
 pub(crate) use publish::{Publisher, Update};
-pub(crate) use status::{ActiveVersion, Facts, Failing, RefusedWrite, State, status};
+pub(crate) use status::{ActiveVersion, Facts, Failing, Refusal, State, status};
 pub(crate) use watch::{Change, ObjectWatch};
 
 /// The steps from a spec to a plugin that runs. Each has a condition of its name.

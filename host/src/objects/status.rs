@@ -2,9 +2,10 @@
 //!
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
+use podium_config::status::{Active, Condition, RefusedWrite, Status};
 use podium_pods::model::text;
 use podium_wire::{Timestamp, json::format_timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Step;
 
@@ -23,7 +24,7 @@ pub(crate) struct Facts {
     pub(crate) active: Option<ActiveVersion>,
     pub(crate) failing: Option<Failing>,
     /// The writes that RBAC refuses.
-    pub(crate) refused: Vec<RefusedWrite>,
+    pub(crate) refused: Vec<Refusal>,
 }
 
 /// The result of the object's spec.
@@ -67,7 +68,7 @@ pub(crate) struct Failing {
 
 /// A kind of writes that RBAC refuses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RefusedWrite {
+pub(crate) struct Refusal {
     /// `None` for the host's own.
     pub(crate) account: Option<String>,
     pub(crate) verb: String,
@@ -77,7 +78,8 @@ pub(crate) struct RefusedWrite {
     pub(crate) namespace: Option<String>,
 }
 
-struct Condition {
+/// A condition without its times.
+struct Judged {
     step: Step,
     /// `None` for Unknown.
     holds: Option<bool>,
@@ -92,72 +94,66 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
     if facts.state == State::Loading && shown["conditions"].is_array() {
         return None;
     }
-    let conditions: Vec<Value> = conditions(facts)
-        .into_iter()
-        .map(|condition| rendered(condition, facts.generation, shown, now_millis))
-        .collect();
-    let mut status = json!({ "observedGeneration": facts.generation, "conditions": conditions });
-    if let Some(ActiveVersion { generation, sha256, imports, grants }) = &facts.active {
-        status["active"] = json!({ "digest": format!("sha256:{sha256}") });
-        if let Some(generation) = generation {
-            status["active"]["generation"] = (*generation).into();
-        }
-        let listed: Vec<String> = imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect();
-        status["active"]["imports"] = listed.into();
-        if grants.is_object() {
-            status["active"]["grants"] = grants.clone();
-        }
-    }
-    if let Some(Failing { since, message }) = &facts.failing {
-        status["failingSince"] = time(*since);
-        status["lastFailure"] = text::line(message).into();
-    }
-    if !facts.refused.is_empty() {
-        status["refusedWrites"] = facts.refused.iter().take(MAX_REFUSED).map(refused).collect();
-    }
-    Some(status)
+    let conditions =
+        conditions(facts).into_iter().map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
+    let status = Status {
+        observed_generation: facts.generation,
+        conditions,
+        active: facts.active.as_ref().map(active),
+        failing_since: facts.failing.as_ref().map(|failing| time(failing.since)),
+        last_failure: facts.failing.as_ref().map(|failing| text::line(&failing.message)),
+        refused_writes: facts.refused.iter().take(MAX_REFUSED).map(refused).collect(),
+    };
+    // A tree of texts and numbers always becomes JSON.
+    serde_json::to_value(status).ok()
 }
 
-fn time(millis: u64) -> Value {
-    format_timestamp(Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX))).into()
+fn time(millis: u64) -> String {
+    format_timestamp(Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX)))
 }
 
-fn refused(write: &RefusedWrite) -> Value {
-    let RefusedWrite { account, verb, resource, namespace } = write;
+fn active(version: &ActiveVersion) -> Active {
+    let ActiveVersion { generation, sha256, imports, grants } = version;
+    Active {
+        digest: format!("sha256:{sha256}"),
+        generation: *generation,
+        imports: imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect(),
+        grants: grants.is_object().then(|| grants.clone()),
+    }
+}
+
+fn refused(write: &Refusal) -> RefusedWrite {
+    let Refusal { account, verb, resource, namespace } = write;
     let whose = account.as_deref().unwrap_or("the host's account");
     let wherein =
         namespace.as_ref().map_or_else(|| "in a ClusterRole".to_owned(), |name| format!("in namespace {name}"));
-    let mut value = json!({
-        "verb": verb,
-        "resource": text::name(resource),
-        "message": text::line(&format!("{whose} needs the verb {verb} on {resource} {wherein}")),
-    });
-    if let Some(account) = account {
-        value["account"] = account.as_str().into();
+    RefusedWrite {
+        account: account.clone(),
+        verb: verb.clone(),
+        resource: text::name(resource),
+        namespace: namespace.clone(),
+        message: text::line(&format!("{whose} needs the verb {verb} on {resource} {wherein}")),
     }
-    if let Some(namespace) = namespace {
-        value["namespace"] = namespace.as_str().into();
-    }
-    value
 }
 
-fn rendered(condition: Condition, generation: i64, shown: &Value, now_millis: u64) -> Value {
-    let Condition { step, holds, reason, message } = condition;
+fn condition(judged: Judged, generation: i64, shown: &Value, now_millis: u64) -> Condition {
+    let Judged { step, holds, reason, message } = judged;
     let (kind, status) = (step.name(), holds.map_or("Unknown", |holds| if holds { "True" } else { "False" }));
     let before = shown["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
-    let since = before.filter(|before| before["status"] == status).map(|before| before["lastTransitionTime"].clone());
-    json!({
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": text::line(&message),
-        "observedGeneration": generation,
-        "lastTransitionTime": since.filter(Value::is_string).unwrap_or_else(|| time(now_millis)),
-    })
+    let same = before.filter(|before| before["status"] == status);
+    let since = same.and_then(|before| before["lastTransitionTime"].as_str()).map(str::to_owned);
+    Condition {
+        r#type: kind,
+        status,
+        reason,
+        message: text::line(&message),
+        observed_generation: generation,
+        last_transition_time: since.unwrap_or_else(|| time(now_millis)),
+    }
 }
 
-fn conditions(facts: &Facts) -> [Condition; 5] {
-    let condition = |step, holds, reason, message: &str| Condition { step, holds, reason, message: message.to_owned() };
+fn conditions(facts: &Facts) -> [Judged; 5] {
+    let condition = |step, holds, reason, message: &str| Judged { step, holds, reason, message: message.to_owned() };
     let unknown = |step| condition(step, None, "NotAttempted", "");
     let met = |step: Step| match step {
         Step::Verified => condition(step, Some(true), "NotRequired", "no signature is required"),
@@ -228,6 +224,7 @@ fn conditions(facts: &Facts) -> [Condition; 5] {
 #[cfg(test)]
 mod tests {
     use podium_pods::testing::{NASTY, assert_clean};
+    use serde_json::json;
 
     use super::*;
 
@@ -323,7 +320,7 @@ mod tests {
         let text = NASTY.repeat(1_000);
         let state = State::Failed { step: Step::Fetched, reason: "A", message: text.clone(), retried: true };
         let refused =
-            vec![RefusedWrite { account: None, verb: "patch".into(), resource: text.clone(), namespace: None }; 100];
+            vec![Refusal { account: None, verb: "patch".into(), resource: text.clone(), namespace: None }; 100];
         let failing = Some(Failing { since: 0, message: text });
         let status = status(&Facts { failing, refused, ..facts(state) }, &Value::Null, 0).unwrap();
         assert_clean(status["lastFailure"].as_str().unwrap(), 4 << 10);

@@ -83,7 +83,7 @@ impl Audit {
     /// Returns an error if the log cannot be read.
     pub fn writes_of(&self, user: &str, mark: Mark) -> Result<Vec<AuditedWrite>> {
         let requests = self.requests_of(user, mark)?;
-        Ok(requests.into_iter().filter(|request| request.verb != "get").collect())
+        Ok(requests.into_iter().filter(|request| !["get", "list", "watch"].contains(&request.verb.as_str())).collect())
     }
 
     /// Like [`Self::writes_of`], with the reads of single Pods, ConfigMaps and Events.

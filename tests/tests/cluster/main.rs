@@ -8,10 +8,12 @@ mod five_plugins;
 mod idle;
 mod impersonation;
 mod kills;
+mod kubectl;
 mod objects;
 mod plugins;
 mod second_wall;
 mod small;
+mod tenants;
 mod warm;
 mod workloads;
 

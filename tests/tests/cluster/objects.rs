@@ -1,7 +1,7 @@
 //! Plugins as objects of the API server: loaded, changed and unloaded by `kubectl`'s requests, with a status that
 //! shows the result of each change, and no status written while nothing changes.
 
-use std::{fmt::Write, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt::Write, fs, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use http::Request;
@@ -13,7 +13,7 @@ use kube::{
 use podium_tests::{
     controlplane::{ControlPlane, Mark},
     guests,
-    process::{Host, HostOptions},
+    process::{Host, HostOptions, workspace_dir},
     wait::until,
 };
 use serde_json::{Value, json};
@@ -22,74 +22,41 @@ use tokio::time::sleep;
 
 use crate::{
     cluster,
+    kubectl::Kubectl,
     plugins::{SEEN, write_labeller},
-    workloads::{HOST, account, create, host_account, label, namespace, pod},
+    workloads::{account, create, label, namespace, pod},
 };
 
 const SOON: Duration = Duration::from_secs(60);
+/// The host's account in `deploy/`, in the audit log.
+const HOST: &str = "system:serviceaccount:podium:podium-host";
 const NAMESPACE: &str = "objects";
+const CLUSTER_PLUGINS: &str = "/apis/podium.dev/v1alpha1/clusterreconcileplugins";
 const PLUGINS: &str = "/apis/podium.dev/v1alpha1/namespaces/objects/reconcileplugins";
 
-/// The definitions of the two kinds, without a schema of the spec: what the host does not accept reaches it.
-async fn definitions(client: &Client) -> Result<()> {
-    for (kind, resource, scope) in [
-        ("ReconcilePlugin", "reconcileplugins", "Namespaced"),
-        ("ClusterReconcilePlugin", "clusterreconcileplugins", "Cluster"),
-    ] {
-        let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let schema = json!({ "type": "object", "properties": { "spec": any, "status": any } });
-        let version = json!({
-            "name": "v1alpha1", "served": true, "storage": true, "subresources": { "status": {} },
-            "schema": { "openAPIV3Schema": schema },
-        });
-        let names = json!({ "kind": kind, "plural": resource, "singular": kind.to_lowercase() });
-        let object = json!({
-            "metadata": { "name": format!("{resource}.podium.dev") },
-            "spec": { "group": "podium.dev", "names": names, "scope": scope, "versions": [version] },
-        });
-        create(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", object).await?;
-    }
-    Ok(())
-}
-
-/// Grants the host the rights that it needs for plugin objects, and no others.
-async fn host_rights(client: &Client) -> Result<()> {
-    let resources = ["reconcileplugins", "clusterreconcileplugins"];
-    let status = resources.map(|resource| format!("{resource}/status"));
-    let role = json!({
-        "metadata": { "name": "podium-plugins" },
-        "rules": [
-            { "apiGroups": ["podium.dev"], "resources": resources, "verbs": ["list", "watch"] },
-            { "apiGroups": ["podium.dev"], "resources": status, "verbs": ["patch"] },
-        ],
-    });
-    let binding = json!({
-        "metadata": { "name": "podium-plugins" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "podium-plugins" },
-        "subjects": [{ "kind": "ServiceAccount", "name": "podium", "namespace": "podium-system" }],
-    });
-    create(client, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await?;
-    create(client, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await
-}
-
-/// The plugin's account may read the ConfigMap and label Pods.
+/// The plugin's account may read the ConfigMap and label Pods, and the host may use it.
 async fn plugin_rights(client: &Client) -> Result<()> {
     account(client, NAMESPACE, "labeller").await?;
-    let role = json!({
-        "metadata": { "name": "labeller" },
-        "rules": [
-            { "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["labeller"], "verbs": ["get"] },
-            { "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"] },
-        ],
-    });
-    let binding = json!({
-        "metadata": { "name": "labeller" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "labeller" },
-        "subjects": [{ "kind": "ServiceAccount", "name": "labeller", "namespace": NAMESPACE }],
-    });
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}");
-    create(client, &format!("{path}/roles"), role).await?;
-    create(client, &format!("{path}/rolebindings"), binding).await
+    let may = |resource: &str, names: &[&str], verbs: &[&str]| {
+        let mut rule = json!({ "apiGroups": [""], "resources": [resource], "verbs": verbs });
+        rule["resourceNames"] = json!(names);
+        rule
+    };
+    let labels = vec![may("configmaps", &["labeller"], &["get"]), may("pods", &[], &["get", "patch"])];
+    for (name, rules, subject) in [
+        ("labeller", labels, ("labeller", NAMESPACE)),
+        ("host", vec![may("serviceaccounts", &["labeller"], &["impersonate"])], ("podium-host", "podium")),
+    ] {
+        create(client, &format!("{path}/roles"), json!({"metadata": {"name": name}, "rules": rules})).await?;
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": subject.0, "namespace": subject.1}],
+        });
+        create(client, &format!("{path}/rolebindings"), binding).await?;
+    }
+    Ok(())
 }
 
 fn digest(component: &[u8]) -> String {
@@ -110,6 +77,23 @@ async fn config_map(client: &Client, component: Arc<[u8]>) -> Result<String> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     api.create(&PostParams::default(), &object).await?;
     Ok(sha256)
+}
+
+/// The rights of the host's account in `deploy/rbac.yaml`, as `verb resource`.
+fn shipped_rights() -> Result<BTreeSet<String>> {
+    let yaml = fs::read_to_string(workspace_dir().join("deploy/rbac.yaml"))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml)?;
+    let of_host = |object: &&Value| object["kind"] == "ClusterRole" && object["metadata"]["name"] == "podium-host";
+    let role = documents.iter().find(of_host).context("no ClusterRole of the host")?;
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let rules = role["rules"].as_array().context("no rules")?;
+    let rights = |rule: &Value| -> Vec<String> {
+        let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
+        verbs.iter().flat_map(|verb| resources.iter().map(move |of| format!("{verb} {of}"))).collect()
+    };
+    Ok(rules.iter().flat_map(rights).collect())
 }
 
 fn spec(sha256: &str) -> Value {
@@ -163,9 +147,11 @@ fn own_writes(plane: &ControlPlane, mark: Mark) -> Result<Vec<String>> {
     Ok(own.map(|write| format!("{} {} {}", write.verb, write.resource, write.code)).collect())
 }
 
+/// The host's account and its rights as `deploy/` has them, without the kinds.
 async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Mark)> {
-    let kubeconfig = host_account(plane, client).await?;
-    host_rights(client).await?;
+    Kubectl::new(plane).install(&["rbac.yaml"])?;
+    account(client, "podium", "default").await?;
+    let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;
     namespace(client, NAMESPACE).await?;
     plugin_rights(client).await?;
     let arguments = vec!["--watch-plugins".to_owned(), "--require-service-account".to_owned()];
@@ -175,21 +161,24 @@ async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Ma
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_is_loaded_changed_and_unloaded_and_its_status_says_so() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
-    let (options, mark) = start(&plane, &client).await?;
+    let (mut options, mark) = start(&plane, &client).await?;
+    let state = tempfile::tempdir()?;
+    options.arguments.extend(["--state-dir".to_owned(), state.path().to_string_lossy().into_owned()]);
     let sha256 = config_map(&client, guests::component("good")?).await?;
     pod(&client, NAMESPACE, "a").await?;
 
     // Without the definitions the host is ready, says so, and finds them when they are there.
     let host = Host::spawn(&options).await?;
     ensure!(host.log().contains("apply its CustomResourceDefinition"), "{}", host.log());
-    definitions(&client).await?;
+    Kubectl::new(&plane).install(&["crds.yaml"])?;
     until("the kind", SOON, async || apply(&client, &spec(&sha256)).await).await?;
     let ready = condition(&client, "Ready", "True", "Running").await?;
     labelled(&client, "a").await?;
     let active = &ready["status"]["active"];
     ensure!(active["digest"] == format!("sha256:{sha256}") && active["generation"] == 1, "{active}");
     ensure!(active["imports"].as_array().is_some_and(|imports| !imports.is_empty()), "{active}");
-    ensure!(active["grants"] == spec(&sha256)["grants"], "{active}");
+    // As the API server stored them, with the defaults.
+    ensure!(active["grants"] == ready["spec"]["grants"] && active["grants"]["write"]["labels"][0] == SEEN, "{active}");
 
     // A changed configuration is another version.
     let mut changed = spec(&sha256);
@@ -213,6 +202,23 @@ async fn an_object_is_loaded_changed_and_unloaded_and_its_status_says_so() -> Re
     sleep(Duration::from_secs(20)).await;
     ensure!(own_writes(&plane, quiet)?.is_empty(), "{:?}", own_writes(&plane, quiet)?);
 
+    // A plugin of the cluster.
+    let mut of_cluster = spec(&sha256);
+    of_cluster["suspend"] = true.into();
+    of_cluster["serviceAccountNamespace"] = NAMESPACE.into();
+    let everywhere = json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ClusterReconcilePlugin",
+        "metadata": { "name": "everywhere" }, "spec": of_cluster,
+    });
+    create(&client, CLUSTER_PLUGINS, everywhere).await?;
+    until("the status of a plugin of the cluster", SOON, async || {
+        let request = Request::get(format!("{CLUSTER_PLUGINS}/everywhere")).body(Vec::new())?;
+        let object: Value = client.request(request).await?;
+        ensure!(object["status"]["conditions"][4]["reason"] == "Suspended", "{}", object["status"]);
+        Ok(())
+    })
+    .await?;
+
     // Narrower grants hold at once, also though the component exceeds them.
     let mut narrow = changed.clone();
     narrow["grants"]["write"] = json!({});
@@ -234,12 +240,12 @@ async fn an_object_is_loaded_changed_and_unloaded_and_its_status_says_so() -> Re
     apply(&client, &suspended).await?;
     condition(&client, "Ready", "False", "Suspended").await?;
 
-    // A spec with a mistake that is read all the same.
+    // A mistake that the schema of the kind cannot express.
     let mut mistaken = changed.clone();
-    mistaken["watch"]["resyncSeconds"] = 1.into();
+    mistaken["watch"]["selector"] = json!({ "matchLabels": { "no label": "x" } });
     apply(&client, &mistaken).await?;
     let refused = condition(&client, "Ready", "False", "InvalidSpec").await?;
-    ensure!(refused.to_string().contains("spec.watch.resyncSeconds"), "{refused}");
+    ensure!(refused.to_string().contains("spec.watch.selector.matchLabels"), "{refused}");
 
     apply(&client, &changed).await?;
     condition(&client, "Ready", "True", "Running").await?;
@@ -251,10 +257,20 @@ async fn an_object_is_loaded_changed_and_unloaded_and_its_status_says_so() -> Re
     })
     .await?;
 
-    // The host's own account writes statuses, and each of them was permitted.
+    // A warm start compares the checkpoint with the API server.
+    ensure!(host.terminate().await?.success(), "it failed");
+    let host = Host::spawn(&options).await?;
+
+    // The host's own account writes statuses. It used each of its rights, and no request was refused.
     let own = own_writes(&plane, mark)?;
-    let expected = "patch reconcileplugins/status 200";
-    ensure!(!own.is_empty() && own.iter().all(|write| write == expected), "{own:?}");
+    let statuses = ["patch reconcileplugins/status 200", "patch clusterreconcileplugins/status 200"];
+    ensure!(!own.is_empty() && own.iter().all(|write| statuses.contains(&write.as_str())), "{own:?}");
+    let requests = plane.audit().requests_of(HOST, mark)?;
+    ensure!(requests.iter().all(|request| request.code != 403), "{requests:?}");
+    let used = requests.iter().filter(|request| request.impersonated.is_none());
+    let used: BTreeSet<_> = used.map(|request| format!("{} {}", request.verb, request.resource)).collect();
+    let unused: Vec<_> = shipped_rights()?.into_iter().filter(|right| !used.contains(right)).collect();
+    ensure!(unused.is_empty(), "{unused:?} of {used:?}");
     ensure!(host.terminate().await?.success(), "it failed");
     Ok(())
 }
@@ -266,7 +282,7 @@ async fn of_a_file_and_an_object_of_one_name_the_file_runs() -> Result<()> {
     let directory = tempfile::tempdir()?;
     write_labeller(directory.path(), NAMESPACE, Some("labeller"))?;
     options.plugins.push(directory.path().to_owned());
-    definitions(&client).await?;
+    Kubectl::new(&plane).install(&["crds.yaml"])?;
     // The ConfigMap does not exist: the object's plugin would not be loaded, and the host does not look for it.
     until("the kind", SOON, async || apply(&client, &spec(&"0".repeat(64))).await).await?;
     pod(&client, NAMESPACE, "a").await?;

@@ -2,23 +2,23 @@
 //! admission policies in `deploy/`.
 
 use std::{
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    path::Path,
+    process::{Command, Output},
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use podium_tests::{
-    controlplane::ControlPlane,
-    process::{Host, HostOptions, podium_binary, workspace_dir},
+    process::{Host, HostOptions, podium_binary},
     wait::until,
 };
 use serde_json::{Value, json};
 
 use crate::{
     cluster,
+    kubectl::{Kubectl, stderr},
     plugins::{SEEN, write_labeller},
     workloads::{account, create, label, namespace, pod},
 };
@@ -26,33 +26,12 @@ use crate::{
 const SOON: Duration = Duration::from_secs(60);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// kubectl with the administrator's kubeconfig, as another user.
-struct Kubectl(PathBuf, PathBuf);
-
-impl Kubectl {
-    fn new(plane: &ControlPlane) -> Self {
-        Self(plane.kubectl_path(), plane.kubeconfig_path())
-    }
-
-    fn run(&self, user: &str, arguments: &[&str], input: &[u8]) -> Result<Output> {
-        let mut command = Command::new(&self.0);
-        command.arg("--kubeconfig").arg(&self.1).arg("--as").arg(user).args(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        std::io::Write::write_all(&mut child.stdin.take().context("no stdin")?, input)?;
-        Ok(child.wait_with_output()?)
-    }
-
-    /// A patch of a Pod's status, or of the Pod itself.
-    fn patch(&self, user: &str, pod: &str, subresource: Option<&str>, patch: &Value) -> Result<Output> {
-        let patch = patch.to_string();
-        let mut arguments = vec!["-n", "walled", "patch", "pod", pod, "--type", "merge", "-p", &patch];
-        arguments.extend(subresource.iter().flat_map(|name| ["--subresource", name]));
-        self.run(user, &arguments, b"")
-    }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+/// A patch of a Pod's status, or of the Pod itself.
+fn patch(kubectl: &Kubectl, user: &str, pod: &str, subresource: Option<&str>, patch: &Value) -> Result<Output> {
+    let patch = patch.to_string();
+    let mut arguments = vec!["-n", "walled", "patch", "pod", pod, "--type", "merge", "-p", &patch];
+    arguments.extend(subresource.iter().flat_map(|name| ["--subresource", name]));
+    kubectl.run(user, &arguments, b"")
 }
 
 fn role(kind: &str, name: &str, rules: &Value) -> Value {
@@ -66,7 +45,7 @@ fn binding(name: &str, kind: &str, role: &str, subject: &Value) -> Value {
 
 fn inspect(configuration: &Path, impersonation: &str) -> Result<Vec<u8>> {
     let mut command = Command::new(podium_binary()?);
-    command.arg("inspect").arg(configuration).args(["--host", "podium-system/podium", "--output", "yaml"]);
+    command.arg("inspect").arg(configuration).args(["--output", "yaml"]);
     let printed = command.args(["--impersonation", impersonation]).output()?;
     ensure!(printed.status.success(), "{}", stderr(&printed));
     Ok(printed.stdout)
@@ -76,15 +55,6 @@ fn inspect(configuration: &Path, impersonation: &str) -> Result<Vec<u8>> {
 async fn the_rbac_that_inspect_prints_is_enough_and_a_namespace_admin_may_apply_it() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
-    // The host may read Pods and nothing else.
-    namespace(&client, "podium-system").await?;
-    account(&client, "podium-system", "podium").await?;
-    let reads = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
-    create(&client, &format!("{RBAC}/clusterroles"), role("ClusterRole", "podium-reads", &reads)).await?;
-    let host = json!({"kind": "ServiceAccount", "namespace": "podium-system", "name": "podium"});
-    let bound = binding("podium-reads", "ClusterRole", "podium-reads", &host);
-    create(&client, &format!("{RBAC}/clusterrolebindings"), bound).await?;
-    let kubeconfig = plane.kubeconfig_of("podium-system", "podium").await?;
     // The tenant administers its namespace and nothing else.
     namespace(&client, "walled").await?;
     let alice = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"});
@@ -102,21 +72,42 @@ async fn the_rbac_that_inspect_prints_is_enough_and_a_namespace_admin_may_apply_
         Ok(())
     })
     .await?;
-    let constrained = kubectl.run("alice", &["apply", "-f", "-"], &inspect(&configuration, "constrained")?)?;
-    ensure!(!constrained.status.success() && stderr(&constrained).contains("attempting to grant"), "{constrained:?}");
+    let constrained = inspect(&configuration, "constrained")?;
+    let refused = kubectl.run("alice", &["apply", "-f", "-"], &constrained)?;
+    ensure!(!refused.status.success() && stderr(&refused).contains("attempting to grant"), "{refused:?}");
 
+    kubectl.install(&["rbac.yaml"])?;
+    let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;
     pod(&client, "walled", "a").await?;
-    let host = "system:serviceaccount:podium-system:podium";
-    let refused = kubectl.patch(host, "a", None, &json!({"metadata": {"labels": {"x": "y"}}}))?;
+    let host = "system:serviceaccount:podium:podium-host";
+    let refused = patch(&kubectl, host, "a", None, &json!({"metadata": {"labels": {"x": "y"}}}))?;
     ensure!(stderr(&refused).contains("cannot patch resource"), "the host may write as itself: {refused:?}");
     let arguments = vec!["--require-service-account".to_owned()];
-    let _host = Host::spawn(&HostOptions { kubeconfig, plugins: vec![directory.path().to_owned()], arguments }).await?;
+    let running =
+        Host::spawn(&HostOptions { kubeconfig, plugins: vec![directory.path().to_owned()], arguments }).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "walled");
-    until("the plugin's label", SOON, async || {
-        ensure!(label(&pods.get("a").await?, SEEN).is_some(), "no label");
+    let labelled = async |name: &str| {
+        until("the plugin's label", SOON, async || {
+            ensure!(label(&pods.get(name).await?, SEEN).is_some(), "{name} has no label: {}", running.log());
+            Ok(())
+        })
+        .await
+    };
+    labelled("a").await?;
+
+    // With the aggregated role of deploy/rbac.yaml, the administrator may permit single verbs instead.
+    let removed = kubectl.run("alice", &["delete", "-f", "-"], &plain)?;
+    ensure!(removed.status.success(), "{}", stderr(&removed));
+    until("a namespace admin to apply the RBAC of single verbs", SOON, async || {
+        let applied = kubectl.run("alice", &["apply", "-f", "-"], &constrained)?;
+        ensure!(applied.status.success(), "{}", stderr(&applied));
         Ok(())
     })
-    .await
+    .await?;
+    let may = kubectl.run(host, &["-n", "walled", "auth", "can-i", "impersonate", "serviceaccounts/labeller"], b"")?;
+    ensure!(!may.status.success(), "the host may still do everything as the account: {may:?}");
+    pod(&client, "walled", "b").await?;
+    labelled("b").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,34 +132,31 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods_and_network_plugin
     let (plugin, calico) =
         ("system:serviceaccount:walled:plugin", "system:serviceaccount:kube-system:calico-cni-plugin");
     let changed = |field: &str, value: &str| json!({"metadata": {field: {"guests.example/x": value}}});
-    let allowed = kubectl.patch(plugin, "a", Some("status"), &changed("labels", "v0"))?;
+    let allowed = patch(&kubectl, plugin, "a", Some("status"), &changed("labels", "v0"))?;
     ensure!(allowed.status.success(), "without the policy: {}", stderr(&allowed));
-    let policy = workspace_dir().join("deploy/admission/pods-status.yaml");
-    let mut apply = Command::new(plane.kubectl_path());
-    let applied = apply.arg("--kubeconfig").arg(plane.kubeconfig_path()).args(["apply", "-f"]).arg(policy).output()?;
-    ensure!(applied.status.success(), "{}", stderr(&applied));
+    kubectl.install(&["admission/pods-status.yaml"])?;
 
     let mut turn = 0;
     until("the policy to be in force", SOON, async || {
         turn += 1;
-        let refused = kubectl.patch(plugin, "a", Some("status"), &changed("labels", &format!("v{turn}")))?;
+        let refused = patch(&kubectl, plugin, "a", Some("status"), &changed("labels", &format!("v{turn}")))?;
         ensure!(stderr(&refused).contains("may not change labels"), "{refused:?}");
         Ok(())
     })
     .await?;
-    for patch in [
+    for change in [
         changed("annotations", "other"),
         json!({"metadata": {"finalizers": ["guests.example/x"]}}),
         json!({"metadata": {"labels": null}}),
     ] {
-        let refused = kubectl.patch(plugin, "a", Some("status"), &patch)?;
-        ensure!(stderr(&refused).contains("may not change labels"), "{patch}: {refused:?}");
+        let refused = patch(&kubectl, plugin, "a", Some("status"), &change)?;
+        ensure!(stderr(&refused).contains("may not change labels"), "{change}: {refused:?}");
     }
     let condition = json!({"status": {"conditions": [{"type": "guests.example/Ok", "status": "True"}]}});
-    let allowed = kubectl.patch(plugin, "a", Some("status"), &condition)?;
+    let allowed = patch(&kubectl, plugin, "a", Some("status"), &condition)?;
     ensure!(allowed.status.success(), "{}", stderr(&allowed));
     let address = changed("annotations", "10.0.0.1/32");
-    let allowed = kubectl.patch(calico, "a", Some("status"), &address)?;
+    let allowed = patch(&kubectl, calico, "a", Some("status"), &address)?;
     ensure!(allowed.status.success(), "a network plugin's annotation: {}", stderr(&allowed));
     Ok(())
 }

@@ -65,7 +65,7 @@ pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
             }
             // The notes say which of the objects have no effect yet.
             inspected.iter().flat_map(|one| &one.notes).for_each(|note| ui::report(&format!("note: {note}")));
-            yaml(inspected.iter().flat_map(|one| &one.rbac))?
+            ui::yaml_documents(inspected.iter().flat_map(|one| &one.rbac))?
         }
     };
     ui::print(&text)?;
@@ -198,25 +198,13 @@ fn text(inspected: &Inspected) -> anyhow::Result<String> {
     if let Some(configuration) = configuration {
         text += &format!("# The smallest grants that fit; replace the keys:\n{configuration}");
     }
-    Ok(text + &yaml(rbac)?)
+    Ok(text + &ui::yaml_documents(rbac)?)
 }
 
 /// Lines of a table as comments of YAML, so that all of the output can be applied. The names in it are a component's:
 /// a line break of any kind in them would end the comment.
 fn commented(table: &str) -> String {
     table.lines().map(|row| format!("# {}\n", line(row))).collect()
-}
-
-fn yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for object in objects {
-        text += "---\n";
-        text += &serde_saphyr::to_string(object).context("cannot write YAML")?;
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

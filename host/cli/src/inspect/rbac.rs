@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_pods::model::{Grants, PluginSpec, Tenant};
+use podium_pods::model::{Grants, PluginSpec, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -16,22 +16,32 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 pub(super) struct Right {
     group: String,
     resource: String,
+    /// The only object; `None` for all of the resource.
+    name: Option<String>,
     verbs: Vec<&'static str>,
 }
 
 impl Right {
     fn new(group: &str, resource: &str, verbs: &[&'static str]) -> Self {
-        Self { group: group.to_owned(), resource: resource.to_owned(), verbs: verbs.to_vec() }
+        Self { group: group.to_owned(), resource: resource.to_owned(), name: None, verbs: verbs.to_vec() }
     }
 
     fn rule(&self) -> Value {
-        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs})
+        self.with_verbs(&self.verbs.iter().map(|verb| (*verb).to_owned()).collect::<Vec<_>>())
+    }
+
+    fn with_verbs(&self, verbs: &[String]) -> Value {
+        let mut rule = json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": verbs});
+        if let Some(name) = &self.name {
+            rule["resourceNames"] = json!([name]);
+        }
+        rule
     }
 
     /// The right to use the right of an account that is impersonated.
     fn constrained(&self) -> Value {
         let verbs: Vec<_> = self.verbs.iter().map(|verb| format!("impersonate-on:serviceaccount:{verb}")).collect();
-        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": verbs})
+        self.with_verbs(&verbs)
     }
 }
 
@@ -64,6 +74,16 @@ pub(super) fn rights(grants: &Grants) -> Vec<Right> {
     rights
 }
 
+/// The right to read the component, which the host does as the plugin's account, in the account's namespace.
+fn component(source: &Source, account: &Account) -> Option<Right> {
+    match source {
+        Source::ConfigMap { namespace, name, .. } if **namespace == *account.namespace => {
+            Some(Right { name: Some(name.to_string()), ..Right::new("", "configmaps", &["get"]) })
+        }
+        _ => None,
+    }
+}
+
 /// A ServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Account {
@@ -93,6 +113,7 @@ impl Account {
 pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Impersonation) -> Vec<Value> {
     let account = Account::of(spec);
     let rights = rights(&spec.grants);
+    let component = component(&spec.source, &account);
     let cluster = spec.tenant() == Tenant::Cluster;
     let own = format!("podium-plugin-{}", spec.id.name);
     // A plugin of the cluster may have the name of one in the namespace of its account; names of plugins have no dots.
@@ -105,6 +126,10 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
     if !rights.is_empty() {
         let rules = rights.iter().map(Right::rule).collect();
         objects.extend(bound(cluster, &account.namespace, &own, rules, &account));
+    }
+    if let Some(component) = &component {
+        let name = format!("{own}-component");
+        objects.extend(bound(false, &account.namespace, &name, vec![component.rule()], &account));
     }
     // The account is an object of its namespace, so the right to impersonate it is a Role there in both cases.
     match impersonation {
@@ -125,15 +150,16 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
                 "verbs": ["impersonate:serviceaccount"],
             });
             let used: Vec<_> = rights.iter().map(Right::constrained).collect();
+            let named = [named].into_iter().chain(component.iter().map(Right::constrained)).collect();
             match cluster {
                 true => {
-                    objects.extend(bound(false, &account.namespace, &of_host, vec![named], host));
+                    objects.extend(bound(false, &account.namespace, &of_host, named, host));
                     if !used.is_empty() {
                         objects.extend(bound(true, &account.namespace, &of_host, used, host));
                     }
                 }
                 false => {
-                    let rules = [named].into_iter().chain(used).collect();
+                    let rules = Vec::into_iter(named).chain(used).collect();
                     objects.extend(bound(false, &account.namespace, &of_host, rules, host));
                 }
             }
@@ -237,6 +263,34 @@ mod tests {
         );
         let used = verbs(&objects, "ClusterRole", "podium-host-tidy.cluster");
         assert_eq!(used[1].1, ["impersonate-on:serviceaccount:patch"]);
+    }
+
+    #[test]
+    fn the_account_may_read_the_component_and_no_other_config_map() {
+        let text = |text: &str| text.into();
+        let source = Source::ConfigMap {
+            namespace: text("shop"),
+            name: text("tidy-1"),
+            key: text("plugin.wasm"),
+            sha256: text("00"),
+        };
+        let spec = PluginSpec {
+            source,
+            impersonate: Some("system:serviceaccount:shop:tidy".into()),
+            ..testing::plugin(Some("shop"), "tidy")
+        };
+        let objects = objects(&spec, &host(), Impersonation::Constrained);
+        let rules = |name: &str| {
+            let is_role = |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == name;
+            objects.iter().find(is_role).unwrap()["rules"].clone()
+        };
+        let rule = |verb: &str| {
+            let mut rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]});
+            rule["resourceNames"] = json!(["tidy-1"]);
+            rule
+        };
+        assert_eq!(rules("podium-plugin-tidy-component"), json!([rule("get")]));
+        assert_eq!(rules("podium-host-tidy")[1], rule("impersonate-on:serviceaccount:get"));
     }
 
     #[test]

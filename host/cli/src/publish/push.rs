@@ -72,7 +72,9 @@ async fn to_registry(reference: &str, artifact: &Artifact, arguments: &args::Pus
             "bytes": artifact.bytes.len(),
             "spec": source,
         })),
-        Output::Table => format!("{}\n\n# In plugin.yaml:\n{}", pushed.reference, yaml(&json!({ "spec": source }))?),
+        Output::Table => {
+            format!("{}\n\n# In plugin.yaml:\n{}", pushed.reference, ui::yaml(&json!({ "spec": source }))?)
+        }
     };
     ui::print(&printed)
 }
@@ -100,13 +102,13 @@ async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::
             target.namespace,
             target.name,
             target.key,
-            yaml(&json!({ "spec": source }))?
+            ui::yaml(&json!({ "spec": source }))?
         ),
         // The source is a comment, so that the output can be applied as it is.
         (Output::Table, false) => {
-            let source = yaml(&json!({ "spec": source }))?;
+            let source = ui::yaml(&json!({ "spec": source }))?;
             let comments: String = source.lines().map(|line| format!("#   {line}\n")).collect();
-            format!("# In plugin.yaml:\n{comments}{}", yaml(&manifest)?)
+            format!("# In plugin.yaml:\n{comments}{}", ui::yaml(&manifest)?)
         }
     };
     ui::print(&printed)
@@ -114,9 +116,4 @@ async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::
 
 fn json_line(value: Value) -> String {
     format!("{value}\n")
-}
-
-fn yaml(value: &Value) -> anyhow::Result<String> {
-    let text = serde_saphyr::to_string(value)?;
-    Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }

@@ -1,0 +1,246 @@
+//! The CustomResourceDefinitions of the plugin kinds, from the same types as the JSON Schema of a file.
+//!
+//! Fields, descriptions, bounds, words and defaults are those of [`Plugin`](crate::Plugin). A structural schema cannot
+//! have `if` and `propertyNames`; the rules between fields that they express, and some of `rules`, are in CEL here. The
+//! host checks every object again, by the same pass as a file, so a rule that is missing here is a condition
+//! `InvalidSpec` instead of a refused request.
+
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+use crate::{check, plugin, schema, status::Status};
+
+const GROUP: &str = "podium.dev";
+const VERSION: &str = "v1alpha1";
+
+/// Returns the definitions of `ReconcilePlugin` and `ClusterReconcilePlugin`.
+#[must_use]
+pub fn definitions() -> [Value; 2] {
+    let namespaced = Names { kind: "ReconcilePlugin", plural: "reconcileplugins", short: "rp", scope: "Namespaced" };
+    let cluster =
+        Names { kind: "ClusterReconcilePlugin", plural: "clusterreconcileplugins", short: "crp", scope: "Cluster" };
+    [definition(&namespaced), definition(&cluster)]
+}
+
+struct Names {
+    kind: &'static str,
+    plural: &'static str,
+    short: &'static str,
+    scope: &'static str,
+}
+
+fn definition(names: &Names) -> Value {
+    let Names { kind, plural, short, scope } = names;
+    let singular = kind.to_lowercase();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.{GROUP}"),
+            "labels": { "app.kubernetes.io/name": "podium", "app.kubernetes.io/part-of": "podium" },
+        },
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular,
+                "shortNames": [short], "categories": ["podium"],
+            },
+            "scope": scope,
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": { "status": {} },
+                "additionalPrinterColumns": columns(),
+                "schema": { "openAPIV3Schema": object(*scope == "Namespaced") },
+            }],
+        },
+    })
+}
+
+fn columns() -> Value {
+    let ready = |field: &str| format!(".status.conditions[?(@.type==\"Ready\")].{field}");
+    let column = |name: &str, kind: &str, path: &str, description: &str| {
+        let mut column = json!({ "name": name, "type": kind, "jsonPath": path });
+        column["description"] = description.into();
+        column
+    };
+    json!([
+        column("Ready", "string", &ready("status"), "Whether the version of spec runs"),
+        column("Reason", "string", &ready("reason"), "Why it runs or does not"),
+        column("Digest", "string", ".status.active.digest", "The digest of the component that runs"),
+        column("Failing", "date", ".status.failingSince", "For how long runs have failed"),
+        column("Age", "date", ".metadata.creationTimestamp", "The age of the object"),
+    ])
+}
+
+fn object(namespaced: bool) -> Value {
+    let mut spec = of::<plugin::Spec>();
+    let source = &mut spec["properties"]["source"];
+    without(source, "file");
+    rules(source, &[("has(self.configMap)", "names no place of the component; set configMap")]);
+    requirement(&mut spec["properties"]["watch"]["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
+    let limits = &mut spec["properties"]["limits"];
+    // The API server fills in the limits that hold, so that the object shows them. The rules below need all of them.
+    limits["default"] = defaults(limits);
+    rules(
+        limits,
+        &[
+            ("self.cpuMillis <= self.wallMillis", "cpuMillis is more than wallMillis, which includes it"),
+            (
+                "self.class != 'interpreter' || self.reuse == 1 || self.reuseInterpreter",
+                "reuse above 1 in class interpreter, where all state carries over from run to run, needs \
+                 reuseInterpreter: true",
+            ),
+        ],
+    );
+    let sections = "!has(self.watch) || !has(self.watch.sections) || self.watch.sections.all(section, section == \
+        'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \
+        has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
+    rules(&mut spec, &[(sections, "watch.sections has a section that grants.read.pods.sections does not have")]);
+    if namespaced {
+        without(&mut spec, "serviceAccountNamespace");
+    } else {
+        rules(
+            &mut spec,
+            &[
+                (
+                    "has(self.serviceAccountName) == has(self.serviceAccountNamespace)",
+                    "serviceAccountName and serviceAccountNamespace go together; set both or none",
+                ),
+                (
+                    "!has(self.source.configMap) || has(self.serviceAccountNamespace)",
+                    "serviceAccountNamespace is missing: the ConfigMap is one of that namespace",
+                ),
+            ],
+        );
+    }
+    let description = "A reconciler of Pods, which Podium runs in a sandbox.";
+    json!({
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            // The API server's own fields, in its own words.
+            "apiVersion": { "type": "string", "description": "The version of the schema of this object." },
+            "kind": { "type": "string", "description": "The kind of this object." },
+            "metadata": { "type": "object" },
+            "spec": spec,
+            "status": of::<Status>(),
+        },
+    })
+}
+
+/// The defaults of a mapping's fields.
+fn defaults(schema: &Value) -> Value {
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    fields.filter_map(|(name, field)| Some((name.clone(), field.get("default")?.clone()))).collect()
+}
+
+fn requirement(requirement: &mut Value) {
+    rules(
+        requirement,
+        &[
+            (
+                "self.operator in ['Exists', 'DoesNotExist'] || (has(self.values) && size(self.values) > 0)",
+                "In and NotIn need at least one value",
+            ),
+            (
+                "self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
+                "Exists and DoesNotExist take no values",
+            ),
+        ],
+    );
+}
+
+/// Adds rules in CEL, with their messages.
+fn rules(schema: &mut Value, rules: &[(&str, &str)]) {
+    let rules = rules.iter().map(|(rule, message)| json!({ "rule": rule, "message": message }));
+    let mut all = schema["x-kubernetes-validations"].as_array().cloned().unwrap_or_default();
+    all.extend(rules);
+    schema["x-kubernetes-validations"] = all.into();
+}
+
+fn without(schema: &mut Value, field: &str) {
+    if let Some(fields) = schema["properties"].as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+/// Generates the structural schema of a type.
+fn of<T: JsonSchema>() -> Value {
+    let schema = schema::of::<T>();
+    structural(schema.as_object().unwrap_or(&Map::new()))
+}
+
+/// Translates JSON Schema as `schema` generates it; `null` is no value here. The keywords that are not named have no
+/// equivalent.
+fn structural(schema: &Map<String, Value>) -> Value {
+    let mut translated = Map::new();
+    for (keyword, value) in schema {
+        let value = match (&**keyword, value) {
+            ("type", _) => check::kind(schema).into(),
+            ("properties", Value::Object(fields)) => {
+                fields.iter().map(|(name, field)| (name.clone(), below(field))).collect::<Map<_, _>>().into()
+            }
+            ("items", value) => {
+                translated.entry("x-kubernetes-list-type").or_insert("atomic".into());
+                below(value)
+            }
+            // Any content, as it is.
+            ("additionalProperties", Value::Bool(true)) => {
+                translated.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+                continue;
+            }
+            ("additionalProperties", Value::Object(_)) => below(value),
+            ("not", value) => {
+                translated.insert("x-kubernetes-validations".to_owned(), forbidden(value).into());
+                continue;
+            }
+            ("enum" | "oneOf", _) => {
+                translated.insert("enum".to_owned(), check::words(&Value::Object(schema.clone())).into());
+                continue;
+            }
+            ("format", Value::String(format)) if format != "date-time" && format != "int64" => continue,
+            (
+                "description" | "default" | "required" | "minimum" | "maximum" | "minLength" | "maxLength" | "pattern"
+                | "minItems" | "maxItems" | "maxProperties" | "format",
+                value,
+            ) => value.clone(),
+            (keyword, value) if keyword.starts_with("x-kubernetes-") => value.clone(),
+            _ => continue,
+        };
+        translated.insert(keyword.clone(), value);
+    }
+    if let Some(words) = described(schema) {
+        let description = translated.get("description").and_then(Value::as_str).unwrap_or_default();
+        translated.insert("description".to_owned(), format!("{description}{words}").into());
+    }
+    translated.into()
+}
+
+fn below(schema: &Value) -> Value {
+    schema.as_object().map_or_else(|| schema.clone(), structural)
+}
+
+/// The descriptions of an enumeration's words, as lines.
+fn described(schema: &Map<String, Value>) -> Option<String> {
+    let words = schema.get("oneOf")?.as_array()?;
+    let line = |word: &Value| Some(format!("\n{}: {}", word["const"].as_str()?, word["description"].as_str()?));
+    Some(words.iter().filter_map(line).collect())
+}
+
+/// Translates what a value must not be into rules: a `not` of the API server has no message.
+fn forbidden(schema: &Value) -> Vec<Value> {
+    if let Some(several) = schema["anyOf"].as_array() {
+        return several.iter().flat_map(forbidden).collect();
+    }
+    let rule = match (&schema["pattern"], &schema["enum"], &schema["const"]) {
+        // No pattern has a quotation mark.
+        (Value::String(pattern), ..) => format!("!self.matches(r'{pattern}')"),
+        (_, Value::Array(_), _) => format!("!(self in {})", json!(check::words(schema))),
+        (.., Value::String(word)) => format!("self != '{word}'"),
+        _ => return Vec::new(),
+    };
+    vec![json!({ "rule": rule, "message": schema["description"] })]
+}

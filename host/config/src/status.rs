@@ -1,0 +1,88 @@
+//! The status of a plugin object, as the host writes it.
+//!
+//! It has no counters and no times of success: a cluster in which nothing changes sees no write of a status.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::schema;
+
+/// The state of the plugin. Written by the host only.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The generation of the object that the conditions are about.
+    pub observed_generation: i64,
+    /// Fetched, Verified, Compiled, Granted and Ready. `kubectl wait --for=condition=Ready` waits for the last.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The version that runs. It is one of an earlier generation if the present one could not be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<Active>,
+    /// The time of the first failed run after the last one without a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub failing_since: Option<String>,
+    /// The message of the latest failure of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+    /// The kinds of writes that RBAC refuses, at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_writes: Vec<RefusedWrite>,
+}
+
+/// The result of one step from the object to a plugin that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// The step.
+    pub r#type: &'static str,
+    /// Unknown if the step was not attempted.
+    #[schemars(schema_with = "schema::condition_status")]
+    pub status: &'static str,
+    /// The cause in one word, in CamelCase.
+    pub reason: &'static str,
+    /// The cause for people, with what to do.
+    pub message: String,
+    /// The generation of the object that the condition is about.
+    pub observed_generation: i64,
+    /// The last time that the status changed.
+    #[schemars(extend("format" = "date-time"))]
+    pub last_transition_time: String,
+}
+
+/// A version of the plugin that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Active {
+    /// The digest of the component.
+    pub digest: String,
+    /// The generation of the object that the version is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The functions of the host that the component imports.
+    pub imports: Vec<String>,
+    /// The grants of the version, as spec.grants had them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub grants: Option<Value>,
+}
+
+/// A kind of writes that RBAC refuses.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedWrite {
+    /// The account as RBAC names it; absent for the host's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// The verb that is refused.
+    pub verb: String,
+    /// The resource, with subresource and group.
+    pub resource: String,
+    /// The namespace; absent for objects without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The right that is missing.
+    pub message: String,
+}
