@@ -27,7 +27,7 @@ fn run(host: &mut Host, function: fn(&Request) -> Result<Outcome>) -> podium_sdk
 }
 
 #[test]
-fn a_section_that_is_not_granted_is_an_error_and_never_looks_empty() {
+fn reading_an_ungranted_section_is_an_error() {
     let mut host = Host::with_pods([pod("shop", "cart-0").label("app", "cart")]).configured_by(LABELS_ONLY);
     let run = run(&mut host, |request| {
         let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
@@ -64,7 +64,7 @@ fn a_search_by_an_ungranted_section_is_an_error() {
 }
 
 #[test]
-fn a_write_that_is_not_granted_fails_at_the_call_and_names_the_grant() {
+fn an_ungranted_write_fails_at_the_call_and_names_the_grant() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]).configured_by(LABELS_ONLY);
     let run = run(&mut host, |request| {
         let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
@@ -80,7 +80,7 @@ fn a_write_that_is_not_granted_fails_at_the_call_and_names_the_grant() {
 }
 
 #[test]
-fn a_namespaced_plugin_neither_sees_nor_touches_another_namespace() {
+fn a_namespaced_plugin_cannot_see_or_write_another_namespace() {
     let mut host = Host::with_pods([pod("shop", "cart-0"), pod("bank", "vault-0")]).configured_by(LABELS_ONLY);
     let run = run(&mut host, |_| {
         assert!(pods::get("bank", "vault-0")?.is_none());
@@ -102,7 +102,7 @@ fn panic_of(call: impl FnOnce()) -> String {
 }
 
 #[test]
-fn a_run_on_a_pod_that_was_never_added_panics_with_the_names_that_are_known() {
+fn a_run_on_an_unknown_pod_panics_with_the_known_names() {
     let settled: fn(&Request) -> Result<Outcome> = |_| Ok(Outcome::settled());
     let mut host = Host::with_pods([pod("shop", "cart-0"), pod("shop", "cart-1")]);
     host.remove_pod("shop", "cart-1");
@@ -189,7 +189,7 @@ fn an_event_with_an_unchanged_write_is_not_sent() {
 }
 
 #[test]
-fn an_event_about_an_unknown_pod_is_dropped_as_the_host_drops_it() {
+fn an_event_about_an_unknown_pod_is_dropped_as_by_the_host() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]);
     run(&mut host, |_| {
         podium_sdk::events::emit(&PodKey::new("shop", "other", "uid"), Event::normal("Seen", "a Pod"))?;
@@ -199,7 +199,7 @@ fn an_event_about_an_unknown_pod_is_dropped_as_the_host_drops_it() {
 }
 
 #[test]
-fn readiness_follows_the_condition_and_durations_can_be_subtracted() {
+fn readiness_follows_the_condition_and_durations_subtract() {
     let ready = Condition::new("Ready", ConditionStatus::True);
     let mut host = Host::with_pods([pod("shop", "cart-0").condition(ready), pod("shop", "cart-1")]);
     run(&mut host, |request| {
@@ -264,7 +264,7 @@ fn staged_writes_are_not_seen_until_they_are_committed() {
 }
 
 #[test]
-fn committed_writes_stay_and_later_staged_ones_are_dropped_by_a_failure() {
+fn a_failed_run_keeps_committed_writes_and_drops_staged_ones() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]);
     let run = run(&mut host, |request| {
         writes::set_label(request.key(), "a", "1")?;
@@ -392,7 +392,7 @@ fn the_full_object_is_the_pods_json_with_later_changes() {
 }
 
 #[test]
-fn state_survives_runs_swaps_by_version_and_is_lost_with_the_host() {
+fn state_survives_runs_and_is_lost_with_the_host() {
     #[derive(serde::Serialize, serde::Deserialize, Default)]
     struct Memo {
         runs: u32,

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_kept_within_bounds_and_escaped_whatever_it_quotes() {
+    async fn a_refusal_is_bounded_and_escaped_whatever_it_quotes() {
         // The last body is longer than the bytes that are read, so it is quoted instead of parsed.
         for (bytes, reason) in [(20, "Invalid"), (300, "Invalid"), (900_000, "")] {
             let error = quoting(bytes).json(get()).await.unwrap_err();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_the_api_server_quotes_has_an_effect_on_lines_and_terminals() {
+    fn text_of_the_api_server_has_no_effect_on_lines_and_terminals() {
         let nasty = NASTY.repeat(100);
         let cause = serde_json::json!({ "field": nasty, "reason": nasty, "message": nasty });
         let details = serde_json::json!({ "name": nasty, "causes": [cause] });

@@ -180,7 +180,7 @@ async fn a_missing_file_or_an_empty_folder_is_one_error() {
 }
 
 #[tokio::test]
-async fn a_missing_component_is_loaded_later_and_is_exit_code_2_with_strict() {
+async fn a_missing_component_is_loaded_later_or_refused_if_strict() {
     let fixture = Fixture::still().await;
     let component = guests::path("registrar").unwrap();
     fixture.write("late.yaml", &registrar("").replace(&component.display().to_string(), "late.wasm"));
@@ -211,7 +211,7 @@ fn importing(name: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn no_text_of_a_component_or_a_configuration_forges_a_line_of_the_log() {
+async fn no_text_of_a_plugin_forges_a_line_of_the_log() {
     let fixture = Fixture::still().await;
     let component = guests::path("registrar").unwrap().display().to_string();
     let forged = "2026-11-22T00:00:00.000000Z ERROR podium_host: FORGED";
@@ -245,7 +245,7 @@ async fn a_configuration_that_is_no_regular_file_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_error_about_a_wrong_flag_names_the_correct_one_and_has_exit_code_2() {
+async fn a_misspelt_flag_is_exit_code_2_and_names_the_correct_one() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     for (flag, value, right) in [
@@ -263,7 +263,7 @@ async fn an_error_about_a_wrong_flag_names_the_correct_one_and_has_exit_code_2()
 }
 
 #[tokio::test]
-async fn a_plugin_that_may_write_pruned_annotations_is_named_once_for_each() {
+async fn a_plugin_that_writes_pruned_annotations_is_warned_of_once() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere", "--prune-annotations"];
@@ -276,7 +276,7 @@ async fn a_plugin_that_may_write_pruned_annotations_is_named_once_for_each() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_exit_code_2_and_one_error_that_names_address_and_flag() {
+async fn a_port_in_use_is_exit_code_2_and_names_address_and_flag() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -296,7 +296,7 @@ async fn a_port_in_use_is_exit_code_2_and_one_error_that_names_address_and_flag(
 }
 
 #[tokio::test]
-async fn a_bad_plugin_does_not_stop_the_good_ones_unless_strict_says_so() {
+async fn a_bad_plugin_does_not_stop_good_ones_without_strict() {
     let fixture = Fixture::still().await;
     fixture.write("bad.yaml", &registrar("  colour: red").replace("name: registrar", "name: bad"));
     fixture.write("greedy.yaml", &plugins::guest_yaml("overreach", "greedy", "").unwrap());
@@ -365,7 +365,7 @@ async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
 }
 
 #[tokio::test]
-async fn a_plugin_without_an_account_is_refused_with_require_service_account() {
+async fn require_service_account_refuses_a_plugin_without_one() {
     let fixture = Fixture::still().await;
     fixture.write("registrar.yaml", &registrar(""));
     let ended = fixture.run_with_plugins(&["registrar.yaml", "--require-service-account"]).await;
@@ -430,7 +430,7 @@ async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
 }
 
 #[tokio::test]
-async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
+async fn json_logs_are_one_object_a_line_and_sigterm_exits_with_0() {
     // The smallest API server that the host supports.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
     let fixture = Fixture::new(options).await;
@@ -503,7 +503,7 @@ async fn a_state_directory_of_another_cluster_is_one_error() {
 }
 
 #[tokio::test]
-async fn a_host_without_the_right_to_read_kube_system_says_so_and_goes_on() {
+async fn a_host_that_may_not_read_kube_system_says_so_and_runs() {
     // The smallest API server that the host supports.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
     let fixture = Fixture::new(options).await;

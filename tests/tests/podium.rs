@@ -133,7 +133,7 @@ async fn team(pods: &Api<Pod>, name: &str) -> Result<Option<String>> {
 }
 
 #[test]
-fn a_new_plugin_is_checked_and_built_to_a_file_that_others_may_read() {
+fn a_new_plugin_is_checked_and_built_to_a_readable_file() {
     let author = Author::new();
     let check = author.run(&["check", "hello"]);
     let printed = String::from_utf8_lossy(&check.stdout).into_owned();
@@ -172,7 +172,7 @@ fn schema_and_new_write_the_schema_that_is_checked_in() {
 }
 
 #[test]
-fn a_reader_that_closes_the_pipe_is_no_error_and_a_full_disk_is_one() {
+fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
     for arguments in [&["schema"][..], &["completion", "bash"]] {
         let mut closed = Command::new(podium_binary().unwrap());
         let (reader, writer) = std::io::pipe().unwrap();
@@ -187,7 +187,7 @@ fn a_reader_that_closes_the_pipe_is_no_error_and_a_full_disk_is_one() {
 }
 
 #[test]
-fn build_and_check_refuse_what_the_host_would_refuse_also_as_json() {
+fn build_and_check_refuse_what_the_host_would_refuse() {
     let author = Author::new();
     author.edit("write: { labels: [team] }", "write: {}");
     for command in [&["build", "hello", "--quiet"][..], &["check", "hello"]] {
@@ -265,7 +265,7 @@ async fn dev_stops_a_plugin_while_its_grant_is_revoked() {
 }
 
 #[tokio::test]
-async fn two_devs_of_one_target_directory_have_a_kubeconfig_and_a_cluster_each() {
+async fn two_devs_of_one_directory_have_a_cluster_each() {
     let author = Author::new();
     let (mut one, mut two) = (author.dev("one.log", &[]), author.dev("two.log", &["--namespace", "lab"]));
     one.says("export KUBECONFIG=", 1).await;

@@ -93,7 +93,7 @@ fn plugins(engine: &Engine) -> Vec<Plugin> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_run_finds_what_another_left_in_memories_tables_and_globals() {
+async fn no_run_finds_marks_of_another_in_its_sandbox() {
     let swaps: u64 = env::var("PODIUM_SWAPS").map_or(SWAPS, |swaps| swaps.parse().unwrap());
     let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
     let engine: Arc<Engine> = Engine::new(options).unwrap();

@@ -38,6 +38,6 @@ fn cache_queue_encoding_and_tombstones_hold_in_many_orders() {
 }
 
 #[test]
-fn the_publish_path_holds_in_every_order_with_three_interruptions() {
+fn the_publish_path_holds_with_three_interruptions() {
     run("loom", &["publish"]);
 }

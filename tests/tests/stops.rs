@@ -57,7 +57,7 @@ async fn at_work(host: &Host) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_was_stopped_fails_no_run_and_handles_the_events_of_the_meantime() {
+async fn a_stopped_host_fails_no_run_and_handles_missed_events() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn trailing_bytes_are_an_error_unless_only_the_prefix_is_asked_for() {
+    fn trailing_bytes_are_an_error_unless_a_prefix_is_read() {
         let mut bytes = encode(&"podium".to_owned()).unwrap();
         bytes.push(0);
         assert_eq!(decode::<String>(&bytes), Err(CodecError::Trailing { used: 14, left: 1 }));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_values_and_finalizers_are_held_to_the_rules_of_kubernetes() {
+    fn keys_values_and_finalizers_follow_the_rules_of_kubernetes() {
         let (label, annotation) = (|length| "a".repeat(length), |length| " ".repeat(length));
         for metadata in [
             json!({ "labels": null, "annotations": null, "finalizers": null }),

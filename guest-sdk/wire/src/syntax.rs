@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_below_a_reserved_domain_is_reserved_and_nothing_beside_it() {
+    fn every_name_below_a_reserved_domain_is_reserved() {
         for key in [
             "kubernetes.io/a",
             "app.kubernetes.io/name",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_at_its_limit_is_accepted_and_one_beyond_names_the_limit() {
+    fn a_text_beyond_its_limit_is_refused_with_the_limit() {
         type Check = fn(&str) -> Result<(), &'static str>;
         let checks: [(Check, usize, &str); 5] = [
             (dns_label, 63, "must be at most 63 characters"),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reserved_key_domain_and_condition_is_named_and_no_near_one() {
+    fn each_reserved_name_is_refused_by_name_and_similar_ones_are_not() {
         let keys =
             ["pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid", "job-name"];
         for key in keys {

@@ -307,7 +307,7 @@ proptest! {
 }
 
 #[test]
-fn every_pod_of_the_corpus_decodes_and_is_the_same_after_record_and_json() {
+fn every_pod_of_the_corpus_survives_a_round_trip() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus/pods");
     let Ok(files) = std::fs::read_dir(&folder) else {
         println!("note: no corpus at {}, passed over", folder.display());
@@ -362,7 +362,7 @@ fn a_rendered_pod_has_the_kubernetes_shape_and_no_empty_fields() {
 }
 
 #[test]
-fn the_content_of_volumes_and_the_values_of_variables_are_not_kept() {
+fn the_content_of_volumes_and_variables_is_not_kept() {
     let pod = with(
         "spec",
         json!({
@@ -413,7 +413,7 @@ fn an_unknown_or_absent_condition_status_is_unknown() {
 }
 
 #[test]
-fn a_missing_null_or_empty_identity_is_an_error_that_names_the_field() {
+fn a_missing_identity_is_an_error_that_names_the_field() {
     for field in ["metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion"] {
         for nothing in [Value::Null, json!("")] {
             assert_eq!(decode_value(&with(field, nothing)), Err(JsonError::Missing(field)));
@@ -486,7 +486,7 @@ fn times_are_utc_to_the_second_or_to_the_millisecond() {
 }
 
 #[test]
-fn a_record_that_claims_an_impossible_time_renders_the_nearest_one() {
+fn an_impossible_time_renders_as_the_nearest_possible_one() {
     assert_eq!(format_timestamp(Timestamp(i64::MAX)), "9999-12-30T22:00:00.999Z");
     assert!(format_timestamp(Timestamp(i64::MIN)).starts_with("-009999-"));
 }

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subcommands_help_has_an_example_and_explains_each_argument() {
+    fn each_help_text_has_an_example_and_explains_each_argument() {
         for subcommand in Arguments::command().get_subcommands_mut().filter(|subcommand| !subcommand.is_hide_set()) {
             let name = subcommand.get_name().to_owned();
             let about = subcommand.get_about().unwrap_or_default().to_string();

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_a_policy_does_not_permit_is_refused_with_file_and_field() {
+    fn a_plugin_beyond_the_policy_is_refused_with_file_and_field() {
         assert!(report(None).ok);
         assert!(report(Some(&POLICY.replace("50", "100"))).ok);
         let refused = report(Some(POLICY));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_is_the_component_that_was_built_wherever_cargo_put_it() {
+    fn the_built_component_is_found_wherever_cargo_put_it() {
         let (source, target) = folders(&["hello.wasm"]);
         let component = target.path().join("hello.wasm");
         let specs = specs(&source.path().join("plugin.yaml"), &component).unwrap();

@@ -67,7 +67,7 @@ fn a_workspace_with_a_guest_profile_of_its_own_keeps_it() {
 }
 
 #[test]
-fn flags_for_the_machines_own_architecture_do_not_reach_the_guest() {
+fn rustflags_for_the_machine_do_not_reach_the_guest() {
     let guest = Crate::new(MODULE, "#[cfg(outer)] compile_error!(\"flags of the outer build\");");
     let output = Command::new(env!("CARGO_BIN_EXE_podium"))
         .args(["build", "--quiet"])
@@ -88,7 +88,7 @@ fn a_compile_error_is_shown_as_cargo_prints_it() {
 }
 
 #[test]
-fn an_error_about_a_crate_that_makes_no_module_has_the_line_to_add() {
+fn an_error_about_a_crate_without_a_module_has_the_line_to_add() {
     let error = Crate::new("", "").build().unwrap_err().to_string();
     assert!(error.contains("crate-type = [\"cdylib\", \"rlib\"]"), "{error}");
 }

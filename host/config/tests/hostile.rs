@@ -79,7 +79,7 @@ fn repeated(yaml: &str) -> (String, Option<u64>) {
 }
 
 #[test]
-fn a_key_that_is_there_twice_is_refused_at_every_level_with_its_place() {
+fn a_duplicate_key_is_refused_at_every_level_with_its_place() {
     for (spec, field, line) in [
         ("  phase: main\n  phase: after", "spec.phase", 7),
         ("  limits: { writes: 1, writes: 2 }", "spec.limits.writes", 6),
@@ -121,7 +121,7 @@ fn tabs_are_refused_with_their_line() {
 }
 
 #[test]
-fn each_document_of_a_file_is_read_and_an_empty_file_has_no_plugin() {
+fn each_document_is_read_and_an_empty_file_has_no_plugin() {
     for empty in ["", "\n\n", "# nothing\n", "---\n", "---\n---\n...\n", "~", "\u{feff}"] {
         assert_eq!(plugins(empty).unwrap(), [], "{empty:?}");
     }
@@ -181,7 +181,7 @@ fn a_document_of_mistakes_only_has_a_bounded_number_of_errors() {
 }
 
 #[test]
-fn every_mistake_of_a_document_is_reported_at_once_with_its_line() {
+fn every_mistake_of_a_document_is_reported_with_its_line() {
     let problems = only(
         "apiVersion: podium.dev/v1\nkind: ClusterReconcilePlugin\nmetadata:\n  name: A\n  namespace: shop\nspec:\n  \
          source: {}\n  watch: { sections: [status] }\n  limits:\n    memoryMiB: 0\n    cpuMillis: 5000\n  phase: 7\n",
@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn a_policy_among_plugins_is_an_error_that_names_the_flag_for_it() {
+fn a_policy_among_plugins_is_an_error_that_names_the_flag() {
     let problems = only("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n").unwrap_err();
     let of_kind = problems.iter().find(|problem| problem.field == "kind" && problem.message.contains("--policy"));
     assert!(of_kind.is_some_and(|problem| problem.line == Some(2)), "{problems:?}");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_field_moves_to_its_author_and_a_repeated_one_does_not() {
+    fn a_changed_field_moves_to_its_author_and_an_equal_one_does_not() {
         let schema = Schema::BuiltIn("Pod");
         let mut first = json!({"metadata": {"labels": {"a": "1", "b": "1"}}});
         record(None, &mut first, schema, &author("one", "t1"));

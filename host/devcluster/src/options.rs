@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn streaming_lists_need_their_match_and_a_server_that_offers_them() {
+    fn streaming_lists_need_a_version_match_and_server_support() {
         let code = |query: &str, offered| check_watch(&Query::parse(query), offered).map_or_else(|f| f.code, |()| 200);
         let stream = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         assert_eq!(code(stream, true), 200);

@@ -76,7 +76,7 @@ async fn the_log_distinguishes_writes_from_reads_and_who_made_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_one_thing_in_two_groups_and_the_newer_one_needs_an_action() {
+async fn an_event_is_one_object_in_two_groups() {
     let cluster = still();
     let client = Client::new(&cluster);
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";

@@ -34,7 +34,7 @@ async fn a_revision_that_is_no_number_is_an_error_without_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_path_is_404_in_plain_text_and_in_a_known_group_a_status() {
+async fn an_unknown_path_is_404_and_in_a_known_group_a_status() {
     let cluster = still();
     let client = Client::new(&cluster);
     let request = Request::get("/apis/none.example/v1").body(Full::<bytes::Bytes>::default()).unwrap();
@@ -52,7 +52,7 @@ async fn an_unknown_path_is_404_in_plain_text_and_in_a_known_group_a_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_of_another_uid_is_refused_in_the_words_of_the_storage() {
+async fn an_update_of_another_uid_is_refused_as_by_the_storage() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut map = cluster.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})).unwrap();
@@ -142,7 +142,7 @@ async fn events_of_both_groups_are_refused_as_the_core_groups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_of_apply_are_listed_one_to_a_line_and_without_times() {
+async fn conflicts_of_apply_are_listed_one_per_line_without_times() {
     let cluster = still();
     let client = Client::new(&cluster);
     let map =
@@ -158,7 +158,7 @@ async fn conflicts_of_apply_are_listed_one_to_a_line_and_without_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_data_has_no_manager_and_a_namespaces_label_belongs_to_its_author() {
+async fn empty_data_has_no_manager_and_a_label_has_its_author() {
     let cluster = still();
     let client = Client::new(&cluster);
     let (_, map) = client.post(MAPS, json!({"metadata": {"name": "a"}, "data": {}})).await;

@@ -14,7 +14,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_terminates_goes_at_once_when_it_is_given_no_more_grace() {
+async fn a_terminating_pod_is_removed_when_its_grace_becomes_zero() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut bound = pod("a");
@@ -36,7 +36,7 @@ async fn a_pod_that_terminates_goes_at_once_when_it_is_given_no_more_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_about_a_precondition_that_does_not_hold_names_the_kind() {
+async fn a_failed_precondition_is_an_error_that_names_the_kind() {
     let cluster = still();
     let client = Client::new(&cluster);
     let made = cluster.create(pod("a")).unwrap();

@@ -45,7 +45,7 @@ async fn received(watch: &mut common::Watching) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_swallowed_watch_stays_open_and_sends_nothing_and_later_ones_work() {
+async fn a_swallowed_watch_stays_open_and_later_ones_work() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut zombie = watching(&client).await;
@@ -60,7 +60,7 @@ async fn a_swallowed_watch_stays_open_and_sends_nothing_and_later_ones_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_duplicated_swapped_malformed_or_emptied_as_often_as_requested() {
+async fn events_are_duplicated_swapped_or_damaged_as_requested() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut watch = watching(&client).await;
@@ -158,7 +158,7 @@ async fn requests_are_refused_by_kind_as_often_as_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_history_is_the_first_event_of_the_requested_number_of_watches() {
+async fn an_expired_history_is_the_first_event_of_n_watches() {
     let cluster = still();
     let client = Client::new(&cluster);
     cluster.faults().refuse(Requests::Watches, Refusal::Gone, 2);
@@ -202,7 +202,7 @@ async fn a_cut_response_closes_the_connection_before_its_first_byte() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
+async fn a_lagging_replica_answers_from_the_past_until_it_catches_up() {
     let cluster = still();
     let client = Client::new(&cluster);
     create(&cluster, &["a"]);
@@ -230,7 +230,7 @@ async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_cluster_is_as_it_was_and_assigns_its_revisions_a_second_time() {
+async fn a_restored_cluster_assigns_its_revisions_a_second_time() {
     let cluster = still();
     let client = Client::new(&cluster);
     // Waits until the cluster's own work at its start is done.

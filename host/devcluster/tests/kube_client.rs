@@ -61,7 +61,7 @@ async fn both_ways_of_a_watcher_to_begin_see_every_pod() {
 }
 
 #[tokio::test]
-async fn a_watcher_on_a_socket_survives_cut_watches_and_a_forgotten_history() {
+async fn a_watcher_survives_cut_watches_and_an_expired_history() {
     let cluster = alive();
     let server = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let config = kube::Config::new(format!("http://{}", server.addr()).parse().unwrap());

@@ -204,7 +204,7 @@ async fn nodes_are_cordoned_and_drained_and_definitions_established() {
 }
 
 #[tokio::test]
-async fn kinds_that_are_not_served_are_refused_as_a_server_without_them_refuses() {
+async fn kinds_that_are_not_served_are_refused_as_by_a_real_server() {
     let Some(kubectl) = Kubectl::new().await else { return };
     for (api_version, kind) in [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job")] {
         kubectl
@@ -221,7 +221,7 @@ async fn kinds_that_are_not_served_are_refused_as_a_server_without_them_refuses(
 }
 
 #[tokio::test]
-async fn a_misspelt_field_is_refused_and_without_validation_only_warned_of() {
+async fn a_misspelt_field_is_refused_or_causes_a_warning() {
     let Some(kubectl) = Kubectl::new().await else { return };
     let mut misspelt = pod("web");
     misspelt["spec"]["contaners"] = json!([]);

@@ -21,7 +21,7 @@ fn phase(pod: &Value) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_spread_over_nodes_become_ready_and_end_after_their_deletion() {
+async fn pods_are_scheduled_become_ready_and_end_when_deleted() {
     let cluster = alive();
     let client = Client::new(&cluster);
     let mut nodes = Vec::new();
@@ -112,7 +112,7 @@ async fn a_paused_simulation_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_of_deleted_owners_are_collected_and_those_of_unknown_owners_kept() {
+async fn dependents_of_deleted_owners_are_collected() {
     let cluster = alive();
     let client = Client::new(&cluster);
     let owner = cluster.create(pod("owner")).unwrap();
@@ -133,7 +133,7 @@ async fn objects_of_deleted_owners_are_collected_and_those_of_unknown_owners_kep
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreground_deletion_waits_for_dependents_and_orphaning_leaves_them() {
+async fn foreground_deletion_waits_and_orphaning_leaves_dependents() {
     let cluster = alive();
     let client = Client::new(&cluster);
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -151,7 +151,7 @@ async fn foreground_deletion_waits_for_dependents_and_orphaning_leaves_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_namespace_refuses_new_content_and_goes_when_it_is_empty() {
+async fn a_deleted_namespace_refuses_content_and_ends_when_empty() {
     let cluster = alive();
     let client = Client::new(&cluster);
     cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();

@@ -25,7 +25,7 @@ async fn with_pod() -> (podium_devcluster::Cluster, Client, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_label_that_is_there_or_not_there_already_leaves_the_revision() {
+async fn setting_an_equal_label_keeps_the_revision() {
     let (_cluster, client, pod) = with_pod().await;
     let label = |value: Value| json!({"metadata": {"uid": uid(&pod), "labels": {"k": value}}});
     let (code, set) = client.patch(A, STRATEGIC, label(json!("v"))).await;
@@ -40,7 +40,7 @@ async fn a_label_that_is_there_or_not_there_already_leaves_the_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_come_and_go_in_one_patch_and_repeat_without_effect() {
+async fn finalizers_are_added_and_removed_without_duplicates() {
     let (_cluster, client, pod) = with_pod().await;
     let first = json!({"metadata": {"uid": uid(&pod), "finalizers": ["x/a"]}});
     assert_eq!(client.patch(A, STRATEGIC, first).await.0, 200);
@@ -68,7 +68,7 @@ async fn a_condition_goes_through_status_and_is_ignored_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_also_changes_labels_annotations_and_finalizers_but_not_the_spec() {
+async fn status_also_changes_metadata_but_not_the_spec() {
     let (_cluster, client, _) = with_pod().await;
     let patch = json!({
         "metadata": {"labels": {"by": "status"}, "annotations": {"by": "status"}, "finalizers": ["x/a"],
@@ -206,7 +206,7 @@ async fn removing_the_last_finalizer_returns_an_unchanged_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_with_grace_only_marks_a_bound_pod_and_ends_an_unbound_one() {
+async fn a_deletion_with_grace_marks_only_a_bound_pod() {
     let (_cluster, client, pod) = with_pod().await;
     let (code, marked) = client.delete(A, Value::Null).await;
     assert_eq!((code, &marked["metadata"]["deletionGracePeriodSeconds"]), (200, &json!(30)));
@@ -244,7 +244,7 @@ async fn an_eviction_is_201_and_a_disruption_budget_answers_429() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_required_fields_and_immutable_changes_are_refused_by_field() {
+async fn missing_and_immutable_fields_are_refused_by_name() {
     let (_cluster, client, pod) = with_pod().await;
     let (code, status) = client.post(PODS, json!({"metadata": {"name": "x"}, "spec": {}})).await;
     assert_eq!((code, cause(&status)), (422, "spec.containers"));

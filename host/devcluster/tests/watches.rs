@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const STREAM: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_is_in_order_of_names_and_ends_with_a_bookmark() {
+async fn a_streaming_list_is_sorted_and_ends_with_a_bookmark() {
     let cluster = still();
     let client = Client::new(&cluster);
     for name in ["c", "a", "b"] {
@@ -43,7 +43,7 @@ async fn a_lists_revision_moves_with_writes_to_other_resources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_watch_ends_in_time_with_a_bookmark_at_the_newest_revision() {
+async fn a_short_watch_ends_with_a_bookmark_at_the_newest_revision() {
     let cluster = still();
     let client = Client::new(&cluster);
     let (_, list) = client.get(PODS).await;
@@ -59,7 +59,7 @@ async fn a_short_watch_ends_in_time_with_a_bookmark_at_the_newest_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_a_watchs_selector_is_a_deletion_and_entering_it_an_addition() {
+async fn leaving_a_selector_is_a_deletion_and_entering_an_addition() {
     let cluster = still();
     let client = Client::new(&cluster);
     cluster.create(pod("a")).unwrap();

@@ -103,7 +103,7 @@ mod tests {
     use super::{Warnings, log_to};
 
     #[test]
-    fn a_place_that_a_thread_without_a_subscriber_reaches_first_is_logged() {
+    fn a_call_site_first_reached_without_a_subscriber_is_logged() {
         let warn = || tracing::warn!("here");
         let warnings = Warnings::default();
         let logged = log_to(warnings.clone());

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_returned_when_as_many_changes_were_made_as_there_are_pods() {
+    async fn memory_is_returned_after_as_many_changes_as_pods() {
         const HOUR: Duration = Duration::from_secs(3_600);
         let (mut trims, pods) = (TrimSchedule::default(), 10_000);
         let start = Instant::now();

@@ -78,7 +78,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn a_missing_target_is_installed_with_one_line_before_podium_is_built() {
+fn a_missing_target_is_installed_before_podium_is_built() {
     let fake = Fake::with_rustup();
     let output = fake.launch(&["demo", "--keep"], &[]);
     assert!(output.status.success(), "{output:?}");
@@ -101,7 +101,7 @@ fn one_of_several_concurrent_processes_installs() {
 }
 
 #[test]
-fn without_rustup_the_error_names_the_command_and_nothing_is_built() {
+fn without_rustup_the_launcher_names_the_command() {
     let fake = Fake::new(&["rustc", "cargo"]);
     let error = error(&fake.launch(&["demo"], &[]));
     assert!(error.contains("no rustup") && error.contains(&format!("\n    {COMMAND}\n")), "{error}");
@@ -109,7 +109,7 @@ fn without_rustup_the_error_names_the_command_and_nothing_is_built() {
 }
 
 #[test]
-fn with_the_switch_a_missing_target_is_an_error_before_any_build() {
+fn with_the_switch_a_missing_target_is_an_error_at_once() {
     for (arguments, environment) in [
         (&["demo", "--install-targets", "never"][..], &[][..]),
         (&["build", "--install-targets=never", "plugin"], &[("PODIUM_INSTALL_TARGETS", "auto")]),
@@ -123,14 +123,14 @@ fn with_the_switch_a_missing_target_is_an_error_before_any_build() {
 }
 
 #[test]
-fn a_wrong_value_of_the_switch_is_an_error_that_names_the_right_ones() {
+fn a_wrong_value_of_the_switch_is_an_error_with_the_right_ones() {
     let fake = Fake::with_rustup();
     let error = error(&fake.launch(&["demo"], &[("PODIUM_INSTALL_TARGETS", "perhaps")]));
     assert!(error.contains("PODIUM_INSTALL_TARGETS") && error.contains("auto, never"), "{error}");
 }
 
 #[test]
-fn a_download_that_failed_once_is_tried_again_and_podium_is_built() {
+fn a_failed_download_is_tried_again_and_podium_is_built() {
     let fake = Fake::with_rustup();
     fs::write(fake.0.path().join("failures"), "1\n").unwrap();
     let output = fake.launch(&["demo"], &[]);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn entering_or_leaving_the_selector_wakes_without_a_watched_change() {
+    fn entering_or_leaving_the_selector_wakes_the_plugin() {
         let specs = [spec(None, "a", SectionSet::EMPTY.with(Section::Status), Some("web"))];
         assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [0]);
         assert_eq!(woken(&specs, Some(pod("api", "Running")), Some(pod("web", "Running"))), [0]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_and_predecessors_set_the_order_whatever_the_order_of_loading() {
+    fn phases_and_predecessors_set_the_order_not_the_loading() {
         let mut specs = ["last", "third", "second", "first"].map(|name| spec(None, name, SectionSet::ALL, None));
         specs[0].phase = Phase::After;
         specs[1].after = vec!["second".into(), "unknown".into()];

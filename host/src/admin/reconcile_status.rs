@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_of_the_longest_lists_is_shorter_than_2_mib_and_says_how_much_it_left_out() {
+    fn a_response_of_the_longest_lists_is_shorter_than_2_mib() {
         // In JSON a quotation mark takes two bytes.
         let text = || "\"".repeat(TEXT);
         let some = || Some(text());

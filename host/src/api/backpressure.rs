@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_429_holds_one_account_and_a_503_all_of_them_for_five_seconds_at_most() {
+    async fn a_429_holds_one_account_and_a_503_all_for_at_most_5_s() {
         let (of, now) = (Backpressure::default(), Instant::now());
         observe(&of, Some("a"), Some(&busy(429, 10)), now);
         assert_eq!((of.wait(Some("a"), now), of.wait(Some("b"), now)), (Some(10 * SECOND), None));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_hold_one_probe_goes_out_and_its_answer_decides_for_the_others() {
+    async fn after_a_hold_the_answer_to_one_probe_decides() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
         observe(&of, None, Some(&busy(503, 5)), now);
         assert_eq!(of.admit(&request(None), now).err(), Some(5 * SECOND));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_delayed_by_a_webhook_holds_others_for_five_seconds_at_most() {
+    async fn a_probe_delayed_by_a_webhook_holds_others_for_at_most_5_s() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
         observe(&of, Some("b"), Some(&busy(503, 5)), now);
         let mut held = 0;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unanswered_probes_repeat_each_second_and_any_response_ends_the_hold() {
+    async fn unanswered_probes_repeat_each_second_until_a_response() {
         let (of, begin) = (Backpressure::default(), Instant::now());
         observe(&of, None, Some(&busy(503, 1)), begin);
         let mut now = begin + SECOND;
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_late_answer_of_a_probe_does_not_end_a_hold_that_was_asked_for_since() {
+    async fn the_late_answer_of_a_probe_does_not_end_a_newer_hold() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
         observe(&of, None, Some(&busy(503, 1)), now);
         now += SECOND;

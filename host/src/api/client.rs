@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_connection_is_known_as_not_sent_and_a_cut_one_as_sent() {
+    async fn a_refused_connection_means_not_sent_and_a_cut_one_sent() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugins_requests_have_nothing_of_the_kubeconfigs_impersonation() {
+    async fn a_plugins_requests_drop_the_kubeconfigs_impersonation() {
         let mut request = get();
         request.headers_mut().insert("impersonate-user", "system:serviceaccount:shop:a".parse().unwrap());
         let sent = head(impersonating, request).await;

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_agent_names_version_system_and_plugin_and_is_always_a_header() {
+    fn a_user_agent_names_version_and_plugin_and_is_a_valid_header() {
         let own = user_agent();
         assert!(own.starts_with("podium-host/") && own.ends_with(')') && own.contains(" (linux/"), "{own}");
         assert_eq!(plugin_user_agent("shop/hello"), format!("{own} plugin/shop/hello"));

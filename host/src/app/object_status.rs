@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_status_is_written_when_it_changes_and_not_in_an_hour_without_a_change() {
+    async fn a_status_is_written_only_when_it_changes() {
         let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
         let metadata = json!({ "name": "a", "namespace": "shop", "uid": "u", "generation": 4 });
         let object = json!({ "metadata": metadata, "spec": { "source": source } });

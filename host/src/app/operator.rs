@@ -204,7 +204,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn readyz_waits_for_the_first_load_of_each_plugin_and_lists_failures() {
+    fn readyz_waits_for_the_first_load_and_lists_failures() {
         let (progress, phase) = watch::channel(Phase::Loading);
         let (status, stalled) = (Arc::<Status>::default(), Arc::<Mutex<Option<String>>>::default());
         let stall = stalled.clone();

@@ -64,7 +64,7 @@ fn same_contents(one: &CachedPod, other: &CachedPod) {
 }
 
 #[test]
-fn loaded_pods_equal_the_saved_ones_and_share_skeletons_with_later_ones() {
+fn loaded_pods_equal_the_saved_ones_and_share_skeletons() {
     let pool = SkeletonPool::new(1);
     let pods = pods(&pool);
     let directory = saved(&pods);
@@ -109,7 +109,7 @@ fn a_damaged_file_is_ignored() {
 }
 
 #[test]
-fn without_changes_only_the_revision_is_written_and_damage_costs_only_that() {
+fn without_changes_only_the_revision_is_written() {
     let pool = SkeletonPool::new(1);
     let pods = pods(&pool);
     let directory = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ fn the_cluster_is_saved_where_it_is_known() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_nothing_else() {
+fn a_checkpoint_that_cannot_be_written_leaves_the_old_one() {
     let pool = SkeletonPool::new(1);
     let directory = saved(&pods(&pool));
     // A directory at the target's path: the new file is written and cannot replace it.

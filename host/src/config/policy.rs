@@ -228,7 +228,7 @@ spec:
          logKiB: 8, reuse: 3, writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }";
 
     #[test]
-    fn each_limit_is_permitted_up_to_its_ceiling_and_defaults_of_a_plugin_count() {
+    fn each_limit_is_permitted_up_to_its_ceiling() {
         let policy = policy(POLICY);
         let account = "  serviceAccountName: podium\n";
         assert_eq!(fields(&policy, &plugin(Some("bank"), &format!("{account}{MODEST}"))), [""; 0]);
@@ -342,7 +342,7 @@ spec:
     }
 
     #[test]
-    fn excluded_defaults_are_a_list_of_tenants_that_may_have_plugins() {
+    fn excluding_the_defaults_leaves_the_listed_tenants() {
         let head = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { excluded: true }\n";
         let listed = policy(&format!("{head}  namespaces: {{ shop: {{ excluded: false }} }}\n"));
         let verdicts = [Some("shop"), Some("bank"), None].map(|namespace| fields(&listed, &plugin(namespace, "")));
@@ -363,7 +363,7 @@ spec:
     }
 
     #[test]
-    fn the_compiled_code_of_a_tenant_is_bounded_by_its_section_or_the_defaults() {
+    fn the_compiled_code_of_a_tenant_is_bounded_by_the_policy() {
         let set = POLICY.replace("defaults:", "defaults:\n    compiledCodeMiB: 100");
         let set = policy(&set.replace("shop: {", "shop: { compiledCodeMiB: 1,"));
         let tenants = ["shop", "bank"].map(|name| Tenant::Namespace(name.into()));

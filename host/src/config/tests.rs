@@ -177,7 +177,7 @@ fn every_error_names_file_line_field_and_the_next_step() {
 }
 
 #[test]
-fn a_selector_has_as_many_requirements_and_values_as_a_query_and_no_more() {
+fn a_selector_has_the_same_bounds_as_a_query() {
     let exists = |count: usize| (0..count).map(|at| format!("{{ key: k{at}, operator: Exists }}")).collect::<Vec<_>>();
     let requirements = |count| format!("matchLabels: {{ app: web }}, matchExpressions: [{}]", exists(count).join(", "));
     let values = |operator: &str, count: usize| {
@@ -295,7 +295,7 @@ fn one_bad_document_leaves_the_others_in_its_file_and_directory() {
 }
 
 #[test]
-fn a_key_given_twice_and_a_document_that_is_no_mapping_are_errors() {
+fn a_duplicate_key_and_a_document_without_a_mapping_are_errors() {
     assert!(errors(&[&minimal("a", "  phase: main\n  phase: main")])[0].contains("spec.phase: is there twice"));
     assert!(!errors(&["just text"]).is_empty());
 }
@@ -323,7 +323,7 @@ fn the_expansion_of_aliases_is_bounded() {
 }
 
 #[test]
-fn no_text_of_a_file_makes_an_error_of_more_than_one_line_or_a_long_one() {
+fn no_text_of_a_file_makes_an_error_long_or_of_two_lines() {
     let long = "y".repeat(5_000);
     for hostile in ["a\\nERROR forged", "a\\u001b[2Jb", "a\\u202eb", "a\\u2028b", &long] {
         for spec in [

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_stays_keeps_its_time_and_one_that_changes_gets_a_new_one() {
+    fn a_condition_has_a_new_time_only_when_it_changes() {
         let first = status(&facts(State::Running), &Value::Null, 1_000).unwrap();
         assert_eq!(status(&facts(State::Running), &first, 9_000), Some(first.clone()), "the same in every byte");
         let second = status(&facts(failed(Step::Compiled, "InvalidComponent")), &first, 9_000).unwrap();

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_linked_with_interfaces_of_granted_functions() {
+    fn an_interpreter_is_linked_with_granted_interfaces() {
         let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
         let interfaces_of = |world, grants: &Grants| {
             let offer = Offer::new(world, LimitClass::Interpreter, grants);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_of_the_same_set_of_functions_share_a_linker_and_few_are_kept() {
+    fn plugins_of_the_same_functions_share_a_linker() {
         let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
         let of = |needs: &[RequiredGrant]| {
             let mut grants = Grants::default();

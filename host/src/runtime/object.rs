@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_without_a_name_or_with_a_namespace_that_is_no_text_is_refused() {
+    fn an_object_without_a_valid_name_or_namespace_is_refused() {
         for body in [
             r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}"#,
             r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": null}}"#,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_twice_in_one_object_is_refused_however_it_is_written() {
+    fn a_duplicate_name_in_an_object_is_refused_in_any_spelling() {
         let double = [
             r#"{"a": 1, "a": 1}"#,
             r#"{"a": 1, "\u0061": 1}"#,

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_are_dropped_with_their_load_and_those_of_others_are_not() {
+    fn sandboxes_are_dropped_with_their_load_only() {
         let sandboxes = Sandboxes::new(4, 1 << 20);
         let [first, second] = [0, 1].map(|_| sandboxes.load());
         for load in [first, second, first] {

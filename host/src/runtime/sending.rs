@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pod_is_paid_once_by_its_labels_and_each_write_has_a_price() {
+    fn each_pod_is_paid_once_and_each_write_has_a_price() {
         let (view, keys) = world(&[1, 10_001]);
         let price = |keys: &[&PodKey]| price_of(&staged(keys), Size::default(), &*view, u64::MAX);
         let [small, large] = [&keys[0], &keys[1]];

@@ -25,7 +25,7 @@ fn quoted_behind(start: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_threat_model_names_the_webassembly_features_that_components_may_use() {
+fn the_threat_model_names_the_permitted_webassembly_features() {
     let features = FEATURES.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-")).collect();
     assert_eq!(quoted_behind("WebAssembly features: "), features);
 }
@@ -36,7 +36,7 @@ fn the_threat_model_names_the_wasi_interfaces_that_are_linked() {
 }
 
 #[test]
-fn the_threat_model_names_the_functions_of_the_host_and_the_grant_of_each() {
+fn the_threat_model_names_each_host_function_and_its_grant() {
     let row = |line: &str| {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(quoted).collect();
         let [functions, grant] = cells.as_slice() else { panic!("{line}") };

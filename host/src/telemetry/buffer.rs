@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_about_runs_and_writes_are_the_plugins_and_all_others_are_the_hosts() {
+    fn lines_about_runs_are_the_plugins_and_others_the_hosts() {
         for target in
             ["podium::plugin", "podium_engine::dispatch", "podium_engine::dispatch::world", "podium_host::writeback"]
         {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_reason_is_logged_at_once_and_a_known_one_in_growing_intervals() {
+    async fn a_new_reason_is_logged_at_once_and_a_known_one_rarely() {
         let begun = Instant::now();
         let mut failures = Failures::default();
         let mut at = |reason: &str, second| failures.failed(reason, begun + Duration::from_secs(second));

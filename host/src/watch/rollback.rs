@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_lost_watch_old_connections_are_not_used_until_an_event_arrives() {
+    fn after_a_lost_watch_old_connections_wait_for_an_event() {
         for lose in [RollbackDetector::cut, RollbackDetector::overdue] {
             let mut rollback = RollbackDetector::default();
             rollback.silence();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_applied_object_is_known_for_ten_minutes_and_not_while_another_write_is_under_way() {
+    fn an_applied_object_is_remembered_for_ten_minutes() {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
         assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), ObjectState::Applied);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_known_for_ten_minutes_for_its_incarnation_and_until_the_next_write() {
+    fn a_deletion_is_remembered_for_ten_minutes_and_one_incarnation() {
         let (applied, start) = (Applied::default(), Instant::now());
         let removal = |uid: Option<&str>| Removal { uid: uid.map(str::to_owned), is_gone: true };
         applied.begin(&name()).end(End::Removed(removal(Some("u1")), start));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_lost_answer_nothing_is_remembered_until_the_write_has_expired() {
+    fn after_a_lost_answer_nothing_is_remembered_for_a_while() {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
         applied.begin(&name()).end(End::Lost(start));

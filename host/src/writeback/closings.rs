@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refusals_close_for_a_second_doubled_to_a_minute_and_any_other_answer_opens() {
+    async fn refusals_close_for_up_to_a_minute_and_other_answers_open() {
         let (of, mut now, mut waits) = (Closings::default(), Instant::now(), Vec::new());
         for _ in 0..8 {
             let wait = send(&of, "cart-0", &forbidden("cart-0"), now).unwrap().unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn other_plugins_accounts_verbs_and_namespaces_go_on_and_a_webhook_closes_nothing() {
+    async fn a_closing_covers_one_plugin_account_verb_and_namespace() {
         let (of, now) = (Closings::default(), Instant::now());
         send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
         let pod = || PodKey::new("shop", "cart-0", "u");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_probe_is_sent_at_a_time_and_requests_from_before_the_closing_do_not_lengthen_it() {
+    async fn one_probe_is_sent_at_a_time_and_old_requests_do_not_count() {
         let (of, mut now) = (Closings::default(), Instant::now());
         let pass = |name: &str, now: Instant| {
             let (kind, object) = evict("a", "shop", name);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_that_is_refused_does_not_keep_one_out_to_which_a_role_permits_writes() {
+    async fn a_refused_object_does_not_close_for_a_permitted_one() {
         let (of, mut now) = (Closings::default(), Instant::now());
         send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
         assert_eq!(send(&of, "register", &WriteResult::Applied, now), Err(1));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_class_is_read_back_by_its_name_and_later_ones_are_greater() {
+    fn every_class_has_a_name_and_later_ones_are_greater() {
         for cause in Cause::ALL {
             assert_eq!(Cause::named(cause.name()), Some(cause));
         }

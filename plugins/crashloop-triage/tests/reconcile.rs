@@ -58,7 +58,7 @@ fn moves_on(host: &mut Host, next: PodBuilder) {
 }
 
 #[test]
-fn a_crash_loop_is_diagnosed_once_and_its_restarts_cost_nothing_more() {
+fn a_crash_loop_is_diagnosed_once() {
     let mut host = host(backing_off(2, 1, "Error"));
     run(&mut host).assert_quiet();
     moves_on(&mut host, backing_off(3, 1, "Error"));
@@ -92,7 +92,7 @@ fn a_kill_for_memory_is_reported_the_first_time() {
 }
 
 #[test]
-fn a_container_that_runs_long_enough_has_recovered_without_an_event() {
+fn a_container_that_runs_long_enough_has_recovered() {
     let mut host = host(running(3, NOW, 1, "Error").annotation(DIAGNOSIS, "nginx=Error"));
     run(&mut host).assert_quiet().assert_outcome(Outcome::requeue_after(Duration::from_secs(600)));
     host.restart();
@@ -102,7 +102,7 @@ fn a_container_that_runs_long_enough_has_recovered_without_an_event() {
 }
 
 #[test]
-fn a_container_that_runs_between_crashes_counts_by_recent_restarts() {
+fn a_container_between_crashes_counts_by_recent_restarts() {
     let mut host = host(running(50, NOW, 1, "Error"));
     run(&mut host).assert_quiet();
     moves_on(&mut host, running(52, NOW, 1, "Error"));
@@ -145,7 +145,7 @@ fn finished_terminating_and_healthy_pods_are_not_written() {
 }
 
 #[test]
-fn a_value_that_is_no_diagnosis_is_cleaned_up_where_nothing_crashes() {
+fn a_value_that_is_no_diagnosis_is_removed() {
     let mut host = host(pod("shop", "web").phase("Running").annotation(DIAGNOSIS, "whatever"));
     run(&mut host).assert_writes([Write::remove_annotation("shop/web", DIAGNOSIS)]);
     run(&mut host).assert_quiet();

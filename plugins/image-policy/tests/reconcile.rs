@@ -15,7 +15,7 @@ fn web(image: &str) -> PodBuilder {
 }
 
 #[test]
-fn a_mutable_image_causes_a_condition_and_one_event_and_then_silence() {
+fn a_mutable_image_causes_one_condition_and_one_event() {
     let mut host = host(web("nginx:latest"));
     let broken = Condition::new(CONDITION, ConditionStatus::False)
         .because("MutableImage", "image nginx:latest of container nginx has a tag that can move");

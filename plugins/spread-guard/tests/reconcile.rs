@@ -29,7 +29,7 @@ fn spread_out(name: &str) -> Write {
 }
 
 #[test]
-fn a_crowd_is_marked_from_any_pod_of_its_workload_with_one_event() {
+fn a_crowd_is_marked_with_one_event_from_any_of_its_pods() {
     let others = [
         pod("shop", "x").owned_by("ReplicaSet", "api").node("n1").phase("Running"),
         pod("bank", "a").owned_by("ReplicaSet", "web").node("n2").phase("Running"),
@@ -97,7 +97,7 @@ fn a_workload_is_judged_only_when_its_youngest_pod_has_settled() {
 }
 
 #[test]
-fn a_crowd_beyond_the_budget_of_writes_is_marked_in_several_runs() {
+fn a_crowd_beyond_the_budget_is_marked_in_several_runs() {
     let mut host = host((0..25).map(|number| member(&format!("web-{number:02}"), "n1")));
     let first = run(&mut host, "web-00");
     first.assert_events(["Crowded"]).assert_outcome(Outcome::requeue_after(Duration::from_secs(1)));
@@ -141,14 +141,14 @@ fn workload(pods: usize, nodes: usize) -> Host {
 }
 
 #[test]
-fn a_rollout_of_700_pods_reads_each_of_them_a_few_times_and_not_700_times() {
+fn a_rollout_of_700_pods_reads_each_only_a_few_times() {
     let mut host = workload(700, 20);
     let read = rollout(&mut host);
     assert!(read <= 3 * 700, "{read} Pods were read");
 }
 
 #[test]
-fn a_large_workload_that_becomes_crowded_is_marked_whichever_pods_change() {
+fn a_large_workload_is_marked_whichever_pods_change() {
     let mut host = workload(390, 3);
     host.advance(Duration::from_secs(60));
     run(&mut host, "web-000").assert_quiet().assert_outcome(Outcome::requeue_after(Duration::from_secs(10)));

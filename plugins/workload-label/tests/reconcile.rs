@@ -27,7 +27,7 @@ fn a_changed_value_is_restored() {
 }
 
 #[test]
-fn a_workload_with_the_longest_name_has_a_value_that_the_api_server_takes() {
+fn the_longest_workload_name_becomes_a_valid_label() {
     let mut host = host(pod("shop", "x").owned_by("StatefulSet", &"a".repeat(253)));
     assert_eq!(host.reconcile(reconcile, "shop", "x").writes().len(), 1);
 }

@@ -48,7 +48,7 @@ fn populations_run_one_after_the_other_with_a_row_each() {
 }
 
 #[test]
-fn a_population_that_does_not_exist_is_an_error_that_lists_those_that_do() {
+fn an_unknown_population_is_an_error_that_lists_the_known_ones() {
     let output = compare(&["--population", "chrun"]);
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
@@ -97,7 +97,7 @@ fn the_subject_wire_receives_all_events_in_protobuf() {
 }
 
 #[test]
-fn a_subject_that_is_not_there_is_an_error_that_names_those_that_are() {
+fn an_unknown_subject_is_an_error_that_lists_the_known_ones() {
     let output = compare(&["--subjects", "podiun"]);
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();

@@ -104,7 +104,7 @@ fn two_waiters_are_woken_by_one_publication() {
 }
 
 #[test]
-fn a_waiter_for_a_revision_that_does_not_come_is_woken_when_the_writer_goes() {
+fn a_waiter_is_woken_when_the_writer_is_dropped() {
     check(|| {
         let (mut writer, reader) = live();
         let waiters = [1, 2].map(|revision| {

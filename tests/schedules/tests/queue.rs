@@ -103,7 +103,7 @@ fn order() -> Order<usize> {
 }
 
 #[test]
-fn keys_of_lanes_with_an_order_are_all_run_whatever_ends_their_waits() {
+fn keys_of_ordered_lanes_are_all_run() {
     common::check(4_000, 1, || {
         let (queue, harness) = (queue(), Arc::new(Harness::default()));
         queue.set_order(order());
@@ -148,7 +148,7 @@ impl Claims<usize> for Memory {
 }
 
 #[test]
-fn jobs_stay_within_the_memory_and_every_one_that_waits_for_it_is_run() {
+fn jobs_stay_within_the_memory_and_every_one_is_run() {
     common::check(4_000, 1, || {
         let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
         let queue: Arc<Jobs> =

@@ -190,7 +190,7 @@ fn worker(shared: Arc<Shared>, reader: Reader, ran: mpsc::Sender<()>) -> thread:
 }
 
 #[test]
-fn every_deletion_is_delivered_once_with_the_last_state_in_every_order() {
+fn every_deletion_is_delivered_once_in_every_order() {
     common::check(100_000, 1, || {
         // Delays need a clock, which is not modelled here: failed keys are due at once.
         let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };

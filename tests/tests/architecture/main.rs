@@ -36,7 +36,7 @@ static TREE: LazyLock<Tree> = LazyLock::new(|| {
 });
 
 #[test]
-fn no_module_uses_more_than_the_table_allows_and_no_entry_is_unused() {
+fn no_module_uses_more_or_less_than_the_table_allows() {
     let verdict = judge::judge(&TREE, &judge::externs(), None);
     let list: Vec<_> = verdict.breaches.iter().collect();
     assert!(list.is_empty(), "these lines break ARCHITECTURE.md's map: {list:#?}");

@@ -298,7 +298,7 @@ fn engine() -> Arc<Engine> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_of_a_run_that_was_cut_at_any_await_point_runs_again_and_settles() {
+async fn the_key_of_a_run_cut_at_any_await_point_runs_again() {
     let engine = engine();
     let spec = caller();
     let plugin = Arc::new(load(&engine, &spec));

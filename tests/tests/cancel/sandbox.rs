@@ -100,7 +100,7 @@ fn shown(report: &RunReport<Staged>, lines: &Mutex<Vec<String>>) -> String {
 const MOST: u32 = 1_000;
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_dropped_at_any_await_point_leaves_nothing_behind() {
+async fn a_run_dropped_at_any_await_point_leaves_nothing_behind() {
     let engine = one_sandbox(None);
     let plugin = load(&engine, &caller());
     let mut choices = Choices::new(1);
@@ -129,7 +129,7 @@ async fn a_run_that_is_dropped_at_any_await_point_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_dropped_while_its_guest_computes_leaves_nothing_behind() {
+async fn a_run_dropped_while_its_guest_computes_leaves_nothing_behind() {
     let engine = one_sandbox(Some(std::time::Duration::from_millis(1)));
     let mut spin = spec("spin");
     spin.limits.cpu = std::time::Duration::from_secs(3_600);
@@ -150,7 +150,7 @@ async fn a_run_that_is_dropped_while_its_guest_computes_leaves_nothing_behind() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_that_wait_for_a_sandbox_or_for_one_another_can_be_dropped() {
+async fn runs_that_wait_for_a_sandbox_can_be_dropped() {
     let engine = one_sandbox(None);
     let plugin = load(&engine, &caller());
     for polls in 0..12 {

@@ -41,7 +41,7 @@ const VISITED: &str = "suite.podium.dev/visited";
 const PACE: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cache_equals_an_exact_list_during_scaling_rollouts_and_a_node_loss() -> Result<()> {
+async fn the_cache_equals_an_exact_list_during_churn() -> Result<()> {
     let Some((_plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let seconds = match std::env::var("PODIUM_CHURN_SECONDS") {
         Ok(text) => text.parse().context("PODIUM_CHURN_SECONDS is not a number of seconds")?,

@@ -50,7 +50,7 @@ const GONE: &[u8] = br#""code":410"#;
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_compaction_each_410_costs_one_list_and_readers_see_whole_states() -> Result<()> {
+async fn under_compaction_each_410_costs_one_list() -> Result<()> {
     let options = controlplane::Options { without_watch_cache: true, ..Default::default() };
     let Some((plane, client, _turn)) = cluster_with(options).await? else { return Ok(()) };
     let times = match std::env::var("PODIUM_COMPACTIONS") {

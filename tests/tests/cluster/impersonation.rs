@@ -21,7 +21,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plugin_has_only_its_accounts_rights_though_the_kubeconfig_impersonates_an_administrator() -> Result<()> {
+async fn a_plugin_has_only_its_accounts_rights() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let plugins = directory.path().join("plugins");

@@ -36,7 +36,7 @@ const NOTED: &str = "guests.example/deleted-";
 const WITHIN: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletions_around_sigkills_are_delivered_and_none_of_living_pods() -> Result<()> {
+async fn deletions_around_sigkills_are_delivered_and_no_others() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kills = match std::env::var("PODIUM_KILLS") {
         Ok(text) => text.parse().context("PODIUM_KILLS is not a number")?,

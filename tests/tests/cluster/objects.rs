@@ -159,7 +159,7 @@ async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Ma
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_is_loaded_changed_and_unloaded_and_its_status_says_so() -> Result<()> {
+async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let (mut options, mark) = start(&plane, &client).await?;
     let state = tempfile::tempdir()?;

@@ -52,7 +52,7 @@ fn inspect(configuration: &Path, impersonation: &str) -> Result<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rbac_that_inspect_prints_is_enough_and_a_namespace_admin_may_apply_it() -> Result<()> {
+async fn the_rbac_that_inspect_prints_is_enough() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
     // The tenant administers its namespace and nothing else.
@@ -111,7 +111,7 @@ async fn the_rbac_that_inspect_prints_is_enough_and_a_namespace_admin_may_apply_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_status_is_no_way_around_the_right_to_patch_pods_and_network_plugins_go_on() -> Result<()> {
+async fn pods_status_is_no_way_around_the_right_to_patch_pods() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
     namespace(&client, "walled").await?;

@@ -61,7 +61,7 @@ async fn labels_that_two_runs_set_both_stay_also_across_a_restart() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off() -> Result<()> {
+async fn an_account_without_patch_is_forbidden_and_backs_off() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let kubeconfig = host_account(&plane, &client).await?;
@@ -91,7 +91,7 @@ async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> Result<()> {
+async fn a_write_for_a_recreated_pod_does_not_reach_the_new_one() -> Result<()> {
     // Without nodes only this test changes its Pods: a simulated kubelet deletes by name, whatever the uid.
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     namespace(&client, "recreated").await?;

@@ -171,7 +171,7 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plugin_is_refused_whose_account_or_pods_its_author_may_not_use() -> Result<()> {
+async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = installed(&plane, &client).await?;
     granted(&apply(&kubectl, "bob", &plugin("early", &spec()))?)?;
@@ -265,7 +265,7 @@ async fn a_plugin_is_refused_whose_account_or_pods_its_author_may_not_use() -> R
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_plugin_is_refused_whose_account_or_pods_its_author_may_not_use() -> Result<()> {
+async fn a_cluster_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = installed(&plane, &client).await?;
     kubectl.install(&["admission/plugin-grants.yaml"])?;

@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(60);
 const UP_TO_DATE: &str = "checkpoint brought up to date";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_host_requests_only_changes_from_a_real_api_server() -> Result<()> {
+async fn a_restarted_host_requests_only_changes() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let (plugins, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
     namespace(&client, SHOP).await?;

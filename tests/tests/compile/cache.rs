@@ -69,7 +69,7 @@ fn code_is_cached_for_its_class() {
 }
 
 #[test]
-fn a_file_that_was_changed_anywhere_is_compiled_again_and_the_plugin_loads() {
+fn a_changed_file_is_compiled_again_and_the_plugin_loads() {
     let (place, wasm) = (Place::new(), guests::component("good").unwrap());
     let load = || place.engine().compile(&sandbox::spec("good"), &wasm).map(drop).unwrap();
     load();

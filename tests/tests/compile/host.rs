@@ -39,7 +39,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_slow_compilation_delays_no_other_plugin_and_ends_with_the_host() -> Result<()> {
+async fn a_slow_compilation_delays_no_other_plugin() -> Result<()> {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
     let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let place = tempfile::tempdir()?;
@@ -77,7 +77,7 @@ async fn a_slow_compilation_delays_no_other_plugin_and_ends_with_the_host() -> R
 }
 
 #[tokio::test]
-async fn a_host_that_is_started_again_in_its_state_directory_compiles_nothing() -> Result<()> {
+async fn a_host_restarted_in_its_state_directory_compiles_nothing() -> Result<()> {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
     let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let place = tempfile::tempdir()?;

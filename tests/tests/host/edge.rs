@@ -102,7 +102,7 @@ fn delivered(writes: &[Sent]) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recreated_pods_deletion_is_delivered_once_before_its_successor() {
+async fn a_recreated_pods_deletion_is_delivered_before_its_successor() {
     let cluster = still();
     let (gate, wire) = gated(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![registrar(&cluster)]).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_response_to_a_patch_after_the_deletion_restores_no_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_cut_after_the_write_was_done_costs_no_second_write() {
+async fn an_answer_cut_after_the_write_costs_no_second_write() {
     let cluster = still();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![registrar(&cluster)]).await.unwrap();
@@ -229,7 +229,7 @@ async fn an_answer_that_is_cut_after_the_write_was_done_costs_no_second_write() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_whose_writes_are_never_answered_do_not_hold_up_the_cache() {
+async fn workers_with_unanswered_writes_do_not_hold_up_the_cache() {
     let cluster = still();
     let wire = Wire::with(&cluster, |sent| {
         let write = sent.is_write();

@@ -15,7 +15,7 @@ fn runs(app: &App) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_in_no_section_wakes_only_watchers_of_the_full_object() {
+async fn a_change_in_no_section_wakes_only_watchers_of_full() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let sections = "sections: [labels]";

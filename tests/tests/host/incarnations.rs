@@ -10,7 +10,7 @@ use podium_pods::model::WriteResult;
 use podium_tests::{embedded, plugins, wire::Wire};
 
 #[tokio::test(start_paused = true)]
-async fn a_write_to_a_recreated_pod_does_not_reach_the_new_incarnation() {
+async fn a_write_does_not_reach_the_next_incarnation() {
     let cluster = Arc::new(Cluster::start(Options { simulate: false, ..Options::default() }).unwrap());
     let old = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     // While the first patch is under way, its Pod is deleted, and another one gets its name.

@@ -133,7 +133,7 @@ async fn a_deletion_is_delivered_to_the_plugins_that_ran_on_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_during_downtime_precedes_runs_on_the_new_incarnation() {
+async fn a_deletion_during_downtime_precedes_the_new_incarnation() {
     for listed_first in [true, false] {
         let scene = Scene::new();
         let old = scene.pods(8);
@@ -172,7 +172,7 @@ async fn a_deletion_during_downtime_precedes_runs_on_the_new_incarnation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_deletion_is_delivered_after_each_restart_until_it_settles() {
+async fn a_failed_deletion_is_delivered_after_restarts_until_settled() {
     let scene = Scene::new();
     let uids = scene.pods(2);
     let app = scene.host(vec![scene.registrar("one", "")]).await;
@@ -209,7 +209,7 @@ async fn an_unsettled_deletion_is_delivered_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_is_loaded_late_or_again_receives_the_deletions_before() {
+async fn a_plugin_that_is_loaded_late_gets_the_deletions_before() {
     let scene = Scene::new();
     let uids = scene.pods(3);
     let app = scene.host(vec![scene.registrar("one", "")]).await;
@@ -250,7 +250,7 @@ async fn a_deletion_is_delivered_although_the_pod_left_the_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_of_one_namespace_does_not_report_pods_of_others_as_gone() {
+async fn a_host_of_one_namespace_reports_no_pods_of_others_as_gone() {
     let scene = Scene::new();
     scene.pods(3);
     let app = scene.host(vec![scene.registrar("one", "")]).await;

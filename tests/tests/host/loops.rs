@@ -94,7 +94,7 @@ async fn plugins_that_undo_each_other_are_slowed_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fight_with_another_client_that_reverts_each_value_is_slowed() {
+async fn a_fight_with_a_client_that_reverts_values_is_slowed() {
     let bench = Bench::new(1, vec![probe("mine", &format!("label {KEY} mine"), "")]).await;
     let pods = embedded::pods(&bench.cluster, Some("default"));
     let other = tokio::spawn(async move {
@@ -128,7 +128,7 @@ async fn a_plugin_that_commits_and_then_fails_keeps_its_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_costs_one_request_a_minute_for_any_number_of_pods() {
+async fn a_missing_right_costs_one_request_a_minute() {
     let account = "  serviceAccountName: registrar\n  serviceAccountNamespace: default";
     let bench = Bench::new(300, vec![probe("storm", &format!("label {KEY} 1"), account)]).await;
     let refused = bench.patches_within(60).await;

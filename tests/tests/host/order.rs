@@ -35,7 +35,7 @@ async fn written(plugins: Vec<PluginSpec>) -> (Vec<String>, Vec<u64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_runs_when_the_writes_of_the_plugins_before_it_are_sent() {
+async fn a_plugin_runs_after_the_writes_of_those_before_it() {
     // Each reads from the API server for longer than the one after it, which would therefore write first.
     let reads =
         |count: usize, label: &str| format!("{}label guests.example/{label} x", "live default cart-0\n".repeat(count));
@@ -52,7 +52,7 @@ async fn a_plugin_runs_when_the_writes_of_the_plugins_before_it_are_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_is_not_run_on_a_pod_on_which_the_one_before_it_stops() {
+async fn a_plugin_is_not_run_where_the_one_before_it_stops() {
     let plugins = vec![probe("guard", "stop", &[]), probe("next", "label guests.example/a x", &["guard"])];
     assert_eq!(written(plugins).await, (Vec::new(), vec![1, 0]));
 }

@@ -129,7 +129,7 @@ async fn an_account_without_patch_backs_off_until_a_role_permits_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_read_has_the_rights_of_the_account_and_not_those_of_the_host() {
+async fn a_live_read_has_the_rights_of_the_account() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let spec = probe("live default cart-0\nrequeue 1000");
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();

@@ -53,7 +53,7 @@ async fn a_shutdown_finishes_runs_under_way_and_starts_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_a_response_delays_a_shutdown_by_under_ten_seconds() {
+async fn an_unanswered_write_delays_a_shutdown_by_under_10_s() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let wire = Wire::with(&cluster, |sent| {

@@ -11,7 +11,7 @@ const PODS: usize = 20;
 
 /// In real time and on threads, as in production: with the epoch in addition to fuel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spinning_plugin_is_stopped_at_its_limit_and_does_not_delay_others() {
+async fn a_spinning_plugin_is_stopped_and_delays_no_other() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = App::start(embedded::options(&cluster, wire.client())).await.unwrap();

@@ -16,7 +16,7 @@ fn probe(name: &str, script: &str, more: &str) -> PluginSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_that_one_plugin_stores_is_read_by_its_state_group_and_by_no_other_plugin() {
+async fn a_stored_value_is_read_by_its_state_group_only() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let reader = |name: &str, more: &str| probe(name, &format!("state-label guests.example/{name} k"), more);

@@ -41,7 +41,7 @@ fn status(app: &App) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_is_active_and_the_keys_behind_it_are_waiting_and_then_stale() {
+async fn a_waiting_run_is_active_and_the_keys_behind_it_become_stale() {
     let cluster = carts(5);
     // Live reads without an answer, of 5 s each.
     let mut spec = probe("slow", &"live default cart-0\n".repeat(24), "");
@@ -78,7 +78,7 @@ async fn a_run_that_waits_is_active_and_the_keys_behind_it_are_waiting_and_then_
 }
 
 #[tokio::test(start_paused = true)]
-async fn loops_missing_rights_and_traps_have_the_names_that_an_operator_needs() {
+async fn loops_missing_rights_and_traps_are_shown_by_name() {
     let cluster = carts(2);
     let account = "  serviceAccountName: registrar\n  serviceAccountNamespace: default";
     let flips = |name: &str| probe(name, &format!("label guests.example/x {name}"), "");
@@ -128,7 +128,7 @@ async fn get(address: SocketAddr, host: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_page_is_served_under_names_of_the_loopback_interface_only() {
+async fn the_page_is_served_under_loopback_names_only() {
     let cluster = carts(1);
     let metrics = admin::bind(ListenAddress::All(0)).await.unwrap().unwrap();
     let port = metrics.address().port();

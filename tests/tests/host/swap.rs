@@ -47,7 +47,7 @@ async fn a_replaced_plugin_misses_no_pod_and_never_runs_twice_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_swapped_for_one_that_is_refused_leaves_the_old_one_running() {
+async fn a_component_swapped_for_a_refused_one_keeps_running() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_component_swapped_for_one_that_is_refused_leaves_the_old_one_running(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unloaded_plugin_never_runs_and_a_loaded_one_runs_on_every_pod() {
+async fn an_unloaded_plugin_never_runs_again_and_a_loaded_one_does() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();
@@ -110,7 +110,7 @@ async fn granting_less_than_the_imports_stops_the_running_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_component_is_loaded_later_and_a_refused_one_is_not_retried() {
+async fn a_refused_component_is_not_retried_and_a_missing_one_is() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), Vec::new()).await.unwrap();

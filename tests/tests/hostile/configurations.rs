@@ -229,7 +229,7 @@ const COMPONENTS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_is_no_file_is_refused_without_a_byte_of_it_in_the_error() -> Result<()> {
+async fn a_component_that_is_no_file_is_refused_without_its_bytes() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
     ensure!(Command::new("mkfifo").arg(path("pipe")).status()?.success());

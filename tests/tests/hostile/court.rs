@@ -21,17 +21,17 @@ use super::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn each_crime_of_the_guest_is_recorded_and_a_neighbour_does_not_notice_it() {
+async fn each_attack_of_the_guest_is_contained_and_recorded() {
     try_all(&guests::crimes()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_crime_of_a_module_is_recorded_and_a_neighbour_does_not_notice_it() {
+async fn each_attack_of_a_module_is_contained_and_recorded() {
     try_all(&modules::crimes()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_hostile_component_is_recorded_and_a_neighbour_does_not_notice_it() {
+async fn each_hostile_component_is_contained_and_recorded() {
     try_all(&components::crimes()).await;
 }
 

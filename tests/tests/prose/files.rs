@@ -38,7 +38,7 @@ const TEXT_FOLDERS: &[&str] = &["host/toolchain/tests/fake"];
 const UNREAD: &[&str] = &[".json", ".lock", ".pyc", ".wasm", "/go.mod", "/go.sum", "/LICENSE", "/types/table.txt"];
 /// Folders with inputs of fuzzing and of property tests.
 const UNREAD_FOLDERS: &[&str] = &["tests/fuzz/dictionaries", "tests/fuzz/regressions", "host/proptest-regressions"];
-/// Folders that builds create. They are not part of the project.
+/// Folders that builds create, and `.git`, which is a file in a worktree. They are not part of the project.
 const BUILT: &[&str] = &["target", "__pycache__", ".git"];
 
 /// Returns the kind of a file by its path in the project.
@@ -57,10 +57,13 @@ pub(crate) fn all(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap().path();
-        if !entry.is_dir() {
-            files.push(entry);
-        } else if !BUILT.iter().any(|built| entry.ends_with(built)) {
+        if BUILT.iter().any(|built| entry.ends_with(built)) {
+            continue;
+        }
+        if entry.is_dir() {
             files.extend(all(&entry));
+        } else {
+            files.push(entry);
         }
     }
     files.sort();

@@ -1,13 +1,14 @@
 //! Plain technical English: the words that this project's rules of prose replace, in documentation, comments and
-//! messages; and lines over 120 columns.
+//! messages; lines over 120 columns; and names of functions over 70 letters.
 //!
-//! `files` lists the files, `texts` and `rust` find the text in them, `words` has the rules and `columns` the width of
-//! lines.
+//! `files` lists the files, `texts` and `rust` find the text in them, `words` has the rules, `columns` the width of
+//! lines and `names` the length of names.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 
 mod columns;
 mod files;
+mod names;
 mod rust;
 mod seeds;
 mod texts;
@@ -20,6 +21,7 @@ use std::{
 
 use columns::long_lines;
 use files::Kind;
+use names::long_names;
 use words::{BEGINNINGS, REPLACED, places};
 
 /// A file whose strings are texts that the rules refuse.
@@ -60,6 +62,12 @@ fn no_line_has_more_than_120_columns() {
         lines.map(|line| (line, "over 120 columns".to_owned())).collect()
     };
     let wrong = found(find);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_function_has_a_name_of_more_than_70_letters() {
+    let wrong = found(long_names);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::{
     columns::long_lines,
     files::{Kind as FileKind, kind_of},
+    names::long_names,
     words::{BEGINNINGS, REPLACED, SUBJECTS, places},
 };
 
@@ -189,6 +190,19 @@ fn tables_markdown_and_values_of_yaml_may_be_longer() {
     assert_eq!(of("docs/a.md", long.clone()), []);
     assert_eq!(of("a.rs", format!("//! | a | {long} |\n")), []);
     assert_eq!(of("a.yaml", format!("a: {long}\n")), []);
+}
+
+#[test]
+fn a_name_of_71_letters_is_too_long() {
+    let of = |name: &str, text: String| long_names(Path::new(name), &text);
+    for letters in [70, 71] {
+        let name = "a".repeat(letters);
+        let expected = if letters == 70 { Vec::new() } else { place(2, &name) };
+        assert_eq!(of("a.rs", format!("#[test]\nfn {name}() {{ {name}b(); }}\n")), expected);
+        assert_eq!(of("a.rs", format!("mod a {{\n#[tokio::test] async fn {name}() {{}} }}\n")), expected);
+        assert_eq!(of("a.rs", format!("proptest! {{\n#[test] fn {name}(a in 0..1) {{}} }}\n")), expected);
+        assert_eq!(of("a.md", format!("\nfn {name}\n")), []);
+    }
 }
 
 #[test]

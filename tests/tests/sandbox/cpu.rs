@@ -221,7 +221,7 @@ fn bytes_copied_by_refused_calls_count_towards_the_limit() {
 
 /// Growing a memory calls into wasmtime while the host's call is under way, and so does a tick.
 #[tokio::test(start_paused = true)]
-async fn a_call_is_paid_for_also_if_the_guest_grows_its_memory_to_take_the_answer() {
+async fn a_call_is_paid_for_while_the_guest_grows_its_memory() {
     let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
     let engine = Engine::new(options).unwrap();
     let pods = r#"(import "podium:reconcile/pods@0.1.0" "get" (func $get (param i32 i32 i32 i32 i32)))"#;
@@ -250,7 +250,7 @@ fn many_pods() -> Arc<Snapshot> {
 }
 
 #[test]
-fn a_search_that_compares_much_is_refused_within_the_limit_and_the_run_is_cut() {
+fn a_search_that_compares_much_is_refused_within_the_limit() {
     let texts = format!(r#"{TEXTS} (data (i32.const 65536) "app") (data (i32.const 65600) "{}")"#, "v".repeat(60));
     // The values are texts at 65,600.
     let search = format!(
@@ -307,7 +307,7 @@ async fn time_off_the_processor_does_not_count() {
 }
 
 #[tokio::test]
-async fn processor_time_is_looked_at_after_each_host_call_and_a_run_beyond_its_limit_is_cut() {
+async fn a_run_beyond_its_processor_time_is_cut_after_a_host_call() {
     let report = run_flood(Duration::from_micros(100), Duration::from_micros(100)).await;
     // 2 ms, a quarter more and 1 ms: 35 readings, of which a call takes one, and three near the limit.
     assert!((15..=40).contains(&report.usage.host_calls), "{:?}", report.usage);
@@ -318,7 +318,7 @@ async fn processor_time_is_looked_at_after_each_host_call_and_a_run_beyond_its_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_simulation_reads_no_clock_and_ends_the_same_run_at_the_same_instruction() {
+async fn a_simulation_ends_the_same_run_at_the_same_instruction() {
     let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
     let meter = Arc::new(Advancing { thread: LIMIT, time: LIMIT, readings: AtomicU32::new(0) });
     let engine = Engine::with_meter(options, meter.clone()).unwrap();
@@ -363,7 +363,7 @@ async fn a_commit_is_limited_in_processor_time_but_not_in_waiting() {
 
 /// The comparison of writes with such a Pod takes milliseconds each time.
 #[tokio::test]
-async fn a_run_pays_for_the_pods_that_its_writes_are_compared_with_before_anything_is_sent() {
+async fn a_run_pays_for_comparing_writes_before_anything_is_sent() {
     let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
     let engine = Engine::new(options).unwrap();
     let key = request().key;

@@ -47,7 +47,7 @@ async fn the_reason_of_a_failure_is_clean_and_at_most_2_kib() {
 }
 
 #[tokio::test]
-async fn notes_of_events_and_messages_of_conditions_are_clean_and_what_is_too_long_is_refused() {
+async fn notes_and_messages_are_escaped_and_too_long_ones_refused() {
     let long = "\u{202e}".repeat(300);
     let calls = json!([
         ["event", "own", "Probed", NASTY],

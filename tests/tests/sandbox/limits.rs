@@ -8,7 +8,7 @@ use podium_pods::model::LimitClass;
 use podium_tests::{modules::Module, sandbox::*};
 
 #[tokio::test]
-async fn a_guest_that_spins_is_cut_by_fuel_always_at_the_same_instruction() {
+async fn fuel_cuts_a_spinning_guest_at_the_same_instruction() {
     let engine = engine();
     let plugin = load(&engine, &spec("spin")).unwrap();
     for _ in 0..2 {
@@ -64,7 +64,7 @@ async fn a_guest_that_spins_while_arguments_are_copied_in_is_cut() {
 }
 
 #[tokio::test]
-async fn a_guest_that_takes_memory_is_cut_at_its_limit_and_one_with_enough_is_not() {
+async fn a_guest_is_cut_at_its_limit_of_memory() {
     let mut hog = spec("hog");
     hog.limits.memory_bytes = 4 << 20;
     let (report, _) = run(&hog).await;
@@ -95,7 +95,7 @@ async fn tables_may_grow_up_to_the_limit_of_the_class_and_no_further() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_applies_objects_may_pass_more_at_once_and_not_without_bound() {
+async fn a_plugin_that_applies_objects_may_pass_more_up_to_a_bound() {
     let engine = engine();
     let imports = r#"(import "podium:reconcile/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))"#;
     let run_of = async |bytes: u32, objects: bool| {
@@ -141,7 +141,7 @@ async fn a_panic_says_its_text_and_where_and_sends_nothing() {
 }
 
 #[tokio::test]
-async fn host_calls_beyond_the_budget_are_refused_and_refusals_are_no_way_to_live_on() {
+async fn host_calls_beyond_the_budget_are_refused_and_end_the_run() {
     let mut flood = spec("flood");
     flood.limits.host_calls = 100;
     let (report, _) = run(&flood).await;
@@ -195,7 +195,7 @@ async fn lines_refused_as_host_calls_are_counted_as_dropped() {
 }
 
 #[tokio::test]
-async fn a_wasi_guests_calls_count_as_host_calls_and_end_the_run_beyond_the_budget() {
+async fn a_wasi_guests_calls_count_as_host_calls() {
     for config in ["\"read the clock for ever\"", "\"print for ever\""] {
         let mut wasi = spec("wasi");
         wasi.config = config.into();
@@ -307,7 +307,7 @@ async fn a_run_that_has_been_sending_for_long_may_not_commit_again() {
 }
 
 #[tokio::test]
-async fn writes_beyond_the_budget_are_refused_and_those_within_stay_staged() {
+async fn writes_beyond_the_budget_are_refused_and_others_staged() {
     let mut probe = probe(&["label guests.example/a 1", "event Probed", "label guests.example/c 1"]);
     probe.limits.writes = 2;
     let (report, notes) = run(&probe).await;
@@ -336,7 +336,7 @@ async fn a_guest_that_waits_in_a_host_call_is_cut_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limit_is_refused_at_load() {
+async fn a_component_or_memory_beyond_its_limit_is_refused_at_load() {
     let engine = engine();
     let mut large = spec("good");
     let error = engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string();
@@ -360,7 +360,7 @@ async fn a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limi
 }
 
 #[tokio::test]
-async fn a_panic_of_the_host_in_a_host_call_fails_the_run_and_nothing_else() {
+async fn a_panic_in_a_host_call_fails_only_the_run() {
     let engine = engine();
     let plugin = load(&engine, &probe(&["live shop cart-0"])).unwrap();
     let mut world = FakeWorld::default();

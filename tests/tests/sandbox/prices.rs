@@ -83,7 +83,7 @@ async fn a_pod_as_json_is_paid_by_its_values() {
 }
 
 #[test]
-fn a_value_that_pushes_many_others_out_of_a_plugins_state_takes_no_longer_for_each_than_for_one() {
+fn a_value_that_evicts_many_others_takes_no_longer() {
     let mut state = State::default();
     for key in 0..4_096 {
         state.put(&format!("{key:06}"), vec![0; 250], None).unwrap();
@@ -144,7 +144,7 @@ fn printing(reconcile: &str) -> Module<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn printed_lines_are_paid_for_also_those_that_the_log_does_not_take() {
+async fn printed_lines_are_paid_for_also_if_the_log_drops_them() {
     let print = |bytes: u32| {
         format!(
             "(memory.fill (i32.const 65536) (i32.const 10) (i32.const {bytes}))
@@ -180,7 +180,7 @@ async fn a_list_of_handles_to_wait_for_is_paid_by_its_entries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_escaped_is_paid_for_and_one_that_is_not_granted_is_not_escaped() {
+async fn an_escaped_message_is_paid_for_and_an_ungranted_one_is_not() {
     let imports = r#"(import "podium:reconcile/writes@0.1.0" "set-condition" (func $set
         (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))"#;
     let set = |bytes: u32| {

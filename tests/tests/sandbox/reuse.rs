@@ -57,7 +57,7 @@ async fn count(plugin: &Plugin) -> u128 {
 }
 
 #[tokio::test]
-async fn state_carries_over_for_as_many_runs_as_are_asked_for_and_no_more() {
+async fn state_carries_over_for_the_configured_number_of_runs() {
     let engine = engine();
     let plugin = compile(&engine, &counter(3));
     for expected in [1, 2, 3, 1, 2, 3, 1] {
@@ -71,7 +71,7 @@ async fn state_carries_over_for_as_many_runs_as_are_asked_for_and_no_more() {
 }
 
 #[tokio::test]
-async fn an_instance_is_dropped_after_a_trap_a_failure_a_limit_and_a_run_that_was_cancelled() {
+async fn an_instance_is_dropped_after_any_failure_or_cancellation() {
     let engine = engine();
     let plugin = compile(&engine, &counter(100));
     for (bad, kind) in [(TRAPS, FailureKind::Trap), (FAILS, FailureKind::Retry), (SPINS, FailureKind::Cpu)] {
@@ -94,7 +94,7 @@ async fn an_instance_is_dropped_after_a_trap_a_failure_a_limit_and_a_run_that_wa
 }
 
 #[tokio::test]
-async fn an_instance_is_never_shared_by_two_plugins_of_one_component_nor_by_two_loads_of_one_plugin() {
+async fn an_instance_belongs_to_one_load_of_one_plugin() {
     let engine = engine();
     let (first, mut other) = (compile(&engine, &counter(100)), counter(100));
     other.id.namespace = Some("bank".into());
@@ -173,7 +173,7 @@ async fn a_kept_instance_gives_its_place_to_a_run_that_needs_one() {
 }
 
 #[tokio::test]
-async fn kept_instances_have_a_bound_on_their_memory_and_hold_nothing_of_the_run() {
+async fn kept_instances_are_bounded_and_hold_nothing_of_the_run() {
     let engine_with =
         |idle_bytes| Engine::new(EngineOptions { concurrent_runs: 4, idle_bytes, ..EngineOptions::default() });
     let none = engine_with(100_000).unwrap();
@@ -207,7 +207,7 @@ async fn memory_of_a_run_lives_until_its_instance_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_wasi_guest_keeps_its_handles_and_has_the_time_and_the_log_of_each_request() {
+async fn a_reused_wasi_guest_has_the_time_and_log_of_each_request() {
     let engine = engine();
     let mut wasi = spec("wasi");
     wasi.limits.reuse = 100;

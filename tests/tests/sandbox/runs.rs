@@ -47,7 +47,7 @@ async fn the_request_reaches_the_guest_whole() {
 }
 
 #[tokio::test]
-async fn commit_sends_the_staged_writes_and_the_rest_stays_for_the_end() {
+async fn commit_sends_the_staged_writes_before_the_run_ends() {
     let script = ["label guests.example/a 1", "commit", "commit", "label guests.example/b 2"];
     let (report, notes) = run(&probe(&script)).await;
     assert_eq!(notes.committed, [0]);
@@ -68,7 +68,7 @@ async fn no_run_finds_what_another_left_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn good_plugins_finish_beside_more_spinning_ones_than_there_are_threads() {
+async fn good_plugins_finish_beside_more_spinning_ones_than_threads() {
     let engine = Engine::new(EngineOptions { concurrent_runs: 8, ..EngineOptions::default() }).unwrap();
     let mut spinning = spec("spin");
     spinning.limits.cpu = Duration::from_secs(3_600);

@@ -12,7 +12,7 @@ use podium_tests::{modules::Module, sandbox::*};
 use podium_wire::Section;
 
 #[tokio::test]
-async fn a_json_guest_sees_kubernetes_json_of_the_granted_sections_alone() {
+async fn a_json_guest_sees_only_the_granted_sections() {
     let (report, notes) = run(&spec("json")).await;
     assert_eq!(report.result, Ok(Outcome::Settled));
     let lines = notes.lines();
@@ -49,7 +49,7 @@ async fn a_json_guest_gets_a_deletion() {
 }
 
 #[tokio::test]
-async fn a_wasi_guest_finds_the_requests_time_seeded_random_and_nothing_else() {
+async fn a_wasi_guest_finds_time_seeded_random_and_nothing_else() {
     let engine = engine();
     let plugin = load(&engine, &spec("wasi")).unwrap();
     let mut transcripts = Vec::new();
@@ -180,7 +180,7 @@ async fn lines_of(spec: &PluginSpec, deleted: bool) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_full_object_has_what_no_other_section_holds_on_every_way_and_never_managed_fields() {
+async fn the_full_object_is_complete_except_managed_fields() {
     let whole = reader("whole", &[Section::Full]);
     let seen = |name: &str| format!(r#"["{name}",1000.0] managed null"#);
     let (first, second) = (seen("cart-0"), seen("cart-1"));
@@ -207,7 +207,7 @@ async fn the_full_object_is_there_on_no_way_without_its_grant() {
 }
 
 #[tokio::test]
-async fn a_json_guest_with_the_grant_is_given_the_full_object_as_its_pod() {
+async fn a_json_guest_with_the_grant_receives_the_full_object() {
     let lines = lines_of(&reader("json", &[Section::Full]), false).await;
     let subject: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
     assert_eq!((&subject["kind"], &subject["apiVersion"]), (&"Pod".into(), &"v1".into()));

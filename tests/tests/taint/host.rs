@@ -233,7 +233,7 @@ fn outcome(seed: u64, others_are_pods: bool) -> Outcome {
 }
 
 #[test]
-fn other_tenants_pods_change_no_log_line_no_request_and_no_number_of_runs() {
+fn other_tenants_pods_change_no_log_line_request_or_run() {
     let mut sent = 0;
     for seed in 0..cases(8) {
         let (with, without) = (outcome(seed, true), outcome(seed, false));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_about_a_folder_of_crates_names_those_that_can_be_built() {
+    fn an_error_about_a_folder_names_the_crates_in_it() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b", "a"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_that_is_not_contained_stands_out_with_its_message_in_one_line() {
+    fn an_attack_that_is_not_contained_is_shown_in_one_line() {
         let text = table(&[row(true), row(false)]);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[1].contains("loop-in-start  limit of") && lines[1].contains(" cpu "), "{text}");

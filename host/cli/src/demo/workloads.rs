@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rolled_out_pod_is_owned_by_another_replica_set_of_the_same_workload() {
+    fn a_rollout_changes_the_replica_set_and_not_the_workload() {
         let owner = |workload: &Workload| {
             workload.pod(0, None, None).unwrap().metadata.owner_references.unwrap_or_default()[0].name.clone()
         };

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_processes_have_their_own_files_and_remove_only_these() {
+    fn concurrent_processes_remove_only_their_own_files() {
         let directory = tempfile::tempdir().unwrap();
         let first = KubeconfigFile::write(directory.path(), "first").unwrap();
         let second = KubeconfigFile::write(directory.path(), "second").unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_survives_a_restart_and_files_of_killed_processes_are_removed() {
+    fn the_path_survives_a_restart_and_stale_files_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["kubeconfig", "kubeconfig-2", "kubeconfig-7"] {
             fs::write(directory.path().join(name), "a longer text of a process that was killed").unwrap();

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_plugin_has_cluster_rights_and_an_account_in_its_namespace() {
+    fn a_cluster_plugin_has_cluster_rights_and_a_service_account() {
         let spec = PluginSpec { impersonate: Some("system:serviceaccount:ops:tidy".into()), ..spec(None) };
         let objects = objects(&spec, &host(), Impersonation::Constrained);
         let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();

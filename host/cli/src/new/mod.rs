@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cargo_or_rustc_has_taken_is_refused_with_the_reason() {
+    fn a_name_reserved_by_cargo_or_rustc_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         for name in ["std", "core", "alloc", "test", "proc-macro", "podium-sdk", "podium-config", "match", "deps"] {
             let error = write(&parent.path().join(name), Path::new("/sdk")).unwrap_err().to_string();

@@ -160,7 +160,7 @@ fn paths(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_field_of_the_schema_is_one_of_the_types_and_the_other_way_round() {
+fn the_schema_and_the_types_have_the_same_fields() {
     for subject in SUBJECTS {
         for sample in (subject.samples)() {
             let read = (subject.read)(&sample.to_string());

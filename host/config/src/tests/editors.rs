@@ -203,7 +203,7 @@ spec:
 "#;
 
 #[test]
-fn the_schema_refuses_a_broken_document_at_the_field_that_the_host_names() {
+fn the_schema_and_the_host_refuse_the_same_field() {
     refuse(
         &SUBJECTS[0],
         EXAMPLE,
@@ -262,7 +262,7 @@ spec:
 "#;
 
 #[test]
-fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
+fn the_policy_schema_and_the_host_refuse_the_same_field() {
     refuse(
         &SUBJECTS[1],
         POLICY_EXAMPLE,
@@ -304,7 +304,7 @@ fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
 }
 
 #[test]
-fn every_mistake_of_a_policy_is_reported_at_once_and_it_is_one_document() {
+fn every_mistake_of_a_policy_is_reported_at_once() {
     let broken = POLICY_EXAMPLE.replace("native", "huge").replace("writes:", "writ:").replace("true", "1");
     let fields =
         |yaml: &str| -> Vec<String> { policy(yaml).unwrap_err().into_iter().map(|problem| problem.field).collect() };

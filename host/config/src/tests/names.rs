@@ -3,7 +3,7 @@
 use crate::plugins;
 
 #[test]
-fn a_name_whose_text_serde_json_would_parse_as_json_is_refused_wherever_it_is() {
+fn a_name_that_serde_json_would_parse_as_json_is_refused() {
     let read = |config: &str| {
         let yaml = format!(
             "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ namespace: shop, name: a }}\n\

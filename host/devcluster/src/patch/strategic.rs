@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_are_added_and_removed_in_one_patch_and_twice_is_once() {
+    fn one_patch_adds_and_removes_finalizers_once() {
         let patch = json!({"metadata": {"finalizers": ["b"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
         let once = patched(json!({"metadata": {"finalizers": ["a"]}}), patch.clone());
         assert_eq!(once, json!({"metadata": {"finalizers": ["b"]}}));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_a_patch_adds_come_before_those_that_it_does_not_name() {
+    fn entries_that_a_patch_adds_come_first() {
         let pod = json!({
             "metadata": {"finalizers": ["a"]}, "status": {"conditions": [{"type": "Ready"}, {"type": "Mine"}]},
         });

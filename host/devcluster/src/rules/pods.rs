@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_mounted_unless_pod_or_account_opt_out_or_something_is_there() {
+    fn the_token_is_mounted_unless_pod_or_account_opts_out() {
         let mounts = |pod: &Value, at: usize| pod["spec"]["containers"][at]["volumeMounts"].clone();
         let mut plain = pod();
         mount_token(&mut plain, None);

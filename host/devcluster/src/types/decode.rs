@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_duplicate_fields_are_dropped_and_reported_in_order() {
+    fn unknown_and_duplicate_fields_are_reported_in_order() {
         let body = r#"{"spec": {"contaners": [], "containers": [{"name": "a", "imag": {"x": 1}, "name": "b"}]},
             "metadata": {"labels": {"l": "1", "l": "2"}}, "spec": {}, "kin": 1, "kin": 2}"#;
         let found = decoded("core.Pod", body);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn different_messages_are_logged_at_once_and_their_number_is_bounded() {
+    async fn different_messages_are_logged_at_once_up_to_a_bound() {
         let repeats = Repeats::default();
         let now = Instant::now();
         assert_eq!(repeats.occurred("retry", "no such team: red", &pod(1), now), Some(1));

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_swap_on_an_old_version_is_a_conflict_that_carries_the_present() {
+    fn a_swap_on_an_old_version_is_a_conflict_with_the_present_one() {
         let mut state = State::default();
         let first = state.put("k", b"a".to_vec(), Some(0)).unwrap();
         let second = state.put("k", b"b".to_vec(), Some(first)).unwrap();

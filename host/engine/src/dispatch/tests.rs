@@ -283,7 +283,7 @@ fn label(request: &Request) -> Action {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_did_not_settle_is_reported_to_the_next_run_which_backs_off() {
+async fn an_unsettled_write_is_reported_to_the_next_run() {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let seen = reported.clone();
     let mut rig = rig(move |request, _| {
@@ -324,7 +324,7 @@ async fn results_of_events_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attempt() {
+async fn a_key_waits_as_long_as_the_api_server_asks() {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let seen = reported.clone();
     let mut rig = rig(move |request, _| {
@@ -431,7 +431,7 @@ async fn a_deletion_brings_the_last_state_until_it_has_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
+async fn a_run_that_ends_before_the_deletion_leaves_the_last_state() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let reported = Arc::new(Mutex::new(Vec::new()));
     let (during, noted) = (hook.clone(), reported.clone());
@@ -458,7 +458,7 @@ async fn a_run_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_settles_before_it_is_queued_is_not_delivered_again() {
+async fn a_deletion_settled_before_it_is_queued_is_delivered_once() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.add();
     rig.publish_deletion();
@@ -468,7 +468,7 @@ async fn a_deletion_that_settles_before_it_is_queued_is_not_delivered_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_after_an_unload_leaves_no_state_of_its_writes() {
+async fn a_run_that_ends_after_an_unload_leaves_no_expectations() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let during = hook.clone();
     let mut rig = rig(move |request, _| {
@@ -492,7 +492,7 @@ async fn a_run_that_ends_after_an_unload_leaves_no_state_of_its_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_host_is_a_counted_failure_and_the_key_is_not_lost() {
+async fn a_panic_of_the_host_is_a_failure_that_loses_no_key() {
     let mut rig = rig(|_, _| panic!("a bug"));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
@@ -584,7 +584,7 @@ async fn a_deletion_is_pending_until_its_plugin_has_settled_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_without_a_time_is_given_up_a_day_after_it_was_found() {
+async fn a_deletion_without_a_time_is_given_up_after_a_day() {
     let rig = rig(|request, _| {
         assert!(matches!(request.subject, Subject::Deleted(None)));
         report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_has_a_bounded_number_of_reports_and_one_of_each_pod_in_any_case() {
+    fn reports_are_bounded_and_each_pod_keeps_one() {
         let (unsettled, lane) = (Unsettled::default(), Lane(1));
         let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
         let many = || (0..1_000).flat_map(|_| report(0)).collect();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugins_reports_keep_their_results_and_at_most_64_kib_of_text() {
+    fn a_plugins_reports_have_at_most_64_kib_of_text() {
         let (unsettled, lane, other) = (Unsettled::default(), Lane(1), Lane(2));
         let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
         for index in 0..10_000 {

@@ -255,7 +255,7 @@ fn noting(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_key_of_a_deleted_pod_outside_the_selector_gets_the_last_state() {
+async fn a_queued_key_gets_the_last_state_outside_the_selector_too() {
     // The key is in back-off, is requeued after a delay, or waits for a worker.
     let outcomes: [fn(&Delivered) -> RunOutcome; 3] = [
         |delivered| if *delivered == Delivered::Present { failure() } else { Ok(Outcome::Settled) },
@@ -392,7 +392,7 @@ async fn runs_begin_with_deletions_recovered_during_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecodable_pod_deleted_during_recovery_has_its_last_state() {
+async fn an_undecodable_pod_deleted_in_recovery_has_its_last_state() {
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
     let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_beyond_the_first_page_are_found_counted_and_forgotten() {
+    fn plugins_beyond_the_first_page_are_found_and_forgotten() {
         let mut pairs = PairSet::default();
         let (near, far) = (Number(3), Number(64 * 2 + 5));
         for uid in ["u1", "u2"] {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leading_lane_goes_before_other_groups_and_binds_none_of_them() {
+    fn a_leading_lane_goes_first_and_binds_no_other_group() {
         let mut leads = member(1, 0, 0, &[]);
         leads.leads = true;
         let order = Order::new(&[leads, member(2, 0, 1, &[]), member(3, 1, 0, &[])]);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_number_is_stale_after_30_s_or_a_second_later_and_marks_are_bounded() {
+    async fn a_number_is_stale_after_30_s_and_marks_are_bounded() {
         let (mut marks, begin) = (Marks::default(), Instant::now());
         let at = |millis: u64| begin + Duration::from_millis(millis);
         assert_eq!(marks.stale(at(99_000)), None);

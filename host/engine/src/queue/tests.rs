@@ -34,7 +34,7 @@ async fn a_burst_of_events_on_one_item_is_one_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_due_for_more_than_30_s_are_stale_until_they_are_taken() {
+async fn keys_due_for_over_30_s_are_stale_until_they_are_taken() {
     let queue = queue();
     let figures = || queue.tenants().values().map(|of| (of.waiting, of.stale)).collect::<Vec<_>>();
     queue.add([(1, "cart-0", 7), (1, "cart-1", 7)]);
@@ -52,7 +52,7 @@ async fn keys_that_are_due_for_more_than_30_s_are_stale_until_they_are_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_during_a_run_is_another_run_after_it_and_none_beside_it() {
+async fn an_event_during_a_run_causes_one_run_after_it() {
     let queue = queue();
     queue.add([(1, "cart-0", 7)]);
     let job = now(&queue).await.unwrap();
@@ -63,7 +63,7 @@ async fn an_event_during_a_run_is_another_run_after_it_and_none_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_items_of_a_slot_are_first_tried_in_order_and_one_at_a_time() {
+async fn the_items_of_a_slot_are_tried_in_order_one_at_a_time() {
     let queue = queue();
     queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
     let old = now(&queue).await.unwrap();
@@ -74,7 +74,7 @@ async fn the_items_of_a_slot_are_first_tried_in_order_and_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_item_that_fails_or_waits_does_not_starve_its_successor() {
+async fn an_old_item_that_fails_does_not_starve_its_successor() {
     for next in [Next::Failed, Next::After(Duration::from_secs(600))] {
         let queue = queue();
         queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
@@ -169,7 +169,7 @@ async fn a_requeue_after_fires_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_back_off_to_5_min_with_at_most_10_runs_in_10_s_and_success_resets() {
+async fn failures_back_off_to_5_min_and_success_resets() {
     for seed in 0..200 {
         let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, seed);
         queue.add([(1, "cart-0", 7)]);
@@ -194,7 +194,7 @@ async fn failures_back_off_to_5_min_with_at_most_10_runs_in_10_s_and_success_res
 }
 
 #[tokio::test(start_paused = true)]
-async fn lanes_take_turns_so_that_a_backlog_does_not_starve_a_neighbour() {
+async fn lanes_take_turns_so_a_backlog_starves_no_neighbour() {
     let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), usize::MAX, 1);
     queue.add((0..1_000).map(|slot| (1, slot, ())));
     queue.add([(2, 0, ())]);
@@ -221,7 +221,7 @@ async fn a_lane_at_its_limit_waits_and_its_neighbour_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_whose_jobs_fail_has_fewer_at_a_time_until_they_succeed_again() {
+async fn a_lane_whose_jobs_fail_has_fewer_until_they_succeed() {
     let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 4, 1);
     let all = async || {
         let mut jobs = Vec::new();
@@ -296,7 +296,7 @@ async fn a_removed_lane_hands_out_nothing_more_and_may_be_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_that_is_used_again_waits_for_the_job_of_its_time_before_and_loses_nothing() {
+async fn a_reused_lane_waits_for_its_old_job_and_loses_nothing() {
     let queue = queue();
     queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
     let old = now(&queue).await.unwrap();
@@ -313,7 +313,7 @@ async fn a_lane_that_is_used_again_waits_for_the_job_of_its_time_before_and_lose
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_is_finally_settled_is_not_run_for_an_event_during_its_last_run() {
+async fn a_settled_item_is_not_run_for_an_event_during_its_last_run() {
     let queue = queue();
     queue.add([(1, "cart-0", 7)]);
     let job = now(&queue).await.unwrap();

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_whose_write_did_not_settle_counts_neither_as_success_nor_as_error() {
+    fn an_unsettled_run_counts_neither_as_success_nor_as_error() {
         let status = PluginStatus::default();
         status.begin(Duration::ZERO, 1);
         assert_eq!(status.active(), 1);

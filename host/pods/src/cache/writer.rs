@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_incarnation_neither_replaces_nor_deletes_a_newer_one() {
+    fn an_older_incarnation_never_affects_a_newer_one() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("b", 9, "x")]).publish();
         assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).publish().is_empty());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_at_an_older_revision_is_ignored_and_at_the_same_one_applies() {
+    fn a_deletion_at_an_older_revision_is_ignored() {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         assert!(writer.apply(vec![deleted("a", 4, "x")]).publish().is_empty());
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_pod_does_not_come_back_by_a_repeated_event_or_an_old_list() {
+    fn a_repeated_event_or_an_old_list_restores_no_deleted_pod() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]).publish();
         assert!(writer.apply(vec![applied("a", 5, "x")]).publish().is_empty());
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn write_through_replaces_only_an_older_revision_of_the_same_uid() {
+    fn write_through_replaces_only_older_revisions_of_the_same_uid() {
         let (mut writer, reader) = cache::new(7);
         assert!(writer.write_through(vec![cached(&pod("cart", "a", 5, "x"))]).publish().is_empty(), "it inserted");
         writer.apply(vec![applied("a", 5, "x")]).publish();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn write_through_accepts_a_pod_in_its_grace_period_and_never_restores_it() {
+    fn write_through_accepts_a_pod_in_its_grace_period() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         let mut leaving = pod("cart", "a", 7, "y");

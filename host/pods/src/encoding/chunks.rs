@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_with_one_difference_share_all_other_chunks_until_they_are_unused() {
+    fn texts_with_one_difference_share_all_other_chunks() {
         let mut interner = interner();
         let text = |word: &str| {
             let object = |at: usize| {

@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_digits_equal_those_of_the_standard_library_at_every_position() {
+    fn hex_digits_equal_those_of_the_standard_library() {
         for (byte, place) in (0..=u8::MAX).flat_map(|byte| (0..8).map(move |place| (byte, place))) {
             let mut digits = *b"0f9a5b36";
             digits[place] = byte;

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_with_equal_holes_before_a_different_byte_always_differ() {
+    fn templates_with_different_bytes_after_equal_holes_differ() {
         let texts = vec![(vec!["a".to_owned()], "b".to_owned())];
         let ((one, placeholders), (other, others)) = (template(&texts, 0), template(&texts, 1));
         assert!(one.differs_always(&placeholders, &other, &others));

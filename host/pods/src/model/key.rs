@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_of_a_namespace_are_one_tenant_and_plugins_of_the_cluster_another() {
+    fn plugins_of_a_namespace_are_one_tenant() {
         let id =
             |namespace: Option<&str>, name: &str| PluginId { namespace: namespace.map(Into::into), name: name.into() };
         assert_eq!(id(Some("shop"), "a").tenant(), id(Some("shop"), "b").tenant());

@@ -261,7 +261,7 @@ async fn a_suspended_plugin_is_taken_out_and_has_no_keys_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_suspends_and_is_refused_stops_the_version_that_runs() {
+async fn a_refused_configuration_that_suspends_stops_the_version() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("policy.yaml");
     let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { excluded: true }\n";
@@ -355,7 +355,7 @@ async fn a_load_that_was_superseded_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_with_mistakes_keeps_only_a_version_that_it_is_known_to_permit() {
+async fn a_configuration_with_mistakes_keeps_only_a_permitted_version() {
     let (loader, _observe) = loader().await;
     let mistakes = || vec![Problem { line: None, field: "spec.watch".into(), message: "must be a mapping".into() }];
     loader.install(prepared()).await;

@@ -9,7 +9,7 @@ fn addresses(arguments: &[&str], in_cluster: bool) -> (String, String) {
 }
 
 #[test]
-fn in_a_cluster_probes_listen_on_all_addresses_and_metrics_on_loopback() {
+fn in_a_cluster_only_probes_listen_on_all_addresses() {
     assert_eq!(addresses(&[], true), (":8081".into(), "127.0.0.1:8080".into()));
     assert_eq!(addresses(&[], false), ("127.0.0.1:8081".into(), "127.0.0.1:8080".into()));
     let told = ["--health-probe-bind-address", "10.0.0.7:1", "--metrics-bind-address", ":2"];
@@ -60,7 +60,7 @@ fn a_start_that_waits_for_a_disk_ends_on_sigterm() {
 }
 
 #[test]
-fn runs_get_half_of_the_containers_memory_unless_a_flag_says_otherwise() {
+fn runs_get_half_of_the_containers_memory_by_default() {
     let mib = |asked: Option<u32>, limit: Option<u64>| run_memory(asked, || limit) >> 20;
     assert_eq!(mib(None, Some(512 << 20)), 256);
     assert_eq!(mib(None, Some(100 << 20)), 64, "a plugin with the default of 32 MiB can be loaded");

@@ -173,7 +173,7 @@ fn refusal(wasm: &[u8], class: LimitClass) -> Option<&'static str> {
 }
 
 #[test]
-fn components_that_take_gigabytes_are_refused_with_the_exceeded_limit() {
+fn compilation_bombs_are_refused_with_the_exceeded_limit() {
     for (name, make, refused) in bombs() {
         assert_eq!(refusal(&make(), LimitClass::Native), Some(refused), "{name}");
     }
@@ -228,7 +228,7 @@ fn each_bomb_is_refused_within_64_mib() {
 }
 
 #[test]
-fn refusing_what_takes_gigabytes_to_compile_takes_less_than_64_mib() {
+fn refusing_a_compilation_bomb_takes_less_than_64_mib() {
     let alone = "runtime::caps::tests::each_bomb_is_refused_within_64_mib";
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", alone, "--ignored", "--nocapture", "--test-threads", "1"])

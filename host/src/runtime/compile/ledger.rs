@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn code_of_a_tenant_is_bounded_and_code_that_its_plugins_share_counts_once() {
+    fn code_that_plugins_of_a_tenant_share_counts_once() {
         let ledger = Arc::<Ledger>::default();
         let charge = |namespace, name, number| ledger.charge(&plugin(namespace, name), key(number), 40, 100);
         let held = [charge("shop", "a", 1).unwrap(), charge("shop", "b", 1).unwrap(), charge("shop", "c", 2).unwrap()];

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_component_is_retried_after_one_minute_up_to_an_hour() {
+    fn a_refused_component_is_retried_after_a_minute_up_to_an_hour() {
         let (refusals, mut now) = (Refusals::default(), Instant::now());
         assert!(refusals.get(KEY, now).is_none());
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {

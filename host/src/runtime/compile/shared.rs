@@ -123,7 +123,7 @@ mod tests {
     const ABANDONED: fn() -> &'static str = || "abandoned";
 
     #[test]
-    fn a_value_is_made_once_while_somebody_uses_it_and_again_afterwards() {
+    fn a_value_is_made_once_while_it_is_in_use() {
         let shared = Shared::default();
         let made = AtomicU32::new(0);
         let make = || Ok::<_, &str>(made.fetch_add(1, Ordering::Relaxed));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_ask_at_the_same_time_share_one_making_and_its_failure() {
+    fn concurrent_threads_share_one_making_and_its_failure() {
         let (shared, made, all) = (Shared::default(), AtomicU32::new(0), Barrier::new(8));
         let failures = thread::scope(|scope| {
             let ask = || {

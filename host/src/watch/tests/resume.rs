@@ -65,7 +65,7 @@ async fn changes_since_the_checkpoint_and_the_rest_are_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unchanged_checkpoint_is_confirmed_by_a_bookmark_or_an_equal_revision() {
+async fn a_bookmark_or_an_equal_revision_confirms_a_checkpoint() {
     let mut harness = usual(vec![watching().wait(1).line(&bookmark(25)).hang(), watching().hang()]);
     harness.expect(&["list of 3 at 25: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
     assert_eq!(harness.requests()[5].0, Duration::from_secs(1));
@@ -101,7 +101,7 @@ async fn recreated_and_short_lived_pods_end_in_their_last_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_through_newer_than_the_checkpoint_stays_until_a_newer_event() {
+async fn a_write_through_newer_than_the_checkpoint_stays() {
     let mut saved = checkpoint();
     saved.pods[2] = cached(&testing::pod("c", "c-uid", 14, "x")).into();
     let answers = vec![
@@ -117,7 +117,7 @@ async fn a_write_through_newer_than_the_checkpoint_stays_until_a_newer_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_another_cluster_or_history_is_replaced_by_a_list() {
+async fn a_checkpoint_of_another_cluster_is_replaced_by_a_list() {
     let [other, gone] = [Some(pod("b", 6).replace("b-uid", "other")), None];
     let of_others: [(u64, Vec<String>, [Option<String>; 3]); 8] = [
         // Mismatches of the first Pods: another incarnation, another revision, a Pod that the checkpoint lacks, an
@@ -189,7 +189,7 @@ async fn after_three_cut_watches_a_checkpoint_is_replaced_by_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_whose_watches_are_cut_goes_on_where_each_was_cut() {
+async fn a_checkpoint_whose_watches_are_cut_continues_at_each_cut() {
     let mut harness = usual(vec![
         watching().line(&event("MODIFIED", &pod("b", 12))).cut(),
         watching().line(&event("DELETED", &pod("c", 15))).cut(),
@@ -219,14 +219,14 @@ async fn lost_history_and_undecodable_pods_end_in_a_list_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_does_not_catch_up_is_replaced_by_a_list_after_15_seconds() {
+async fn a_watch_that_does_not_catch_up_in_15_s_is_replaced_by_a_list() {
     let mut harness = usual(vec![watching().hang(), listing(30, &[pod("b", 25)]), watching().hang()]);
     harness.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
     assert_eq!(harness.requests()[5].0, Duration::from_secs(15));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
+async fn an_unreachable_server_does_not_cost_the_checkpoint() {
     let mut answers = vec![answer(503).bytes(&status(503, "ServiceUnavailable", "")); 5];
     answers.push(answer(200).bytes(&page(20, "", &[pod("a", 5)])));
     answers.extend(unchanged());
@@ -243,7 +243,7 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_a_rolled_back_history_leaves_no_unreported_pod() {
+async fn a_checkpoint_of_a_rolled_back_history_hides_no_pod() {
     // etcd was restored to before revision 5 and has advanced past 10 since: a, b and c never existed, and a watch
     // from 10 does not show it.
     let saved = Checkpoint { cluster: Some("this".into()), ..checkpoint() };

@@ -110,7 +110,7 @@ pub(super) fn watching() -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_is_reported_at_its_end_and_the_watch_continues() {
+async fn a_streaming_list_is_reported_at_its_end() {
     let listed = answer(200).line(&event("ADDED", &pod("a", 5))).wait(3).line(&event("ADDED", &pod("b", 4)));
     let listed = listed.line(&end_of_list(10)).hang();
     let mut harness = harness(vec![listed, watching().line(&event("MODIFIED", &pod("a", 11))).hang()]);
@@ -124,7 +124,7 @@ async fn a_streaming_list_is_reported_at_its_end_and_the_watch_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_streaming_lists_is_always_listed_in_pages() {
+async fn a_server_without_streaming_lists_is_listed_in_pages() {
     let mut harness = harness(vec![
         answer(422).bytes(&status(422, "Invalid", "FieldValueForbidden")),
         answer(200).bytes(&page(10, "to/ken=", &[pod("a", 5)])),
@@ -143,7 +143,7 @@ async fn a_server_that_refuses_streaming_lists_is_always_listed_in_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_initial_events_are_replaced_by_pages_within_15_seconds() {
+async fn silent_initial_events_are_replaced_by_pages_within_15_s() {
     let mut harness = harness(vec![
         answer(200).line(&event("ADDED", &pod("a", 5))).hang(),
         answer(200).bytes(&page(10, "", &[pod("a", 5)])),
@@ -154,7 +154,7 @@ async fn silent_initial_events_are_replaced_by_pages_within_15_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_the_end_of_initial_events_is_replaced_by_pages_at_once() {
+async fn a_stream_without_the_end_of_a_list_is_replaced_by_pages() {
     let added = answer(200).line(&event("ADDED", &pod("a", 5)));
     for without in [added.clone(), added.line(&bookmark(9))] {
         let mut harness = harness(vec![without, answer(200).bytes(&page(10, "", &[pod("a", 6)])), watching().hang()]);
@@ -194,7 +194,7 @@ async fn compacted_pages_are_restarted_and_finally_requested_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark_without_a_list() {
+async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark() {
     let mut harness = harness(vec![
         listing(10, &[]),
         watching().wait(8).line(&bookmark(40)),
@@ -322,7 +322,7 @@ async fn a_rolled_back_history_is_announced_and_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollback_behind_a_lost_connection_is_detected_by_a_silent_watch() {
+async fn a_rollback_behind_a_lost_connection_is_detected() {
     let earlier = || answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
     let mut harness = harness(vec![
         listing(100, &[pod("a", 50)]),
@@ -347,7 +347,7 @@ async fn a_rollback_behind_a_lost_connection_is_detected_by_a_silent_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_cluster_costs_a_revision_check_after_every_fourth_watch() {
+async fn an_idle_cluster_costs_a_revision_check_every_fourth_watch() {
     let quiet = || watching().wait(8);
     let present = || answer(200).bytes(&page(10, "", &[]));
     let round = || [quiet(), quiet(), quiet(), quiet(), present()];
@@ -387,7 +387,7 @@ async fn a_stream_that_goes_backwards_leads_to_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_decoded_keeps_its_last_state_and_costs_no_list() {
+async fn an_undecodable_pod_keeps_its_last_state_and_costs_no_list() {
     let bad = |revision| pod("a", revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let mut harness = harness(vec![
         listing(10, &[pod("a", 5)]),
@@ -414,7 +414,7 @@ async fn an_undecodable_pod_is_gone_only_after_its_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_does_not_decode_what_the_cache_holds_at_the_same_revision() {
+async fn a_list_does_not_decode_unchanged_pods_again() {
     let mut harness = harness(vec![
         listing(10, &[pod("a", 5), pod("b", 6)]),
         answer(410),
@@ -451,7 +451,7 @@ async fn the_watch_ends_when_the_receiver_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_grow_for_server_errors_and_not_for_an_unreachable_server() {
+async fn waits_grow_for_server_errors_only() {
     for (sent, grow) in [(false, false), (true, true)] {
         let (api, _) = wire(Vec::new());
         let (_, reader) = cache::new(7);

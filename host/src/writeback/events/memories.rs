@@ -221,7 +221,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plugin_sends_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
+    fn a_plugin_sends_25_events_of_a_pod_then_one_in_five_minutes() {
         let start = Instant::now();
         let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {

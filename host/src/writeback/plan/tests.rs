@@ -164,7 +164,7 @@ fn writes_that_would_change_nothing_make_no_request() {
 }
 
 #[test]
-fn a_write_to_a_pruned_annotation_is_sent_whatever_the_cache_holds() {
+fn a_write_to_a_pruned_annotation_is_always_sent() {
     let annotate = |name: &str, value: Option<&str>| {
         let (target, key) = (key(), format!("x.example/{name}"));
         match value {
@@ -218,7 +218,7 @@ fn a_deletion_stays_between_what_was_staged_before_and_after_it() {
 }
 
 #[test]
-fn a_condition_goes_out_before_the_finalizer_whose_removal_was_staged_after_it() {
+fn a_condition_is_sent_before_a_finalizer_is_removed() {
     let actions = [label("a", "2"), condition(ConditionStatus::True, "R"), finalizer(false, "x.example/f")];
     let plan = planned(&cached(|_| ()), actions);
     let ids: Vec<_> = plan.requests.iter().map(|planned| planned.ids.clone()).collect();
@@ -226,7 +226,7 @@ fn a_condition_goes_out_before_the_finalizer_whose_removal_was_staged_after_it()
 }
 
 #[test]
-fn a_terminating_pod_accepts_no_finalizer_and_no_slower_deletion() {
+fn a_terminating_pod_accepts_no_finalizer_or_slower_deletion() {
     let going = cached(|pod| {
         pod.lifecycle.deletion_timestamp = Some(Timestamp(9_000));
         pod.lifecycle.deletion_grace_period_seconds = Some(30);
@@ -240,7 +240,7 @@ fn a_terminating_pod_accepts_no_finalizer_and_no_slower_deletion() {
 }
 
 #[test]
-fn the_later_of_two_patches_is_compared_with_what_the_earlier_leaves() {
+fn the_later_of_two_patches_builds_on_the_earlier() {
     let actions =
         [finalizer(true, "x.example/g"), condition(ConditionStatus::True, "R"), finalizer(false, "x.example/g")];
     let plan = planned(&cached(|_| ()), actions);

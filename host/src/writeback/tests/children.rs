@@ -47,7 +47,7 @@ fn live(uid: &str, deleting: bool) -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_sent_again_after_ten_minutes_or_an_apply_and_not_before() {
+async fn a_deletion_is_repeated_after_ten_minutes_or_an_apply() {
     let again = [accepted(), absent(), accepted(), accepted()];
     let wire = Wire::answering([accepted()].into_iter().chain(again));
     let writeback = wire.writeback();
@@ -108,7 +108,7 @@ async fn a_lost_deletion_is_resolved_by_one_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_whose_result_is_unknown_is_read_before_it_is_repeated() {
+async fn a_deletion_of_unknown_result_is_read_before_it_is_repeated() {
     let unknown = || [None, live("u1", false)];
     let table = [
         (vec![absent()], (WriteResult::Gone, 0, 1)),
@@ -128,7 +128,7 @@ async fn a_deletion_whose_result_is_unknown_is_read_before_it_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apply_whose_result_is_unknown_is_read_before_it_is_repeated() {
+async fn an_apply_of_unknown_result_is_read_before_it_is_repeated() {
     let sent = Wire::answering([absent(), accepted()]);
     assert_eq!(send(&sent.writeback(), apply(&[("k", "1")])).await.0, WriteResult::Applied);
     let body: Value = sent.seen()[1].body.clone();

@@ -126,7 +126,7 @@ fn condition() -> Action {
 }
 
 #[tokio::test]
-async fn a_patch_carries_uid_manager_and_user_and_its_answer_is_written_through() {
+async fn a_patch_has_uid_manager_and_user_and_is_written_through() {
     let wire = Wire::answering([pod("u1", "2")]);
     let sent =
         deliver(&wire, [label("a", "2"), Action::RemoveFinalizer { target: key(), name: "x.example/f".into() }]).await;
@@ -155,7 +155,7 @@ async fn conditions_go_to_status_with_nothing_but_the_uid_beside_them() {
 }
 
 #[tokio::test]
-async fn a_deletion_and_an_eviction_are_for_one_incarnation_and_are_never_written_through() {
+async fn a_deletion_or_eviction_is_never_written_through() {
     let wire = Wire::answering([pod("u1", "1")]);
     let sent = deliver(&wire, [delete()]).await;
     assert_eq!((sent.pods.len(), shown(&sent)), (0, vec![Shown::Deletion]));
@@ -257,7 +257,7 @@ fn objects(count: usize) -> Vec<Action> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_ends_after_ten_seconds_with_untried_writes_not_sent() {
+async fn a_delivery_ends_after_ten_seconds() {
     // The lookup of the first object takes 8 s, and its apply succeeds; the second object gets the remaining 2 s.
     let applied = || Some((201, json!({})));
     let wire = Wire::answering([None, applied(), None]);
@@ -272,7 +272,7 @@ async fn a_delivery_ends_after_ten_seconds_with_untried_writes_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_resolved_by_one_read_and_nothing_is_repeated() {
+async fn a_lost_answer_is_resolved_by_one_read() {
     let table = [
         (pod("u1", "2"), WriteResult::Applied),
         (pod("u1", "1"), WriteResult::Unknown),
@@ -301,7 +301,7 @@ async fn a_lost_answer_is_resolved_by_one_read_and_nothing_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_about_a_pruned_annotation_is_resolved_by_the_annotation_itself() {
+async fn a_lost_answer_about_a_pruned_annotation_is_resolved() {
     for (held, expected) in [("2", WriteResult::Applied), ("1", WriteResult::Unknown)] {
         let Some((code, mut body)) = pod("u1", "1") else { unreachable!("an answer") };
         body["metadata"]["annotations"] = json!({ "x.example/pruned": held });
@@ -341,7 +341,7 @@ async fn a_resource_that_is_not_served_is_invalid_and_not_gone() {
 }
 
 #[tokio::test]
-async fn a_failure_stops_writes_to_the_pod_and_a_lost_answer_stops_all() {
+async fn a_failure_stops_the_pods_writes_and_a_lost_answer_all() {
     let wire = Wire::answering([status(403, "", "")]);
     let sent = deliver(&wire, [label("a", "2"), condition()]).await;
     assert_eq!(results(&sent), [WriteResult::Forbidden("because".into()), WriteResult::NotSent]);
@@ -404,7 +404,7 @@ async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u6
 }
 
 #[tokio::test]
-async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
+async fn an_object_is_applied_only_when_it_changes() {
     let wire = Wire::answering([status(404, "", ""), Some((201, json!({}))), Some((200, json!({})))]);
     let writeback = wire.writeback();
     assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await, (WriteResult::Applied, 1));
@@ -425,7 +425,7 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_applied_before_the_clock_was_set_back_is_read_again_after_ten_minutes() {
+async fn an_object_applied_before_a_clock_change_is_read_again() {
     const DAY: u64 = 86_400_000;
     let absent = || status(404, "", "");
     let wire = Wire::answering([absent(), Some((200, json!({}))), absent(), Some((200, json!({})))]);
@@ -438,7 +438,7 @@ async fn an_object_applied_before_the_clock_was_set_back_is_read_again_after_ten
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_apply_whose_answer_was_lost_the_state_before_it_is_applied_again() {
+async fn after_a_lost_answer_to_an_apply_the_old_state_is_applied() {
     let found = |k: &str| {
         let body = json!({"metadata": {"namespace": "shop", "name": "summary"}, "data": {"k": k}});
         Some((200, body))
@@ -466,7 +466,7 @@ async fn an_object_owned_by_a_deleted_pod_is_gone_without_a_request() {
 }
 
 #[tokio::test]
-async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_distinguished() {
+async fn a_conflict_and_a_kind_that_is_not_served_are_distinguished() {
     let wire = Wire::answering([status(404, "", ""), status(409, ".data.k", "FieldManagerConflict")]);
     let owned = WriteResult::OwnedByOther("because".into());
     assert_eq!(apply_with(&wire.writeback(), &[("k", "1")], 0).await, (owned, 1));
@@ -491,7 +491,7 @@ async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {
 }
 
 #[tokio::test]
-async fn an_event_is_sent_with_its_change_and_not_again_after_a_restart() {
+async fn an_event_is_sent_with_its_change_and_once() {
     let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), Some((201, json!({})))]);
     assert_eq!(say(&wire, vec![label("a", "2")]).await, 2);
     let event = &wire.seen()[2];
@@ -520,7 +520,7 @@ async fn an_event_that_fails_fails_no_write() {
 }
 
 #[tokio::test]
-async fn an_event_about_an_unknown_pod_is_dropped_except_about_the_subject() {
+async fn an_event_about_an_unknown_pod_is_dropped() {
     for (target, subject, said) in [
         (PodKey::new("shop", "cart-0", "u9"), key(), false),
         (PodKey::new("shop", "cart-9", "u1"), key(), false),

@@ -219,7 +219,7 @@ async fn events_that_do_not_fit_or_are_refused_are_counted_as_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_plugins_whose_webhooks_are_slow_do_not_keep_those_of_others_waiting() {
+async fn events_behind_slow_webhooks_do_not_delay_those_of_others() {
     let (wire, writeback) = Wire::new();
     wire.odd.lock().2 = Duration::from_secs(7);
     for plugin in 0..9 {
@@ -236,7 +236,7 @@ async fn events_of_plugins_whose_webhooks_are_slow_do_not_keep_those_of_others_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_namespace_of_a_plugin_does_not_keep_its_events_in_others_waiting() {
+async fn a_slow_namespace_does_not_delay_a_plugins_other_events() {
     let (wire, writeback) = Wire::new();
     wire.odd.lock().2 = Duration::from_secs(7);
     wire.load("podium/all", None);
@@ -249,7 +249,7 @@ async fn a_slow_namespace_of_a_plugin_does_not_keep_its_events_in_others_waiting
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_gets_its_share_of_waiting_events_also_when_others_fill_the_queue() {
+async fn a_plugin_gets_its_share_of_a_full_event_queue() {
     let (wire, writeback) = Wire::new();
     wire.create.store(503, SeqCst);
     for plugin in 0..10 {
@@ -271,7 +271,7 @@ async fn a_plugin_gets_its_share_of_waiting_events_also_when_others_fill_the_que
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_a_held_account_are_sent_after_its_hold_and_others_before() {
+async fn events_of_a_held_account_are_sent_after_its_hold() {
     let (wire, writeback) = Wire::new();
     wire.load("podium/a/b", Some("system:serviceaccount:a:b"));
     wire.load("podium/z/b", None);
@@ -287,7 +287,7 @@ async fn events_of_a_held_account_are_sent_after_its_hold_and_others_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_one_namespace_refuses_does_not_hold_up_those_of_others() {
+async fn a_refusal_in_one_namespace_holds_up_no_other_events() {
     let (wire, writeback) = Wire::new();
     wire.odd.lock().0 = 403;
     for pod in 0..1_000 {
@@ -312,7 +312,7 @@ async fn an_event_in_a_namespace_that_is_being_deleted_is_dropped() {
 const DAY: u64 = 86_400_000;
 
 #[tokio::test(start_paused = true)]
-async fn waiting_events_are_sent_at_their_rate_after_the_clock_was_set_back() {
+async fn waiting_events_keep_their_rate_after_the_clock_was_set_back() {
     let (wire, writeback) = Wire::new();
     wire.set_millis.store(10 * DAY, SeqCst);
     for pod in 0..510 {
@@ -334,7 +334,7 @@ async fn events_that_wait_are_sent_after_the_clock_was_set_forward() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_wait_are_dropped_with_their_plugin_and_with_the_account_that_it_had() {
+async fn waiting_events_are_dropped_with_their_plugin_or_account() {
     let (wire, writeback) = Wire::new();
     for pod in 0..600 {
         wire.emit(&writeback, pod).await;

@@ -227,7 +227,7 @@ impl Cluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_api_server_gets_one_probe_a_second_and_then_everything_settles() {
+async fn a_busy_api_server_gets_one_probe_a_second() {
     let cluster = cluster(|at, account, _| match (at.as_secs(), account) {
         (0..25, "a") => Some(fairness(10)),
         (25..45, _) => Some(unavailable(5)),
@@ -255,7 +255,7 @@ async fn a_busy_api_server_gets_one_probe_a_second_and_then_everything_settles()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_whose_evictions_are_refused_delays_only_its_own_keys() {
+async fn a_tenant_with_refused_evictions_delays_only_its_own_keys() {
     evictions(budget).await;
     evictions(contested).await;
 }

@@ -92,7 +92,7 @@ fn reference(api_version: &str, kind: &str, name: &str) -> Option<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deployment_owns_the_object_and_is_read_as_the_account_and_once_in_ten_minutes() {
+async fn a_deployment_is_the_owner_and_is_read_every_ten_minutes() {
     let read = || [replica_set(), found("cart", None)];
     let first = read().into_iter().chain([absent(), applied(), applied()]);
     let wire = Wire::answering(first.chain(read()).chain([absent(), applied()]));
@@ -114,7 +114,7 @@ async fn the_deployment_owns_the_object_and_is_read_as_the_account_and_once_in_t
 }
 
 #[tokio::test]
-async fn a_pod_without_a_controller_and_a_mirror_pod_own_their_objects_themselves() {
+async fn a_pod_without_a_controller_owns_its_objects_itself() {
     let pod = Some(json!([{ "apiVersion": "v1", "kind": "Pod", "name": "cart-0", "uid": "u1" }]));
     let bare = cached(|pod| pod.owners.push(Owner { controller: false, ..owner("v1", "ConfigMap", "other") }));
     let mirror = cached(|pod| pod.owners.push(owner("v1", "Node", "n1")));
@@ -124,7 +124,7 @@ async fn a_pod_without_a_controller_and_a_mirror_pod_own_their_objects_themselve
 }
 
 #[tokio::test]
-async fn the_owner_is_the_last_object_that_the_account_may_read_but_no_replica_set_that_has_a_controller() {
+async fn the_owner_is_the_last_readable_object_of_the_chain() {
     let stateful = cached(|pod| pod.owners.push(owner("apps/v1", "StatefulSet", "db")));
     let of_operator = || found("db", Some(("shop.example/v1", "Policy", "p")));
     let db = reference("apps/v1", "StatefulSet", "db");
@@ -154,7 +154,7 @@ async fn the_owner_is_the_last_object_that_the_account_may_read_but_no_replica_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_read_is_not_repeated_for_30_seconds_and_says_nothing_about_the_right_to_apply() {
+async fn a_refused_read_of_an_owner_is_not_repeated_for_30_s() {
     let answers = [forbidden("replicasets"), forbidden("replicasets"), replica_set(), found("cart", None), absent()];
     let wire = Wire::answering(answers.into_iter().chain([applied()]));
     let (writeback, view) = (wire.writeback(), of_replica_set());
@@ -171,7 +171,7 @@ async fn a_refused_read_is_not_repeated_for_30_seconds_and_says_nothing_about_th
 }
 
 #[tokio::test]
-async fn an_owner_that_is_gone_replaced_or_being_deleted_would_delete_the_object() {
+async fn an_owner_that_is_gone_or_being_deleted_owns_nothing() {
     let mut replaced = metadata("cart", None);
     replaced["metadata"]["uid"] = json!("u-other");
     let mut deleting = metadata("cart", None);
@@ -199,7 +199,7 @@ async fn cycles_and_long_chains_end() {
 }
 
 #[tokio::test]
-async fn references_that_would_leave_the_path_are_refused_before_a_request() {
+async fn references_that_would_leave_the_path_are_refused() {
     for reference in [
         owner("apps/v1", "ReplicaSet", "../../secrets/a"),
         owner("apps/../v1", "ReplicaSet", "cart"),

@@ -80,7 +80,7 @@ fn one_of_many_concurrent_installs_runs_and_all_find_the_target() {
 }
 
 #[test]
-fn without_permission_the_error_names_the_command_and_rustup_is_not_called() {
+fn without_permission_the_error_names_the_command() {
     let fake = Fake::new();
     let (result, reported) = fake.require(Install::Never);
     let error = result.unwrap_err().to_string();
@@ -118,7 +118,7 @@ fn a_failed_download_is_tried_again() {
 }
 
 #[test]
-fn a_failed_download_is_an_error_with_rustups_output_and_the_command() {
+fn a_failed_download_is_an_error_with_the_command() {
     let fake = Fake::new();
     fs::write(fake.path("failures"), "1\n2\n3\n4\n5\n").unwrap();
     let error = fake.require(Install::Auto).0.unwrap_err().to_string();
@@ -135,7 +135,7 @@ fn a_target_installed_for_another_toolchain_is_an_error() {
 }
 
 #[test]
-fn the_directory_that_rustup_leaves_of_a_removed_target_is_no_target() {
+fn the_empty_directory_of_a_removed_target_is_no_target() {
     let fake = Fake::new();
     fs::create_dir_all(fake.path("sysroot/lib/rustlib").join(TRIPLE).join("lib")).unwrap();
     assert!(!fake.toolchain().libraries(TRIPLE).unwrap().unwrap().1);

@@ -17,7 +17,7 @@ fn states(population: &mut Population, events: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_same_seed_makes_the_same_pods_and_events_and_another_seed_others() {
+fn the_same_seed_makes_the_same_pods_and_events() {
     let made =
         |seed| states(&mut Population::generate(&Options { pods: 200, seed, ..Options::default() }).unwrap(), 200);
     assert!(made(1) == made(1));
@@ -43,7 +43,7 @@ fn podium_and_k8s_openapi_read_every_state_and_agree() {
 }
 
 #[test]
-fn a_pod_is_about_as_large_as_a_real_one_and_half_of_it_is_managed_fields() {
+fn a_pod_is_about_as_large_as_a_real_one() {
     let population = population(5_000);
     let (mut all, mut managed) = (0, 0);
     for at in 0..population.len() {
@@ -59,7 +59,7 @@ fn a_pod_is_about_as_large_as_a_real_one_and_half_of_it_is_managed_fields() {
 }
 
 #[test]
-fn names_are_in_order_and_no_two_pods_share_name_uid_address_or_container() {
+fn names_are_in_order_and_no_two_pods_share_an_identity() {
     let population = population(3_000);
     let names: Vec<_> = (0..population.len()).map(|at| population.name(at)).collect();
     assert!(names.windows(2).all(|pair| pair[0] < pair[1]));

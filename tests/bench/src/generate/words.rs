@@ -97,7 +97,7 @@ mod tests {
     use super::push_words;
 
     #[test]
-    fn a_text_has_the_length_that_was_asked_for_and_follows_from_its_seed() {
+    fn a_text_has_the_requested_length_and_follows_its_seed() {
         let text = |seed, bytes| {
             let mut text = String::new();
             push_words(seed, bytes, &mut text);

@@ -236,7 +236,7 @@ async fn run(plane: &ControlPlane, client: &Client, wall: Wall, victims: &Victim
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn published_faults_of_other_controllers_are_refused_by_each_wall_alone() -> Result<()> {
+async fn faults_of_other_controllers_are_refused_by_each_wall() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     tenants(&client).await?;
     control(&client).await?;

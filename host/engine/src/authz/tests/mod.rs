@@ -150,7 +150,7 @@ fn a_namespaced_plugin_writes_only_to_its_own_namespace() {
 }
 
 #[test]
-fn a_target_that_could_change_the_path_or_drop_the_precondition_is_invalid() {
+fn a_target_that_could_change_the_request_is_invalid() {
     let targets = [
         ("", "cart-0", "u1"),
         ("..", "cart-0", "u1"),
@@ -176,7 +176,7 @@ fn a_target_that_could_change_the_path_or_drop_the_precondition_is_invalid() {
 }
 
 #[test]
-fn a_reserved_key_is_covered_by_its_exact_grant_and_by_no_wildcard() {
+fn a_reserved_key_needs_its_exact_grant_and_no_wildcard() {
     let mut grants = all();
     assert_eq!(refused(&shop(), &grants, label("app.kubernetes.io/name", "web")), None);
     assert_eq!(refused(&shop(), &grants, label("pod-template-hash", "abc")), None);
@@ -278,7 +278,7 @@ fn a_body_may_not_speak_for_the_server_or_name_another_object() {
 }
 
 #[test]
-fn an_object_carries_no_reserved_key_and_no_finalizer_that_is_not_granted() {
+fn an_object_has_no_reserved_key_and_no_ungranted_finalizer() {
     let verdict = |grants: &Grants, metadata: serde_json::Value| {
         let mut body = config_map();
         for (field, value) in metadata.as_object().unwrap() {
@@ -354,7 +354,7 @@ fn event(reason: &str, action: &str, note: &str) -> Event {
 }
 
 #[test]
-fn an_event_is_granted_in_scope_and_within_the_api_servers_bounds() {
+fn an_event_is_granted_in_scope_and_within_bounds() {
     assert!(authorize(&shop(), &all(), event("CrashLoop", "Diagnose", "text")).is_ok());
     assert_eq!(authorize(&shop(), &Grants::default(), event("A", "B", "c")), Err(Refused::NotGranted));
     assert_eq!(authorize(&Scope::Namespace("bank".into()), &all(), event("A", "B", "c")), Err(Refused::NotGranted));

@@ -27,7 +27,7 @@ fn loops(breaker: &Breaker, begin: Instant, end: Duration, every: Duration) -> V
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_ten_values_a_minute_waits_double_from_a_second_to_a_minute() {
+async fn after_ten_values_a_minute_waits_double_up_to_a_minute() {
     let millis = Duration::from_millis(1);
     let sent = loops(&Breaker::default(), Instant::now(), 400 * SECOND, millis);
     assert_eq!(sent, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]);
@@ -112,7 +112,7 @@ async fn a_plugins_fields_are_bounded_and_displace_only_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_with_a_wait_are_listed_by_name_until_they_are_forgotten_and_the_number_of_names_is_bounded() {
+async fn waiting_fields_are_listed_by_name_and_their_number_is_bounded() {
     let (breaker, begin, pod) = (Breaker::default(), Instant::now(), PodKey::new("shop", "cart-0", "a"));
     for index in 0..100 {
         let field = Field { kind: "label", name: format!("example/{index}") };

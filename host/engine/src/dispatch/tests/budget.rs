@@ -52,7 +52,7 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_writes_at_every_run_for_ever_sends_its_rate_and_its_burst() {
+async fn a_plugin_that_always_writes_sends_its_rate_and_its_burst() {
     let mut rig = rig(|request, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), vec![label(&request)]));
     // A value a field each 12 s: no loop.
     rig.limited(70);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn after_its_own_deletion_a_plugin_waits_for_the_cache_to_show_it() {
+async fn after_its_own_deletion_a_plugin_waits_for_the_cache() {
     let mut rig = rig(|request, _| match request.subject {
         Subject::Present(_) => {
             let target = request.key;
@@ -106,7 +106,7 @@ async fn a_pod_that_is_gone_fulfils_every_expectation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_lost_answer_one_live_read_says_what_the_next_run_has_to_see() {
+async fn after_a_lost_answer_a_live_read_sets_the_expectation() {
     let (mut rig, seen) = labelling_rig();
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.script.results.lock().push_back(WriteResult::Unknown);
@@ -139,7 +139,7 @@ async fn a_history_that_was_set_back_opens_the_gate_after_a_live_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost() {
+async fn after_a_commit_the_run_sees_its_own_write() {
     for (result, shown) in
         [(WriteResult::Applied, Shown::Revision(Revision(7))), (WriteResult::Unknown, Shown::Unknown)]
     {

@@ -228,7 +228,7 @@ fn counter(request: &Request, pod: &podium_wire::Pod) -> (Result<Outcome, Failur
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_wakes_itself_writes_once_a_minute_and_is_reported_once() {
+async fn a_plugin_that_wakes_itself_is_slowed_and_reported_once() {
     let stage = Stage::new(1, &[("a", counter)]);
     assert_eq!(stage.applied_within(62).await, 16, "11, and then after 1, 2, 4, 8 and 16 s");
     assert_eq!(stage.applied_within(600).await, 10, "after 32 s, and then once a minute");
@@ -269,7 +269,7 @@ fn step(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cycle_of_three_plugins_is_slowed_whatever_field_each_writes() {
+async fn a_cycle_of_three_plugins_is_slowed_whatever_fields_they_write() {
     let a: Code = |request, pod| step(request, pod, "shop.example/c", "shop.example/a", 1);
     let b: Code = |request, pod| step(request, pod, "shop.example/a", "shop.example/b", 0);
     let c: Code = |request, pod| step(request, pod, "shop.example/b", "shop.example/c", 0);
@@ -281,7 +281,7 @@ async fn a_cycle_of_three_plugins_is_slowed_whatever_field_each_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fight_with_an_unknown_client_is_slowed_although_its_writes_wake() {
+async fn a_fight_with_an_unknown_client_is_slowed() {
     let mine: Code = |request, _| (Ok(Outcome::Settled), vec![set(request, KEY, "mine")]);
     let stage = Stage::new(1, &[("a", mine)]);
     let server = stage.server.clone();
@@ -332,7 +332,7 @@ async fn other_fields_and_other_pods_of_a_plugin_in_a_loop_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_failed_keeps_its_back_off_when_only_its_own_write_woke_it() {
+async fn a_failed_key_woken_by_its_own_write_keeps_its_back_off() {
     let code: Code = |request, pod| {
         let refused =
             Action::SetLabel { target: request.key.clone(), key: "shop.example/bad".into(), value: "x".into() };

@@ -193,7 +193,7 @@ async fn a_run_goes_on_when_its_plugin_is_replaced_by_as_much_or_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn staged_writes_are_dropped_when_the_plugin_is_restricted_first() {
+async fn staged_writes_are_dropped_when_the_plugin_is_restricted() {
     let registry = Arc::new(Mutex::new(None::<Arc<Registry>>));
     let shared = registry.clone();
     let mut rig = rig(move |request, world| {
@@ -218,7 +218,7 @@ async fn staged_writes_are_dropped_when_the_plugin_is_restricted_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_delivery_that_was_cut_the_next_version_waits_for_a_live_read() {
+async fn after_a_cut_delivery_the_next_version_waits_for_a_live_read() {
     let cut = working(Work::Commit);
     let run = cut.begin().await;
     assert_eq!(cut.silent.asked.load(SeqCst), 1, "the write is under way");

@@ -36,7 +36,7 @@ fn set(loaded: &LoadedPlugin, value: &[u8]) -> u64 {
 }
 
 #[test]
-fn plugins_of_a_group_share_one_state_with_its_versions_and_its_bounds() {
+fn plugins_of_a_group_share_one_state_and_its_bounds() {
     let group = group();
     let [a, b] = ["a", "b"].map(|name| group.put(Some("shop"), name, Some("carts")));
     let version = set(&a, b"1");
@@ -52,7 +52,7 @@ fn plugins_of_a_group_share_one_state_with_its_versions_and_its_bounds() {
 }
 
 #[test]
-fn no_state_is_shared_with_another_group_another_tenant_or_a_plugin_without_a_group() {
+fn no_state_is_shared_outside_a_group() {
     let group = group();
     set(&group.put(Some("shop"), "a", Some("carts")), b"1");
     for (namespace, name, named) in [
@@ -83,7 +83,7 @@ fn a_groups_state_lives_as_long_as_one_of_its_plugins_is_loaded() {
 }
 
 #[test]
-fn a_plugin_that_leaves_its_group_has_no_state_of_it_and_its_runs_end() {
+fn a_plugin_that_leaves_its_group_loses_the_groups_state() {
     let group = group();
     let [a, b] = ["a", "b"].map(|name| group.put(Some("shop"), name, Some("carts")));
     set(&a, b"1");

@@ -66,7 +66,7 @@ fn uids(keys: &[PodKey]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_unsettled_deletions_lose_their_last_states_then_are_dropped() {
+async fn the_oldest_unsettled_deletions_are_dropped_first() {
     let rig = Rig::new();
     let hour = Duration::from_secs(3_600);
     assert!(rig.delete(0..3, &[1]).is_empty());
@@ -100,7 +100,7 @@ async fn last_states_of_unseen_deletions_are_bounded_by_plugin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unseen_deletions_beyond_the_bound_are_delivered_without_last_states() {
+async fn unseen_deletions_beyond_the_bound_have_no_last_states() {
     let rig = Rig::within(Bounds { waiting: 3, ..BOUNDS });
     assert!(rig.delete(0..3, &[1, 2]).is_empty());
     let dropped: Vec<_> = rig.delete(3..5, &[1]).into_iter().map(|(lane, excess)| (lane, excess.states)).collect();
@@ -119,7 +119,7 @@ async fn unseen_deletions_beyond_the_bound_are_delivered_without_last_states() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out() {
+async fn a_recreated_pod_has_no_last_state_and_is_run() {
     let rig = Rig::new();
     let (mut writer, reader) = podium_pods::cache::new(7);
     rig.delete([0], &[1]);
@@ -152,7 +152,7 @@ async fn a_requeued_deletion_that_settled_is_not_delivered_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_beyond_the_bound_are_given_up_before_they_are_queued() {
+async fn deletions_beyond_the_bound_are_given_up_before_queueing() {
     let rig = Rig::new();
     let keys =
         |numbers: std::ops::Range<usize>| -> Vec<PodKey> { numbers.map(|number| pod(number, 5).key.clone()).collect() };
@@ -168,7 +168,7 @@ async fn deletions_beyond_the_bound_are_given_up_before_they_are_queued() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_was_given_up_while_its_key_was_taken_is_not_run_for_ever() {
+async fn a_deletion_given_up_while_its_key_was_taken_ends() {
     let rig = Rig::new();
     rig.delete([0], &[1]);
     // A worker has the key and has not looked yet: it waits for the journal.
@@ -189,7 +189,7 @@ async fn a_deletion_that_was_given_up_while_its_key_was_taken_is_not_run_for_eve
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_on_a_withdrawn_deletion_settles_nothing_and_is_repeated() {
+async fn a_run_on_a_withdrawn_deletion_is_repeated() {
     let rig = Rig::new();
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
@@ -203,7 +203,7 @@ async fn a_run_on_a_withdrawn_deletion_settles_nothing_and_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_seen_by_an_unloaded_plugin_is_delivered_to_its_successor() {
+async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     let rig = Rig::new();
     let key = pod(0, 5).key.clone();
     rig.queue.add([(1, (key.namespace.clone(), key.name.clone()), key.uid.clone())]);

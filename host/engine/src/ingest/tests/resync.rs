@@ -35,7 +35,7 @@ fn queued(
 }
 
 #[test]
-fn every_pod_is_queued_once_in_the_interval_and_never_many_at_once() {
+fn a_resync_queues_every_pod_once_and_never_many_at_once() {
     let start = Instant::now();
     for (count, every) in [(1, 10), (3, 10), (1_001, 10), (5_000, 60), (20_000, 10)] {
         let every = Duration::from_secs(every);

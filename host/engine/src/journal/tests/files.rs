@@ -59,7 +59,7 @@ fn a_restart_has_pending_deletions_of_the_plugins_that_ran() {
 }
 
 #[test]
-fn deletions_are_pending_only_for_pods_missing_from_their_namespaces_list() {
+fn deletions_are_pending_only_for_pods_missing_from_a_list() {
     let directory = used();
     for (namespace, held, pending) in
         [(None, Some(1), vec![key(0)]), (Some("shop"), None, vec![key(0), key(1)]), (Some("bank"), None, vec![])]
@@ -74,7 +74,7 @@ fn deletions_are_pending_only_for_pods_missing_from_their_namespaces_list() {
 }
 
 #[test]
-fn a_second_host_on_the_directory_is_refused_until_the_first_has_ended() {
+fn a_second_host_on_the_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let first = reopen(directory.path());
     let error = open(directory.path(), 0).unwrap_err();
@@ -189,7 +189,7 @@ fn reopen_at(directory: &Path, now_millis: u64) -> Opened {
 }
 
 #[test]
-fn an_unloaded_plugin_that_comes_back_gets_the_deletions_meanwhile() {
+fn an_unloaded_plugin_gets_the_deletions_when_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
     let opened = reopen(directory.path());
     enter(&opened.journal.plugin_entries(&id("tidy")), &key(1));
@@ -223,7 +223,7 @@ async fn a_failing_disk_is_logged_once_and_entries_are_written_later() {
 }
 
 #[test]
-fn pending_entries_are_bounded_and_dropped_ones_are_recorded_by_a_later_run() {
+fn pending_entries_are_bounded_and_recorded_by_a_later_run() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let entries = opened.journal.plugin_entries(&id("tidy"));

@@ -165,7 +165,7 @@ fn before(after: &[(usize, Pairs)], length: usize) -> Pairs {
 }
 
 #[test]
-fn a_truncated_file_keeps_the_entries_before_the_cut_and_can_be_appended() {
+fn a_truncated_file_keeps_the_entries_before_the_cut() {
     let (directory, after) = grown();
     let whole = fs::read(directory.path().join("journal")).unwrap();
     assert_eq!(whole.len(), after.last().unwrap().0);

@@ -86,7 +86,7 @@ async fn overtaking(declared: &[(u32, u64)], pause: Duration) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_does_not_fit_does_not_hold_up_smaller_ones_until_it_has_waited_too_long() {
+async fn a_job_that_does_not_fit_lets_smaller_ones_pass_for_a_time() {
     // For the memory of all, beside three other tenants with 30 of 100 each; for its tenant's 50.
     for declared in [vec![(1, 50), (2, 30), (3, 30), (4, 30)], vec![(1, 40), (1, 20), (1, 20)]] {
         assert_eq!(overtaking(&declared, Duration::ZERO).await, PATIENCE.0);
@@ -129,7 +129,7 @@ async fn memory_is_free_when_the_run_has_ended_and_is_freed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_can_never_start_and_one_without_memory_hold_up_none() {
+async fn a_job_that_cannot_start_holds_up_no_other() {
     let queue = queue(100, &[(1, 51), (2, 50), (3, 0), (4, 50), (5, 10)], usize::MAX);
     queue.add([(0, 0, ()), (1, 0, ()), (2, 0, ())]);
     assert_eq!(lanes(&all(&queue).await), [1, 2]);

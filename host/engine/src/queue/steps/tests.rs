@@ -99,7 +99,7 @@ async fn other_objects_and_other_steps_are_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_starts_at_once_when_its_predecessor_is_delayed_or_gone() {
+async fn a_successor_starts_when_its_predecessor_is_delayed_or_gone() {
     let minute = Duration::from_secs(60);
     for next in [Next::Failed, Next::FailedFor(minute), Next::After(minute), Next::Postponed(minute), Next::Final] {
         let queue = queue();
@@ -125,7 +125,7 @@ async fn a_successor_starts_at_once_when_its_predecessor_is_delayed_or_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_of_an_item_that_is_gone_waits_for_its_predecessors() {
+async fn a_successor_of_a_removed_item_waits_for_its_predecessors() {
     let queue = queue();
     let first = begin(&queue).await;
     assert!(queue.remove(2, POD.0, &POD.1));
@@ -187,7 +187,7 @@ impl Claims<u8> for Wide {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_does_not_wait_for_a_lane_that_has_fewer_jobs_because_they_fail() {
+async fn a_successor_does_not_wait_for_a_lane_of_failing_jobs() {
     let queue = ordered(Queue::new(Backoff::default(), 2, 1));
     queue.add([(1, "broken", 1)]);
     queue.done(&now(&queue).await.unwrap(), Next::FailedFor(Duration::from_secs(600)));
@@ -210,7 +210,7 @@ async fn changes_without_end_do_not_keep_a_successor_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_is_added_while_its_predecessor_runs_waits_for_the_run_after_that() {
+async fn an_item_added_during_its_predecessors_run_waits_for_the_next() {
     let queue = queue();
     changed(&queue, &[1]);
     let first = now(&queue).await.unwrap();
@@ -285,7 +285,7 @@ async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_skips_the_successors_of_its_group_for_what_the_run_saw() {
+async fn a_stop_skips_the_successors_of_its_group() {
     let queue = queue();
     changed(&queue, &[9, 8, 1, 2, 3]);
     let leading = now(&queue).await.unwrap();

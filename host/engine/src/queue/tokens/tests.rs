@@ -26,7 +26,7 @@ fn a_bucket_has_its_burst_at_once_and_then_its_rate() {
 }
 
 #[test]
-fn debt_is_paid_before_a_token_is_there_and_tokens_given_back_never_exceed_the_burst() {
+fn debt_is_paid_first_and_tokens_never_exceed_the_burst() {
     let start = Instant::now();
     let mut bucket = Bucket::full(RATE, start);
     bucket.take(13, start);

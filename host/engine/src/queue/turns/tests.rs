@@ -22,7 +22,7 @@ fn simulation() -> Simulation {
 
 /// Q3: a key of another tenant does not wait for a backlog.
 #[test]
-fn a_key_beside_100_000_due_keys_of_another_tenant_starts_within_50_ms() {
+fn a_key_beside_100_000_keys_of_another_tenant_starts_in_50_ms() {
     let mut simulation = simulation();
     simulation.plugin(GOOD, 0, ms(1));
     simulation.plugin(1, 0, ms(20));
@@ -63,7 +63,7 @@ fn beside(hostile: u32, one_tenant: bool, cost: Duration, holds: Duration) -> (D
 }
 
 #[test]
-fn plugins_that_burn_just_under_their_limit_for_ever_delay_a_good_one_by_20_ms_at_most() {
+fn plugins_just_under_their_limit_delay_others_by_20_ms_at_most() {
     for (hostile, one_tenant, cost) in [(50, false, ms(20)), (50, true, ms(20)), (10, false, ms(800))] {
         let (without, beside) = beside(hostile, one_tenant, cost, Duration::ZERO);
         assert!(beside <= (2 * without).max(ms(20)), "{hostile} of {cost:?}: {beside:?} instead of {without:?}");
@@ -71,14 +71,14 @@ fn plugins_that_burn_just_under_their_limit_for_ever_delay_a_good_one_by_20_ms_a
 }
 
 #[test]
-fn plugins_that_hold_their_workers_without_computing_delay_a_good_one_by_20_ms_at_most() {
+fn plugins_that_only_hold_workers_delay_others_by_20_ms_at_most() {
     let (without, beside) = beside(20, false, ms(1), Duration::from_secs(10));
     assert!(beside <= (2 * without).max(ms(20)), "{beside:?} instead of {without:?}");
 }
 
 /// T10: the one that asks for more gets no more, also with runs so short that the kept worker is for it.
 #[test]
-fn tenants_that_always_have_due_keys_get_the_same_processor_time() {
+fn tenants_with_due_keys_get_the_same_processor_time() {
     for cost in [|tenant: u32| 1 + u64::from(tenant) % 20, |tenant| if tenant == 0 { 1 } else { 20 }] {
         let mut simulation = simulation();
         for tenant in 0..100 {
@@ -128,7 +128,7 @@ fn a_tenant_that_rested_is_first_for_50_ms_and_no_longer() {
 }
 
 #[test]
-fn a_tenant_with_one_long_run_waits_until_the_others_have_had_as_much() {
+fn a_tenant_with_one_long_run_waits_for_the_others_to_catch_up() {
     let mut simulation = Simulation::new(1, 1);
     simulation.plugin(1, 0, Duration::from_secs(5));
     simulation.plugin_with(2, 0, ms(10), Duration::ZERO, Next::After(ms(0)));
@@ -143,7 +143,7 @@ fn a_tenant_with_one_long_run_waits_until_the_others_have_had_as_much() {
 }
 
 #[test]
-fn the_keys_of_a_plugin_are_run_in_the_order_in_which_they_were_due() {
+fn the_keys_of_a_plugin_are_run_in_the_order_they_were_due() {
     let mut simulation = Simulation::new(4, 1);
     simulation.plugin(1, 0, ms(3));
     simulation.plugin(2, 0, ms(1));
@@ -171,7 +171,7 @@ fn the_same_additions_lead_to_the_same_order() {
 }
 
 #[test]
-fn the_runs_of_a_tenant_hold_a_quarter_of_the_workers_also_while_it_is_alone() {
+fn a_tenant_has_a_quarter_of_the_workers_even_without_others() {
     let mut simulation = simulation();
     for plugin in 0..20 {
         simulation.plugin_with(1, plugin, ms(1), Duration::from_secs(10), Next::After(ms(0)));
@@ -198,7 +198,7 @@ impl Claims<u32> for Large {
 }
 
 #[test]
-fn of_many_large_jobs_that_wait_for_memory_the_first_is_next_after_32_small_ones() {
+fn the_first_of_many_large_jobs_is_next_after_32_small_ones() {
     let now = Instant::now();
     let mut slots: Slots<u32, u32, ()> = Slots::new(Backoff::default(), usize::MAX, 1);
     slots.turns.set_budget(MemoryBudget::new(100), Arc::new(Large));

@@ -82,7 +82,7 @@ fn a_fragment_placeholder_inside_a_string_is_not_a_fragment() {
 }
 
 #[test]
-fn a_literal_that_looks_like_a_sentinel_is_not_mistaken_for_an_equal_value() {
+fn a_literal_like_a_sentinel_is_not_mistaken_for_an_equal_value() {
     for at in 0..12 {
         for fragment in 0..3 {
             let (pool, mut scratch) = pool();
@@ -103,7 +103,7 @@ fn a_literal_that_looks_like_a_sentinel_is_not_mistaken_for_an_equal_value() {
 }
 
 #[test]
-fn a_number_that_looks_like_a_sentinel_is_not_mistaken_for_an_equal_time() {
+fn a_number_like_a_sentinel_is_not_mistaken_for_an_equal_time() {
     for at in 0..4 {
         let (pool, mut scratch) = pool();
         let number = Fragment::Spec as usize * skeleton::MAX_PLACEHOLDERS + at;
@@ -118,7 +118,7 @@ fn a_number_that_looks_like_a_sentinel_is_not_mistaken_for_an_equal_time() {
 }
 
 #[test]
-fn a_pod_that_is_encoded_again_is_still_the_only_one_with_its_skeletons() {
+fn a_pod_encoded_again_is_the_only_one_with_its_skeletons() {
     let (pool, mut scratch) = pool();
     let mut arena = RecordArena::default();
     let mut record = |name: &str, args: &str, message: &str| {
@@ -151,7 +151,7 @@ fn the_number_of_generalised_strings_of_a_structure_is_bounded() {
 }
 
 #[test]
-fn skeletons_count_towards_their_namespace_until_its_pods_are_gone() {
+fn skeletons_count_towards_their_namespace_while_it_has_pods() {
     let (pool, mut scratch) = pool();
     let json = |name: &str, number: usize, value: &str| {
         // Each number is another structure.
@@ -215,7 +215,7 @@ fn deeply_nested_json_has_no_structure_and_is_decoded() {
 }
 
 #[test]
-fn a_superseded_skeleton_of_one_namespace_is_not_used_by_another() {
+fn a_superseded_skeleton_is_not_used_by_another_namespace() {
     let (pool, mut scratch) = pool();
     let mut of = |namespace: &str, name: &str, value: &str| {
         let spec = format!(r#""containers":[{{"name":"a","image":"i","env":[{{"name":"A","value":"{value}"}}]}}]"#);
@@ -230,7 +230,7 @@ fn a_superseded_skeleton_of_one_namespace_is_not_used_by_another() {
 }
 
 #[test]
-fn transitions_of_another_namespace_do_not_generalise_this_ones_pods() {
+fn transitions_of_another_namespace_generalise_no_pod_here() {
     let (pool, mut scratch) = pool();
     let names = ["web-aaaaa", "web-bbbbb", "web-ccccc", "web-ddddd"];
     let state = |namespace: &str, name: &str, message: &str| {
@@ -431,7 +431,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]
-    fn texts_of_words_escapes_and_sentinels_equal_the_decoders_output(
+    fn words_escapes_and_sentinels_equal_the_decoders_output(
         states in prop::collection::vec(
             (0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)),
             2..14,

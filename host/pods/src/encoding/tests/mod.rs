@@ -56,7 +56,7 @@ pub(super) fn without_managed_fields(json: &[u8]) -> String {
 }
 
 #[test]
-fn pods_of_one_workload_share_skeletons_and_equal_the_decoders_output() {
+fn pods_of_one_workload_share_skeletons_without_a_difference() {
     let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     let mut own_bytes = 0;
@@ -144,7 +144,7 @@ fn values_inside_strings_are_found() {
 }
 
 #[test]
-fn pods_of_a_stateful_set_and_runs_of_a_cron_job_share_skeletons() {
+fn pods_of_a_stateful_set_or_a_cron_job_share_skeletons() {
     for names in [["db-0", "db-7", "db-41"], ["load-29300341-abcde", "load-29300342-0a1b2", "load-29300343-zzzzz"]] {
         let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
@@ -249,7 +249,7 @@ fn specs_with_a_value_after_the_nodes_name_are_shared() {
 }
 
 #[test]
-fn the_domain_of_a_clouds_nodes_is_shared_and_other_domains_are_not() {
+fn only_the_domain_of_a_clouds_nodes_is_shared() {
     let parts_and_own = |nodes: &dyn Fn(u64) -> String| {
         let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
@@ -331,7 +331,7 @@ fn a_text_of_any_length_comes_out_as_decoded() {
 }
 
 #[test]
-fn long_texts_and_texts_with_many_names_equal_the_decoders_output() {
+fn long_texts_with_many_names_equal_the_decoders_output() {
     let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();

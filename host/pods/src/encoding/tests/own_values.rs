@@ -154,7 +154,7 @@ fn only_the_suffix_of_a_generated_value_is_stored() {
 }
 
 #[test]
-fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
+fn an_annotation_that_each_event_sets_is_recognised() {
     let (pool, mut scratch) = pool();
     let mut kept: Vec<_> = (0..50).map(|own| read(&pool, &mut scratch, &pod_json(1, own, "Running"), None)).collect();
     for event in 0..3 {
@@ -171,7 +171,7 @@ fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
 }
 
 #[test]
-fn the_first_pod_of_a_workload_is_encoded_again_after_a_later_one() {
+fn the_first_pod_of_a_workload_is_encoded_again_later() {
     let (pool, mut scratch) = pool();
     let annotated = |own: u64, phase: &str| {
         let mut object = pod_json(1, own, phase);
@@ -253,7 +253,7 @@ fn generalising_in_one_namespace_does_not_affect_another() {
 }
 
 #[test]
-fn a_namespace_of_different_structures_does_not_exceed_its_limit() {
+fn a_namespace_of_many_structures_stays_within_its_limit() {
     let (pool, mut scratch) = pool();
     let (mut kept, mut undivided) = (Vec::new(), 0);
     for own in 0..400 {
@@ -311,7 +311,7 @@ fn a_member_name_is_never_generalised_however_it_is_written() {
 }
 
 #[test]
-fn a_value_that_makes_a_section_too_long_is_an_error_and_not_a_value() {
+fn a_value_that_makes_a_section_too_long_is_an_error() {
     let (pool, mut scratch) = pool();
     let annotated = |own: u64, length: usize| {
         let mut object = pod_json(1, own, "Running");

@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn an_unshared_pod_has_its_whole_object_and_ignores_the_revision() {
+fn an_unshared_pod_has_its_whole_object() {
     let (pool, mut scratch) = pool();
     let mut read = |object: &Value| {
         // No API server writes spaces.

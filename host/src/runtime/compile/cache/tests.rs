@@ -47,7 +47,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn stored_code_is_read_after_a_restart_for_its_component_and_engine() {
+fn stored_code_is_read_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
     assert!(cache.load(COMPONENT, &ENGINE).is_none());
@@ -171,7 +171,7 @@ fn no_byte_of_any_part_of_a_file_can_change() {
 }
 
 #[test]
-fn files_of_another_key_are_unused_and_a_readable_key_is_replaced() {
+fn files_of_another_key_are_unused_and_a_readable_key_replaced() {
     let state = tempfile::tempdir().unwrap();
     let (cache, key) = (open_cache(state.path()), state.path().join(KEY_FILE));
     let spoil: [(&str, &dyn Fn()); 5] = [
@@ -274,7 +274,7 @@ fn the_least_recently_used_code_is_evicted() {
 }
 
 #[test]
-fn a_tenant_evicts_its_own_files_and_not_those_of_smaller_tenants() {
+fn a_tenant_evicts_its_own_files_first() {
     let state = tempfile::tempdir().unwrap();
     let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
     let cache = open_cache(state.path()).with_max_bytes(6 * file);

@@ -91,7 +91,7 @@ mod system_calls {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn processor_time_ends_a_process_that_is_locked_in_by_a_signal_that_says_so() {
+fn a_process_over_its_processor_time_ends_by_its_signal() {
     use std::os::unix::process::ExitStatusExt;
 
     let output = run_inside("spins");

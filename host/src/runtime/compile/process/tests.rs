@@ -39,7 +39,7 @@ fn a_process_that_reads_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn each_end_has_its_problem_and_only_what_may_pass_is_tried_again() {
+fn each_end_has_its_problem_and_only_passing_ones_are_retried() {
     for (script, expected, passing) in [
         ("kill -XCPU $$", "compilation took more than the 10 s of processor time of its class", false),
         (

@@ -52,7 +52,7 @@ fn texts(kind: PopulationKind, pointer: &str) -> Vec<String> {
 }
 
 #[test]
-fn values_of_a_population_differ_from_pod_to_pod_and_are_its_own_bytes() {
+fn values_of_a_population_differ_from_pod_to_pod() {
     // Address, MAC and gateway vary in length; the others have one pointer.
     for (kind, pointer) in [
         (PopulationKind::Annotation, "/metadata/annotations/example.com~1last-sync"),
@@ -86,7 +86,7 @@ fn values_of_a_population_differ_from_pod_to_pod_and_are_its_own_bytes() {
 }
 
 #[test]
-fn free_text_has_40_to_120_bytes_and_a_large_annotation_200_kilobytes() {
+fn free_text_and_large_annotations_have_their_lengths() {
     let lengths = texts(PopulationKind::FreeText, "/metadata/annotations/example.com~1description");
     let lengths: HashSet<usize> = lengths.iter().map(String::len).collect();
     assert!(lengths.len() > 50 && lengths.iter().all(|length| (40..=120).contains(length)), "{lengths:?}");
@@ -118,7 +118,7 @@ fn addresses_of_both_families_are_valid() {
 }
 
 #[test]
-fn annotations_of_network_plugins_are_json_with_the_address_of_the_pod() {
+fn annotations_of_network_plugins_have_the_pods_address() {
     let population = generated(PopulationKind::Cni, 100);
     let running = all(&population).into_iter().filter(|pod| pod["status"]["podIP"].is_string());
     for pod in running {
@@ -211,7 +211,7 @@ fn no_two_pods_of_structure_have_the_same_fields() {
 }
 
 #[test]
-fn a_hostile_namespace_has_no_events_and_the_others_are_as_in_status() {
+fn a_hostile_namespace_has_no_events() {
     let mut population = generated(PopulationKind::Hostile, 100);
     assert_eq!(population.len(), 140);
     let is_hostile = |population: &Population, at: usize| population.name(at).0 == "hostile";
@@ -225,7 +225,7 @@ fn a_hostile_namespace_has_no_events_and_the_others_are_as_in_status() {
 }
 
 #[test]
-fn sidecars_are_init_containers_that_run_with_volumes_of_their_own() {
+fn sidecars_are_init_containers_with_their_own_volumes() {
     let population = generated(PopulationKind::Sidecars, 100);
     for pod in all(&population) {
         let sidecar = &pod["spec"]["initContainers"][0];
@@ -242,7 +242,7 @@ fn sidecars_are_init_containers_that_run_with_volumes_of_their_own() {
 }
 
 #[test]
-fn a_resize_changes_the_spec_and_then_the_status_among_few_values() {
+fn a_resize_changes_the_spec_and_then_the_status() {
     let mut population = generated(PopulationKind::Resize, 40);
     let mut known = all(&population);
     let mut sizes = HashSet::new();

@@ -124,7 +124,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn a_plugin_that_writes_at_every_run_sends_its_rate_and_its_burst_and_no_more() {
+fn a_lane_that_always_writes_sends_its_rate_and_its_burst() {
     let mut bench = Bench::new();
     bench.add((1, 0), 50);
     bench.run_for(seconds(100), &writes_for_ever);
@@ -135,7 +135,7 @@ fn a_plugin_that_writes_at_every_run_sends_its_rate_and_its_burst_and_no_more() 
 }
 
 #[test]
-fn ten_plugins_of_a_tenant_send_the_tenants_budget_and_each_its_tenth() {
+fn ten_plugins_of_a_tenant_share_its_budget_equally() {
     let mut bench = Bench::new();
     (0..10).for_each(|plugin| bench.add((1, plugin), 50));
     bench.run_for(seconds(100), &writes_for_ever);
@@ -165,7 +165,7 @@ fn a_tenant_beside_tenants_without_tokens_starts_at_once() {
 }
 
 #[test]
-fn a_plugin_of_the_tenant_that_needs_no_tokens_does_not_wait_for_those_that_do() {
+fn a_plugin_that_needs_no_tokens_does_not_wait_for_others() {
     let mut bench = Bench::new();
     let reader = Demand { least: [0; KINDS], ..demand(OWN, TENANT) };
     bench.demands.0.lock().insert((1, 99), reader);
@@ -180,7 +180,7 @@ fn a_plugin_of_the_tenant_that_needs_no_tokens_does_not_wait_for_those_that_do()
 }
 
 #[test]
-fn reads_in_runs_are_refused_beyond_the_budget_and_runs_wait_for_what_runs_lately_used() {
+fn runs_wait_for_the_tokens_that_runs_lately_used() {
     let mut bench = Bench::new();
     (0..3).for_each(|plugin| bench.add((1, plugin), 10));
     bench.run_for(seconds(100), &|slots, job, now| {
@@ -200,7 +200,7 @@ fn reads_in_runs_are_refused_beyond_the_budget_and_runs_wait_for_what_runs_latel
 }
 
 #[test]
-fn a_run_that_writes_more_than_it_took_puts_the_plugin_into_debt() {
+fn a_run_that_writes_more_than_it_took_leaves_debt() {
     let mut bench = Bench::new();
     bench.add((1, 0), 50);
     bench.run_for(seconds(100), &|slots, job, now| {
@@ -251,7 +251,7 @@ fn after_a_storm_every_key_settles_and_the_burst_is_there_again() {
 }
 
 #[test]
-fn what_waits_for_tokens_does_not_wait_for_memory_and_holds_up_nothing() {
+fn waiting_for_tokens_holds_up_nothing_that_waits_for_memory() {
     let mut bench = Bench::new();
     bench.add((1, 0), 50);
     bench.run_for(seconds(10), &writes_for_ever);
@@ -260,7 +260,7 @@ fn what_waits_for_tokens_does_not_wait_for_memory_and_holds_up_nothing() {
 }
 
 #[test]
-fn a_higher_rate_wakes_the_lanes_that_wait_and_a_removed_lane_holds_up_none() {
+fn a_higher_rate_wakes_lanes_and_a_removed_one_holds_up_none() {
     let mut bench = Bench::new();
     let slow = Rate { per_second: 1, burst: 1 };
     let lanes: Vec<_> = (0..5).map(|plugin| (1, plugin)).collect();
