@@ -25,12 +25,12 @@ test *ARGS:
 test-cluster *ARGS:
     PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster --test conformance --test registry {{ARGS}}
 
-# The property tests of the host with so many cases each
+# The property tests of the host with CASES cases each
 test-properties CASES="100000":
     PROPTEST_CASES={{CASES}} \
         cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index position_set persistent_vec
 
-# The authorization of writes and Events against an independent writing of its rules, with so many random cases
+# The authorization of writes and Events against an independent writing of its rules, with CASES random cases
 test-authz CASES="100000000":
     PODIUM_AUTHZ_CASES={{CASES}} cargo test -p podium-engine --release --lib -- authz::tests::properties
 
@@ -40,11 +40,11 @@ test-mutants *ARGS:
         -f "host/engine/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs \
         --test-package podium-engine,podium-wire {{ARGS}} -- --lib -- authz object syntax
 
-# Cache, queue, encoding and tombstones in so many orders of their threads' steps; the publish path in every order
+# Cache, queue, encoding and tombstones in N orders of their threads' steps; the publish path in every order
 test-schedules N="10000000":
     PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules
 
-# Deletions of so many Pods during runs on them, on several threads: each is delivered once, with the last state
+# Deletions of PODS Pods during runs on them, on several threads: each is delivered once, with the last state
 test-deletions PODS="200000":
     PODIUM_DELETIONS={{PODS}} cargo test -p podium-engine --lib -- every_deletion_is_delivered_once
 
@@ -61,19 +61,19 @@ test-hostile *ARGS:
 test-hostile-release:
     cargo test --release --workspace --test hostile -- in_the_sandbox
 
-# podium-host killed so many times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
+# podium-host killed TIMES times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills
 
-# podium-host on a network that is cut so many times without a notice to either side
+# podium-host on a network that is cut TIMES times without a notice to either side
 test-cuts TIMES="200":
     PODIUM_CUTS={{TIMES}} cargo test --workspace --test cuts
 
-# The cache while etcd forgets all history every second and connections are lost, so many times
+# The cache while etcd forgets all history every second and connections are lost, TIMES times
 test-compaction TIMES="200":
     PODIUM_CLUSTER_TESTS=1 PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- under_compaction
 
-# The host behind a real API server whose responses are lost, conflict, say 429 or are slow, with so many Pods
+# The host behind a real API server whose responses are lost, conflict, say 429 or are slow, with PODS Pods
 test-faults PODS="500":
     PODIUM_CLUSTER_TESTS=1 PODIUM_FAULTS={{PODS}} cargo test --workspace --test cluster -- faulty::
 
@@ -87,24 +87,24 @@ test-idle SECONDS="3600":
 test-taint CASES="1000000":
     PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test taint
 
-# So many runs dropped at their await points, in the sandbox and on the whole way of a key: about ten minutes
+# TIMES runs dropped at their await points, in the sandbox and on the whole way of a key: about ten minutes
 test-cancel TIMES="100000":
     PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test cancel -- --nocapture
 
-# So many runs that leave marks in their sandbox, each followed by a run that looks for them
+# SWAPS runs that leave marks in their sandbox, each followed by a run that looks for them
 test-residue SWAPS="1000000":
     PODIUM_SWAPS={{SWAPS}} cargo test --workspace --test residue
 
-# So many changed bytes in a file of compiled code, in each of its parts: none is used
+# FLIPS changed bytes in a file of compiled code, in each of its parts: none is used
 test-cache-flips FLIPS="1000000":
     PODIUM_CACHE_FLIPS={{FLIPS}} cargo test --workspace --lib -- no_byte_of_any_part_of_a_file_can_change
 
-# The fuzz targets of the sandbox on so many random inputs each, without libFuzzer
+# The fuzz targets of the sandbox on RUNS random inputs each, without libFuzzer
 test-fuzz RUNS="100000" SEED="1":
     PODIUM_FUZZ_RUNS={{RUNS}} PODIUM_FUZZ_SEED={{SEED}} \
         cargo test --workspace --test regressions -- host_calls_with mutated_components
 
-# A fuzz target (a file of tests/fuzz/targets) for so long; needs a C++ compiler
+# A fuzz target (a file of tests/fuzz/targets) for SECONDS seconds; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:
     bash tests/fuzz/run.sh {{TARGET}} {{SECONDS}} {{ARGS}}
 
