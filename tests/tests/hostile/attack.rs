@@ -1,4 +1,4 @@
-//! A crime and the end that it must have.
+//! A attack and the end that it must have.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,12 +12,12 @@ use tokio::sync::Mutex;
 /// that is looked at after each call may exceed a limit of 20 ms by half.
 pub(super) const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
 
-/// One crime at a time, because the memory of the host is the whole process's.
+/// One attack at a time, because the memory of the host is the whole process's.
 pub(super) static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// One row of the table.
 #[derive(Clone, Copy)]
-pub(super) struct Crime {
+pub(super) struct Attack {
     pub(super) name: &'static str,
     pub(super) wasm: Wasm,
     /// Changes the configuration, which grants everything and has the default limits.
@@ -25,7 +25,7 @@ pub(super) struct Crime {
     /// Changes the environment of the run.
     pub(super) world: fn(&mut FakeWorld),
     pub(super) end: End,
-    /// The end in a whole host, where it is another one.
+    /// The end in a whole host, if it differs from `end`.
     pub(super) host_end: Option<End>,
     /// The guest sends requests before it fails: by `commit`, or by live reads.
     pub(super) sends: bool,
@@ -33,32 +33,32 @@ pub(super) struct Crime {
     pub(super) records: fn(&RunReport<Staged>, &Notes) -> Result<()>,
 }
 
-/// The component of a crime.
+/// The component of an attack.
 #[derive(Clone, Copy)]
 pub(super) enum Wasm {
-    /// The guest `hostile`, which commits the crime that its configuration names.
+    /// The guest `hostile`, which performs the attack that its configuration names.
     Guest,
     Made(fn() -> Result<Vec<u8>>),
     Bomb(fn() -> Vec<u8>),
 }
 
-/// The end that a crime must have.
+/// The end that an attack must have.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     /// Refused at load, with this text.
     Refused(&'static str),
     /// The run fails with this kind, and with this text in its message.
     Fails(FailureKind, &'static str),
-    /// The run succeeds with so many staged writes and Events.
+    /// The run succeeds with this number of staged writes and Events.
     Succeeds(Outcome, usize),
 }
 
-impl Crime {
+impl Attack {
     pub(super) const fn guest(name: &'static str, end: End) -> Self {
         Self::new(name, Wasm::Guest, end)
     }
 
-    /// A crime of the guest that ends with a report of the host's answers.
+    /// A attack of the guest that ends with a report of the host's answers.
     pub(super) const fn answered(name: &'static str, answers: &'static str) -> Self {
         Self::guest(name, End::Fails(FailureKind::Terminal, answers))
     }
@@ -86,7 +86,7 @@ impl Crime {
     pub(super) fn spec(&self) -> PluginSpec {
         let mut spec = spec("hostile");
         spec.grants = everything();
-        // Without objects a call may pass 256 KiB; crimes with objects grant them again.
+        // Without objects a call may pass 256 KiB; attacks with objects grant them again.
         if !matches!(self.wasm, Wasm::Guest) {
             spec.grants.write.objects.clear();
         }

@@ -13,8 +13,8 @@ use wasm_encoder::{
     ModuleArg, PrimitiveValType, RawSection,
 };
 
-use super::crime::{
-    Crime,
+use super::attack::{
+    Attack,
     End::{Fails, Refused},
     Wasm,
 };
@@ -23,9 +23,9 @@ const HEADER: &[u8] = b"\0asm\x0d\0\x01\0";
 /// The id of a core module's section.
 const MODULE: u8 = 1;
 
-pub(super) fn crimes() -> Vec<Crime> {
-    let refused = |name, text, wasm| Crime::made(name, wasm, Refused(text));
-    let crimes = vec![
+pub(super) fn attacks() -> Vec<Attack> {
+    let refused = |name, text, wasm| Attack::made(name, wasm, Refused(text));
+    let attacks = vec![
         // Imports.
         refused("import-an-unknown-function", "which the world plugin of podium:reconcile@0.1.0 does not have", || {
             importing("evil:net@1.0.0", "sockets", "send: func(byte: u32);", "send", "(param i32)")
@@ -96,7 +96,7 @@ pub(super) fn crimes() -> Vec<Crime> {
         refused("declare-a-table-of-100000-elements", "does not fit in pooling allocator", || {
             Module { fields: "(table 100000 funcref)", ..Module::DEFAULT }.component()
         }),
-        Crime::made(
+        Attack::made(
             "declare-a-table-of-30000-elements",
             || Module { fields: "(table 30000 funcref)", ..Module::DEFAULT }.component(),
             Fails(Memory, "table elements, may have 20000"),
@@ -109,15 +109,15 @@ pub(super) fn crimes() -> Vec<Crime> {
         }),
         refused("have-900-instances", "transitively contains 903 core module", || instances("(module)", 900)),
         refused("have-2000-instances", "more than 1000 instances", || instances("(module)", 2_000)),
-        Crime::made("have-20-instances", || instances("(module)", 20), Fails(Memory, "resource limit exceeded")),
+        Attack::made("have-20-instances", || instances("(module)", 20), Fails(Memory, "resource limit exceeded")),
         refused("nest-5000-lists", "type nesting is too deep", || Ok(lists(5_000))),
         refused("nest-types-in-types", "types nested in types", || Ok(instance_types(200))),
     ];
-    let bomb = |&(name, bomb): &(&'static str, fn() -> Vec<u8>)| Crime {
+    let bomb = |&(name, bomb): &(&'static str, fn() -> Vec<u8>)| Attack {
         wasm: Wasm::Bomb(bomb),
-        ..Crime::made(name, || Ok(Vec::new()), Refused("more than"))
+        ..Attack::made(name, || Ok(Vec::new()), Refused("more than"))
     };
-    crimes.into_iter().chain(BOMBS.iter().map(bomb)).collect()
+    attacks.into_iter().chain(BOMBS.iter().map(bomb)).collect()
 }
 
 /// A plugin that imports one more function, and calls it, because wit-component leaves unused functions out.

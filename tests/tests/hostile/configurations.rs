@@ -19,11 +19,11 @@ use podium_host::config::{self, Configurations};
 use podium_pods::model::Source;
 use podium_tests::sandbox;
 
-use super::crime::{ALONE, cut, is_one_line};
+use super::attack::{ALONE, cut, is_one_line};
 
 /// Far above the time that reading takes, and far below the time to read a file without an end.
 const WITHIN: Duration = Duration::from_secs(60);
-/// The bound of an error: its file, its field and its message have bounds of their own.
+/// The bound of an error: its file, its field and its message have their own bounds.
 const ERROR_BYTES: usize = 4 << 10;
 
 /// A hostile file `bad.yaml`.
@@ -176,7 +176,7 @@ const ROWS: &[Row] = &[
     }),
 ];
 
-/// Reads a folder in a thread of its own, because reading a file without an end never returns.
+/// Reads a folder in its own thread, because reading a file without an end never returns.
 fn load(folder: &Path) -> Result<Configurations> {
     let (sender, loaded) = mpsc::channel();
     let folder = folder.to_owned();
@@ -235,15 +235,15 @@ async fn a_component_that_is_no_file_is_refused_without_its_bytes() -> Result<()
     ensure!(Command::new("mkfifo").arg(path("pipe")).status()?.success());
     symlink(path("loop"), path("loop"))?;
     File::create(path("sparse"))?.set_len(8 << 40)?;
-    let court = super::court::Court::new().await?;
+    let rig = super::in_host::HostRig::new().await?;
     for (source, text) in COMPONENTS {
         let mut spec = sandbox::spec("hostile");
         spec.source = Source::File(path(source));
-        let error = court.app.load(spec).await.err().with_context(|| format!("{source} was loaded"))?.to_string();
+        let error = rig.app.load(spec).await.err().with_context(|| format!("{source} was loaded"))?.to_string();
         ensure!(error.contains(text), "{source}: {}", cut(&error));
         ensure!(!error.contains("root:"), "{source}: {}", cut(&error));
         is_one_line(&error, ERROR_BYTES)?;
     }
-    court.app.shutdown().await;
+    rig.app.shutdown().await;
     Ok(())
 }

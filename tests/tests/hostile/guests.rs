@@ -1,4 +1,4 @@
-//! The crimes of the guest `hostile`, and the host's answers to them.
+//! The attacks of the guest `hostile`, and the host's answers to them.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use podium_engine::ports::{
 use podium_pods::model::{ObjectGrant, PluginSpec};
 use podium_tests::sandbox::{LiveReads, Notes};
 
-use super::crime::{
-    Crime,
+use super::attack::{
+    Attack,
     End::{Fails, Succeeds},
 };
 
@@ -43,54 +43,54 @@ fn namespaces(spec: &mut PluginSpec) {
     spec.grants.write.objects = vec![grant("Namespace", "namespaces"), grant("ConfigMap", "configmaps")];
 }
 
-pub(super) fn crimes() -> Vec<Crime> {
-    let flood = |name| Crime::guest(name, Fails(Trap, REFUSALS)).with_terms(long);
-    let logs = |name| Crime { records: little_log, ..Crime::guest(name, Succeeds(Outcome::Settled, 0)) };
+pub(super) fn attacks() -> Vec<Attack> {
+    let flood = |name| Attack::guest(name, Fails(Trap, REFUSALS)).with_terms(long);
+    let logs = |name| Attack { records: little_log, ..Attack::guest(name, Succeeds(Outcome::Settled, 0)) };
     let never = Duration::from_secs(30 * 24 * 60 * 60);
     vec![
         // Names.
-        Crime::answered("read-through-names-with-paths", "54 none").with_terms(long),
-        Crime::answered("read-live-through-namespaces-with-paths", "10 none"),
-        Crime {
+        Attack::answered("read-through-names-with-paths", "54 none").with_terms(long),
+        Attack::answered("read-live-through-namespaces-with-paths", "10 none"),
+        Attack {
             host_end: Some(Fails(Terminal, "10 invalid")),
-            ..Crime::answered("read-live-through-names-with-paths", "10 none")
+            ..Attack::answered("read-live-through-names-with-paths", "10 none")
         },
-        Crime::answered("search-other-namespaces", "27 empty, 2 invalid, 27 none, 27 ok").with_terms(long),
-        Crime::answered("search-by-sections-without-a-grant", "6 not-granted"),
-        Crime::answered("forge-cursors", "31 invalid, 3 ok").with_terms(long),
-        Crime::answered("ask-for-more-than-a-page", "1 invalid, 1 ok"),
-        Crime::answered("search-with-operators-that-lie", "6 invalid"),
-        Crime::answered("write-to-pods-of-others", "6 not-granted"),
-        Crime::answered("write-to-targets-with-paths", "54 invalid").with_terms(long),
-        Crime::answered("write-to-uids-out-of-syntax", "7 invalid"),
-        Crime::answered("label-keys-out-of-syntax", "17 invalid"),
-        Crime::answered("annotation-keys-out-of-syntax", "17 invalid"),
-        Crime::answered("label-values-out-of-syntax", "9 invalid"),
-        Crime::answered("reserved-labels", "20 not-granted"),
-        Crime::answered("reserved-annotations", "20 not-granted"),
-        Crime::answered("finalizers-of-others", "2 invalid, 8 not-granted"),
-        Crime::answered("conditions-of-kubernetes", "12 not-granted"),
-        Crime::answered("state-keys-of-others", "2 invalid, 5 none"),
+        Attack::answered("search-other-namespaces", "27 empty, 2 invalid, 27 none, 27 ok").with_terms(long),
+        Attack::answered("search-by-sections-without-a-grant", "6 not-granted"),
+        Attack::answered("forge-cursors", "31 invalid, 3 ok").with_terms(long),
+        Attack::answered("ask-for-more-than-a-page", "1 invalid, 1 ok"),
+        Attack::answered("search-with-operators-that-lie", "6 invalid"),
+        Attack::answered("write-to-pods-of-others", "6 not-granted"),
+        Attack::answered("write-to-targets-with-paths", "54 invalid").with_terms(long),
+        Attack::answered("write-to-uids-out-of-syntax", "7 invalid"),
+        Attack::answered("label-keys-out-of-syntax", "17 invalid"),
+        Attack::answered("annotation-keys-out-of-syntax", "17 invalid"),
+        Attack::answered("label-values-out-of-syntax", "9 invalid"),
+        Attack::answered("reserved-labels", "20 not-granted"),
+        Attack::answered("reserved-annotations", "20 not-granted"),
+        Attack::answered("finalizers-of-others", "2 invalid, 8 not-granted"),
+        Attack::answered("conditions-of-kubernetes", "12 not-granted"),
+        Attack::answered("state-keys-of-others", "2 invalid, 5 none"),
         // Objects.
-        Crime::answered("apply-kinds-without-a-grant", "8 not-granted"),
-        Crime::answered("apply-lists", "4 invalid, 3 not-granted"),
-        Crime::answered("apply-subresources", "10 invalid, 4 not-granted"),
-        Crime::answered("apply-into-other-namespaces", "7 invalid, 2 not-granted"),
-        Crime::answered("apply-names-with-paths", "27 invalid").with_terms(many_writes),
-        Crime::answered("apply-a-cluster-scoped-kind", "1 invalid, 3 not-granted").with_terms(namespaces),
-        Crime::answered("apply-with-duplicate-keys", "5 invalid"),
-        Crime::answered("apply-deep-objects", "5 invalid").with_terms(long),
-        Crime::answered("apply-directives-of-patches", "8 invalid"),
-        Crime::answered("apply-names-reserved-by-the-parser", "2 invalid"),
-        Crime::answered("apply-numbers-out-of-range", "7 invalid"),
-        Crime::answered("apply-text-that-is-no-json", "11 invalid"),
-        Crime::answered("apply-metadata-of-others", "10 invalid"),
-        Crime::answered("apply-finalizers-of-others", "6 not-granted"),
-        Crime::answered("apply-with-owners-elsewhere", "8 invalid"),
-        Crime::guest("apply-with-an-owner-that-never-was", Succeeds(Outcome::Settled, 1)),
-        Crime::answered("apply-huge-objects", "2 ok, 2 over-budget").with_terms(long),
-        Crime::answered("apply-objects-of-many-values", "1 ok, 2 over-budget").with_terms(long),
-        Crime::answered("delete-objects-of-others", "4 invalid, 4 not-granted"),
+        Attack::answered("apply-kinds-without-a-grant", "8 not-granted"),
+        Attack::answered("apply-lists", "4 invalid, 3 not-granted"),
+        Attack::answered("apply-subresources", "10 invalid, 4 not-granted"),
+        Attack::answered("apply-into-other-namespaces", "7 invalid, 2 not-granted"),
+        Attack::answered("apply-names-with-paths", "27 invalid").with_terms(many_writes),
+        Attack::answered("apply-a-cluster-scoped-kind", "1 invalid, 3 not-granted").with_terms(namespaces),
+        Attack::answered("apply-with-duplicate-keys", "5 invalid"),
+        Attack::answered("apply-deep-objects", "5 invalid").with_terms(long),
+        Attack::answered("apply-directives-of-patches", "8 invalid"),
+        Attack::answered("apply-names-reserved-by-the-parser", "2 invalid"),
+        Attack::answered("apply-numbers-out-of-range", "7 invalid"),
+        Attack::answered("apply-text-that-is-no-json", "11 invalid"),
+        Attack::answered("apply-metadata-of-others", "10 invalid"),
+        Attack::answered("apply-finalizers-of-others", "6 not-granted"),
+        Attack::answered("apply-with-owners-elsewhere", "8 invalid"),
+        Attack::guest("apply-with-an-owner-that-never-was", Succeeds(Outcome::Settled, 1)),
+        Attack::answered("apply-huge-objects", "2 ok, 2 over-budget").with_terms(long),
+        Attack::answered("apply-objects-of-many-values", "1 ok, 2 over-budget").with_terms(long),
+        Attack::answered("delete-objects-of-others", "4 invalid, 4 not-granted"),
         // Floods.
         flood("flood-pods-get"),
         flood("flood-pods-find"),
@@ -116,18 +116,18 @@ pub(super) fn crimes() -> Vec<Crime> {
         flood("flood-log"),
         flood("flood-calls-without-a-grant"),
         flood("flood-invalid-calls"),
-        Crime::answered("stage-more-than-the-writes-of-a-run", "20 ok, 80 over-budget"),
-        Crime::answered("stage-more-than-the-bytes-of-a-run", "34 ok, 16 over-budget").with_terms(many_writes),
-        Crime::answered("emit-more-than-the-writes-of-a-run", "20 ok, 80 over-budget"),
-        Crime::guest("search-without-an-end", Fails(Cpu, "processor time")),
-        Crime::answered("store-more-than-a-share-of-state", "300 ok").with_terms(long),
-        Crime::answered("store-values-that-are-too-large", "2 invalid"),
-        Crime { sends: true, ..Crime::answered("commit-drip", "60 ok, 20 over-budget").with_terms(long) },
-        Crime {
+        Attack::answered("stage-more-than-the-writes-of-a-run", "20 ok, 80 over-budget"),
+        Attack::answered("stage-more-than-the-bytes-of-a-run", "34 ok, 16 over-budget").with_terms(many_writes),
+        Attack::answered("emit-more-than-the-writes-of-a-run", "20 ok, 80 over-budget"),
+        Attack::guest("search-without-an-end", Fails(Cpu, "processor time")),
+        Attack::answered("store-more-than-a-share-of-state", "300 ok").with_terms(long),
+        Attack::answered("store-values-that-are-too-large", "2 invalid"),
+        Attack { sends: true, ..Attack::answered("commit-drip", "60 ok, 20 over-budget").with_terms(long) },
+        Attack {
             terms: |spec| spec.limits.wall = Duration::from_millis(100),
             world: |world| world.live = LiveReads::NeverAnswer,
             host_end: Some(Fails(Terminal, "40 over-budget")),
-            ..Crime::guest("live-drip", Fails(Deadline, "ran longer than 100ms"))
+            ..Attack::guest("live-drip", Fails(Deadline, "ran longer than 100ms"))
         },
         // Texts.
         logs("log-forged-lines"),
@@ -136,31 +136,31 @@ pub(super) fn crimes() -> Vec<Crime> {
         logs("log-one-big-line"),
         logs("log-many-fields"),
         logs("log-characters-that-grow-when-escaped"),
-        Crime::answered("event-forged-lines", "12 invalid"),
-        Crime::guest("event-note-with-controls", Succeeds(Outcome::Settled, 1)),
-        Crime::guest("event-note-that-grows-when-escaped", Succeeds(Outcome::Settled, 1)),
-        Crime::guest("condition-message-with-controls", Succeeds(Outcome::Settled, 1)),
-        Crime::answered("condition-reasons-out-of-syntax", "7 invalid"),
-        Crime::guest("fail-with-forged-lines", Fails(Terminal, FORGED)),
-        Crime {
+        Attack::answered("event-forged-lines", "12 invalid"),
+        Attack::guest("event-note-with-controls", Succeeds(Outcome::Settled, 1)),
+        Attack::guest("event-note-that-grows-when-escaped", Succeeds(Outcome::Settled, 1)),
+        Attack::guest("condition-message-with-controls", Succeeds(Outcome::Settled, 1)),
+        Attack::answered("condition-reasons-out-of-syntax", "7 invalid"),
+        Attack::guest("fail-with-forged-lines", Fails(Terminal, FORGED)),
+        Attack {
             records: |report, _| {
                 let length = report.result.as_ref().err().map_or(0, |failure| failure.message.len());
                 ensure!(length == 2 << 10, "{length} bytes");
                 Ok(())
             },
-            ..Crime::guest("fail-with-a-huge-text", Fails(Terminal, ""))
+            ..Attack::guest("fail-with-a-huge-text", Fails(Terminal, ""))
         },
-        Crime::guest("fail-with-no-text", Fails(Retry, "")),
-        Crime::guest("panic-with-a-huge-text", Fails(Trap, "unreachable")),
+        Attack::guest("fail-with-no-text", Fails(Retry, "")),
+        Attack::guest("panic-with-a-huge-text", Fails(Trap, "unreachable")),
         // Results, writes and memory.
-        Crime::guest("requeue-after-the-end-of-time", Succeeds(Outcome::RequeueAfter(never), 0)),
-        Crime::guest("delete-and-write", Succeeds(Outcome::RequeueAfter(Duration::ZERO), 4)),
-        Crime::guest("set-and-remove-the-same", Succeeds(Outcome::Settled, 20)),
-        Crime::guest("write-to-another-incarnation", Succeeds(Outcome::Settled, 1)),
-        Crime::guest("fail-after-staging", Fails(Retry, "again")),
-        Crime::guest("trap-after-staging", Fails(Trap, "unreachable")),
-        Crime::guest("take-memory-without-an-end", Fails(Memory, "bytes of memory, may have 33554432")),
-        Crime::guest("recurse-without-an-end", Fails(Trap, "out of bounds memory access")),
+        Attack::guest("requeue-after-the-end-of-time", Succeeds(Outcome::RequeueAfter(never), 0)),
+        Attack::guest("delete-and-write", Succeeds(Outcome::RequeueAfter(Duration::ZERO), 4)),
+        Attack::guest("set-and-remove-the-same", Succeeds(Outcome::Settled, 20)),
+        Attack::guest("write-to-another-incarnation", Succeeds(Outcome::Settled, 1)),
+        Attack::guest("fail-after-staging", Fails(Retry, "again")),
+        Attack::guest("trap-after-staging", Fails(Trap, "unreachable")),
+        Attack::guest("take-memory-without-an-end", Fails(Memory, "bytes of memory, may have 33554432")),
+        Attack::guest("recurse-without-an-end", Fails(Trap, "out of bounds memory access")),
     ]
 }
 

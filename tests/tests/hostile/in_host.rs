@@ -1,5 +1,5 @@
-//! Crimes in a whole host on the embedded cluster, in a simulation: the record of each crime, and a neighbour of
-//! another tenant that labels a Pod meanwhile, with exactly as many runs and writes as without the crime.
+//! Attacks in a whole host on the embedded cluster, in a simulation: the record of each attack, and a neighbour of
+//! another tenant that labels a Pod meanwhile, with exactly as many runs and writes as without the attack.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -15,46 +15,45 @@ use tempfile::TempDir;
 use tokio::sync::MutexGuard;
 
 use super::{
-    components,
-    crime::{ALONE, Crime, End, LIMIT, cut, is_one_line},
-    guests, modules,
+    attack::{ALONE, Attack, End, LIMIT, cut, is_one_line},
+    components, guests, modules,
 };
 
 #[tokio::test(start_paused = true)]
 async fn each_attack_of_the_guest_is_contained_and_recorded() {
-    try_all(&guests::crimes()).await;
+    try_all(&guests::attacks()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_attack_of_a_module_is_contained_and_recorded() {
-    try_all(&modules::crimes()).await;
+    try_all(&modules::attacks()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_hostile_component_is_contained_and_recorded() {
-    try_all(&components::crimes()).await;
+    try_all(&components::attacks()).await;
 }
 
-async fn try_all(crimes: &[Crime]) {
-    let mut court = Court::new().await.unwrap();
-    let quiet = court.round(None).await.unwrap();
-    assert_eq!(quiet, court.round(None).await.unwrap(), "without a crime");
+async fn try_all(attacks: &[Attack]) {
+    let mut rig = HostRig::new().await.unwrap();
+    let quiet = rig.round(None).await.unwrap();
+    assert_eq!(quiet, rig.round(None).await.unwrap(), "without an attack");
     let mut escaped = Vec::new();
-    for crime in crimes {
-        match court.round(Some(crime)).await {
+    for attack in attacks {
+        match rig.round(Some(attack)).await {
             Ok(delta) if delta == quiet => {}
-            Ok(delta) => escaped.push(format!("{}: the neighbour: {delta:?}, otherwise {quiet:?}", crime.name)),
-            Err(error) => escaped.push(format!("{}: {error:#}", crime.name)),
+            Ok(delta) => escaped.push(format!("{}: the neighbour: {delta:?}, otherwise {quiet:?}", attack.name)),
+            Err(error) => escaped.push(format!("{}: {error:#}", attack.name)),
         }
     }
-    court.app.shutdown().await;
-    assert!(escaped.is_empty(), "{} of {} crimes:\n{}", escaped.len(), crimes.len(), escaped.join("\n"));
+    rig.app.shutdown().await;
+    assert!(escaped.is_empty(), "{} of {} attacks:\n{}", escaped.len(), attacks.len(), escaped.join("\n"));
 }
 
 /// The neighbour's runs and writes in one round.
 type Delta = (u64, u64, usize);
 
-pub(super) struct Court {
+pub(super) struct HostRig {
     pub(super) cluster: Cluster,
     pub(super) app: App,
     folder: TempDir,
@@ -63,7 +62,7 @@ pub(super) struct Court {
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Court {
+impl HostRig {
     pub(super) async fn new() -> Result<Self> {
         let alone = ALONE.lock().await;
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
@@ -84,14 +83,14 @@ impl Court {
         Ok(Self { cluster, app, folder, neighbour, rounds: 0, _alone: alone })
     }
 
-    /// Commits a crime on a Pod of one tenant while a Pod of the other appears and goes.
-    async fn round(&mut self, crime: Option<&Crime>) -> Result<Delta> {
+    /// Commits an attack on a Pod of one tenant while a Pod of the other appears and goes.
+    async fn round(&mut self, attack: Option<&Attack>) -> Result<Delta> {
         self.rounds += 1;
         let (ours, theirs) = (format!("cart-{}", self.rounds), format!("vault-{}", self.rounds));
         let before = (self.neighbour.runs(), self.neighbour.writes_applied());
         self.create("shop", &ours)?;
-        let loaded = match crime {
-            Some(crime) => self.load(crime).await?,
+        let loaded = match attack {
+            Some(attack) => self.load(attack).await?,
             None => None,
         };
         self.create("bank", &theirs)?;
@@ -100,7 +99,7 @@ impl Court {
         let labels = pods.get(&theirs).await?.metadata.labels.unwrap_or_default();
         ensure!(labels.get("neighbour.podium.dev/seen").is_some_and(|value| value == "yes"), "labels {labels:?}");
         if let Some((spec, status)) = loaded {
-            let judged = crime.map_or(Ok(()), |crime| recorded(crime, &status));
+            let judged = attack.map_or(Ok(()), |attack| recorded(attack, &status));
             ensure!(self.app.unload(&spec.id).await, "it was not loaded");
             judged?;
         }
@@ -111,20 +110,20 @@ impl Court {
         Ok((self.neighbour.runs() - before.0, self.neighbour.writes_applied() - before.1, failures))
     }
 
-    /// Loads the plugin of a crime. `None` if it must be refused, and was.
-    pub(super) async fn load(&self, crime: &Crime) -> Result<Option<(PluginSpec, Arc<PluginStatus>)>> {
-        let mut spec = crime.spec();
+    /// Loads the plugin of an attack. `None` if it must be refused, and was.
+    pub(super) async fn load(&self, attack: &Attack) -> Result<Option<(PluginSpec, Arc<PluginStatus>)>> {
+        let mut spec = attack.spec();
         // Fuel is the only limit in a simulation, and a loop of one instruction uses it slowly.
         if spec.limits.cpu == LIMIT {
             spec.limits.cpu = Duration::from_millis(20);
         }
-        spec.id.name = format!("crime-{}", self.rounds).into();
-        let file = self.folder.path().join(Path::new("crime.wasm"));
+        spec.id.name = format!("attack-{}", self.rounds).into();
+        let file = self.folder.path().join(Path::new("attack.wasm"));
         spec.source = Source::File(file.clone());
-        fs::write(&file, crime.component()?)?;
+        fs::write(&file, attack.component()?)?;
         let (id, status) = (spec.id.clone(), self.app.status().plugin(&spec.id));
         let loaded = self.app.load(spec.clone()).await;
-        let End::Refused(text) = crime.end else {
+        let End::Refused(text) = attack.end else {
             loaded?;
             return Ok(Some((spec, status)));
         };
@@ -146,7 +145,7 @@ impl Court {
         Ok(())
     }
 
-    /// Deletes a Pod, unless the crime did.
+    /// Deletes a Pod, unless the attack did.
     async fn delete(&self, namespace: &str, name: &str) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         match embedded::pods(&self.cluster, Some(namespace)).delete(name, &now).await {
@@ -156,10 +155,10 @@ impl Court {
     }
 }
 
-/// Compares the counters of the plugin, which are its metrics, with the end of the crime.
-fn recorded(crime: &Crime, status: &PluginStatus) -> Result<()> {
+/// Compares the counters of the plugin, which are its metrics, with the end of the attack.
+fn recorded(attack: &Attack, status: &PluginStatus) -> Result<()> {
     let failures = status.failures();
-    match crime.host_end.unwrap_or(crime.end) {
+    match attack.host_end.unwrap_or(attack.end) {
         End::Refused(_) => anyhow::bail!("loaded"),
         End::Fails(kind, text) => {
             let last = status.last_failure().unwrap_or_default();
@@ -167,7 +166,7 @@ fn recorded(crime: &Crime, status: &PluginStatus) -> Result<()> {
             ensure!(last.contains(text), "failed with {}", cut(&last));
             is_one_line(&last, 8 << 10)?;
             ensure!(!kind.is_panic() || status.panics() > 0, "no panic is counted");
-            ensure!(status.requests() == 0 || crime.sends, "{} requests of failed runs", status.requests());
+            ensure!(status.requests() == 0 || attack.sends, "{} requests of failed runs", status.requests());
         }
         End::Succeeds(..) => {
             let last = status.last_failure();

@@ -1,5 +1,5 @@
-//! Crimes in the sandbox, on the real engine with its clocks. Each crime is committed in a sandbox of one slot, whose
-//! next run looks at the memory that the crime had, and again in a sandbox of two slots beside a good neighbour.
+//! Attacks in the sandbox, on the real engine with its clocks. Each attack is performed in a sandbox of one slot, whose
+//! next run looks at the memory that the attack had, and again in a sandbox of two slots beside a good neighbour.
 
 use std::{fs, io::Write, sync::Arc, time::Duration};
 
@@ -13,9 +13,8 @@ use podium_tests::{
 };
 
 use super::{
-    components,
-    crime::{ALONE, Crime, End, LIMIT, cut, is_one_line},
-    guests, modules,
+    attack::{ALONE, Attack, End, LIMIT, cut, is_one_line},
+    components, guests, modules,
 };
 
 /// The memory that the host may need for a run besides the limit of the plugin's memory. Small enough to see a copy of
@@ -23,69 +22,69 @@ use super::{
 const BESIDES: u64 = 16 << 20;
 /// Bytes of a message that the table shows.
 const SHOWN_BYTES: usize = 70;
-/// The runs of the neighbour beside each crime.
+/// The runs of the neighbour beside each attack.
 const NEIGHBOURS: usize = 3;
 
 #[test]
 fn each_crime_of_the_guest_is_contained_in_the_sandbox() {
-    commit(&guests::crimes());
+    run_all(&guests::attacks());
 }
 
 #[test]
 fn each_crime_of_a_module_is_contained_in_the_sandbox() {
-    commit(&modules::crimes());
+    run_all(&modules::attacks());
 }
 
 #[test]
 fn each_hostile_component_is_contained_in_the_sandbox() {
-    commit(&components::crimes());
+    run_all(&components::attacks());
 }
 
-/// Commits all crimes, prints a table of their costs, and fails with all that were not contained.
-fn commit(crimes: &[Crime]) {
+/// Runs all attacks, prints a table of their costs, and fails with all that were not contained.
+fn run_all(attacks: &[Attack]) {
     let _alone = ALONE.blocking_lock();
-    let cell = Cell::new().unwrap();
+    let rig = SandboxRig::new().unwrap();
     let mut escaped = Vec::new();
-    let mut table = format!("{:<48} {:>9} {:>9} {:>8}  end\n", "crime", "cpu", "limit", "memory");
-    for crime in crimes {
-        match cell.commit(crime) {
+    let mut table = format!("{:<48} {:>9} {:>9} {:>8}  end\n", "attack", "cpu", "limit", "memory");
+    for attack in attacks {
+        match rig.contains(attack) {
             Ok(row) => table += &row,
-            Err(error) => escaped.push(format!("{}: {error:#}", crime.name)),
+            Err(error) => escaped.push(format!("{}: {error:#}", attack.name)),
         }
     }
     // The test harness hides what a passing test prints.
     std::io::stderr().write_all(table.as_bytes()).unwrap();
-    assert!(escaped.is_empty(), "{} of {} crimes:\n{}", escaped.len(), crimes.len(), escaped.join("\n"));
+    assert!(escaped.is_empty(), "{} of {} attacks:\n{}", escaped.len(), attacks.len(), escaped.join("\n"));
 }
 
-struct Cell {
+struct SandboxRig {
     runtime: tokio::runtime::Runtime,
     /// With one slot, so that the next run has the memory of the last one.
     single: Arc<Engine>,
     witness: Plugin,
     shared: Arc<Engine>,
     neighbour: Plugin,
-    /// The fuel of a run of the neighbour without a crime beside it.
+    /// The fuel of a run of the neighbour without an attack beside it.
     fuel: u64,
 }
 
-impl Cell {
+impl SandboxRig {
     fn new() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let engine = |concurrent_runs| Engine::new(EngineOptions { concurrent_runs, ..EngineOptions::default() });
         let (single, shared) = (engine(1)?, engine(2)?);
         let witness = single.compile(&witness_spec(), &witness("").component()?)?;
         let neighbour = shared.compile(&neighbour_spec(), &NEIGHBOUR.component()?)?;
-        let mut cell = Self { runtime, single, witness, shared, neighbour, fuel: 0 };
-        cell.fuel = cell.runtime.block_on(run_neighbour(&cell.neighbour))?;
-        ensure!(cell.fuel > 0, "the neighbour did nothing");
-        Ok(cell)
+        let mut rig = Self { runtime, single, witness, shared, neighbour, fuel: 0 };
+        rig.fuel = rig.runtime.block_on(run_neighbour(&rig.neighbour))?;
+        ensure!(rig.fuel > 0, "the neighbour did nothing");
+        Ok(rig)
     }
 
     /// Returns a row of the table.
-    fn commit(&self, crime: &Crime) -> Result<String> {
-        let (spec, wasm) = (crime.spec(), crime.component()?);
-        if let End::Refused(text) = crime.end {
+    fn contains(&self, attack: &Attack) -> Result<String> {
+        let (spec, wasm) = (attack.spec(), attack.component()?);
+        if let End::Refused(text) = attack.end {
             let before = reset_peak()?;
             let error = match self.single.compile(&spec, &wasm) {
                 Ok(_) => anyhow::bail!("loaded"),
@@ -97,18 +96,18 @@ impl Cell {
             ensure!(grown <= 64 << 20, "{grown} bytes to refuse it");
             self.runtime.block_on(run_neighbour(&self.neighbour)).context("the neighbour")?;
             let reason = text::cut(error.split_once(": ").map_or("", |(_, reason)| reason), SHOWN_BYTES);
-            let name = crime.name;
+            let name = attack.name;
             return Ok(format!("{name:<48} {:>9} {:>9} {:>5} KiB  refused: {reason}\n", "-", "-", grown >> 10));
         }
         let plugin = self.single.compile(&spec, &wasm)?;
         let before = reset_peak()?;
         let began = thread_time();
-        let (report, notes) = self.runtime.block_on(run_in(&plugin, request(), world(crime)));
+        let (report, notes) = self.runtime.block_on(run_in(&plugin, request(), world(attack)));
         let spent = thread_time() - began;
         let grown = memory("VmHWM")?.saturating_sub(before);
         let limit = spec.limits.cpu;
-        crime.judge(&report)?;
-        (crime.records)(&report, &notes)?;
+        attack.judge(&report)?;
+        (attack.records)(&report, &notes)?;
         if let Err(failure) = &report.result {
             is_one_line(&failure.message, 8 << 10)?;
         }
@@ -124,34 +123,34 @@ impl Cell {
 
         let seen = self.runtime.block_on(run_in(&self.witness, request(), FakeWorld::default())).0.result;
         ensure!(seen == Ok(Outcome::Settled), "the next run found the memory of this one: {seen:?}");
-        self.beside(crime, &spec, &wasm).context("beside a neighbour")?;
+        self.beside(attack, &spec, &wasm).context("beside a neighbour")?;
         let end = match report.result {
             Ok(outcome) => format!("{outcome:?}"),
             Err(failure) => format!("{}: {}", failure.kind.name(), text::cut(&failure.message, SHOWN_BYTES)),
         };
-        Ok(format!("{:<48} {spent:>9.1?} {limit:>9.1?} {:>5} KiB  {end}\n", crime.name, grown >> 10))
+        Ok(format!("{:<48} {spent:>9.1?} {limit:>9.1?} {:>5} KiB  {end}\n", attack.name, grown >> 10))
     }
 
-    /// The crime again, and at the same time a neighbour that must not notice it.
-    fn beside(&self, crime: &Crime, spec: &PluginSpec, wasm: &[u8]) -> Result<()> {
+    /// The attack again, and at the same time a neighbour that must not notice it.
+    fn beside(&self, attack: &Attack, spec: &PluginSpec, wasm: &[u8]) -> Result<()> {
         let plugin = self.shared.compile(spec, wasm)?;
         let neighbours = async {
             for _ in 0..NEIGHBOURS {
                 let fuel = run_neighbour(&self.neighbour).await?;
-                ensure!(fuel == self.fuel, "{fuel} of fuel, and {} without the crime", self.fuel);
+                ensure!(fuel == self.fuel, "{fuel} of fuel, and {} without the attack", self.fuel);
             }
             Ok(())
         };
-        let (attack, neighbours) =
-            self.runtime.block_on(async { tokio::join!(run_in(&plugin, request(), world(crime)), neighbours) });
+        let (attacker, neighbours) =
+            self.runtime.block_on(async { tokio::join!(run_in(&plugin, request(), world(attack)), neighbours) });
         neighbours?;
-        crime.judge(&attack.0)
+        attack.judge(&attacker.0)
     }
 }
 
-fn world(crime: &Crime) -> FakeWorld {
+fn world(attack: &Attack) -> FakeWorld {
     let mut world = FakeWorld::default();
-    (crime.world)(&mut world);
+    (attack.world)(&mut world);
     world
 }
 
@@ -175,7 +174,7 @@ async fn run_neighbour(plugin: &Plugin) -> Result<u64> {
     Ok(usage.fuel)
 }
 
-/// A guest that fails unless all of its memory besides its arguments is zero, and that leaves no byte zero.
+/// A guest that fails unless its memory is zero except for the arguments, and that then fills its memory.
 fn witness(fields: &str) -> Module<'_> {
     Module {
         pages: 500,
@@ -199,11 +198,11 @@ fn witness_spec() -> PluginSpec {
 #[test]
 fn the_witness_finds_a_single_byte() {
     let _alone = ALONE.blocking_lock();
-    let cell = Cell::new().unwrap();
+    let rig = SandboxRig::new().unwrap();
     for (fields, zeros) in [("", true), (r#"(data (i32.const 32767999) "\01")"#, false)] {
-        let witness = cell.single.compile(&witness_spec(), &witness(fields).component().unwrap()).unwrap();
+        let witness = rig.single.compile(&witness_spec(), &witness(fields).component().unwrap()).unwrap();
         for _ in 0..2 {
-            let (report, _) = cell.runtime.block_on(run_in(&witness, request(), FakeWorld::default()));
+            let (report, _) = rig.runtime.block_on(run_in(&witness, request(), FakeWorld::default()));
             assert_eq!(report.result.is_ok(), zeros, "{:?}", report.result);
         }
     }

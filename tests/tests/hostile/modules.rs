@@ -1,4 +1,4 @@
-//! Crimes below the level of a compiler: loops where the host calls the guest, bulk operations, the rules of the
+//! Attacks below the level of a compiler: loops where the host calls the guest, bulk operations, the rules of the
 //! component model, encodings of texts, handles.
 
 use std::time::Duration;
@@ -10,8 +10,8 @@ use podium_engine::ports::{
 };
 use podium_tests::modules::{ATTACKS, End as AttackEnd, Module, StringEncoding};
 
-use super::crime::{
-    Crime,
+use super::attack::{
+    Attack,
     End::{Fails, Refused, Succeeds},
 };
 
@@ -46,15 +46,15 @@ macro_rules! reconcile {
     };
 }
 
-pub(super) fn crimes() -> Vec<Crime> {
-    let trap = |name, text, wasm| Crime::made(name, wasm, Fails(Trap, text));
+pub(super) fn attacks() -> Vec<Attack> {
+    let trap = |name, text, wasm| Attack::made(name, wasm, Fails(Trap, text));
     let attacks = ATTACKS.iter().map(|attack| {
         let end = match attack.end {
             AttackEnd::Refused(text) => Refused(text),
             AttackEnd::Cut(kind, text) => Fails(kind, text),
             AttackEnd::Succeeds => Succeeds(Outcome::RequeueAfter(Duration::ZERO), 0),
         };
-        Crime::made(attack.name, attack.component, end)
+        Attack::made(attack.name, attack.component, end)
     });
     let second: fn(&mut podium_pods::model::PluginSpec) = |spec| spec.limits.cpu = Duration::from_secs(1);
     let more = [
@@ -63,9 +63,9 @@ pub(super) fn crimes() -> Vec<Crime> {
             spec.limits.cpu = Duration::from_secs(1);
             spec.limits.host_calls = 1_000_000;
         }),
-        Crime::made("use-all-memory", use_all_memory, Succeeds(Outcome::Settled, 0)).with_terms(second),
-        Crime::made("grow-memory-in-realloc", grow_in_realloc, Fails(Memory, "bytes of memory, may have 33554432")),
-        Crime::made("use-all-elements-of-tables", use_all_elements, Succeeds(Outcome::Settled, 0)),
+        Attack::made("use-all-memory", use_all_memory, Succeeds(Outcome::Settled, 0)).with_terms(second),
+        Attack::made("grow-memory-in-realloc", grow_in_realloc, Fails(Memory, "bytes of memory, may have 33554432")),
+        Attack::made("use-all-elements-of-tables", use_all_elements, Succeeds(Outcome::Settled, 0)),
         trap("call-the-host-from-start", "uninitialized element", || {
             let fields = format!("(func $start {CALL}) (start $start)");
             Module { imports: GET, fields: &fields, ..Module::DEFAULT }.component()
@@ -159,7 +159,7 @@ pub(super) fn crimes() -> Vec<Crime> {
         trap("pass-2-gb-of-tagged-utf-16", "string pointer/length out of bounds of memory", || {
             texts("a", 0xffff_ffff, StringEncoding::CompactUTF16)
         }),
-        Crime::made(
+        Attack::made(
             "pass-latin-1-that-grows",
             || texts(&r"\ff".repeat(1_000), 1_000, StringEncoding::CompactUTF16),
             Succeeds(Outcome::Settled, 0),
@@ -226,7 +226,7 @@ fn grow_in_realloc() -> Result<Vec<u8>> {
     Module { imports: GET, realloc: "(drop (memory.grow (i32.const 16)))", reconcile, ..Module::DEFAULT }.component()
 }
 
-/// Logs a text of so many units.
+/// Logs a text of `units` units.
 fn texts(data: &str, units: u32, encoding: StringEncoding) -> Result<Vec<u8>> {
     let fields = format!(r#"(data (i32.const 65536) "{data}")"#);
     let units = units.cast_signed();

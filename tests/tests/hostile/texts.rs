@@ -4,24 +4,24 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::{
-    court::Court,
-    crime::{Crime, is_one_line},
+    attack::{Attack, is_one_line},
     guests,
+    in_host::HostRig,
 };
 
-fn crime(name: &str) -> Crime {
-    guests::crimes().into_iter().find(|crime| crime.name == name).unwrap()
+fn attack(name: &str) -> Attack {
+    guests::attacks().into_iter().find(|attack| attack.name == name).unwrap()
 }
 
-/// Commits a crime on a Pod, and returns the objects of a resource.
+/// Commits an attack on a Pod, and returns the objects of a resource.
 async fn objects(name: &str, resource: &str) -> Result<Vec<Value>> {
-    let court = Court::new().await?;
-    court.create("shop", "cart-0")?;
-    let loaded = court.load(&crime(name)).await?;
-    podium_tests::embedded::at_rest(&court.cluster, &court.app).await?;
-    let (_, objects) = court.cluster.list(resource);
+    let rig = HostRig::new().await?;
+    rig.create("shop", "cart-0")?;
+    let loaded = rig.load(&attack(name)).await?;
+    podium_tests::embedded::at_rest(&rig.cluster, &rig.app).await?;
+    let (_, objects) = rig.cluster.list(resource);
     drop(loaded);
-    court.app.shutdown().await;
+    rig.app.shutdown().await;
     Ok(objects)
 }
 

@@ -7,11 +7,11 @@ use bindings::{
 };
 
 use crate::{
-    Crime,
+    Attack,
     names::{all, labelled, requirement},
 };
 
-pub const CRIMES: &[(&str, Crime)] = &[
+pub const ATTACKS: &[(&str, Attack)] = &[
     ("flood-pods-get", |request, _| forever(|| drop(pods::get(&request.key.namespace, &request.key.name)))),
     ("flood-pods-find", |_, _| forever(|| drop(pods::find(&all(), 1, None)))),
     ("flood-pods-count", |_, _| forever(|| drop(pods::count(&all())))),

@@ -1,5 +1,5 @@
-//! Commits the crime that its configuration names. Most crimes end with a failure whose text counts the host's answers,
-//! such as `12 invalid, 3 not-granted`; `tests/tests/hostile` has the table of crimes and their ends.
+//! Performs the attack that its configuration names. Most attacks end with a failure whose text counts the host's
+//! answers, such as `12 invalid, 3 not-granted`; `tests/tests/hostile` has the table of attacks and their ends.
 
 mod floods;
 mod names;
@@ -14,16 +14,16 @@ use tally::Tally;
 bindings::guest!(reconcile);
 
 /// Counts its answers; `Some` is another end of the run than the report of the tally.
-type Crime = fn(&Request, &mut Tally) -> Option<Result<Outcome, Failure>>;
+type Attack = fn(&Request, &mut Tally) -> Option<Result<Outcome, Failure>>;
 
 fn reconcile(request: Request) -> Result<Outcome, Failure> {
     let name = request.config.trim_matches('"').to_owned();
-    let tables = [names::CRIMES, objects::CRIMES, floods::CRIMES, texts::CRIMES, wakes::CRIMES];
-    let Some((_, crime)) = tables.into_iter().flatten().find(|(known, _)| *known == name) else {
-        return Err(Failure::Terminal(format!("no crime {name}")));
+    let tables = [names::ATTACKS, objects::ATTACKS, floods::ATTACKS, texts::ATTACKS, wakes::ATTACKS];
+    let Some((_, attack)) = tables.into_iter().flatten().find(|(known, _)| *known == name) else {
+        return Err(Failure::Terminal(format!("no attack {name}")));
     };
     let mut tally = Tally::default();
-    let end = crime(&request, &mut tally);
+    let end = attack(&request, &mut tally);
     end.unwrap_or_else(|| Err(Failure::Terminal(tally.to_string())))
 }
 

@@ -6,9 +6,9 @@ use bindings::{
     writes,
 };
 
-use crate::{Crime, foreign, tally::Tally, tricks};
+use crate::{Attack, foreign, tally::Tally, tricks};
 
-pub const CRIMES: &[(&str, Crime)] = &[
+pub const ATTACKS: &[(&str, Attack)] = &[
     ("read-through-names-with-paths", |_, tally| {
         for trick in tricks() {
             tally.read(pods::get(&trick, "vault-0"));

@@ -5,9 +5,9 @@ use bindings::{
     writes,
 };
 
-use crate::{Crime, foreign, tally::Tally, tricks};
+use crate::{Attack, foreign, tally::Tally, tricks};
 
-pub const CRIMES: &[(&str, Crime)] = &[
+pub const ATTACKS: &[(&str, Attack)] = &[
     ("apply-kinds-without-a-grant", |_, tally| {
         for (api_version, kind) in [
             ("v1", "Secret"),

@@ -6,13 +6,13 @@ use bindings::{
     writes,
 };
 
-use crate::Crime;
+use crate::Attack;
 
 /// A line's end, a forged line, ANSI, bidirectional and other controls, and the end of a JSON string.
 pub const FORGED: &str =
     "a\n2026-01-01T00:00:00Z ERROR podium_host: FORGED\r\u{1b}[2J\u{202e}\u{2028}\0\u{85}\",\"level\":\"error\"";
 
-pub const CRIMES: &[(&str, Crime)] = &[
+pub const ATTACKS: &[(&str, Attack)] = &[
     ("log-forged-lines", |_, _| {
         log::write(log::Level::Info, FORGED, &[(FORGED.to_owned(), FORGED.to_owned())]);
         settled()

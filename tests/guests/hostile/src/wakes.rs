@@ -3,9 +3,9 @@
 
 use bindings::{Failure, Outcome, types::PodKey, writes};
 
-use crate::Crime;
+use crate::Attack;
 
-pub const CRIMES: &[(&str, Crime)] = &[
+pub const ATTACKS: &[(&str, Attack)] = &[
     ("requeue-after-the-end-of-time", |_, _| Some(Ok(Outcome::RequeueAfterMillis(u64::MAX)))),
     ("delete-and-write", |request, _| {
         let key = &request.key;

@@ -2,9 +2,9 @@
 //! is refused by the host while RBAC permits everything, and by RBAC while the host permits everything that a
 //! configuration can permit.
 //!
-//! There is no build without the host's own checks. A configuration opens them: that of a `ClusterReconcilePlugin` with
-//! all grants, whose account has a Role in one namespace. The suite `architecture` checks that nothing else makes an
-//! authorized write.
+//! No build of the host omits its checks, so a configuration permits everything: that of a `ClusterReconcilePlugin`
+//! with all grants, whose account has a Role in one namespace. The suite `architecture` checks that nothing else makes
+//! an authorized write.
 
 mod reload;
 mod replicas;

@@ -52,7 +52,7 @@ async fn start(plane: &ControlPlane) -> Result<App> {
 }
 
 /// A plugin has staged a write of another namespace and reads on and on; then its grants are narrowed. Returns how long
-/// its run went on after that.
+/// its run continued after that.
 pub(super) async fn refused_by_the_host(plane: &ControlPlane, client: &Client, victims: &Victims) -> Result<Duration> {
     let (audit, app) = (plane.audit(), start(plane).await?);
     let mark = audit.now()?;
@@ -67,7 +67,7 @@ pub(super) async fn refused_by_the_host(plane: &ControlPlane, client: &Client, v
     let next = app.prepare(narrow(OPEN, &json!([planted(), ["commit"], label()]))?);
     let cut = async {
         until("the run to be cut", SOON, async || {
-            ensure!(status()?.active() == 0, "it goes on");
+            ensure!(status()?.active() == 0, "it continues");
             Ok(narrowed.elapsed())
         })
         .await

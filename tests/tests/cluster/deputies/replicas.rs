@@ -99,10 +99,10 @@ pub(super) const REPLICAS: &[Replica] = &[
     Replica {
         fault: "  the same by retries and resyncs",
         plugins: |_| {
-            let crime = |last: Value| json!([["apply", map("bank", "planted-b")], ["commit"], last]);
-            let again = crime(json!(["commit"]));
+            let attempt = |last: Value| json!([["apply", map("bank", "planted-b")], ["commit"], last]);
+            let again = attempt(json!(["commit"]));
             vec![
-                ("retry", "", calls("retry", crime(json!(["retry", "once more"])))),
+                ("retry", "", calls("retry", attempt(json!(["retry", "once more"])))),
                 ("resync", ", resyncSeconds: 10", calls("resync", again)),
             ]
         },
@@ -119,13 +119,13 @@ pub(super) const REPLICAS: &[Replica] = &[
     Replica {
         fault: "Capsule CVE-2026-22872: cluster-scoped kinds",
         plugins: |_| {
-            let mut crimes = Vec::new();
+            let mut calls_of_all = Vec::new();
             for kind in ["Realm", "ClusterRole", "Namespace"] {
                 for namespace in [None, Some("shop")] {
-                    crimes.extend([json!(["apply", cluster_scoped(kind, namespace)]), json!(["commit"])]);
+                    calls_of_all.extend([json!(["apply", cluster_scoped(kind, namespace)]), json!(["commit"])]);
                 }
             }
-            one("capsule", crimes.into())
+            one("capsule", calls_of_all.into())
         },
         // With a namespace the request is one in that namespace, where no API server serves such a resource. The plugin
         // of a namespace has no grant of the other two, because a configuration with it is refused.
