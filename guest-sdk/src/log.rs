@@ -1,4 +1,4 @@
-//! The plugin's log: one line per call, with fields. Lines are sent at once, also if the run fails later.
+//! The plugin's log: one line per call, with fields. Lines are sent at once, even if the run fails later.
 //!
 //! The host adds the plugin, the Pod and the run. Each run has a budget of bytes; lines that exceed it are dropped
 //! and counted.

@@ -77,7 +77,7 @@ pub fn put_if<T: Serialize>(key: &str, value: &T, expected: u64) -> Result<bool>
 pub fn update<T: Serialize + DeserializeOwned>(key: &str, mut change: impl FnMut(Option<T>) -> T) -> Result<T> {
     let mut raw = host::state_get(key).map_err(refused("state::get", key))?;
     for _ in 0..UPDATE_ATTEMPTS {
-        // The version is that of the stored bytes, also if they are not a `T`.
+        // The version is that of the stored bytes, even if they are not a `T`.
         let version = raw.as_ref().map_or(0, |entry| entry.version);
         let value = change(raw.and_then(|entry| typed(key, entry)).map(|entry| entry.value));
         match host::state_put(key, &json(&value)?, Some(version)) {

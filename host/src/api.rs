@@ -233,7 +233,7 @@ impl Api {
         let code = response.status().as_u16();
         let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        Err(refusal(code, retry_after, &beginning(response.into_body(), deadline).await))
+        Err(refusal(code, retry_after, &read_beginning(response.into_body(), deadline).await))
     }
 
     async fn collect(&self, response: Response<Body>, deadline: Deadline) -> Result<Bytes, ApiError> {
@@ -312,7 +312,7 @@ pub(crate) fn in_query(value: &str) -> PercentEncode<'_> {
 
 /// Returns the first [`MAX_REFUSAL_BYTES`] of an error response's body. If the body cannot be read to its end, it
 /// returns the bytes that arrived, so the error keeps its status code.
-async fn beginning(mut body: Body, deadline: Deadline) -> Vec<u8> {
+async fn read_beginning(mut body: Body, deadline: Deadline) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < MAX_REFUSAL_BYTES {
         let Ok(Some(Ok(frame))) = timeout_at(deadline.at, body.frame()).await else { break };

@@ -1,5 +1,5 @@
-//! Components that take seconds and gigabytes to compile, most of them beyond the bounds on structure. And additions to
-//! ordinary components that change their bytes or the time that they take to compile.
+//! Components that take seconds and gigabytes to compile, most of them beyond the bounds on structure; and functions
+//! that add to ordinary components, so that these have other bytes or take longer to compile.
 
 use std::iter::repeat_n;
 

@@ -118,7 +118,7 @@ impl GoProgram {
         Ok(Some(program))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
+    #[expect(clippy::disallowed_methods, reason = "go is waited for on its own thread, in real time")]
     fn download(self, sources: &Path) -> Result<()> {
         print_line(&format!("downloading the modules of {}", self.title));
         for attempt in 1..=DOWNLOAD_ATTEMPTS {
@@ -132,7 +132,7 @@ impl GoProgram {
         bail!("the modules of {} cannot be downloaded", self.title)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
+    #[expect(clippy::disallowed_methods, reason = "go is waited for on its own thread, in real time")]
     fn compile(self, sources: &Path, program: &Path) -> Result<()> {
         print_line(&format!("building {} (minutes the first time, then cached)", self.title));
         let mut build = go(sources);

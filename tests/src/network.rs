@@ -71,7 +71,7 @@ impl Network {
     /// is reported on stderr.
     ///
     /// # Errors
-    /// Returns an error if it did not pass; in CI (`CI=true`) also if a program is missing.
+    /// Returns an error if it did not pass; in CI (`CI=true`) even if a program is missing.
     pub async fn enter(test: &str) -> Result<Option<Self>> {
         if let Some(entered) = env::var_os(ENTERED) {
             fs::write(entered, test)?;

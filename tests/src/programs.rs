@@ -53,7 +53,7 @@ pub struct Vocabulary {
     /// Keys of labels that are searched.
     pub keys: Vec<String>,
     pub values: Vec<String>,
-    /// Texts in the place of cursors.
+    /// Cursors, valid and forged.
     pub cursors: Vec<String>,
 }
 

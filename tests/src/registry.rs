@@ -27,8 +27,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts a registry, for everybody or for the users of a file of `htpasswd`. Returns `None` if it is not built and
-    /// no variable requests it, or if Go is missing: the suite is skipped, with one line on stderr.
+    /// Starts a registry, for all clients or for the users of a file of `htpasswd`. Returns `None` if it is not built
+    /// and no variable requests it, or if Go is missing: the suite is skipped, with one line on stderr.
     ///
     /// # Errors
     /// Returns an error if it cannot be built or started; also without Go if it is requested by CI (`CI=true`) or

@@ -153,7 +153,7 @@ pub enum LiveReads {
 
 pub struct Pods {
     pods: Vec<Arc<CachedPod>>,
-    /// Each `get` uses so much processor time.
+    /// The processor time that each `get` uses.
     busy: Duration,
     /// The number of examined Pods that each Pod counts as.
     weight: usize,

@@ -1,4 +1,4 @@
-//! The memory that hostile components take in the process that has them compiled. A suite of its own, because the peak
+//! The memory that hostile components take in the process that has them compiled. Its own suite, because the peak
 //! of memory is the whole process's.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]

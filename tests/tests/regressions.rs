@@ -36,7 +36,7 @@ fn replay(name: &str) {
     }
 }
 
-/// Replays the kept inputs, and tries so many random ones.
+/// Replays the kept inputs, and tries a number of random ones.
 fn explored(name: &str, usual: u64) {
     replay(name);
     let number = |variable: &str, usual| env::var(variable).map_or(usual, |asked| asked.parse().unwrap());

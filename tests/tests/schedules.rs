@@ -1,5 +1,5 @@
 //! Runs `tests/schedules`: podium-pods and podium-engine under the model checkers loom and shuttle, in many orders of
-//! their threads' steps. Each checker's build has a target directory of its own, because its flag reaches all crates.
+//! their threads' steps. Each checker's build has its own target directory, because its flag reaches all crates.
 //!
 //! Runs a bounded number of orders; `PODIUM_SCHEDULES` increases it, see `tests/schedules/tests/common`.
 

@@ -29,7 +29,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<RefCell<Fake>>>> = const { RefCell::new(None) };
 }
 
-/// Routes host calls of this thread to a fake until it is dropped, also when a test panics.
+/// Routes host calls of this thread to a fake until it is dropped, even when a test panics.
 pub(super) struct Entered;
 
 impl Entered {

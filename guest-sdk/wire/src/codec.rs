@@ -49,7 +49,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
 }
 
 /// Returns the number of entries of an encoded map or list without decoding it. Bytes that are neither have 0 entries,
-/// or at most as many as there could be in so many bytes.
+/// or at most as many as there could be in that number of bytes.
 #[must_use]
 pub fn entries(bytes: &[u8]) -> usize {
     let count = bytes.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));

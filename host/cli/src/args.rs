@@ -68,7 +68,7 @@ pub enum Command {
     /// Print shell completions
     #[command(
         long_about = "Print a script to stdout with which a shell completes the subcommands and flags of podium. Each \
-            shell has a directory of its own from which it loads such scripts.",
+            shell has its own directory from which it loads such scripts.",
         after_help = "Examples:\n  \
             podium completion bash > ~/.local/share/bash-completion/completions/podium\n  \
             podium completion zsh > \"${fpath[1]}/_podium\"\n  \
@@ -392,13 +392,13 @@ pub struct Dev {
 }
 
 /// Maximum number of nodes of a cluster in this process: the simulation iterates over all of them.
-const MOST_NODES: usize = 1_000;
+const MAX_NODES: usize = 1_000;
 
 fn nodes(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("no Pod runs on a cluster without nodes; use at least 1".to_owned()),
-        Ok(count) if count <= MOST_NODES => Ok(count),
-        _ => Err(format!("must be a whole number from 1 to {MOST_NODES}")),
+        Ok(count) if count <= MAX_NODES => Ok(count),
+        _ => Err(format!("must be a whole number from 1 to {MAX_NODES}")),
     }
 }
 

@@ -182,7 +182,7 @@ fn of_flag(error: ConfigError) -> ConfigError {
     ConfigError { message, ..error }
 }
 
-/// The component beside the configuration, or else the one that the crate beside it was built to last.
+/// Returns the component beside the configuration, or else the latest build of the crate beside it.
 pub(crate) fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
     let component = spec.source.file()?;
     if component.is_file() {

@@ -78,7 +78,7 @@ pub(crate) fn compilation() -> anyhow::Result<Compilation> {
     Ok(Compilation::Jailed { program, cache: None })
 }
 
-/// Runs `dev` or `demo`. A build that is still under way when it ends is not waited for.
+/// Runs `dev` or `demo` to its end, without waiting for a build that is still under way then.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     // The host's watch and the cluster continue while every guest computes.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

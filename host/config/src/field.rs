@@ -94,7 +94,7 @@ impl<'a> Field<'a> {
         Self { path: self.below(name), node: node.filter(|node| !node.is_null()), line, problems: self.problems }
     }
 
-    /// The value behind a key of this mapping, also if it is null.
+    /// The value behind a key of this mapping, even if it is null.
     pub(crate) fn entry(&self, key: &str, node: &'a Node) -> Self {
         Self { path: self.below(key), node: Some(node), line: node.line(), problems: self.problems }
     }

@@ -222,7 +222,7 @@ fn a_policy_among_plugins_is_an_error_that_names_the_flag() {
 #[test]
 fn a_file_beyond_a_bound_is_refused_in_words_of_the_file() {
     let many = vec!["1"; 100_001].join(", ");
-    for (config, told) in [
+    for (config, expected) in [
         (format!("  config: {{ a: [{many}] }}"), "has more than 100000 values"),
         (format!("  config: {{ a: {}1{} }}", "[".repeat(40), "]".repeat(40)), "more than 32 deep"),
         ("  config: { a: .nan }".to_owned(), "infinite or no number"),
@@ -232,7 +232,7 @@ fn a_file_beyond_a_bound_is_refused_in_words_of_the_file() {
         ("  config: { a: 'x }".to_owned(), "is not valid YAML: "),
     ] {
         let problem = unreadable(&with(&config));
-        assert!(problem.message.contains(told), "{problem:?}");
+        assert!(problem.message.contains(expected), "{problem:?}");
     }
     let problem = unreadable(&with("  config: { a: 'x }"));
     assert!(

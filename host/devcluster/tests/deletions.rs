@@ -129,7 +129,7 @@ async fn orphaning_is_a_finalizer_and_removes_owners_from_dependents() {
     let (code, kept) = client.get(&format!("{MAPS}/kept")).await;
     assert_eq!(code, 200);
     assert_eq!(kept["metadata"].get("ownerReferences"), None);
-    assert_eq!(kept["metadata"].get("managedFields"), None, "nothing that somebody owned is left");
+    assert_eq!(kept["metadata"].get("managedFields"), None, "no field with an owner is left");
     cluster.shutdown().await;
 }
 

@@ -49,7 +49,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the failure concerns the content, and not the way to it: of several entries that anybody
+    /// Returns whether the failure concerns the content, and not the way to it: of several entries that any client
     /// with the right to push can add, one that fails so is passed over.
     pub(crate) fn is_of_the_content(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Invalid(_) | Self::TooLarge(_) | Self::DigestMismatch(_))

@@ -1,6 +1,6 @@
 //! Components from OCI registries: a bounded client of the distribution protocol, and the check of signatures.
 //!
-//! A registry, everything that answers on its way and everybody who may push to it are hostile here. The client
+//! A registry, every server on its way and every client that may push to it are hostile here. The client
 //! connects only to registries that the platform lists, and from there to addresses that it has checked; every answer
 //! has a bound on its size and its time; and no byte of a component is returned before the digest of all of them is the
 //! expected one. docs/rationale.md says why this is no general client.

@@ -1,6 +1,6 @@
 //! The requests of one operation on one repository: authentication, redirects and errors.
 //!
-//! A session belongs to one operation and its credentials, so nobody's credentials are ever used for somebody else.
+//! A session belongs to one operation and its credentials, so credentials are never used for another operation.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;

@@ -45,18 +45,18 @@ pub(super) struct CheckpointTask {
     simulated: bool,
     cluster: Cluster,
     clock: Clock,
-    saved: Arc<Saved>,
+    saved: Arc<LastSave>,
 }
 
 /// When the checkpoint was last written, for metrics.
 #[derive(Debug, Default)]
-pub(super) struct Saved {
+pub(super) struct LastSave {
     /// Epoch milliseconds; 0 before the first checkpoint.
     at_millis: AtomicU64,
     failing: AtomicBool,
 }
 
-impl Saved {
+impl LastSave {
     pub(super) fn figures(&self) -> CheckpointFigures {
         let at = self.at_millis.load(Relaxed);
         CheckpointFigures { saved_millis: (at > 0).then_some(at), failing: self.failing.load(Relaxed) }
@@ -78,7 +78,7 @@ impl CheckpointTask {
         Self { reader, incomplete, every: options.every, saver, simulated, cluster, clock, saved }
     }
 
-    pub(super) fn saved(&self) -> Arc<Saved> {
+    pub(super) fn saved(&self) -> Arc<LastSave> {
         self.saved.clone()
     }
 

@@ -99,7 +99,7 @@ pub struct Options {
     /// Bytes that all runs under way may use together, as the limits of their plugins declare, of which one tenant gets
     /// at most half. A key waits in the queue until its run's memory is free.
     pub run_memory: u64,
-    /// Where the host is observed from outside.
+    /// The listeners for probes, metrics and debugging.
     pub operator: Operator,
     /// The journal, opened by [`podium_engine::journal::open`]. With `None`, deletions while the host is down are not
     /// delivered.

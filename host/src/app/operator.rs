@@ -16,7 +16,7 @@ use podium_pods::{
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, checkpoint::Saved};
+use super::{Phase, checkpoint::LastSave};
 use crate::{
     admin::{self, Bound, Check, DeadNow, Readiness},
     telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
@@ -44,7 +44,7 @@ pub(super) struct Observed {
     pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
     pub(super) reader: Reader,
     pub(super) journal: Option<Arc<Journal>>,
-    pub(super) checkpoint: Option<Arc<Saved>>,
+    pub(super) checkpoint: Option<Arc<LastSave>>,
     pub(super) phase: watch::Receiver<Phase>,
     /// Why the engine starts no run.
     pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,

@@ -207,7 +207,7 @@ fn run(flags: Flags, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);
-    // One thread more than guests: probes are answered while every guest computes. The watch has a thread of its own.
+    // One thread more than guests: probes are answered while every guest computes. The watch has its own thread.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
     let program = compile::own_program(NAME).context("the host's own program, which compiles plugins, is not found")?;
     let exit = runtime.block_on(serve(flags, program, workers, dropped));
@@ -232,8 +232,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
     let reading = move || (policy.map(|file| config::Policy::read(&file)).transpose(), config::load(&paths));
     let (policy, config::Configurations { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
-        Ok(read) => read,
-        Err(exit) => return Ok(exit),
+        Reading::Done(read) => read,
+        Reading::Stopped(exit) => return Ok(exit),
     };
     for ConfigError { file, line, field, message } in &warnings {
         let (file, field, warning) = (text::path(file), name(field), text::line(message));
@@ -265,8 +265,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     };
     let kubeconfig = flags.kubeconfig.as_deref().map(text::path);
     let clients = match read(&mut stopped, move || disk::clients(flags.kubeconfig.as_deref())).await? {
-        Ok(clients) => clients,
-        Err(exit) => return Ok(exit),
+        Reading::Done(clients) => clients,
+        Reading::Stopped(exit) => return Ok(exit),
     };
     let (client, watch_client) = match clients {
         Ok(clients) => clients,
@@ -281,8 +281,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let (directory, seconds, now) = (flags.state_dir, flags.checkpoint_seconds, now_millis());
     let state = match read(&mut stopped, move || disk::state(directory, seconds, now)).await? {
-        Ok(state) => state,
-        Err(exit) => return Ok(exit),
+        Reading::Done(state) => state,
+        Reading::Stopped(exit) => return Ok(exit),
     };
     let disk::State { journal, checkpoint, code } = match state {
         Ok(state) => state,
@@ -367,17 +367,24 @@ async fn serve_until(
     }
 }
 
+/// The result of reading a file at the start.
+enum Reading<T> {
+    Done(T),
+    /// A signal arrived first.
+    Stopped(Exit),
+}
+
 /// Runs a function that blocks on another thread, so that a disk that does not respond cannot prevent the process from
-/// exiting. Returns the exit if a signal arrives first.
+/// exiting.
 async fn read<T: Send + 'static>(
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
     read: impl FnOnce() -> T + Send + 'static,
-) -> anyhow::Result<Result<T, Exit>> {
+) -> anyhow::Result<Reading<T>> {
     let reading = tokio::task::spawn_blocking(read);
     tokio::select! {
         biased;
-        signal = stopped => Ok(Err(Exit::stopped(signal))),
-        read = reading => Ok(Ok(read.context("the files of the start were not read")?)),
+        signal = stopped => Ok(Reading::Stopped(Exit::stopped(signal))),
+        read = reading => Ok(Reading::Done(read.context("the files of the start were not read")?)),
     }
 }
 

@@ -42,20 +42,20 @@ const RESERVE: u64 = 16 << 20;
 const LOOK_EVERY: u64 = 4 << 20;
 
 /// Returns the bytes that are available to this process on a directory's disk.
-type Free = fn(&Path) -> io::Result<u64>;
+type FreeSpace = fn(&Path) -> io::Result<u64>;
 
 /// Writes the checkpoints of one host.
 #[derive(Debug)]
 pub struct Saver {
     directory: PathBuf,
     coverage: Coverage,
-    last: Option<Saved>,
-    free: Free,
+    last: Option<SavedFile>,
+    free: FreeSpace,
 }
 
 /// The contents of the file.
 #[derive(Debug)]
-struct Saved {
+struct SavedFile {
     file: File,
     pods: u64,
     edits: u64,
@@ -71,7 +71,7 @@ impl Saver {
 
     /// Returns the saver with another source for the free space.
     #[cfg(test)]
-    fn with_free(self, free: Free) -> Self {
+    fn with_free(self, free: FreeSpace) -> Self {
         Self { free, ..self }
     }
 
@@ -81,7 +81,7 @@ impl Saver {
     /// The file is not synced. A file that is incomplete after a crash of the machine is ignored.
     ///
     /// # Errors
-    /// Returns the errors of the disk, also if it has too little free space for the checkpoint and the journal. The
+    /// Returns the errors of the disk, even if it has too little free space for the checkpoint and the journal. The
     /// previous checkpoint stays then.
     pub fn save(
         &mut self,
@@ -96,7 +96,7 @@ impl Saver {
                 let mut end = Vec::new();
                 frame(&Entry::End { pods: last.pods, revision: revision.0 }, &mut end)?;
                 last.file.write_all(&end)?;
-                Saved { revision, ..last }
+                SavedFile { revision, ..last }
             }
             _ => self.write(pods, revision, edits, cluster).inspect_err(|_| {
                 // Otherwise it would occupy the journal's space until the next attempt.
@@ -114,7 +114,7 @@ impl Saver {
         revision: Revision,
         edits: u64,
         cluster: Option<&str>,
-    ) -> io::Result<Saved> {
+    ) -> io::Result<SavedFile> {
         // The old file stays until the new one is complete.
         let likely = fs::metadata(self.directory.join(FILE)).map_or(0, |last| last.len());
         let space = Space { directory: &self.directory, free: self.free };
@@ -139,7 +139,7 @@ impl Saver {
         saving.write(&Entry::End { pods: count, revision: revision.0 })?;
         let file = saving.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         fs::rename(&next, self.directory.join(FILE))?;
-        Ok(Saved { file, pods: count, edits, revision })
+        Ok(SavedFile { file, pods: count, edits, revision })
     }
 }
 
@@ -152,7 +152,7 @@ fn free(directory: &Path) -> io::Result<u64> {
 /// The disk space that a checkpoint may use.
 struct Space<'a> {
     directory: &'a Path,
-    free: Free,
+    free: FreeSpace,
 }
 
 impl Space<'_> {

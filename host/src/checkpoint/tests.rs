@@ -299,7 +299,7 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
 }
 
 /// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that only differs in its
-/// name, one with a large value of its own, and an unshared one.
+/// name, one with its own large value, and an unshared one.
 fn giants(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     let escaped = r"\u003c".repeat(2 << 20);
     let of = |name: &str, prefix: &str, note: &str| {
@@ -356,12 +356,12 @@ fn a_checkpoint_is_skipped_if_the_journal_would_lack_space() {
     let (small, large) = (pods(&pool), giants(&pool));
     let directory = saved(&small);
     let before = fs::read(directory.path().join(FILE)).unwrap();
-    let save = |free: Free, pods: &[Arc<CachedPod>]| {
+    let save = |free: FreeSpace, pods: &[Arc<CachedPod>]| {
         saver(&directory).with_free(free).save(pods.iter().cloned(), REVISION, 2, None)
     };
     // Less than the reserve at the beginning, and after a part was written.
     let filling = |_: &Path| Ok(if NOT_YET_FULL.replace(false) { RESERVE } else { RESERVE - 1 });
-    let frees: [(Free, &[_]); 2] = [(|_| Ok(RESERVE - 1), &small), (filling, &large)];
+    let frees: [(FreeSpace, &[_]); 2] = [(|_| Ok(RESERVE - 1), &small), (filling, &large)];
     for (free, pods) in frees {
         NOT_YET_FULL.set(true);
         let error = save(free, pods).unwrap_err();

@@ -79,7 +79,7 @@ mod tests {
         assert!(matches!(read(&path("sparse"), 1 << 20), Err(FileError::TooLarge { bytes: SPARSE, .. })));
         for special in ["endless", "pipe", ""] {
             let (path, (sender, answer)) = (path(special), mpsc::channel());
-            // In a thread of its own, because opening a pipe waits for a writer that never comes.
+            // In its own thread, because opening a pipe waits for a writer that never comes.
             thread::spawn(move || sender.send(read(&path, 5)));
             let answer = answer.recv_timeout(Duration::from_secs(30));
             assert!(matches!(answer, Ok(Err(FileError::NotRegular))), "{special:?}: {answer:?}");

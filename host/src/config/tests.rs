@@ -46,11 +46,11 @@ fn minimal(name: &str, spec: &str) -> String {
 /// The errors as `file:line: field: message`, without the directory.
 fn errors(texts: &[&str]) -> Vec<String> {
     let loaded = load_texts(texts);
-    let told = |error: ConfigError| {
+    let messages = |error: ConfigError| {
         let file = error.file.file_name().unwrap().into();
         ConfigError { file, ..error }.to_string()
     };
-    loaded.errors.into_iter().map(told).collect()
+    loaded.errors.into_iter().map(messages).collect()
 }
 
 fn only_error(spec: &str) -> String {
@@ -200,8 +200,8 @@ fn a_selector_has_the_same_bounds_as_a_query() {
 
 #[test]
 fn all_mistakes_of_a_document_are_reported_at_once() {
-    let told = errors(&[&minimal("A", "  phase: late\n  colour: red")]);
-    assert_eq!(told.len(), 3, "{told:#?}");
+    let messages = errors(&[&minimal("A", "  phase: late\n  colour: red")]);
+    assert_eq!(messages.len(), 3, "{messages:#?}");
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn kind_metadata_and_source_are_checked() {
         ),
     ];
     for (from, to, expected) in table {
-        let told = errors(&[&minimal("a", "").replace(from, to)]);
-        assert!(told.len() == 1 && told[0].contains(expected), "{to}: {told:#?}");
+        let messages = errors(&[&minimal("a", "").replace(from, to)]);
+        assert!(messages.len() == 1 && messages[0].contains(expected), "{to}: {messages:#?}");
     }
 }
 
@@ -278,9 +278,10 @@ fn a_cluster_plugin_names_the_namespace_of_its_account() {
     let loaded = load_texts(&[&cluster("  serviceAccountName: a\n  serviceAccountNamespace: ops")]);
     assert_eq!(loaded.plugins[0].spec.impersonate.as_deref(), Some("system:serviceaccount:ops:a"));
     assert_eq!(loaded.plugins[0].spec.scope(), Scope::Cluster);
-    let told = errors(&[&cluster("  serviceAccountName: a")]);
+    let messages = errors(&[&cluster("  serviceAccountName: a")]);
     assert!(
-        told[0].contains("spec.serviceAccountNamespace: serviceAccountName and serviceAccountNamespace go together")
+        messages[0]
+            .contains("spec.serviceAccountNamespace: serviceAccountName and serviceAccountNamespace go together")
     );
 }
 
@@ -302,10 +303,10 @@ fn a_duplicate_key_and_a_document_without_a_mapping_are_errors() {
 
 #[test]
 fn a_merge_key_is_refused_with_its_line() {
-    let told = only_error("  grants: { write: { <<: { delete: true } } }");
-    assert!(told.starts_with("0.yaml:6: has a merge key"), "{told}");
-    let told = only_error("  grants: { write: { '<<': { delete: true } } }");
-    assert!(told.contains("spec.grants.write.<<: is not a known field"), "{told}");
+    let messages = only_error("  grants: { write: { <<: { delete: true } } }");
+    assert!(messages.starts_with("0.yaml:6: has a merge key"), "{messages}");
+    let messages = only_error("  grants: { write: { '<<': { delete: true } } }");
+    assert!(messages.contains("spec.grants.write.<<: is not a known field"), "{messages}");
 }
 
 #[test]
@@ -316,10 +317,10 @@ fn the_expansion_of_aliases_is_bounded() {
     };
     let loaded = load_texts(&[&minimal("a", &lines(60))]);
     assert!(loaded.errors.is_empty() && loaded.plugins[0].spec.config.len() > 60_000, "{:?}", loaded.errors);
-    let told = only_error(&lines(66));
-    assert!(told.contains("spec.config: has 67") && told.contains("at most 65536"), "{told}");
-    let told = only_error(&lines(3_000));
-    assert!(told.contains("has more than 2 MiB of text"), "as a whole: {told}");
+    let messages = only_error(&lines(66));
+    assert!(messages.contains("spec.config: has 67") && messages.contains("at most 65536"), "{messages}");
+    let messages = only_error(&lines(3_000));
+    assert!(messages.contains("has more than 2 MiB of text"), "as a whole: {messages}");
 }
 
 #[test]
@@ -333,10 +334,10 @@ fn no_text_of_a_file_makes_an_error_long_or_of_two_lines() {
             format!("  watch: {{ selector: {{ matchLabels: {{ \"{hostile}\": \"{hostile}\" }} }} }}"),
             format!("  config: *\"{hostile}\""),
         ] {
-            for told in errors(&[&minimal("a", &spec)]) {
-                assert!(!told.chars().any(|character| character.is_control()), "{told:?}");
-                assert!(!told.contains(['\u{202e}', '\u{2028}']), "{told:?}");
-                assert!(told.len() < 2_400, "{} bytes: {told}", told.len());
+            for messages in errors(&[&minimal("a", &spec)]) {
+                assert!(!messages.chars().any(|character| character.is_control()), "{messages:?}");
+                assert!(!messages.contains(['\u{202e}', '\u{2028}']), "{messages:?}");
+                assert!(messages.len() < 2_400, "{} bytes: {messages}", messages.len());
             }
         }
     }
@@ -344,9 +345,9 @@ fn no_text_of_a_file_makes_an_error_long_or_of_two_lines() {
 
 #[test]
 fn a_plugin_defined_twice_is_kept_once_and_both_files_are_named() {
-    let told = errors(&[&minimal("a", ""), &minimal("a", "")]);
-    assert!(told.len() == 1 && told[0].starts_with("1.yaml:3: metadata.name: shop/a is already defined in"));
-    assert!(told[0].contains("0.yaml"), "{told:?}");
+    let messages = errors(&[&minimal("a", ""), &minimal("a", "")]);
+    assert!(messages.len() == 1 && messages[0].starts_with("1.yaml:3: metadata.name: shop/a is already defined in"));
+    assert!(messages[0].contains("0.yaml"), "{messages:?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Publisher {
             let written = self.of(object);
             let is_stored =
                 |written: &Written| written.sent == status && written.stored.as_ref() == Some(&object.status);
-            // The watch has not brought the write yet. After a while somebody else has changed the status.
+            // The watch has not brought the write yet. After a while another client has changed the status.
             let is_on_its_way =
                 |written: &Written| written.sent == status && written.stored.is_some() && now < written.next + LONGEST;
             let waits = |written: &Written| now < written.next;

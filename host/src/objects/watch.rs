@@ -35,7 +35,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// How often in a row the kind may not be served before its objects count as deleted. An API server that starts may
 /// answer so for a moment.
 const ABSENT: u32 = 3;
-/// The wait between requests for a kind that is not served, which needs somebody who creates its definition.
+/// The wait between requests for a kind that is not served, which needs a person who creates its definition.
 const ABSENT_WAIT: Duration = Duration::from_secs(10);
 
 /// A report of the API server.

@@ -53,9 +53,10 @@ pub(super) struct Caps {
     function_bytes: u64,
     /// Locals of one function besides its parameters. Rust 128, JS 483, Python 271.
     locals: u64,
-    /// Blocks around each other in one function. Rust 803, JS 497, Python 781.
+    /// Depth of nested blocks in one function. Rust 803, JS 497, Python 781.
     nesting: u64,
-    /// Locals times blocks of one function: so many values may meet where blocks do. Rust 296,000, JS 194,000.
+    /// Locals times blocks of one function: the number of values that may meet where blocks do. Rust 296,000, JS
+    /// 194,000.
     locals_by_blocks: u64,
     /// The same, in all functions together. Rust 972,000, JS 2,867,000, Python 1,415,000.
     all_locals_by_blocks: u64,

@@ -95,7 +95,7 @@ impl Engine {
     /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
     /// where blocking is allowed.
     ///
-    /// Plugins of the same bytes and class share their code, which is compiled once, also when they are loaded at
+    /// Plugins of the same bytes and class share their code, which is compiled once, even when they are loaded at
     /// the same time. The caps of the class on structure are checked before anything else: on size, nesting, functions,
     /// locals and blocks. See [`Compilation`] for the limits of the compiler itself.
     ///
@@ -105,7 +105,7 @@ impl Engine {
         self.compile_within(spec, wasm, DEFAULT_TENANT_CODE_BYTES)
     }
 
-    /// As [`Engine::compile`], for a tenant whose plugins may have so many bytes of compiled code together.
+    /// As [`Engine::compile`], for a tenant whose plugins may have `code_bytes` bytes of compiled code together.
     ///
     /// # Errors
     /// As [`Engine::compile`].

@@ -108,7 +108,7 @@ mod tests {
 
     use super::{super::limits::Limiter, *};
 
-    /// A component that instantiates an empty module so many times.
+    /// A component that instantiates an empty module a number of times.
     fn instances(count: u8) -> Vec<u8> {
         let mut component = b"\0asm\x0d\0\x01\0\x01\x08\0asm\x01\0\0\0".to_vec();
         component.extend([2, 1 + 3 * count, count]);

@@ -19,7 +19,7 @@ use super::{
     text::check_argument_length,
 };
 
-/// The host may send for so long before a run can commit no more: the run's wall clock stands still meanwhile.
+/// The longest time for which the host sends before a run can commit no more. The run's wall clock pauses meanwhile.
 const SENDING: Duration = Duration::from_secs(30);
 const STATE_KEY_BYTES: usize = 256;
 const STATE_VALUE_BYTES: usize = 64 << 10;

@@ -96,7 +96,7 @@ impl Plugin {
         let meter = self.core.meter.clone();
         let mut sandbox = match place {
             SandboxSource::Kept(mut kept) => {
-                kept.store.data_mut().again(world, meter, request.now_millis, request.seed);
+                kept.store.data_mut().restart(world, meter, request.now_millis, request.seed);
                 kept
             }
             SandboxSource::New(place) => {

@@ -102,7 +102,7 @@ pub(super) enum CutReason {
     Random(u64),
 }
 
-/// Sums over all memories and tables of a run: a component may have several, and each would keep a limit of its own.
+/// Sums over all memories and tables of a run: a component may have several, and each would keep its own limit.
 /// Growth beyond a limit traps, because guests answer a failed growth with an abort whose message is less clear.
 #[derive(Debug)]
 pub(super) struct Limiter {
@@ -179,7 +179,7 @@ mod tests {
     fn memories_share_one_limit() {
         let mut limiter = Limiter::new(100, LimitClass::Native);
         assert!(limiter.memory_growing(0, 60, None).is_ok());
-        assert!(limiter.memory_growing(0, 41, None).is_err(), "a second memory takes from the same sum");
+        assert!(limiter.memory_growing(0, 41, None).is_err(), "two memories share the limit");
         assert!(limiter.memory_growing(60, 100, None).is_ok());
         assert!(limiter.memory_growing(usize::MAX, usize::MAX, None).is_err());
     }

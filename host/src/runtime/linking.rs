@@ -70,15 +70,15 @@ impl Linkers {
 }
 
 /// The results of a function: one.
-type One<T> = wasmtime::Result<(T,)>;
+type SingleResult<T> = wasmtime::Result<(T,)>;
 type Answer<T> = Result<T, types::CallError>;
 type Key = types::PodKey;
 
-fn answer<T, E: From<Refused>>(result: Result<T, Refused>) -> One<Result<T, E>> {
+fn answer<T, E: From<Refused>>(result: Result<T, Refused>) -> SingleResult<Result<T, E>> {
     Ok((result.map_err(Into::into),))
 }
 
-fn stage(mut store: StoreContextMut<'_, Run>, action: Action) -> One<Answer<u32>> {
+fn stage(mut store: StoreContextMut<'_, Run>, action: Action) -> SingleResult<Answer<u32>> {
     answer(store.data_mut().stage(action))
 }
 

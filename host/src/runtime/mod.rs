@@ -2,11 +2,11 @@
 //!
 //! [`Engine::compile`] compiles a component with its plugin's configuration into a [`Plugin`], or returns the reason
 //! for a refusal: a component that imports more than its grants is refused at load, before any of its code has run.
-//! [`Plugin`] implements [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, which is
+//! [`Plugin`] implements [`Reconcile`](podium_engine::ports::Reconcile): every run has its own sandbox, which is
 //! discarded afterwards unless the plugin's configuration has the instance reused.
 //!
 //! This module does not decide when a plugin runs, and sends nothing: it asks the
-//! [`World`](podium_engine::ports::World) of the run. Components are compiled in a jailed process of their own;
+//! [`World`](podium_engine::ports::World) of the run. Components are compiled in their own jailed process;
 //! [`Compilation`] has the exceptions.
 
 mod bindings;

@@ -8,7 +8,7 @@ use wasmtime::component::Component;
 
 use super::{
     bindings::{json::PluginJsonPre, native::PluginPre},
-    compile::{Charge, Compiled, Compiler, Customer},
+    compile::{Charge, Compiled, Compiler, Requester},
     engine::Core,
     function::WorldKind,
     inspect::Import,
@@ -80,8 +80,8 @@ pub(super) fn compile(
         return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
     }
     let file = spec.source.path();
-    let customer = Customer { plugin: &spec.id, code_bytes, file: &file };
-    let (compiled, charge) = component(core, spec, wasm, customer)?;
+    let requester = Requester { plugin: &spec.id, code_bytes, file: &file };
+    let (compiled, charge) = component(core, spec, wasm, requester)?;
     check_initial_memory(spec, &compiled.component)?;
     let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
     let inspected = &compiled.inspected;
@@ -109,7 +109,7 @@ fn component(
     core: &Core,
     spec: &PluginSpec,
     wasm: &[u8],
-    customer: Customer<'_>,
+    requester: Requester<'_>,
 ) -> Result<(Arc<Compiled>, Charge), LoadProblem> {
     let class = spec.limits.class;
     check_size(class, wasm)?;
@@ -122,10 +122,10 @@ fn component(
         None => {
             let inspected = Arc::new(Inspected::of(class, wasm)?);
             inspected.check_grants(spec)?;
-            core.compiler.compile(key, class, wasm, &inspected, customer)?
+            core.compiler.compile(key, class, wasm, &inspected, requester)?
         }
     };
-    let charge = core.compiler.charge(key, &compiled, customer)?;
+    let charge = core.compiler.charge(key, &compiled, requester)?;
     Ok((compiled, charge))
 }
 

@@ -222,7 +222,7 @@ impl Run {
     }
 
     /// Passes up to `limit` matching Pods to `take`, in slices, and returns how many there were. A slice ends when it
-    /// has cost what it may, and is paid also when the search is refused after it.
+    /// has cost what it may, and is paid even when the search is refused after it.
     async fn search(
         &mut self,
         query: &PodQuery,

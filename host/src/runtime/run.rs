@@ -130,12 +130,12 @@ impl Run {
 
     /// Begins another run of an instance: all limits are full again, except that the memory, the tables and the handles
     /// that the instance holds count as the run's own.
-    pub(super) fn again(&mut self, world: Box<dyn World>, meter: Option<Arc<dyn Meter>>, now_millis: u64, seed: u64) {
+    pub(super) fn restart(&mut self, world: Box<dyn World>, meter: Option<Arc<dyn Meter>>, now_millis: u64, seed: u64) {
         let fresh = Self::new(Arc::clone(&self.context), world, meter, now_millis, seed);
         let earlier = std::mem::replace(self, fresh);
         self.limiter = earlier.limiter;
         self.table = earlier.table;
-        self.clock.go_on_after(&earlier.clock);
+        self.clock.continue_after(&earlier.clock);
         // Streams that the guest holds write there.
         self.output = earlier.output;
         if let Some(output) = &self.output {

@@ -101,7 +101,7 @@ impl Sandboxes {
     /// Keeps a sandbox whose run has ended, or drops it if its place is needed. Older ones are dropped if all together
     /// have too much memory.
     pub(super) fn keep(&self, load: Load, mut sandbox: Sandbox) {
-        sandbox.store.data_mut().world = Box::new(Ended);
+        sandbox.store.data_mut().world = Box::new(NoWorld);
         let mut dropped = Vec::new();
         let mut idle = self.idle.lock();
         let bytes = memory(&sandbox);
@@ -161,9 +161,9 @@ impl Drop for Waiting<'_> {
 }
 
 /// The world of a sandbox without a run, in which no guest runs: the run's snapshot of the cache is released.
-struct Ended;
+struct NoWorld;
 
-impl PodView for Ended {
+impl PodView for NoWorld {
     fn get(&self, _: &str, _: &str) -> Option<Arc<CachedPod>> {
         None
     }
@@ -185,7 +185,7 @@ fn ended() -> Refused {
     Refused::Unavailable("the run has ended".to_owned())
 }
 
-impl World for Ended {
+impl World for NoWorld {
     fn is_revoked(&self) -> bool {
         true
     }
@@ -226,7 +226,7 @@ mod tests {
             sections: SectionSet::EMPTY,
             config: String::new(),
         };
-        let run = Run::new(Arc::new(context), Box::new(Ended), None, 0, 0);
+        let run = Run::new(Arc::new(context), Box::new(NoWorld), None, 0, 0);
         let store = Store::new(&wasmtime::Engine::default(), run);
         Sandbox { store, instance: None, runs: 1, _place: Arc::clone(&sandboxes.places).try_acquire_owned().unwrap() }
     }

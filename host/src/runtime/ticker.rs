@@ -26,14 +26,15 @@ use super::{EngineError, meter::SystemMeter};
 
 /// Ticks without a run before the ticker rests: a wake-up costs a system call, a busy host should not pay it per run.
 const IDLE_TICKS: u32 = 100;
-/// Without a tick for so long, or for ten ticks that are longer, no run is started. A hundred ticks of the default.
+/// The time without a tick after which no run is started; ten ticks if these are longer. A hundred ticks of the
+/// default.
 const STALL: Duration = Duration::from_millis(100);
 /// How often a run that waits for a tick looks for one.
 const LOOK: Duration = Duration::from_millis(10);
 /// After so long without a tick the host should be restarted: the thread will not recover.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// Moves the epoch, on a thread of its own: a task would starve with the guests that it is there to interrupt. Rests
+/// Moves the epoch, on its own thread: a task would starve with the guests that it is there to interrupt. Rests
 /// while nothing runs.
 pub(super) struct Ticker {
     shared: Arc<Shared>,
@@ -104,8 +105,8 @@ impl Ticker {
         Duration::from_micros(now().saturating_sub(self.shared.last.load(Ordering::SeqCst)))
     }
 
-    /// Returns true if there should have been a tick. Sets `stalled` if there is none because of the thread, and not
-    /// because the whole process did not run.
+    /// Returns true if a tick is overdue. Sets `stalled` if only the ticking thread did not run, and not if the whole
+    /// process was stopped.
     fn is_late(&self) -> bool {
         if self.silence() <= self.stall || self.shared.resting.load(Ordering::SeqCst) {
             return false;

@@ -140,7 +140,7 @@ pub enum LoadProblem {
 }
 
 impl LoadProblem {
-    /// A component of so many bytes is more than its class may have.
+    /// A component of this size is larger than its class permits.
     #[must_use]
     pub fn too_large(bytes: u64, class: LimitClass) -> Self {
         Self::TooLarge { bytes, limit: max_component_bytes(class), class: class.name() }

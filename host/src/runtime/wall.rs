@@ -1,5 +1,5 @@
 //! The clock of a run's wall limit. It pauses while the host sends: if a commit were cut in the middle of a request,
-//! the guest would not have its reports and the cache would not have the writes. Sending has a deadline of its own, in
+//! the guest would not have its reports and the cache would not have the writes. Sending has its own deadline, in
 //! writeback.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
@@ -16,15 +16,15 @@ pub(super) struct Wall(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Moves by the length of each sending.
+    /// When the run has used up its limit. Each sending postpones it by its length.
     end: Instant,
     sending_since: Option<Instant>,
-    /// Over all sendings that ended.
+    /// The sum of all sendings that ended.
     sent: Duration,
 }
 
 impl Wall {
-    /// Begins now.
+    /// Returns a clock that begins now.
     pub(super) fn new(limit: Duration) -> Self {
         let end = Instant::now() + limit.min(LONGEST);
         Self(Mutex::new(State { end, sending_since: None, sent: Duration::ZERO }))

@@ -67,25 +67,25 @@ impl HasData for HasTable {
 }
 
 pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
-    type Me = HasSelf<Run>;
+    type HasRun = HasSelf<Run>;
     error::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
-    poll::add_to_linker::<Run, Me>(linker, |run| run)?;
+    poll::add_to_linker::<Run, HasRun>(linker, |run| run)?;
     streams::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
-    environment::add_to_linker::<Run, Me>(linker, |run| run)?;
-    exit::add_to_linker::<Run, Me>(linker, |run| run)?;
-    stdin::add_to_linker::<Run, Me>(linker, |run| run)?;
-    stdout::add_to_linker::<Run, Me>(linker, |run| run)?;
-    stderr::add_to_linker::<Run, Me>(linker, |run| run)?;
-    terminal_input::add_to_linker::<Run, Me>(linker, |run| run)?;
-    terminal_output::add_to_linker::<Run, Me>(linker, |run| run)?;
-    terminal_stdin::add_to_linker::<Run, Me>(linker, |run| run)?;
-    terminal_stdout::add_to_linker::<Run, Me>(linker, |run| run)?;
-    terminal_stderr::add_to_linker::<Run, Me>(linker, |run| run)?;
-    monotonic_clock::add_to_linker::<Run, Me>(linker, |run| run)?;
-    wall_clock::add_to_linker::<Run, Me>(linker, |run| run)?;
-    random::add_to_linker::<Run, Me>(linker, |run| run)?;
-    insecure::add_to_linker::<Run, Me>(linker, |run| run)?;
-    insecure_seed::add_to_linker::<Run, Me>(linker, |run| run)?;
+    environment::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    exit::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    stdin::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    stdout::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    stderr::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    terminal_input::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    terminal_output::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    terminal_stdin::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    terminal_stdout::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    terminal_stderr::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    monotonic_clock::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    wall_clock::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    random::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    insecure::add_to_linker::<Run, HasRun>(linker, |run| run)?;
+    insecure_seed::add_to_linker::<Run, HasRun>(linker, |run| run)?;
     Ok(())
 }
 
@@ -223,15 +223,15 @@ impl Clock {
     }
 
     /// The clock of another run of an instance: its monotonic clock continues where the previous one ended.
-    pub(super) fn go_on_after(&mut self, earlier: &Self) {
+    pub(super) fn continue_after(&mut self, earlier: &Self) {
         self.monotonic_nanos = self.monotonic_nanos.max(earlier.monotonic_nanos);
     }
 }
 
-struct Over;
+struct AlwaysReady;
 
 #[async_trait]
-impl Pollable for Over {
+impl Pollable for AlwaysReady {
     async fn ready(&mut self) {}
 }
 
@@ -261,7 +261,7 @@ impl monotonic_clock::Host for Run {
     fn subscribe_instant(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
         self.enter()?;
         self.clock.monotonic_nanos = self.clock.monotonic_nanos.max(when);
-        let over = self.table.push(Over)?;
+        let over = self.table.push(AlwaysReady)?;
         subscribe(&mut self.table, over)
     }
     fn subscribe_duration(&mut self, duration: u64) -> wasmtime::Result<Resource<DynPollable>> {

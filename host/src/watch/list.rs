@@ -16,7 +16,7 @@ use super::{
     Next, Watch,
     items::{Items, Part},
     lines::{Batch, Lines},
-    object::{self, Event, ListMetadata, ListPage, Malformed, Object, Seen},
+    object::{self, DecodedPod, Event, ListMetadata, ListPage, Malformed, Object},
     observations::{Closed, ObservationSender},
 };
 use crate::api::{ApiError, NewConnection, in_query};
@@ -30,10 +30,10 @@ const STREAMING_DEADLINE: Duration = Duration::from_secs(60);
 /// page.
 const MAX_PAGED_RESTARTS: u32 = 2;
 
-type Listed = (PodList, Revision);
+type ListAtRevision = (PodList, Revision);
 
 /// The last event of each name after a streaming list's initial events.
-type Later = BTreeMap<(String, String), PodEvent>;
+type LaterEvents = BTreeMap<(String, String), PodEvent>;
 
 /// Why a list failed.
 enum ListFailure {
@@ -94,7 +94,7 @@ impl Watch {
         Ok(Next::Continue)
     }
 
-    async fn listed(&mut self, floor: Option<Revision>) -> Result<Listed, ListFailure> {
+    async fn listed(&mut self, floor: Option<Revision>) -> Result<ListAtRevision, ListFailure> {
         self.counters.lists.fetch_add(1, Relaxed);
         // Revisions of a history that was rolled back do not compare, so everything is decoded.
         let compare = floor.is_some() || self.seen == Revision(0);
@@ -131,7 +131,7 @@ impl Watch {
         self.paged_list(floor, compare).await
     }
 
-    async fn stream_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, ListFailure> {
+    async fn stream_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<ListAtRevision, ListFailure> {
         let mut query = format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=\
             {}",
@@ -152,7 +152,7 @@ impl Watch {
             Err(error) => return Err(error.into()),
         };
         let mut lines = Lines::new(chunks);
-        let (mut pods, mut later) = (PodList::default(), Later::new());
+        let (mut pods, mut later) = (PodList::default(), LaterEvents::new());
         let end = Instant::now() + STREAMING_DEADLINE;
         loop {
             let silence = Instant::now() + STREAMING_SILENCE;
@@ -191,19 +191,19 @@ impl Watch {
         object: Object<'_>,
         deleted: bool,
         pods: &mut PodList,
-        later: &mut Later,
+        later: &mut LaterEvents,
     ) -> Result<(), ListFailure> {
         match self.decoder.pod(object)? {
-            Seen::Read { pod, .. } => {
+            DecodedPod::Read { pod, .. } => {
                 let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
                 later.insert(name, PodEvent { pod: Arc::new(pod), deleted, before: None });
             }
-            Seen::Unreadable { key, error, .. } if deleted => {
+            DecodedPod::Unreadable { key, error, .. } if deleted => {
                 // The next list will not contain it.
                 self.unreadable(&key, &error);
                 return Err(ListFailure::Again { reason: format!("the deletion of {key} cannot be decoded") });
             }
-            Seen::Unreadable { key, error, .. } => {
+            DecodedPod::Unreadable { key, error, .. } => {
                 self.unreadable(&key, &error);
                 // The Pod exists: the cache keeps its state.
                 pods.held.insert(&key.uid);
@@ -212,7 +212,7 @@ impl Watch {
         Ok(())
     }
 
-    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, ListFailure> {
+    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<ListAtRevision, ListFailure> {
         let mut restarts = 0;
         'again: loop {
             let whole = restarts >= MAX_PAGED_RESTARTS;

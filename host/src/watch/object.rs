@@ -153,7 +153,7 @@ impl<'a> ListPage<'a> {
 /// Parses an event of a Pod in the form that API servers write. Finding the end of the object would cost as much as
 /// decoding it, so the object is assumed to end with the event. If it does not, the event is parsed again by a JSON
 /// parser.
-fn quick(line: &[u8]) -> Option<Event<'_>> {
+fn parse_quickly(line: &[u8]) -> Option<Event<'_>> {
     const HEAD: &[u8] = br#"{"type":""#;
     const OBJECT: &[u8] = br#"","object":"#;
     let rest = line.strip_prefix(HEAD)?.strip_suffix(b"}")?;
@@ -167,7 +167,7 @@ fn quick(line: &[u8]) -> Option<Event<'_>> {
 }
 
 pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
-    if let Some(event) = quick(line) {
+    if let Some(event) = parse_quickly(line) {
         return Ok(event);
     }
     let Line { kind, object } = serde_json::from_slice(line)?;
@@ -192,7 +192,7 @@ pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
 
 /// A decoded Pod of an event or of a list.
 #[expect(clippy::large_enum_variant, reason = "nearly every one is the large one; a box would be one more allocation")]
-pub(super) enum Seen {
+pub(super) enum DecodedPod {
     /// `before` is the state of the same incarnation in the cache.
     Read { pod: CachedPod, before: Option<Arc<CachedPod>> },
     /// Only the identity could be decoded.
@@ -223,8 +223,8 @@ impl Decoder {
         list: &mut PodList,
     ) -> Result<Option<(PodKey, String)>, Malformed> {
         let (pod, before) = match self.pod(object)? {
-            Seen::Read { pod, before } => (pod, before),
-            Seen::Unreadable { key, error, .. } => {
+            DecodedPod::Read { pod, before } => (pod, before),
+            DecodedPod::Unreadable { key, error, .. } => {
                 list.held.insert(&key.uid);
                 return Ok(Some((key, error)));
             }
@@ -251,7 +251,7 @@ impl Decoder {
         let is_later = |record: &Record| later.contains_key(&record.names());
         list.read.retain(|record| !is_later(record));
         for ((namespace, name), PodEvent { pod, deleted, .. }) in later {
-            if let Some(held) = self.known.held(&namespace, &name) {
+            if let Some(held) = self.known.cached(&namespace, &name) {
                 list.held.remove(&held.key.uid);
             }
             if !deleted {
@@ -270,23 +270,23 @@ impl Decoder {
 
     /// # Errors
     /// Returns an error if the object has no identity and so is not a Pod.
-    pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
+    pub(super) fn pod(&mut self, object: Object<'_>) -> Result<DecodedPod, Malformed> {
         let Self { pool, known, scratch, .. } = self;
-        let mut read = |json| CachedPod::read(json, pool, scratch, |namespace, name| known.held(namespace, name));
+        let mut read = |json| CachedPod::read(json, pool, scratch, |namespace, name| known.cached(namespace, name));
         let mut error = match read(object.json) {
-            Ok((pod, before)) => return Ok(Seen::Read { pod, before }),
+            Ok((pod, before)) => return Ok(DecodedPod::Read { pod, before }),
             Err(error) => error,
         };
         let mut json = object.json;
         if let Some(exact) = object.exact()? {
             json = exact.json;
             match read(json) {
-                Ok((pod, before)) => return Ok(Seen::Read { pod, before }),
+                Ok((pod, before)) => return Ok(DecodedPod::Read { pod, before }),
                 Err(other) => error = other,
             }
         }
         let (key, revision) = identity(json)?;
-        Ok(Seen::Unreadable { key, revision, error: error.to_string() })
+        Ok(DecodedPod::Unreadable { key, revision, error: error.to_string() })
     }
 }
 

@@ -4,7 +4,7 @@
 /// Refusals in a row before the first list.
 const FIRST: u32 = 5;
 /// Upper bound of the limit. If a list does not help either, each further one follows after twice as many refusals.
-const MOST: u32 = 64;
+const MAX_IN_A_ROW: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Refusals {
@@ -31,7 +31,7 @@ impl Refusals {
         self.code = code;
         let list = self.in_a_row >= self.limit;
         if list {
-            (self.in_a_row, self.limit) = (0, (self.limit * 2).min(MOST));
+            (self.in_a_row, self.limit) = (0, (self.limit * 2).min(MAX_IN_A_ROW));
         }
         list
     }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     Next, Watch,
     lines::{Batch, Lines},
-    object::{self, Event, ListPage, Malformed, Object, Seen},
+    object::{self, DecodedPod, Event, ListPage, Malformed, Object},
     observations::{Closed, ObservationSender},
 };
 use crate::api::ApiError;
@@ -210,14 +210,14 @@ impl Watch {
             Event::Unknown => return Ok(()),
         };
         match self.decoder.pod(object)? {
-            Seen::Read { pod, .. } => {
+            DecodedPod::Read { pod, .. } => {
                 advance(at, pod.revision)?;
                 let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
                 changes.insert(name, PodEvent { pod: Arc::new(pod), deleted, before: None });
                 Ok(())
             }
             // A list counts and reports it.
-            Seen::Unreadable { key, error, .. } => {
+            DecodedPod::Unreadable { key, error, .. } => {
                 Err(ResumeFailure::Useless(format!("{key} cannot be decoded: {error}")))
             }
         }

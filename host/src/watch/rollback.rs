@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Timeout of the first watch after a lost connection; a server that was stopped for a restore looks the same. It is
 /// the shortest timeout at whose end API servers were observed to send a bookmark.
 const CHECK: Duration = Duration::from_secs(3);
-/// After so many consecutive watches without an event or a bookmark the server's revision is checked. In an active
-/// cluster each watch has a bookmark; in an idle one the check costs a request in half a minute.
+/// After this number of consecutive watches without an event or a bookmark the server's revision is checked. In an
+/// active cluster each watch has a bookmark; in an idle one the check costs a request in half a minute.
 const QUIET: u32 = 4;
 
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     Next, Watch,
     lines::{Batch, Lines},
-    object::{self, Event, ListPage, Seen},
+    object::{self, DecodedPod, Event, ListPage},
     observations::{Closed, ObservationSender},
 };
 use crate::api::{ApiError, NewConnection};
@@ -132,17 +132,17 @@ impl Watch {
             Event::Unknown => return Ok(None),
         };
         match self.decoder.pod(object)? {
-            Seen::Read { pod, before } => {
+            DecodedPod::Read { pod, before } => {
                 self.advance(pod.revision)?;
                 events.push(PodEvent { pod: Arc::new(pod), deleted, before });
                 Ok(None)
             }
-            Seen::Unreadable { key, error, .. } if deleted => {
+            DecodedPod::Unreadable { key, error, .. } if deleted => {
                 // The list will not contain it.
                 self.unreadable(&key, &error);
                 Err(Next::Relist { reason: format!("the deletion of {key} cannot be decoded") })
             }
-            Seen::Unreadable { key, revision, error } => {
+            DecodedPod::Unreadable { key, revision, error } => {
                 self.unreadable(&key, &error);
                 self.advance(revision)?;
                 Ok(Some(revision))

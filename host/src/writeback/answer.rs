@@ -98,7 +98,7 @@ pub(super) fn annotations(pod: &[u8]) -> serde_json::Result<Annotations> {
 
 /// Returns the result after a contested removal: `uid` is that of the present object, `wanted` that of the removed
 /// one.
-pub(super) fn contested(uid: Option<&str>, wanted: &str) -> WriteResult {
+pub(super) fn after_contested_removal(uid: Option<&str>, wanted: &str) -> WriteResult {
     if uid == Some(wanted) { WriteResult::Conflict } else { WriteResult::Gone }
 }
 
@@ -145,13 +145,13 @@ fn shows(pod: &CachedPod, annotations: &Annotations, patch: &MetaPatch) -> bool 
 }
 
 /// Returns true if `live` contains all of `wanted`: objects by key, lists of the same length entry by entry.
-pub(super) fn holds(live: &Value, wanted: &Value) -> bool {
+pub(super) fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| live.get(key).is_some_and(|live| holds(live, wanted)))
+            wanted.iter().all(|(key, wanted)| live.get(key).is_some_and(|live| contains(live, wanted)))
         }
         (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| holds(live, wanted))
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| contains(live, wanted))
         }
         _ => live == wanted,
     }

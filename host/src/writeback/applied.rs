@@ -85,7 +85,7 @@ pub(super) enum ObjectState {
 /// The known state of an object before a deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeletionState {
-    /// This deletion was answered.
+    /// The API server answered this deletion.
     Removed {
         is_gone: bool,
     },
@@ -96,7 +96,7 @@ pub(super) enum DeletionState {
 
 /// How a write ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum WriteEnd {
     /// The object equals the body with this digest.
     Applied(Digest, Instant),
     /// The object is deleted.
@@ -106,12 +106,12 @@ pub(super) enum End {
     Other,
 }
 
-/// A write under way. Dropped without [`Sending::end`], it ends as [`End::Other`].
+/// A write under way. Dropped without [`Sending::end`], it ends as [`WriteEnd::Other`].
 #[must_use]
 pub(super) struct Sending<'a> {
     of: &'a Applied,
     name: Name,
-    end: End,
+    end: WriteEnd,
 }
 
 impl Default for Applied {
@@ -161,12 +161,12 @@ impl Applied {
         let count = objects.sending.entry(name.clone()).or_insert(Count { now: 0, overlapped: false });
         count.now += 1;
         count.overlapped |= count.now > 1;
-        Sending { of: self, name: name.clone(), end: End::Other }
+        Sending { of: self, name: name.clone(), end: WriteEnd::Other }
     }
 }
 
 impl Sending<'_> {
-    pub(super) fn end(mut self, end: End) {
+    pub(super) fn end(mut self, end: WriteEnd) {
         self.end = end;
     }
 }
@@ -180,11 +180,11 @@ impl Drop for Sending<'_> {
         if count.now == 0 {
             objects.sending.remove(&self.name);
         }
-        let remembered = match std::mem::replace(&mut self.end, End::Other) {
-            End::Applied(digest, at) if !overlapped => Remembered::Applied { digest, at },
-            End::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
-            End::Lost(at) => Remembered::Lost { at },
-            End::Applied(..) | End::Removed(..) | End::Other => return,
+        let remembered = match std::mem::replace(&mut self.end, WriteEnd::Other) {
+            WriteEnd::Applied(digest, at) if !overlapped => Remembered::Applied { digest, at },
+            WriteEnd::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
+            WriteEnd::Lost(at) => Remembered::Lost { at },
+            WriteEnd::Applied(..) | WriteEnd::Removed(..) | WriteEnd::Other => return,
         };
         let lost = |at: Instant| match objects.remembered.peek(&self.name) {
             Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn apply(applied: &Applied, text: &str, at: Instant) {
-        applied.begin(&name()).end(End::Applied(digest(text), at));
+        applied.begin(&name()).end(WriteEnd::Applied(digest(text), at));
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED), ObjectState::Unknown);
         let deletion = applied.begin(&name());
         assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
-        deletion.end(End::Other);
+        deletion.end(WriteEnd::Other);
         assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn a_deletion_is_remembered_for_ten_minutes_and_one_incarnation() {
         let (applied, start) = (Applied::default(), Instant::now());
         let removal = |uid: Option<&str>| Removal { uid: uid.map(str::to_owned), is_gone: true };
-        applied.begin(&name()).end(End::Removed(removal(Some("u1")), start));
+        applied.begin(&name()).end(WriteEnd::Removed(removal(Some("u1")), start));
         let known = |uid, at| applied.known_deletion(&name(), uid, at);
         assert_eq!(known(Some("u1"), start + TRUSTED - MILLI), DeletionState::Removed { is_gone: true });
         assert_eq!(known(Some("u1"), start + TRUSTED), DeletionState::Unknown);
@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(applied.known(&name(), digest("1"), start), ObjectState::Unknown);
         apply(&applied, "1", start);
         assert_eq!(known(Some("u1"), start), DeletionState::Unknown);
-        applied.begin(&name()).end(End::Lost(start));
-        applied.begin(&name()).end(End::Removed(removal(None), start + MILLI));
+        applied.begin(&name()).end(WriteEnd::Lost(start));
+        applied.begin(&name()).end(WriteEnd::Removed(removal(None), start + MILLI));
         assert_eq!(known(None, start + LOST - MILLI), DeletionState::Lost);
         assert_eq!(known(None, start + LOST), DeletionState::Unknown);
     }
@@ -254,10 +254,10 @@ mod tests {
     fn overlapping_writes_are_not_remembered() {
         let start = Instant::now();
         for first_ends_first in [true, false] {
-            for end in [|start: Instant| End::Applied(digest("2"), start), |_: Instant| End::Other] {
+            for end in [|start: Instant| WriteEnd::Applied(digest("2"), start), |_: Instant| WriteEnd::Other] {
                 let applied = Applied::default();
                 let (first, second) = (applied.begin(&name()), applied.begin(&name()));
-                let first = || first.end(End::Applied(digest("1"), start));
+                let first = || first.end(WriteEnd::Applied(digest("1"), start));
                 if first_ends_first {
                     first();
                     second.end(end(start));
@@ -278,7 +278,7 @@ mod tests {
     fn after_a_lost_answer_nothing_is_remembered_for_a_while() {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
-        applied.begin(&name()).end(End::Lost(start));
+        applied.begin(&name()).end(WriteEnd::Lost(start));
         apply(&applied, "1", start + MILLI);
         assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), ObjectState::Lost);
         assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Unknown);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     Writeback,
     answer::{self, ErrorClass},
-    closings::Kind,
+    closings::WriteKind,
     http,
     owners::Reference,
     plan::{Owner, Request, Subject},
@@ -52,7 +52,7 @@ impl<'a> Delivery<'a> {
         if let Some(result) = self.closed.get(&subject) {
             return result.clone();
         }
-        let (kind, object) = Kind::of(&request, self.sender);
+        let (kind, object) = WriteKind::of(&request, self.sender);
         let result = match self.of.closings.admit(kind, object, Instant::now()) {
             Err(refusal) => {
                 wait(sent, Some(refusal.wait));
@@ -171,7 +171,7 @@ impl<'a> Delivery<'a> {
     async fn check_uid(&self, key: &PodKey) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return WriteResult::Conflict };
         match self.api.json(wire).await {
-            Ok(answer) => answer::contested(answer["metadata"]["uid"].as_str(), &key.uid),
+            Ok(answer) => answer::after_contested_removal(answer["metadata"]["uid"].as_str(), &key.uid),
             Err(ApiError::Status { code: 404, .. }) => WriteResult::Gone,
             Err(_) => WriteResult::Conflict,
         }

@@ -30,12 +30,12 @@ const MAX_KINDS: usize = 4_096;
 /// The closed kinds of all plugins.
 #[derive(Debug, Default)]
 pub(super) struct Closings {
-    closed: Mutex<BTreeMap<Kind, Closed>>,
+    closed: Mutex<BTreeMap<WriteKind, Closed>>,
 }
 
 /// The properties of a write on which the right to it depends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub(super) struct WriteKind {
     manager: String,
     account: Option<String>,
     verb: &'static str,
@@ -90,13 +90,13 @@ pub(super) struct Refusal {
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
     of: &'a Closings,
-    kind: Kind,
+    kind: WriteKind,
     object: String,
     began: Instant,
     is_probe: bool,
 }
 
-impl Kind {
+impl WriteKind {
     /// Returns the kind of a request, and the name of its object.
     pub(super) fn of(request: &Request, sender: &Sender) -> (Self, String) {
         let (verb, resource, namespace, object) = match request {
@@ -120,7 +120,7 @@ impl Kind {
 impl Closings {
     /// # Errors
     /// Returns the refusal of a write that is not sent now.
-    pub(super) fn admit(&self, kind: Kind, object: String, now: Instant) -> Result<Pass<'_>, Refusal> {
+    pub(super) fn admit(&self, kind: WriteKind, object: String, now: Instant) -> Result<Pass<'_>, Refusal> {
         let mut all = self.closed.lock();
         if all.get(&kind).is_some_and(|closed| now >= closed.until() + LONGEST) {
             all.remove(&kind);
@@ -145,8 +145,8 @@ impl Closings {
     pub(super) fn closed(&self, now: Instant) -> Vec<ClosedKind> {
         let mut all = self.closed.lock();
         all.retain(|_, closed| now < closed.until() + LONGEST);
-        let of = |(kind, closed): (&Kind, &Closed)| {
-            let Kind { manager, account, verb, resource, namespace } = kind.clone();
+        let of = |(kind, closed): (&WriteKind, &Closed)| {
+            let WriteKind { manager, account, verb, resource, namespace } = kind.clone();
             let wait = closed.until().saturating_duration_since(now);
             let only = closed.narrow.then(|| closed.refused.clone());
             ClosedKind { manager, account, verb, resource, namespace, only, wait }
@@ -197,7 +197,7 @@ impl Pass<'_> {
                 None => all.remove(&self.kind).is_some(),
             };
             if opens && !was_narrow {
-                let Kind { manager, verb, resource, namespace, .. } = &self.kind;
+                let WriteKind { manager, verb, resource, namespace, .. } = &self.kind;
                 tracing::info!(manager, verb, resource, namespace, "writes are permitted again");
             }
             return None;
@@ -214,7 +214,7 @@ impl Pass<'_> {
         let message = message.clone();
         let closed = Closed { at: now, wait, probe: None, refused, other: None, narrow, message };
         all.insert(self.kind.clone(), closed);
-        let Kind { verb, resource, namespace, .. } = self.kind.clone();
+        let WriteKind { verb, resource, namespace, .. } = self.kind.clone();
         Some(Closing { verb, resource, namespace, wait, is_first })
     }
 }
@@ -245,9 +245,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn evict(plugin: &str, namespace: &str, name: &str) -> (Kind, String) {
+    fn evict(plugin: &str, namespace: &str, name: &str) -> (WriteKind, String) {
         let sender = Sender { manager: plugin.into(), impersonate: None };
-        Kind::of(&Request::Evict { key: PodKey::new(namespace, name, "u") }, &sender)
+        WriteKind::of(&Request::Evict { key: PodKey::new(namespace, name, "u") }, &sender)
     }
 
     fn forbidden(name: &str) -> WriteResult {
@@ -293,8 +293,8 @@ mod tests {
         send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
         let pod = || PodKey::new("shop", "cart-0", "u");
         let sender = |account: Option<&str>| Sender { manager: "a".into(), impersonate: account.map(str::to_owned) };
-        let delete = Kind::of(&Request::Delete { key: pod(), grace_seconds: None }, &sender(None));
-        let other_account = Kind::of(&Request::Evict { key: pod() }, &sender(Some("b")));
+        let delete = WriteKind::of(&Request::Delete { key: pod(), grace_seconds: None }, &sender(None));
+        let other_account = WriteKind::of(&Request::Evict { key: pod() }, &sender(Some("b")));
         for (kind, object) in [evict("b", "shop", "cart-0"), evict("a", "bank", "cart-0"), delete, other_account] {
             drop(of.admit(kind, object, now).unwrap());
         }

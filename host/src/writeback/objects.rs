@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
-    applied::{Applied, DeletionState, End, Name, ObjectState, Removal},
+    applied::{Applied, DeletionState, Name, ObjectState, Removal, WriteEnd},
     digest::Digest,
     http,
     owners::Reference,
@@ -75,7 +75,7 @@ impl Objects {
         if known != ObjectState::Different {
             match target.live(reads).await {
                 Live::Object(live) if is_as(&live, body) => {
-                    sending.end(End::Applied(digest, began));
+                    sending.end(WriteEnd::Applied(digest, began));
                     return (Ok(WriteResult::Unchanged), false);
                 }
                 Live::Unreadable if known == ObjectState::Lost => return (Err(ErrorClass::Unreachable), false),
@@ -87,13 +87,15 @@ impl Objects {
             Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
         };
         let (result, end) = match target.api.bytes(wire).await {
-            Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
+            Ok(_) => (Ok(WriteResult::Applied), WriteEnd::Applied(digest, began)),
             Err(error) => match answer::classify(request, &error) {
                 ErrorClass::Ambiguous => match target.live(reads).await {
-                    Live::Object(live) if is_as(&live, body) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
-                    _ => (Err(ErrorClass::Ambiguous), End::Lost(Instant::now())),
+                    Live::Object(live) if is_as(&live, body) => {
+                        (Ok(WriteResult::Applied), WriteEnd::Applied(digest, began))
+                    }
+                    _ => (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
                 },
-                class => (Err(class), End::Other),
+                class => (Err(class), WriteEnd::Other),
             },
         };
         sending.end(end);
@@ -116,19 +118,19 @@ impl Objects {
         }
         let sending = self.applied.begin(&target.name);
         let began = Instant::now();
-        let removed = |is_gone| End::Removed(Removal { uid: uid.clone(), is_gone }, began);
+        let removed = |is_gone| WriteEnd::Removed(Removal { uid: uid.clone(), is_gone }, began);
         if known == DeletionState::Lost {
             match removal(&target.live(reads).await, uid.as_deref()) {
-                Seen::Gone => {
+                AfterDeletion::Gone => {
                     sending.end(removed(true));
                     return (Ok(WriteResult::Gone), false);
                 }
-                Seen::Deleting => {
+                AfterDeletion::Deleting => {
                     sending.end(removed(false));
                     return (Ok(WriteResult::Unchanged), false);
                 }
-                Seen::Nothing => return (Err(ErrorClass::Unreachable), false),
-                Seen::Present | Seen::Hidden => {}
+                AfterDeletion::Nothing => return (Err(ErrorClass::Unreachable), false),
+                AfterDeletion::Present | AfterDeletion::Hidden => {}
             }
         }
         let wire = match http::delete_object(&target.path, uid.as_deref(), target.sender) {
@@ -143,15 +145,15 @@ impl Objects {
                 }
                 // A refusal without a precondition has another reason than the uid.
                 (ErrorClass::Contested, Some(wanted)) => match removal(&target.live(reads).await, Some(wanted)) {
-                    Seen::Gone => (Ok(WriteResult::Gone), removed(true)),
-                    _ => (Ok(WriteResult::Conflict), End::Other),
+                    AfterDeletion::Gone => (Ok(WriteResult::Gone), removed(true)),
+                    _ => (Ok(WriteResult::Conflict), WriteEnd::Other),
                 },
                 (ErrorClass::Ambiguous, _) => match removal(&target.live(reads).await, uid.as_deref()) {
-                    Seen::Gone => (Ok(WriteResult::Gone), removed(true)),
-                    Seen::Deleting => (Ok(WriteResult::Applied), removed(false)),
-                    _ => (Err(ErrorClass::Ambiguous), End::Lost(Instant::now())),
+                    AfterDeletion::Gone => (Ok(WriteResult::Gone), removed(true)),
+                    AfterDeletion::Deleting => (Ok(WriteResult::Applied), removed(false)),
+                    _ => (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
                 },
-                (class, _) => (Err(class), End::Other),
+                (class, _) => (Err(class), WriteEnd::Other),
             },
         };
         sending.end(end);
@@ -179,7 +181,7 @@ enum Live {
 
 /// A read after a deletion whose result is not known.
 #[derive(PartialEq)]
-enum Seen {
+enum AfterDeletion {
     /// The incarnation no longer exists.
     Gone,
     /// It is being deleted.
@@ -208,24 +210,24 @@ impl Target<'_> {
 }
 
 /// Returns what a read shows of the deletion of the object with this uid, or with any.
-fn removal(live: &Live, uid: Option<&str>) -> Seen {
+fn removal(live: &Live, uid: Option<&str>) -> AfterDeletion {
     let live = match live {
         Live::Object(live) => &live["metadata"],
-        Live::Absent => return Seen::Gone,
-        Live::Forbidden => return Seen::Hidden,
-        Live::Unreadable => return Seen::Nothing,
+        Live::Absent => return AfterDeletion::Gone,
+        Live::Forbidden => return AfterDeletion::Hidden,
+        Live::Unreadable => return AfterDeletion::Nothing,
     };
     match (live["uid"].as_str(), uid) {
-        (None, _) => Seen::Nothing,
-        (Some(held), Some(uid)) if held != uid => Seen::Gone,
-        _ if live["deletionTimestamp"].is_null() => Seen::Present,
-        _ => Seen::Deleting,
+        (None, _) => AfterDeletion::Nothing,
+        (Some(held), Some(uid)) if held != uid => AfterDeletion::Gone,
+        _ if live["deletionTimestamp"].is_null() => AfterDeletion::Present,
+        _ => AfterDeletion::Deleting,
     }
 }
 
 /// Returns true if the object exists as the body specifies, with the digest in it.
 fn is_as(live: &Value, body: &Value) -> bool {
-    live["metadata"]["deletionTimestamp"].is_null() && answer::holds(live, body)
+    live["metadata"]["deletionTimestamp"].is_null() && answer::contains(live, body)
 }
 
 /// Returns the complete body, with the owner and the digest of both.

@@ -52,14 +52,14 @@ pub(super) struct Reference {
 
 /// The objects that were read, by account, namespace and reference.
 pub(super) struct Owners {
-    read: Mutex<LruCache<Key, (Known, Instant)>>,
+    read: Mutex<LruCache<Key, (ReadOwner, Instant)>>,
 }
 
 type Key = (Option<String>, String, Reference);
 
 /// The result of one read.
 #[derive(Debug, Clone, PartialEq)]
-enum Known {
+enum ReadOwner {
     /// The object exists, with this controller.
     Object(Option<Reference>),
     /// The account may not read it; the API server's message.
@@ -185,17 +185,17 @@ impl Owners {
                 return Err(invalid(&text));
             }
             let obstacle = match self.known(api, sender, &pod.namespace, &reference, reads).await? {
-                Known::Object(above) => {
+                ReadOwner::Object(above) => {
                     owner = Some(reference);
                     next = above.filter(|above| !above.is_node());
                     continue;
                 }
-                Known::Forbidden(message) => {
+                ReadOwner::Forbidden(message) => {
                     let rule = reference.rule(&pod.namespace);
                     let text = format!("an owner of the Pod's workload needs {rule}: {message}");
                     WriteResult::Forbidden(text::bounded(&text, MAX_TEXT_BYTES))
                 }
-                Known::NotServed => {
+                ReadOwner::NotServed => {
                     let Reference { api_version, kind, .. } = &reference;
                     let resource = reference.resource();
                     let text = format!("{resource} of {api_version} are not served with a namespace, so the {kind}");
@@ -219,13 +219,13 @@ impl Owners {
         namespace: &str,
         reference: &Reference,
         reads: &mut u32,
-    ) -> Result<Known, ErrorClass> {
+    ) -> Result<ReadOwner, ErrorClass> {
         reference.check().map_err(|reason| invalid(&reason))?;
         let key = (sender.impersonate.clone(), namespace.to_owned(), reference.clone());
         let now = Instant::now();
         let held = self.read.lock().get(&key).cloned();
         if let Some((known, at)) = held {
-            let trusted = if matches!(known, Known::Object(_)) { TRUSTED } else { REFUSED };
+            let trusted = if matches!(known, ReadOwner::Object(_)) { TRUSTED } else { REFUSED };
             if now.saturating_duration_since(at) < trusted {
                 return Ok(known);
             }
@@ -237,15 +237,15 @@ impl Owners {
     }
 }
 
-async fn read(api: &Api, sender: &Sender, namespace: &str, reference: &Reference) -> Result<Known, ErrorClass> {
+async fn read(api: &Api, sender: &Sender, namespace: &str, reference: &Reference) -> Result<ReadOwner, ErrorClass> {
     let Reference { api_version, name, .. } = reference;
     let root = if api_version.contains('/') { "apis" } else { "api" };
     let path = format!("/{root}/{api_version}/namespaces/{namespace}/{}/{name}", reference.resource());
     let request = http::get_metadata(&path, sender).map_err(|error| invalid(&error.to_string()))?;
     let answer = match api.bytes(request).await {
         Ok(answer) => answer,
-        Err(ApiError::Status { code: 401 | 403, message, .. }) => return Ok(Known::Forbidden(message)),
-        Err(ApiError::Status { code: 404, object: None, .. }) => return Ok(Known::NotServed),
+        Err(ApiError::Status { code: 401 | 403, message, .. }) => return Ok(ReadOwner::Forbidden(message)),
+        Err(ApiError::Status { code: 404, object: None, .. }) => return Ok(ReadOwner::NotServed),
         Err(ApiError::Status { code: 404, .. }) => return Err(ErrorClass::Final(WriteResult::Gone, None)),
         Err(ApiError::Status { retry_after, .. }) => return Err(ErrorClass::Busy(retry_after)),
         Err(ApiError::Held(wait)) => return Err(ErrorClass::Busy(Some(wait))),
@@ -267,7 +267,7 @@ async fn read(api: &Api, sender: &Sender, namespace: &str, reference: &Reference
         let reference = Reference { api_version, kind, name, uid };
         reference.check().map(|()| reference).map_err(|reason| invalid(&reason))
     });
-    Ok(Known::Object(controller.transpose()?))
+    Ok(ReadOwner::Object(controller.transpose()?))
 }
 
 fn invalid(text: &str) -> ErrorClass {

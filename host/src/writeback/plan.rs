@@ -268,7 +268,7 @@ impl Drafts {
 }
 
 /// The writable fields of a Pod, first as cached, then as changed by the plan.
-struct Present {
+struct PodFields {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     finalizers: Vec<String>,
@@ -277,7 +277,7 @@ struct Present {
     going: Option<i64>,
 }
 
-impl Present {
+impl PodFields {
     fn of(pod: &CachedPod) -> Self {
         // A section that cannot be decoded counts as absent, so that too much is sent and not too little. This never
         // happens to a Pod that the cache encoded.
@@ -332,7 +332,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
     }
     let now = Timestamp(i64::try_from(now_millis).unwrap_or(i64::MAX));
     let mut plan = Plan::default();
-    let mut pods: BTreeMap<PodKey, Option<Present>> = BTreeMap::new();
+    let mut pods: BTreeMap<PodKey, Option<PodFields>> = BTreeMap::new();
     for draft in drafts.drafts {
         let subject = match &draft {
             Draft::Meta { key, .. } | Draft::Status { key, .. } => Some(key.clone()),
@@ -344,7 +344,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
         };
         let Some(key) = subject else {
             match draft {
-                Draft::Apply { object, body, owner, ids } => match owner.map(|owner| held(owner, view)) {
+                Draft::Apply { object, body, owner, ids } => match owner.map(|owner| live_owner(owner, view)) {
                     Some(None) => plan.report(ids, &WriteResult::Gone),
                     owner => {
                         let request = Request::Apply { object, body, owner: owner.flatten() };
@@ -358,7 +358,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
         };
         let present = pods.entry(key.clone()).or_insert_with(|| {
             let pod = view.get(&key.namespace, &key.name).filter(|pod| pod.key == key);
-            pod.map(|pod| Present::of(&pod))
+            pod.map(|pod| PodFields::of(&pod))
         });
         match present {
             Some(present) => plan.settle(draft, present, prune, now),
@@ -370,7 +370,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
 
 /// Returns the owner if its Pod may own an object. The garbage collector deletes an object whose owner is missing or
 /// being deleted.
-fn held(owner: ObjectOwner, view: &dyn PodView) -> Option<Owner> {
+fn live_owner(owner: ObjectOwner, view: &dyn PodView) -> Option<Owner> {
     let key = owner.pod();
     let pod = view.get(&key.namespace, &key.name).filter(|pod| pod.key == *key)?;
     pod.lifecycle().ok().filter(|lifecycle| lifecycle.deletion_timestamp.is_none())?;
@@ -406,11 +406,11 @@ impl Plan {
     }
 
     /// Compares a draft with the Pod and turns it into a request, or none if nothing changes.
-    fn settle(&mut self, draft: Draft, present: &mut Present, prune: &Prune, now: Timestamp) {
+    fn settle(&mut self, draft: Draft, present: &mut PodFields, prune: &Prune, now: Timestamp) {
         let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
         match draft {
             Draft::Meta { key, labels, annotations, finalizers } => {
-                let Present { labels: held, annotations: noted, .. } = present;
+                let PodFields { labels: held, annotations: noted, .. } = present;
                 let known = |key: &str| !prune.cuts_annotation(key);
                 let mut patch = MetaPatch {
                     labels: differing(labels, held, |_| true, &mut changed, &mut unchanged),
@@ -483,7 +483,7 @@ fn normal(condition: &Condition) -> Condition {
 impl DesiredCondition {
     /// Returns the condition with its transition time, which the server does not set: it is kept while the status
     /// stays the same, and is `now` otherwise.
-    fn condition(self, condition_type: &str, present: &Present, now: Timestamp) -> Condition {
+    fn condition(self, condition_type: &str, present: &PodFields, now: Timestamp) -> Condition {
         let held = present.conditions.get(condition_type).filter(|held| held.status == self.status);
         let whole_second = Timestamp(now.0 - now.0.rem_euclid(1_000));
         normal(&Condition {

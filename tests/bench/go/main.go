@@ -1,6 +1,6 @@
 // The peer in Go: client-go's informer of Pods, driven and measured as the subjects in Rust are; as `peer encode`, the
 // rig's encoder: Pods as JSON lines in, protobuf out, by Kubernetes' own types; and as `peer queue N`, client-go's
-// workqueue with so many keys.
+// workqueue with a number of keys.
 //
 // The words on standard input and output are those of src/subject/control.rs.
 package main

@@ -114,7 +114,7 @@ fn row<S: Store>(pods: &Pods, scale: &Scale) {
     };
     let alone = storms(Some(&store), &elsewhere, 0);
     let idle = storms(None, &store, READERS);
-    // As many reader threads as in the next run, on a store of their own.
+    // As many reader threads as in the next run, on their own store.
     let apart = storms(Some(&store), &elsewhere, READERS);
     let together = storms(Some(&store), &store, READERS);
     let lists = |storm: &Storm| format!("{:.1}, {:.1}", storm.p50 / 1e6, storm.p99 / 1e6);

@@ -15,7 +15,7 @@ use crate::{guests, modules::Module};
 /// A larger component is not compiled, because that takes too long for a target.
 const COMPILED_BYTES: usize = 24 << 10;
 /// A larger one is not made.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 thread_local! {
     static RIG: (Rig, Vec<Arc<[u8]>>) = (Rig::new(), bases());
@@ -148,7 +148,7 @@ impl Edits<'_> {
             self.edit(&mut parts, &other, 0);
         }
         let mut bytes = write(&parts);
-        bytes.truncate(MOST_BYTES);
+        bytes.truncate(MAX_BYTES);
         bytes
     }
 
@@ -156,7 +156,7 @@ impl Edits<'_> {
         let (at, kind) = (self.below(parts.len()), self.byte());
         match (kind, parts.get_mut(at)) {
             (_, None) => {}
-            // Edits the section; a module or component in it has sections of its own.
+            // Edits the section; a module or component in it has its own sections.
             (0..=159, Some(Part::Section { id, body })) if depth < 8 => {
                 let same = other.iter().find_map(|part| match part {
                     Part::Section { id: other, body } if other == id => Some(&body[..]),
@@ -189,7 +189,7 @@ impl Edits<'_> {
             }
             (_, Some(part)) => {
                 let (times, copy) = (self.below(64), part.clone());
-                let is_small = write(parts).len() < MOST_BYTES >> 6;
+                let is_small = write(parts).len() < MAX_BYTES >> 6;
                 parts.extend(std::iter::repeat_n(copy, if is_small { times } else { 0 }));
             }
         }

@@ -5,9 +5,9 @@ use super::Target;
 use crate::programs::Choices;
 
 /// The most bytes of an input.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 
-/// Runs a target on so many inputs. The same seed makes the same inputs.
+/// Runs a target on a number of inputs. The same seed makes the same inputs.
 ///
 /// An input is printed before it is tried, where `show` is set, because a panic does not name it.
 pub fn explore(target: Target, seeds: &[Vec<u8>], runs: u64, seed: u64, show: bool) {
@@ -17,7 +17,7 @@ pub fn explore(target: Target, seeds: &[Vec<u8>], runs: u64, seed: u64, show: bo
         for _ in 0..=choices.below(6) {
             change(&mut input, seeds, &mut choices);
         }
-        input.truncate(MOST_BYTES);
+        input.truncate(MAX_BYTES);
         if show {
             println!("{input:?}");
         }

@@ -47,7 +47,7 @@ fn pod(revision: u64) -> Arc<CachedPod> {
     Arc::new(CachedPod::new(&Pod { header, ..Pod::default() }).unwrap())
 }
 
-/// A plugin whose next run is dropped after so many polls.
+/// A plugin whose next run is dropped after a number of polls.
 struct Cut {
     plugin: Arc<Plugin>,
     /// `u32::MAX`: it is not dropped.
@@ -106,7 +106,7 @@ impl Deliver for Slow {
         Box::pin(async move {
             self.wait().await;
             let revision = 1 + self.revision.fetch_add(1, SeqCst);
-            // As the watch reports it, also if the delivery is dropped.
+            // As the watch reports it, even if the delivery is dropped.
             self.writer.lock().unwrap().write_through(vec![pod(revision.into())]).publish();
             let shown = Shown::Revision(Revision(revision.into()));
             let report = |write: podium_pods::model::Write| WriteReport {

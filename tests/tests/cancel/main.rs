@@ -78,7 +78,7 @@ fn program() -> Program {
     program
 }
 
-/// Polls a future so many times, and drops it then. Returns its output if it was ready before.
+/// Polls a future `polls` times, and drops it then. Returns its output if it was ready before.
 fn drop_after<F: Future>(polls: u32, future: F) -> Option<F::Output> {
     // No poll returns to tokio, whose resources are pending after some polls of a task that does not.
     let mut future = pin!(tokio::task::unconstrained(future));
@@ -91,7 +91,7 @@ fn drop_after<F: Future>(polls: u32, future: F) -> Option<F::Output> {
     None
 }
 
-/// A future that is pending so many times.
+/// A future that is pending a number of times.
 async fn pending(times: u32) {
     for _ in 0..times {
         let mut polled = false;

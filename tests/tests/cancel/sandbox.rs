@@ -97,7 +97,7 @@ fn shown(report: &RunReport<Staged>, lines: &Mutex<Vec<String>>) -> String {
 }
 
 /// More polls than any run takes.
-const MOST: u32 = 1_000;
+const MAX_POLLS: u32 = 1_000;
 
 #[tokio::test(start_paused = true)]
 async fn a_run_dropped_at_any_await_point_leaves_nothing_behind() {
@@ -120,7 +120,7 @@ async fn a_run_dropped_at_any_await_point_leaves_nothing_behind() {
                 longest = longest.max(polls);
                 break;
             }
-            assert!(polls < MOST, "seed {seed}: the run waits for a sandbox");
+            assert!(polls < MAX_POLLS, "seed {seed}: the run waits for a sandbox");
             dropped.add();
         }
     }

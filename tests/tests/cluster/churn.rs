@@ -74,7 +74,7 @@ async fn the_cache_equals_an_exact_list_during_churn() -> Result<()> {
     Ok(())
 }
 
-/// Prints to stderr directly, which the test harness never hides.
+/// Prints to stderr directly, because the test harness captures `eprintln`.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "churn: {line}");
 }

@@ -46,11 +46,11 @@ const WORKERS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Faults {
     None,
-    /// So many percent are done, and their responses are lost.
+    /// This percentage is done, and the responses are lost.
     Lost(usize),
-    /// So many percent are answered with 409.
+    /// This percentage is answered with 409.
     Conflicts(usize),
-    /// All are answered with 429 and a Retry-After of so many seconds.
+    /// All are answered with 429 and a Retry-After of this number of seconds.
     Busy(u32),
     /// All are done after this time.
     Slow(Duration),
@@ -123,7 +123,7 @@ impl Inner {
         }
         let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
-        // Also when the host drops the request.
+        // Dropped even when the host drops the request.
         let _done = Done(&self.under_way);
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();

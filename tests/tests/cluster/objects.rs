@@ -187,7 +187,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let swapped = condition(&client, "Ready", "True", "Running").await?;
     ensure!(swapped["status"]["active"]["generation"] == 2, "{}", swapped["status"]);
 
-    // A component of another digest is not run, and the version before goes on.
+    // A component of another digest is not run, and the version before continues.
     let mut bad = changed.clone();
     bad["source"]["configMap"]["sha256"] = "0".repeat(64).into();
     apply(&client, &bad).await?;
@@ -219,7 +219,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     })
     .await?;
 
-    // Narrower grants hold at once, also though the component exceeds them.
+    // Narrower grants apply at once, although the component exceeds them.
     let mut narrow = changed.clone();
     narrow["grants"]["write"] = json!({});
     apply(&client, &narrow).await?;

@@ -27,7 +27,7 @@ fn equal_plugins_loaded_at_the_same_time_are_compiled_once() {
     let mut other = sandbox::spec("good");
     other.limits.class = LimitClass::Interpreter;
     engine.compile(&other, &wasm).unwrap();
-    assert_eq!(place.take_compilations(), 1, "a class has limits of its own");
+    assert_eq!(place.take_compilations(), 1, "a class has its own limits");
     // Plugins share the code, not the right to run it.
     let mut less = sandbox::spec("good");
     less.grants.write.labels.clear();

@@ -241,7 +241,7 @@ impl Exchange {
     }
 }
 
-/// Returns JSON as it is, and other text as a field of its own.
+/// Returns JSON as it is, and other text as a separate field.
 fn read(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "text": String::from_utf8_lossy(bytes).trim_end() }))
 }

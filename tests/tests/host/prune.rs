@@ -52,7 +52,7 @@ async fn plugins_do_not_see_pruned_annotations_and_writes_keep_them() {
     let before = runs(&app);
     patch(json!({"metadata": {"annotations": {PRUNED: "ours soon"}}})).await;
     embedded::at_rest(&cluster, &app).await.unwrap();
-    assert_eq!(runs(&app), before, "its change woke somebody");
+    assert_eq!(runs(&app), before, "its change woke a plugin");
 
     app.load(plugin(&format!("annotate {PRUNED} ours"))).await.unwrap();
     embedded::at_rest(&cluster, &app).await.unwrap();

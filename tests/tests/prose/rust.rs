@@ -150,7 +150,7 @@ fn is(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
 }
 
-/// Returns whether a string has so many words in a row that people read it, wherever it is.
+/// Returns whether a string has enough words in a row that people read it, wherever it is.
 fn is_sentence(text: &str) -> bool {
     const WORDS: usize = 3;
     let is_word = |word: &str| {

@@ -98,6 +98,12 @@ fn a_phrase_over_two_lines_is_refused_where_it_begins() {
 }
 
 #[test]
+fn a_possessive_is_refused_like_its_word() {
+    assert_eq!(of("a.rs", "// It is nobody's key.\n"), place(1, "nobody"));
+    assert_eq!(of("a.rs", "// It is nobody'sx key, and so manyx.\n"), []);
+}
+
+#[test]
 fn each_beginning_of_a_doc_comment_is_refused() {
     for word in BEGINNINGS {
         let text = format!("{word} x y.");

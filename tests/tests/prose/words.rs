@@ -14,7 +14,10 @@ pub(crate) const REPLACED: &[(&[&str], &str)] = &[
     (&["but for"], "except"),
     (&["what is", "what are", "what was", "what were", "what has", "what have"], SUBJECT),
     (&["who waits", "who wait", "who waited", "who is", "who has"], SUBJECT),
-    (&["nobody"], "no caller, no reader, ..."),
+    (&["nobody", "somebody", "anybody", "everybody"], "no caller, a client, every user, ..."),
+    (&["goes on", "went on"], "continues"),
+    (&["for good"], "permanently"),
+    (&["so many"], "this number of, a number of"),
     (&["none where", "none when"], "`None` if"),
     (&["stands in", "stand in", "stood in", "standing in"], "is in"),
     (&["alone"], "only"),
@@ -73,8 +76,11 @@ fn of_paragraph(paragraph: &Paragraph) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for words in REPLACED.iter().flat_map(|(forms, _)| *forms) {
         let at = lower.match_indices(words).map(|(at, _)| at);
-        let whole =
-            at.filter(|at| !lower[..*at].ends_with(is_of_word) && !lower[at + words.len()..].starts_with(is_of_word));
+        let ends = |at: usize| {
+            let rest = &lower[at + words.len()..];
+            !rest.strip_prefix("'s").unwrap_or(rest).starts_with(is_of_word)
+        };
+        let whole = at.filter(|at| !lower[..*at].ends_with(is_of_word) && ends(*at));
         found.extend(whole.map(|at| (line(at), (*words).to_owned())));
     }
     let begins = |text: &str, word: &str| text.strip_prefix(word).is_some_and(|rest| !rest.starts_with(is_of_word));

@@ -1,5 +1,5 @@
 //! The limit of processor time, against guests that make the host work: whatever a run does, it costs at most one and a
-//! half times its limit. The cost is what the host says, and what the thread's own clock says.
+//! half times its limit. The cost is measured by the host, and by the thread's own clock.
 //!
 //! The host checks the time at each tick and after each host call, and one host call copies and does a bounded amount.
 //! In a debug build such a step takes up to 10 ms, ten times as long as in a release build, and a busy machine delays
@@ -32,7 +32,7 @@ const SPIN: &str = "(loop $spin (br $spin))";
 const LOG: &str = r#"(import "podium:reconcile/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))"#;
 const COUNT: &str = r#"(import "podium:reconcile/pods@0.1.0" "count"
     (func $count (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))"#;
-/// Fills memory from an address on with so many texts: pointers to byte 65,536, and a length.
+/// Fills memory from an address on with `count` texts: pointers to byte 65,536, and a length.
 const TEXTS: &str = r#"(func $texts (param $at i32) (param $count i32) (param $length i32)
     (loop $next
         (i32.store (local.get $at) (i32.const 65536))
@@ -271,7 +271,7 @@ fn a_search_that_compares_much_is_refused_within_the_limit() {
     failed(report, FailureKind::Cpu);
 }
 
-/// Clocks that advance by so much with each reading.
+/// Clocks that advance by this time with each reading.
 struct Advancing {
     thread: Duration,
     time: Duration,

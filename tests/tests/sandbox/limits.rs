@@ -187,7 +187,7 @@ async fn lines_refused_as_host_calls_are_counted_as_dropped() {
     let mut probe = probe(&["log-empty 50"]);
     probe.limits.host_calls = 30;
     let (report, notes) = run(&probe).await;
-    // Fifty and the answer's line: "done" is 4 bytes.
+    // Fifty calls, and one for the line with the result: "done" is 4 bytes.
     assert_eq!(report.usage.host_calls, 51);
     let (_, message, fields) = notes.log.last().unwrap();
     assert_eq!(message, "the run's log budget was used up");

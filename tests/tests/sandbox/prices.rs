@@ -41,7 +41,7 @@ async fn fuel_of(module: &Module<'_>) -> u64 {
     fuel(&spec, Some(&module.component().unwrap()), request()).await
 }
 
-/// The host renders and digests an object, and compares it with the API server's, also if nothing is sent in the end.
+/// The host renders and digests an object, and compares it with the API server's, even if nothing is sent in the end.
 #[tokio::test(start_paused = true)]
 async fn objects_that_are_sent_are_paid_by_their_bytes_and_values() {
     for (object, least) in [("apply-bytes 100000", 100_000 * 40), ("apply-values 5000", 5_000 * 1_000)] {

@@ -54,7 +54,7 @@ async fn commit_sends_the_staged_writes_before_the_run_ends() {
     assert!(notes.lines()[1].contains("Applied"), "{}", notes.lines()[1]);
     assert_eq!(notes.lines()[2], "Ok([])");
     let left: Vec<_> = report.staged.writes.iter().map(|write| write.get().id).collect();
-    assert_eq!(left, [1], "numbers go on over a commit");
+    assert_eq!(left, [1], "numbers continue after a commit");
 }
 
 #[tokio::test]

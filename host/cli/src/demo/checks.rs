@@ -241,11 +241,11 @@ fn left_alone(seen: &Observed) -> Explanation {
 
 fn spinner_cut(seen: &Observed) -> Explanation {
     if let Some((_, name)) = seen.pods.iter().find(|(_, pod)| pod.labels().contains_key(SPUN)).map(|(key, _)| key) {
-        return Err(format!("Pod {name} has what a run that was cut had staged"));
+        return Err(format!("Pod {name} has a label that a cut run had staged"));
     }
     match seen.evidence.cut {
-        0 => Err("it never was cut".to_owned()),
-        cut => Ok(format!("cut {cut} times; no Pod carries {SPUN}")),
+        0 => Err("the run was never cut".to_owned()),
+        cut => Ok(format!("cut {cut} times; no Pod has the label {SPUN}")),
     }
 }
 

@@ -301,7 +301,7 @@ impl Stage {
         }
     }
 
-    /// Measures the neighbour's answers to so many new Pods, and its runs meanwhile.
+    /// Measures the neighbour's answers to a number of new Pods, and its runs meanwhile.
     async fn probe(&self, count: usize) -> anyhow::Result<(Sample, Quantiles)> {
         let before = self.neighbour.run_time.counts();
         let pods = self.cluster.pods(NEIGHBOURING_NAMESPACE);

@@ -11,7 +11,7 @@ use crate::{
     plugin, ui,
 };
 
-/// A plugin of the checkout. `config` replaces that of its sample, whose times are minutes.
+/// A plugin of the checkout. `config` replaces the configuration of the sample, whose times are too long for the demo.
 struct Sample {
     name: &'static str,
     config: Option<&'static str>,

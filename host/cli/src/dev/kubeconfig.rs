@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 
 /// The most concurrent `dev`s in one target directory.
-const MOST: usize = 100;
+const MAX_FILES: usize = 100;
 
 /// A kubeconfig file that is removed when dropped.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl KubeconfigFile {
     pub(super) fn write(directory: &Path, text: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let mut own = None;
-        for index in 1..=MOST {
+        for index in 1..=MAX_FILES {
             let path = directory.join(if index == 1 { "kubeconfig".to_owned() } else { format!("kubeconfig-{index}") });
             let cannot = || format!("cannot write {}", path.display());
             if own.is_none() {
@@ -43,7 +43,7 @@ impl KubeconfigFile {
         }
         match own {
             Some(own) => Ok(own),
-            None => bail!("{MOST} processes use {}", directory.display()),
+            None => bail!("{MAX_FILES} processes use {}", directory.display()),
         }
     }
 

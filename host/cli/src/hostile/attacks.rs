@@ -33,7 +33,7 @@ pub enum End {
 pub const SPIN: &str = "(loop $spin (br $spin))";
 const LOG: &str = r#"(import "podium:reconcile/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))"#;
 const GET: &str = r#"(import "podium:reconcile/pods@0.1.0" "get" (func $get (param i32 i32 i32 i32 i32)))"#;
-/// Fills memory from an address on with so many texts: pointers to byte 65,536, and a length.
+/// Fills memory from an address on with `count` texts: pointers to byte 65,536, and a length.
 const TEXTS: &str = "(func $texts (param $at i32) (param $count i32) (param $length i32)
     (loop $next
         (i32.store (local.get $at) (i32.const 65536))
@@ -219,7 +219,7 @@ fn flood() -> Result<Vec<u8>> {
     Module { imports: GET, reconcile: GET_OWN, ..Module::DEFAULT }.component()
 }
 
-/// Logs a text of so many units, with so many fields, in an endless loop.
+/// Logs a text of `units` units, with `fields` fields, in an endless loop.
 fn log_texts(units: u32, fields: u32, encoding: StringEncoding) -> Result<Vec<u8>> {
     let fill = match fields {
         0 => String::new(),

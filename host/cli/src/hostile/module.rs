@@ -8,22 +8,23 @@ use wit_parser::Resolve;
 /// A module that exports what the world `plugin` needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Module<'a> {
-    /// 64 KiB each. The first is for the request, and bytes 1,024 to 2,047 of it are zero until the guest writes there.
+    /// The pages of memory, of 64 KiB each. The first contains the request; its bytes 1,024 to 2,047 are zero until the
+    /// guest writes there.
     pub pages: u32,
-    /// Imports, which come first.
+    /// Imports. In the module they precede everything else.
     pub imports: &'a str,
     /// Further fields of the module.
     pub fields: &'a str,
     /// Instructions before the allocation of memory for arguments.
     pub realloc: &'a str,
-    /// Instructions of `reconcile`, which then returns what begins at byte 1,024: zeros are `settled`.
+    /// Instructions of `reconcile`, which then returns the value at byte 1,024: zeros are `settled`.
     pub reconcile: &'a str,
     /// Instructions after the host has read the result.
     pub post_return: &'a str,
     /// How the module's texts are encoded.
     pub encoding: StringEncoding,
-    /// Further packages in WIT, for imports beyond the contract. The last has a world `plugin`, which replaces the
-    /// contract's.
+    /// Further packages in WIT, for imports beyond the contract. The last package has a world `plugin`, which replaces
+    /// that of the contract.
     pub packages: &'a [&'a str],
     /// The contract's text.
     pub contract: &'a str,

@@ -61,7 +61,7 @@ pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
         Format::Json => format!("{}\n", serde_json::json!({"ok": true, "inspected": inspected})),
         Format::Yaml => {
             if inspected.iter().any(|one| one.plugin.is_none()) {
-                bail!("--output yaml: a component has no RBAC of its own; inspect the plugin.yaml");
+                bail!("--output yaml: a component has no RBAC; inspect the plugin.yaml");
             }
             // The notes say which of the objects have no effect yet.
             inspected.iter().flat_map(|one| &one.notes).for_each(|note| ui::report(&format!("note: {note}")));

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use podium_registry::{Allowed, Client, Credentials, Error, Hops, Limits, Reference, Registry, SystemResolver};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use super::{MOST_BYTES, docker};
+use super::{MAX_BYTES, docker};
 use crate::{args::RegistryAccess, ui};
 
 /// The variable with the password of `--username`: a flag would be in the list of processes.
@@ -38,7 +38,7 @@ impl Access {
             client: Client::new(Allowed::new(vec![registry], system)?, SystemResolver),
             credentials: credentials(&reference, arguments)?,
             reference,
-            limits: Limits { component: MOST_BYTES, time: Duration::from_secs(arguments.timeout) },
+            limits: Limits { component: MAX_BYTES, time: Duration::from_secs(arguments.timeout) },
             plain_http: arguments.plain_http,
         })
     }

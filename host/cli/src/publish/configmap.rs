@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{args, cluster, ui};
 
 /// The most bytes of all values of a ConfigMap, by the API server.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// The longest key, by the API server.
 const KEY_BYTES: usize = 253;
 /// The field manager of changes by `--apply`.
@@ -47,12 +47,12 @@ impl Target {
 
     /// Returns the manifest with the component.
     pub(super) fn manifest(&self, wasm: &[u8]) -> anyhow::Result<Value> {
-        if wasm.len() > MOST_BYTES {
+        if wasm.len() > MAX_BYTES {
             bail!(
                 "the component has {}, and a ConfigMap holds at most {}; push it to a registry, or make it smaller \
                  with opt-level = \"s\", lto and strip",
                 ui::size(wasm.len() as u64),
-                ui::size(MOST_BYTES as u64)
+                ui::size(MAX_BYTES as u64)
             );
         }
         Ok(json!({
@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn a_component_that_does_not_fit_is_refused_with_what_to_do() {
         let target = Target::parse("shop/plugins", "ttl.wasm").unwrap();
-        assert!(target.manifest(&vec![0; MOST_BYTES]).is_ok());
-        let error = target.manifest(&vec![0; MOST_BYTES + 1]).unwrap_err().to_string();
+        assert!(target.manifest(&vec![0; MAX_BYTES]).is_ok());
+        let error = target.manifest(&vec![0; MAX_BYTES + 1]).unwrap_err().to_string();
         assert!(error.contains("push it to a registry"), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use podium_host::runtime;
 use podium_registry::{Artifact, Digest};
 use serde_json::{Value, json};
 
-use super::{MOST_BYTES, access::Access, configmap::Target, reported};
+use super::{MAX_BYTES, access::Access, configmap::Target, reported};
 use crate::{
     args::{self, Output},
     build::{Built, shown},
@@ -34,8 +34,8 @@ fn artifact(arguments: &args::Push) -> anyhow::Result<Artifact> {
     let file = &arguments.file;
     let shown_file = file.display();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {shown_file}"))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        bail!("{shown_file} has {}, and at most {} are pushed", ui::size(bytes.len() as u64), ui::size(MOST_BYTES));
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("{shown_file} has {}, and at most {} are pushed", ui::size(bytes.len() as u64), ui::size(MAX_BYTES));
     }
     let interface = runtime::inspect(&bytes).with_context(|| shown_file.to_string())?;
     let built = Built {

@@ -17,8 +17,8 @@ pub enum Garble {
     Null,
     /// The event is never sent. No API server does this; it is for what a client has to repair by its next list.
     Drop,
-    /// The event and those after it are held back until so many more have come, or a bookmark or the end. They are sent
-    /// in order: the watch is late, and skips nothing.
+    /// The event and those after it are held back until this number of further ones has come, or a bookmark or the end.
+    /// They are sent in order: the watch is late, and skips nothing.
     Late(u32),
 }
 

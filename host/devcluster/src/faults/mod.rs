@@ -78,8 +78,8 @@ impl Faults {
         self.core.faults.garble(Some(how), events);
     }
 
-    /// Modifies one event of all watches, after so many that are sent as they are. Bookmarks are not counted. A later
-    /// call takes effect after this one.
+    /// Modifies one event of all watches, after a number of events that are sent as they are. Bookmarks are not
+    /// counted. A later call takes effect after this one.
     pub fn garble_after(&self, events: u32, how: Garble) {
         self.core.faults.garble(None, events);
         self.core.faults.garble(Some(how), 1);

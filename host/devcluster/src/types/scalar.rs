@@ -36,7 +36,7 @@ pub(super) fn time(text: &str, micro: bool) -> Result<String, String> {
 
 /// Why a text is not a time.
 enum Unparsed<'a> {
-    /// The rest of the text that does not match the layout, and the expected element of the layout.
+    /// The text does not match the layout: the text from the mismatch on, and the element of the layout expected there.
     Text(&'a str, &'static str),
     /// A number out of range.
     Range(&'static str),

@@ -31,7 +31,7 @@ pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Res
         grant.api_version == object.api_version && grant.kind == object.kind && grant.resource == object.resource
     };
     let kind = grants.objects.iter().any(is_named) && syntax::dns_label(&object.resource).is_ok();
-    // A plugin writes to Pods by the verbs for Pods, which have grants of their own and never create.
+    // A plugin writes to Pods by the verbs for Pods, which have their own grants and never create.
     let is_pod = object.kind == "Pod" || object.resource == "pods";
     granted(kind && !is_pod && covered && in_scope(object, scope))
 }

@@ -48,7 +48,7 @@ pub(super) struct Breaker {
 
 #[derive(Debug, Default)]
 struct Fields {
-    sends: BTreeMap<Id, Sends>,
+    sends: BTreeMap<Id, SentValues>,
     /// By plugin, and then in the order in which the fields are forgotten.
     order: BTreeMap<Order, Id>,
     /// The numbers of fields of each plugin that has any.
@@ -79,7 +79,7 @@ struct Id {
 type Order = (Lane, Instant, u64);
 
 #[derive(Debug)]
-struct Sends {
+struct SentValues {
     /// The latest ones, at most [`VALUES`]; never empty.
     at: SmallVec<[Instant; 1]>,
     /// How long after the latest one the next may be sent.
@@ -188,7 +188,7 @@ impl Id {
     }
 }
 
-impl Sends {
+impl SentValues {
     fn latest(&self) -> Instant {
         // Never empty; the default is the time at which nothing waits any more.
         self.at.last().copied().unwrap_or(self.order.1)
@@ -218,7 +218,7 @@ impl Fields {
         let number = self.numbers;
         let Some(sends) = self.sends.get_mut(&id) else {
             let order = (id.lane, now + WINDOW, number);
-            let sends = Sends { at: SmallVec::from_elem(now, 1), wait: Duration::ZERO, value, order };
+            let sends = SentValues { at: SmallVec::from_elem(now, 1), wait: Duration::ZERO, value, order };
             self.order.insert(order, id.clone());
             let count = self.counts.entry(id.lane).or_default();
             count.fields += 1;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, LEAST_REQUEUE, LoadedPlugin, PodJob, Ran, RunWrites, budget::Admitted, revoked,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, RunWrites, budget::Admitted, revoked,
     under_way::UnderWay, values::Values,
 };
 use crate::{
@@ -42,7 +42,13 @@ impl Attempt {
 
 impl Dispatch {
     /// Sends what the run staged, and decides when the key is run next.
-    pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<LoadedPlugin>, key: &PodKey, attempt: Attempt) -> Ran {
+    pub(super) async fn settle(
+        &self,
+        job: &PodJob,
+        plugin: &Arc<LoadedPlugin>,
+        key: &PodKey,
+        attempt: Attempt,
+    ) -> JobResult {
         let (span, gone_for, writes) = (attempt.span.clone(), attempt.gone_for, attempt.writes.clone());
         // A deletion is delivered to every plugin.
         let stops = matches!(attempt.report.result, Ok(Outcome::Stop)) && gone_for.is_none();
@@ -60,7 +66,7 @@ impl Dispatch {
         if stops && matches!(next, Next::Settled | Next::After(_)) {
             self.queue.stop(job);
         }
-        Ran { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
+        JobResult { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
     }
 
     /// Forgets that a failed job was added again while it ran, if the changes that added it are only its own writes.

@@ -28,12 +28,12 @@ use crate::{
 /// within 5 s where the network is.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after a live read that failed the next one is tried, where only a live read can determine the state;
-/// elsewhere it is [`PATIENCE`]. Doubles with each further one, up to [`MOST_PATIENCE`]: a Pod that cannot be decoded
+/// elsewhere it is [`PATIENCE`]. Doubles with each further one, up to [`MAX_PATIENCE`]: a Pod that cannot be decoded
 /// stays so for long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-const MOST_PATIENCE: Duration = Duration::from_secs(300);
+const MAX_PATIENCE: Duration = Duration::from_secs(300);
 /// The longest pause of a run that waits; it begins with [`GATE_PAUSE`] and doubles with each live read that failed.
-const MOST_PAUSE: Duration = Duration::from_secs(8);
+const MAX_PAUSE: Duration = Duration::from_secs(8);
 
 /// The expectations of all plugins.
 #[derive(Debug, Default)]
@@ -86,7 +86,7 @@ impl Expected {
     fn read_failed(&mut self, now: Instant) {
         let first = if self.unknown { READ_AGAIN } else { PATIENCE };
         self.failures = self.failures.saturating_add(1);
-        self.ask = now + Backoff { first, most: MOST_PATIENCE }.doubled(self.failures);
+        self.ask = now + Backoff { first, most: MAX_PATIENCE }.doubled(self.failures);
     }
 
     /// How soon a run that waits looks again. A state that only a live read can determine is not looked at before.
@@ -94,7 +94,7 @@ impl Expected {
         if self.unknown {
             self.ask.saturating_duration_since(now).max(GATE_PAUSE)
         } else {
-            Backoff { first: GATE_PAUSE, most: MOST_PAUSE }.doubled(self.failures.saturating_add(1))
+            Backoff { first: GATE_PAUSE, most: MAX_PAUSE }.doubled(self.failures.saturating_add(1))
         }
     }
 

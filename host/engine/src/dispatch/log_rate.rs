@@ -70,7 +70,7 @@ struct Bucket {
 pub(super) enum Line {
     /// It may be logged.
     Logged,
-    /// It must not be logged. `Some`: a line that reports so many losses is due now.
+    /// It must not be logged. `Some`: a line that reports this number of losses is due now.
     Lost(Option<u64>),
 }
 
@@ -109,7 +109,7 @@ impl TenantRate {
 }
 
 impl LogRate {
-    /// Counts a line with so many bytes of text against the rate.
+    /// Counts a line with `text` bytes of text against the rate.
     pub(super) fn take(&self, text: usize, now: Instant) -> Line {
         let share = self.active.lock().share(&mut self.tenant.seen.lock(), now).max(1);
         // One plugin of several must not take all that its tenant has. One reference is that of `LogRates`.
@@ -132,7 +132,7 @@ impl Bucket {
         Self { left: None, filled: Instant::now() }
     }
 
-    /// Adds the bytes of the time that has passed, and returns true if a line of so many bytes may be logged: it fits,
+    /// Adds the bytes of the time that has passed, and returns true if a line of `bytes` bytes may be logged: it fits,
     /// or the bucket is full. Otherwise a line longer than a full bucket would never be logged.
     fn admits(&mut self, bytes: i64, (rate, burst): (u64, u64), now: Instant) -> bool {
         let burst = i64::try_from(burst).unwrap_or(i64::MAX);
@@ -166,7 +166,7 @@ mod tests {
         Tenant::Namespace(name.into())
     }
 
-    /// The bytes that a plugin that never stops gets through in so many seconds.
+    /// The bytes that a plugin that never stops can log in this number of seconds.
     async fn flood(rate: &LogRate, seconds: u64, text: usize) -> u64 {
         let mut logged = 0;
         for _ in 0..seconds * 100 {
@@ -178,7 +178,7 @@ mod tests {
         logged
     }
 
-    /// The bytes that each of several plugins gets through in so many seconds, after their bursts.
+    /// The bytes that each of several plugins can log in this number of seconds, after their bursts.
     async fn floods(rates: &[LogRate], seconds: u64) -> Vec<u64> {
         let mut logged = vec![0; rates.len()];
         for hundredth in 0..(20 + seconds) * 100 {

@@ -47,7 +47,7 @@ use run_writes::RunWrites;
 pub use state::State;
 use tokio::time::Instant;
 pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
-use tombstones::{Ended, Looked};
+use tombstones::{EndedJob, FoundSubject};
 use tracing::Instrument;
 use world::RunWorld;
 
@@ -106,7 +106,7 @@ pub struct Dispatch {
 }
 
 /// The result of a job for the queue.
-struct Ran {
+struct JobResult {
     next: Next,
     /// The run's subject was the deletion.
     on_deletion: bool,
@@ -116,20 +116,20 @@ struct Ran {
     unsettled: Vec<WriteReport>,
 }
 
-impl Ran {
+impl JobResult {
     /// The plugin was not run.
-    fn not(next: Next) -> Self {
+    fn without_run(next: Next) -> Self {
         Self { next, on_deletion: false, gave_up: false, unsettled: Vec::new() }
     }
 }
 
 /// The state of a job when its worker takes the next one. Either the job is back in the queue, or its run has something
 /// to send. The future sends this, and returns the job to the queue.
-type Begun = Either<Next, BoxFuture<'static, Next>>;
+type NextOrDelivery = Either<Next, BoxFuture<'static, Next>>;
 
 /// The result of [`Dispatch::run`].
 enum Step {
-    Ended(Ran),
+    Ended(JobResult),
     Ran(Attempt),
 }
 
@@ -144,7 +144,7 @@ impl Dispatch {
     }
 
     /// Runs a job, and returns it to the queue unless it has something to send; also after a panic.
-    async fn begin(self: Arc<Self>, job: PodJob) -> Begun {
+    async fn begin(self: Arc<Self>, job: PodJob) -> NextOrDelivery {
         let Some(plugin) = self.registry.get(job.lane) else {
             self.queue.done(&job, Next::Settled);
             return Either::Left(Next::Settled);
@@ -176,15 +176,15 @@ impl Dispatch {
         if has_nothing_to_send { Either::Left(settle.await) } else { Either::Right(Box::pin(settle)) }
     }
 
-    fn finish(&self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, ran: Ran) -> Next {
-        let Ran { next, on_deletion, gave_up, unsettled } = ran;
+    fn finish(&self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, ran: JobResult) -> Next {
+        let JobResult { next, on_deletion, gave_up, unsettled } = ran;
         let settled = || {
             if let Some(entries) = &plugin.entries {
                 entries.settled(key);
             }
         };
         let (done, excess) = self.expectations.unsettled.end(job.lane, &job.item, unsettled, || {
-            let Ended { done, excess } =
+            let EndedJob { done, excess } =
                 self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled);
             (done, excess)
         });
@@ -206,11 +206,11 @@ impl Dispatch {
         }
         let Some(snapshot) = self.caught_up(job.lane, key).await else {
             let pause = self.expectations.gates.pause(job.lane, &key.uid, Instant::now());
-            return Step::Ended(Ran::not(Next::Postponed(pause)));
+            return Step::Ended(JobResult::without_run(Next::Postponed(pause)));
         };
         let number = self.runs.fetch_add(1, Relaxed);
-        let Looked { subject, gone_for } =
-            self.expectations.tombstones.look(&self.queue, job, &*snapshot, Instant::now());
+        let FoundSubject { subject, gone_for } =
+            self.expectations.tombstones.find_subject(&self.queue, job, &*snapshot, Instant::now());
         let generation = match &subject {
             Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
             Subject::Deleted(None) => 0,
@@ -275,15 +275,15 @@ impl Dispatch {
 
     /// Postpones a job without a run. Drops the job instead if its Pod has been gone for [`GIVE_UP`], or if its
     /// deletion was given up before.
-    fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> Ran {
+    fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> JobResult {
         let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
         let gone_for = self.expectations.tombstones.gone_for(job.lane, &key.uid, Instant::now());
         // Without a tombstone it was given up before, after the key was taken.
         if is_gone && gone_for.is_none_or(|gone| gone >= GIVE_UP) {
             let gave_up = gone_for.is_some();
-            return Ran { next: Next::Settled, on_deletion: true, gave_up, unsettled: Vec::new() };
+            return JobResult { next: Next::Settled, on_deletion: true, gave_up, unsettled: Vec::new() };
         }
-        Ran::not(Next::Postponed(wait))
+        JobResult::without_run(Next::Postponed(wait))
     }
 
     /// Returns a snapshot that shows the plugin's earlier writes to the Pod, or `None` if the cache does not show them
@@ -310,7 +310,7 @@ impl Dispatch {
     }
 
     /// Waits at most [`SEE_WRITES`] until the cache shows the writes of a commit. Returns whether it does.
-    async fn see(&self, lane: Lane, expected: &[Expectation]) -> bool {
+    async fn await_writes(&self, lane: Lane, expected: &[Expectation]) -> bool {
         let gates = &self.expectations.gates;
         let seen = async {
             for Expectation { key, .. } in expected {
@@ -334,9 +334,9 @@ fn failed(failure: Failure) -> RunReport<Staged> {
     RunReport { result: Err(failure), staged: Staged::default(), usage: Usage::default() }
 }
 
-fn panicked(plugin: &LoadedPlugin, panic: &(dyn Any + Send)) -> Ran {
+fn panicked(plugin: &LoadedPlugin, panic: &(dyn Any + Send)) -> JobResult {
     tracing::error!(plugin = %plugin.spec.id, error = panic_message(panic), "the host panicked beside a run");
-    Ran::not(Next::Failed)
+    JobResult::without_run(Next::Failed)
 }
 
 fn revoked() -> Failure {

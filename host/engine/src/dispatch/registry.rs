@@ -18,7 +18,7 @@ use crate::{
     status::PluginStatus,
 };
 
-/// A plugin's place in the queue. The plugin keeps it for as long as the host runs, also while it is unloaded, and no
+/// A plugin's place in the queue. The plugin keeps it for as long as the host runs, even while it is unloaded, and no
 /// other plugin has it. So no run of a plugin that was unloaded and loaded again overlaps a run of its earlier load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u32);

@@ -14,7 +14,7 @@ use crate::intervals::Intervals;
 
 /// Different messages of one plugin that are distinguished. Further ones are distinguished only by their kind.
 const MESSAGES: usize = 64;
-/// A message that was not repeated for so long is forgotten.
+/// A message that was not repeated for this time is forgotten.
 const FORGET: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]

@@ -63,12 +63,12 @@ impl RunWrites {
         };
         !inner.applied.is_empty()
             && inner.applied.iter().all(|(field, value)| field.value(new) == Some(*value))
-            && rest(old, &inner.applied).is_some_and(|old| Some(old) == rest(new, &inner.applied))
+            && json_without(old, &inner.applied).is_some_and(|old| Some(old) == json_without(new, &inner.applied))
     }
 }
 
 /// Returns the Pod's JSON without its revision and without these fields; `None` if it is not JSON.
-fn rest(pod: &CachedPod, fields: &BTreeMap<Field, u64>) -> Option<Value> {
+fn json_without(pod: &CachedPod, fields: &BTreeMap<Field, u64>) -> Option<Value> {
     let mut json: Value = serde_json::from_slice(&pod.section_bytes(Section::Full)).ok()?;
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");

@@ -263,7 +263,7 @@ async fn finish(dispatch: Arc<Dispatch>, job: PodJob) -> Next {
     }
 }
 
-/// The journal entries of the rigs' plugin in a journal of its own, and what writes it.
+/// The journal entries of the rigs' plugin in its own journal, and what writes it.
 fn entries(directory: &std::path::Path) -> (PluginEntries, journal::Opened) {
     let opened = journal::open(directory, 0).unwrap();
     (opened.journal.plugin_entries(&spec().id), opened)

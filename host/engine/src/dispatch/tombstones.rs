@@ -4,7 +4,8 @@
 //! 1. [`Tombstones::plan`], by the ingest loop, before readers miss the Pod: each plugin to be run on the deletion gets
 //!    a tombstone;
 //! 2. [`Tombstones::queue`], by the ingest loop, after the publication: the keys are queued;
-//! 3. [`Tombstones::look`], by a worker: a run that does not find the Pod takes its last state from the tombstone;
+//! 3. [`Tombstones::find_subject`], by a worker: a run that does not find the Pod takes its last state from the
+//!    tombstone;
 //! 4. [`Tombstones::done`], by the worker after the run: a run on the deletion that settled removes the tombstone.
 //!
 //! Workers do not wait for step 2: a key that an earlier event queued may be run in between. Therefore only a run on
@@ -77,7 +78,7 @@ impl<L> Plan<L> {
 
 /// The subject of a run, as found when the run begins.
 #[derive(Debug)]
-pub struct Looked {
+pub struct FoundSubject {
     /// The Pod, or the last state of a deleted one if it is still kept.
     pub subject: Subject,
     /// If the Pod is gone: for how long this process has known it.
@@ -86,7 +87,7 @@ pub struct Looked {
 
 /// The end of a job in the queue, and the tombstones that it displaced.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedJob {
     /// Where the queue left the item.
     pub done: Done,
     /// Deletions and last states that were dropped because the item is kept.
@@ -211,19 +212,25 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     /// [`Tombstones::done`]. A deletion without a tombstone was given up after the key was taken; the run is the last
     /// one. If the plugin was unloaded meanwhile, its run does not change the tombstone, which belongs to the plugin
     /// that was loaded since.
-    pub fn look(&self, queue: &Keys<L>, job: &Job<L, Slot, Arc<str>>, view: &dyn PodView, now: Instant) -> Looked {
+    pub fn find_subject(
+        &self,
+        queue: &Keys<L>,
+        job: &Job<L, Slot, Arc<str>>,
+        view: &dyn PodView,
+        now: Instant,
+    ) -> FoundSubject {
         if let Some(pod) = view.by_uid(&job.item) {
-            return Looked { subject: Subject::Present(pod), gone_for: None };
+            return FoundSubject { subject: Subject::Present(pod), gone_for: None };
         }
         let mut inner = self.inner.lock();
         let Some(tombstone) = inner.tombstone(job.lane, &job.item) else {
-            return Looked { subject: Subject::Deleted(None), gone_for: Some(Duration::ZERO) };
+            return FoundSubject { subject: Subject::Deleted(None), gone_for: Some(Duration::ZERO) };
         };
         // Under the lock: an unload of the plugin comes before, or else forgets this tombstone.
         if !queue.is_orphaned(job.lane, &job.slot) {
             (tombstone.seen, tombstone.running) = (true, true);
         }
-        Looked { subject: Subject::Deleted(tombstone.last.clone()), gone_for: Some(now - tombstone.since) }
+        FoundSubject { subject: Subject::Deleted(tombstone.last.clone()), gone_for: Some(now - tombstone.since) }
     }
 
     /// For how long this process has known that the Pod is gone, if a deletion is kept for the plugin.
@@ -241,15 +248,15 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         next: Next,
         on_deletion: bool,
         settled: impl FnOnce(),
-    ) -> Ended {
+    ) -> EndedJob {
         if !on_deletion {
-            return Ended { done: queue.done(job, next), excess: Excess::default() };
+            return EndedJob { done: queue.done(job, next), excess: Excess::default() };
         }
         let mut inner = self.inner.lock();
         let number = inner.number(job.lane, &job.item);
         if let Some(number) = number.filter(|number| inner.is_back(job.lane, *number)) {
             inner.remove(job.lane, number);
-            return Ended { done: queue.done(job, next), excess: Excess::default() };
+            return EndedJob { done: queue.done(job, next), excess: Excess::default() };
         }
         let next = match number {
             Some(_) if next == Next::Settled => Next::Final,
@@ -273,7 +280,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                 excess = inner.enforce(job.lane, queue);
             }
         }
-        Ended { done, excess }
+        EndedJob { done, excess }
     }
 
     /// The plugin was unloaded.

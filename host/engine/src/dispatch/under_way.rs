@@ -1,4 +1,4 @@
-//! [`UnderWay`]: a delivery whose end may not be seen.
+//! [`UnderWay`]: a delivery that may be dropped before its result is known.
 
 use podium_pods::model::PodKey;
 use tokio::time::Instant;
@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use super::{Dispatch, Lane};
 use crate::ports::{Expectation, Shown, Staged};
 
-/// A delivery under way. Dropped without [`UnderWay::end`], because its run was ended, each of its writes may have been
-/// executed: the plugin's next run on these Pods waits for a live read.
+/// A delivery under way. If it is dropped without [`UnderWay::end`], each of its writes may have been executed, so the
+/// plugin's next run on these Pods waits for a live read.
 #[must_use]
 pub(super) struct UnderWay<'a> {
     dispatch: &'a Dispatch,

@@ -23,11 +23,11 @@ pub(super) struct Unsettled {
 struct Inner {
     reports: BTreeMap<(Lane, Arc<str>), Vec<WriteReport>>,
     /// The number and the texts of `reports`, by plugin.
-    held: BTreeMap<Lane, Held>,
+    held: BTreeMap<Lane, Totals>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Held {
+struct Totals {
     reports: usize,
     /// The size of their texts.
     bytes: usize,
@@ -105,7 +105,7 @@ impl Inner {
         if let Some(held) = self.held.get_mut(&lane) {
             held.reports -= reports.len();
             held.bytes -= bytes_of(&reports);
-            if *held == Held::default() {
+            if *held == Totals::default() {
                 self.held.remove(&lane);
             }
         }
@@ -154,6 +154,6 @@ mod tests {
         assert_eq!((unsettled.len(), unsettled.inner.lock().held.len()), (0, 0));
         unsettled.inner.lock().put(lane, &uid(0), report(1_000));
         unsettled.inner.lock().put(lane, &uid(0), report(500));
-        assert_eq!(unsettled.inner.lock().held[&lane], Held { reports: 1, bytes: 509 });
+        assert_eq!(unsettled.inner.lock().held[&lane], Totals { reports: 1, bytes: 509 });
     }
 }

@@ -64,7 +64,7 @@ impl World for RunWorld {
             let Self { dispatch, plugin, subject, job, writes, .. } = &*self;
             let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
             // If the watch is interrupted, the run continues without its writes in the cache.
-            if !self.dispatch.see(self.plugin.lane, &sent.expected).await {
+            if !self.dispatch.await_writes(self.plugin.lane, &sent.expected).await {
                 tracing::debug!("the cache does not show the committed writes yet");
             }
             self.snapshot = self.dispatch.reader.snapshot();

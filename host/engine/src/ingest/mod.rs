@@ -27,7 +27,7 @@ use podium_pods::{
     pod::{Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
 };
 pub use replay::Reopened;
-use replay::{Meanwhile, Reading, Replay};
+use replay::{DeferredObservations, Reading, Replay};
 use resync::Resyncs;
 use sweep::{SLICE, Sweep};
 use tokio::{
@@ -242,8 +242,8 @@ impl Ingest {
 
     /// Handles the end of reading the journal: queues the deletions of Pods that were deleted while the host was
     /// down, then the deletions that were observed meanwhile, and then all Pods.
-    fn replayed(&mut self, undecoded: Vec<PodKey>, meanwhile: Meanwhile) {
-        let Meanwhile { held, plans, deletions } = meanwhile;
+    fn replayed(&mut self, undecoded: Vec<PodKey>, meanwhile: DeferredObservations) {
+        let DeferredObservations { held, plans, deletions } = meanwhile;
         self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
         let plugins = self.registry.all();
         for plugin in &plugins {

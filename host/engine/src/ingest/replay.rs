@@ -39,11 +39,11 @@ pub(super) enum Replay {
 pub(super) struct Reading {
     /// Pods that the journal knows, that the API server has and that the cache lacks.
     undecoded: oneshot::Receiver<Vec<PodKey>>,
-    pub(super) meanwhile: Meanwhile,
+    pub(super) meanwhile: DeferredObservations,
 }
 
 /// Observations while the journal is being read.
-pub(super) struct Meanwhile {
+pub(super) struct DeferredObservations {
     /// Pods of the latest list that the cache keeps or that cannot be decoded.
     pub(super) held: Arc<SortedUids>,
     /// Keys of deleted Pods.
@@ -61,7 +61,7 @@ impl Reading {
         blocking: &dyn Blocking,
     ) -> Self {
         let (done, undecoded) = oneshot::channel();
-        let meanwhile = Meanwhile { held: held.clone(), plans: Vec::new(), deletions: Vec::new() };
+        let meanwhile = DeferredObservations { held: held.clone(), plans: Vec::new(), deletions: Vec::new() };
         blocking.run(Box::new(move || {
             let found = |uid: &str| match () {
                 () if snapshot.by_uid(uid).is_some() => Found::Cached,
@@ -80,7 +80,7 @@ impl Reading {
     }
 }
 
-impl Meanwhile {
+impl DeferredObservations {
     pub(super) fn observe(&mut self, events: &[PodEvent]) {
         let deleted = events.iter().filter(|event| event.deleted && self.held.contains(&event.pod.key.uid));
         self.deletions.extend(deleted.map(|event| event.pod.clone()));
@@ -97,7 +97,7 @@ impl Replay {
 
     /// Returns the undecodable Pods and the observations meanwhile after the journal was read, and waits forever if
     /// it is not being read. Returns `None` if the thread that reads it panicked. Cancel safe.
-    pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, Meanwhile)> {
+    pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, DeferredObservations)> {
         let Self::Reading(reading) = self else { return std::future::pending().await };
         let undecoded = (&mut reading.undecoded).await;
         match std::mem::replace(self, Self::Done) {

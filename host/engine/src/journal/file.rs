@@ -159,7 +159,7 @@ fn foreign(file: &File) -> io::Result<Option<String>> {
 
 /// Forgets plugins that were not loaded for too long.
 fn expire(state: &mut State, now_millis: u64) {
-    for number in state.numbers() {
+    for number in state.all_numbers() {
         let Some(known) = state.known(number) else { continue };
         if known.absent_since.is_some_and(|since| now_millis.saturating_sub(since) >= KEEP_ABSENT_MILLIS) {
             let (plugin, pods) = (known.id.clone(), state.pairs.count_of(number));
@@ -189,7 +189,7 @@ impl Store {
         let Batch { bytes, entries, upto } = std::mem::take(&mut self.stuck);
         self.end += bytes.len() as u64;
         self.entries += entries as u64;
-        journal.wrote(upto, self.end);
+        journal.record_written(upto, self.end);
         self.compact_when_due(journal);
         Ok(())
     }
@@ -207,10 +207,10 @@ impl Store {
     /// them.
     ///
     /// # Errors
-    /// Returns the errors of the disk, also if the old file can no longer be read. The old file stays then.
+    /// Returns the errors of the disk, even if the old file can no longer be read. The old file stays then.
     pub fn rewrite(&mut self, journal: &Journal) -> io::Result<()> {
         self.compact(journal)?;
-        journal.wrote(0, self.end);
+        journal.record_written(0, self.end);
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Store {
             if let Some(uid) = &state.cluster {
                 kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes).is_ok());
             }
-            for number in state.numbers() {
+            for number in state.all_numbers() {
                 kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
             }
         }

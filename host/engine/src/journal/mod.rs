@@ -1,7 +1,7 @@
 //! The journal outlives the process: it stores which plugin ran on which Pod until the Pod's deletion has settled for
 //! the plugin. Thus every deletion is delivered, also of Pods that were deleted while the host was down.
 //!
-//! An append-only file in a directory of its own ([`open`]). Before a plugin's first run on a Pod its entry is
+//! An append-only file in its own directory ([`open`]). Before a plugin's first run on a Pod its entry is
 //! written; later runs on that Pod look it up in memory and do no IO. The caller writes entries in batches: it calls
 //! [`Store::write`] when [`Journal::due`] returns. The journal stores no states of Pods: after a restart a deletion
 //! is delivered with only the key.
@@ -176,7 +176,7 @@ impl Journal {
     pub fn all_absent_but(&self, loaded: &[PluginId], now_millis: u64) -> Vec<(PluginId, usize)> {
         let mut state = self.state.lock();
         let mut absent = Vec::new();
-        for number in state.numbers() {
+        for number in state.all_numbers() {
             let Some(id) = state.known(number).map(|known| known.id.clone()) else { continue };
             if !loaded.contains(&id) {
                 state.mark_absent(number, now_millis);
@@ -243,7 +243,7 @@ impl Journal {
     }
 
     /// Records a successful write. `bytes` is the file's length.
-    fn wrote(&self, upto: u64, bytes: u64) {
+    fn record_written(&self, upto: u64, bytes: u64) {
         let mut state = self.state.lock();
         (state.written, state.bytes, state.stuck) = (state.written.max(upto), bytes, 0);
         let failed = state.failing.take();
@@ -285,7 +285,7 @@ impl State {
         self.plugins.get(number.0 as usize)?.as_ref()
     }
 
-    fn numbers(&self) -> Vec<Number> {
+    fn all_numbers(&self) -> Vec<Number> {
         (0..u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)).map(Number).collect()
     }
 

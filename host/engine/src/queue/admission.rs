@@ -17,9 +17,9 @@ use super::{
 /// take a millisecond or so; the time is for those that take seconds.
 pub(super) const PATIENCE: (u32, Duration) = (32, Duration::from_secs(1));
 /// A tenant is light while its latest runs held a worker for no longer than this. Ordinary runs of native plugins take
-/// less than a millisecond, also when they wait for the processor; a run at the default limit takes 20 ms.
+/// less than a millisecond, even when they wait for the processor; a run at the default limit takes 20 ms.
 pub(super) const LIGHT: Duration = Duration::from_millis(10);
-/// And while they cost no more than [`CREDIT`], of which one part in so many of the time that passes is forgiven. With
+/// And while they cost no more than [`CREDIT`], of which one part in `DRAIN` of the time that passes is forgiven. With
 /// the kept worker a light tenant therefore gets at most 5 % of a processor more than its share.
 pub(super) const DRAIN: u64 = 20;
 
@@ -54,13 +54,13 @@ impl MemoryBudget {
     /// For a queue that does not count memory.
     pub(super) const UNLIMITED: Self = Self::new(u64::MAX);
 
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self { bytes }
     }
 
-    /// Returns the bytes that the jobs of one tenant may take together: half of the budget, also while no other tenant
+    /// Returns the bytes that the jobs of one tenant may take together: half of the budget, even while no other tenant
     /// has a job, so that other tenants always find the other half. A larger job never starts.
     #[must_use]
     pub const fn of_tenant(self) -> u64 {
@@ -86,13 +86,13 @@ impl Occupancy {
     /// For a queue that does not count workers.
     pub(super) const UNLIMITED: Self = Self::new(usize::MAX);
 
-    /// The bounds for so many workers.
+    /// The bounds for this number of workers.
     #[must_use]
     pub const fn new(workers: usize) -> Self {
         Self { workers }
     }
 
-    /// Returns how many runs of one tenant are under way at most: a quarter of the workers, also while no other tenant
+    /// Returns how many runs of one tenant are under way at most: a quarter of the workers, even while no other tenant
     /// has a job. A run may hold its worker for seconds while it waits for the API server, and other tenants would wait
     /// for it, whatever their turn.
     #[must_use]
@@ -126,15 +126,16 @@ impl Occupancy {
 
 /// The time for which a tenant's latest runs held a worker, and their cost.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lately {
-    /// At once the time of a longer run, and an eighth less with each shorter one. `None` before the first run.
+pub(super) struct RecentRuns {
+    /// The longest of the latest runs: a longer run sets it, and each shorter one reduces it by an eighth. `None`
+    /// before the first run.
     held: Option<Duration>,
-    /// Nanoseconds, without the part that has drained by `since`.
+    /// The cost in nanoseconds at the time `since`; it drains from then on.
     cost: u64,
     since: Option<Instant>,
 }
 
-impl Lately {
+impl RecentRuns {
     pub(super) fn ran(&mut self, held: Duration, cost: u64, now: Instant) {
         self.held = Some(self.held.map_or(held, |longest| held.max(longest - longest / 8)));
         (self.cost, self.since) = (self.cost(now).saturating_add(cost), Some(now));

@@ -50,18 +50,18 @@ pub struct Job<L, S, I> {
 /// When an item is run again after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Forget it, unless it was added again meanwhile.
+    /// The item is forgotten, unless it was added again meanwhile.
     Settled,
-    /// Forget it, also if it was added again meanwhile: no later event of this item needs a run.
+    /// The item is forgotten, even if it was added again meanwhile: no later event of this item needs a run.
     Final,
-    /// It went well; run it again after this time, or sooner when it is added.
+    /// The run succeeded. The item is run again after this time, or sooner when it is added.
     After(Duration),
-    /// It failed; run it again with back-off, or sooner when it is added.
+    /// The run failed. The item is run again with back-off, or sooner when it is added.
     Failed,
-    /// It failed; run it again after this time instead of a back-off, or sooner when it is added.
+    /// The run failed. The item is run again after this time instead of a back-off, or sooner when it is added.
     FailedFor(Duration),
-    /// Its writes were refused because others had changed the objects: as [`Next::Failed`], but after
-    /// [`CONFLICT_WAIT`] at most, because the reason is not the item's and is usually over soon.
+    /// Writes were refused because other clients had changed the objects. Like [`Next::Failed`], but after
+    /// [`CONFLICT_WAIT`] at most, because such conflicts are usually over soon.
     Conflict,
     /// It could not be tried: the same attempt again after this time.
     Postponed(Duration),

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
     stale::Marks,
-    turns::{Ended, TenantFigures, Turns},
-    waits::{Before, Edge, Waits},
+    turns::{JobEnd, TenantFigures, Turns},
+    waits::{Edge, PriorState, Waits},
 };
 
 #[derive(Debug)]
@@ -50,11 +50,11 @@ struct SlotState<I> {
     ///
     /// Nearly all slots have one.
     items: SmallVec<[Item<I>; 1]>,
-    at: At,
+    at: SlotStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum SlotStage {
     /// With its number in the lane's ready slots.
     Ready(u64),
     Delayed(Due),
@@ -71,12 +71,12 @@ struct Item<I> {
     due: Instant,
     queued: Instant,
     failures: u32,
-    again: Option<Again>,
+    dirty: Option<Dirty>,
 }
 
 impl<I: Eq> SlotState<I> {
     fn runs(&self, item: &I) -> bool {
-        self.at == At::Running && self.items.first().is_some_and(|first| first.item == *item)
+        self.at == SlotStage::Running && self.items.first().is_some_and(|first| first.item == *item)
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) enum Cause {
 
 /// An item was added while it was running.
 #[derive(Debug, Clone, Copy)]
-struct Again {
+struct Dirty {
     first: Instant,
     /// The number of the latest time.
     latest: u64,
@@ -147,19 +147,19 @@ where
         self.numbers += 1;
         let number = self.numbers;
         let object = (self.waits.order.contains(lane)).then(|| (slot.clone(), item.clone()));
-        let fresh = Item { item, due: now, queued: now, failures: 0, again: None };
+        let fresh = Item { item, due: now, queued: now, failures: 0, dirty: None };
         let mut entry = match self.slots.entry((lane, slot)) {
             Entry::Vacant(entry) => {
                 let (lane, slot) = entry.key().clone();
                 match object.filter(|_| !edges.is_empty()) {
                     None => {
-                        entry.insert(SlotState { items: smallvec![fresh], at: At::Ready(number) });
+                        entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Ready(number) });
                         self.push_ready(lane, slot, number, now);
                         return false;
                     }
                     Some(object) => {
-                        entry.insert(SlotState { items: smallvec![fresh], at: At::Held });
-                        self.waits.add(lane, &object, number, Before::Nothing, edges);
+                        entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Held });
+                        self.waits.add(lane, &object, number, PriorState::Nothing, edges);
                         self.place((lane, slot), now);
                         return true;
                     }
@@ -170,27 +170,27 @@ where
         let state = entry.get_mut();
         // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present
         // lane.
-        let from = usize::from(state.at == At::Orphaned);
+        let from = usize::from(state.at == SlotStage::Orphaned);
         // The item's state before, if this makes it due.
         let mut before = None;
         match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
-            Some(0) if state.at == At::Running => {
-                let again = &mut state.items[0].again;
-                before = again.is_none().then_some(Before::Running);
-                let earlier = again.unwrap_or(Again { first: now, latest: 0, changed: true });
+            Some(0) if state.at == SlotStage::Running => {
+                let dirty = &mut state.items[0].dirty;
+                before = dirty.is_none().then_some(PriorState::Running);
+                let earlier = dirty.unwrap_or(Dirty { first: now, latest: 0, changed: true });
                 let changed = earlier.changed && cause != Cause::Other;
-                *again = Some(Again { latest: number, changed, ..earlier });
+                *dirty = Some(Dirty { latest: number, changed, ..earlier });
             }
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
                 if waiting.due > now {
-                    before = Some(Before::Delayed(waiting.due, waiting.queued));
+                    before = Some(PriorState::Delayed(waiting.due, waiting.queued));
                     (waiting.due, waiting.queued) = (now, now);
                 }
             }
             None => {
-                before = Some(Before::Nothing);
+                before = Some(PriorState::Nothing);
                 state.items.push(fresh);
             }
         }
@@ -209,7 +209,7 @@ where
                 }
             }
         }
-        if matches!(state.at, At::Delayed(_)) || (state.at == At::Held && (before.is_some() || freed)) {
+        if matches!(state.at, SlotStage::Delayed(_)) || (state.at == SlotStage::Held && (before.is_some() || freed)) {
             let key = entry.key().clone();
             self.replace(key, now);
         }
@@ -270,25 +270,25 @@ where
             number: self.numbers,
         };
         state.items.insert(0, item);
-        state.at = At::Running;
+        state.at = SlotStage::Running;
         Some(job)
     }
 
     pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> Done {
         let key = (job.lane, job.slot.clone());
-        let is_orphaned = self.slots.get(&key).is_none_or(|state| state.at == At::Orphaned);
+        let is_orphaned = self.slots.get(&key).is_none_or(|state| state.at == SlotStage::Orphaned);
         let ended = match next {
-            _ if is_orphaned => Ended::Otherwise,
-            Next::Settled | Next::Final | Next::After(_) => Ended::Well,
-            Next::Failed | Next::Conflict => Ended::Failed,
-            Next::FailedFor(_) | Next::Postponed(_) => Ended::Otherwise,
+            _ if is_orphaned => JobEnd::Otherwise,
+            Next::Settled | Next::Final | Next::After(_) => JobEnd::Well,
+            Next::Failed | Next::Conflict => JobEnd::Failed,
+            Next::FailedFor(_) | Next::Postponed(_) => JobEnd::Otherwise,
         };
         self.turns.done(job.number, ended, now);
         let Some(state) = self.slots.get_mut(&key).filter(|state| !state.items.is_empty()) else {
             return Done::Forgotten;
         };
         let mut item = state.items.remove(0);
-        if state.at == At::Orphaned {
+        if state.at == SlotStage::Orphaned {
             self.place(key, now);
             return Done::Orphaned;
         }
@@ -307,20 +307,20 @@ where
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
-        let again = item.again.take().filter(|_| next != Next::Final);
+        let dirty = item.dirty.take().filter(|_| next != Next::Final);
         let freed = object.as_ref().map(|object| {
-            let is_due = again.is_some();
+            let is_due = dirty.is_some();
             if is_due {
                 let queued = if matches!(next, Next::After(_)) { None } else { Some(item.queued) };
-                let before = |delay| Before::Delayed(now + delay, queued.unwrap_or(now + delay));
-                self.waits.ran(job.lane, object, delay.map_or(Before::Nothing, before));
+                let before = |delay| PriorState::Delayed(now + delay, queued.unwrap_or(now + delay));
+                self.waits.ran(job.lane, object, delay.map_or(PriorState::Nothing, before));
             } else {
                 self.waits.forget_waiter(job.lane, object);
             }
             self.waits.done(job.lane, object, is_due)
         });
-        let done = match (again, delay) {
-            (Some(Again { first: event, .. }), _) => {
+        let done = match (dirty, delay) {
+            (Some(Dirty { first: event, .. }), _) => {
                 // An item that failed still answers the event that it answered before.
                 let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
                 let queued = if is_same { item.queued } else { event };
@@ -348,35 +348,35 @@ where
     /// Returns the running item of the job, unless the lane was removed since.
     fn running(&mut self, job: &Job<L, S, I>) -> Option<&mut Item<I>> {
         let state = self.slots.get_mut(&(job.lane, job.slot.clone()))?;
-        (state.at == At::Running).then(|| state.items.first_mut()).flatten()
+        (state.at == SlotStage::Running).then(|| state.items.first_mut()).flatten()
     }
 
     pub(super) fn changed_during(&mut self, job: &Job<L, S, I>) -> Option<u64> {
-        self.running(job)?.again.filter(|again| again.changed).map(|again| again.latest)
+        self.running(job)?.dirty.filter(|dirty| dirty.changed).map(|dirty| dirty.latest)
     }
 
     pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
         let Some(item) = self.running(job) else { return };
-        item.again = item.again.filter(|again| again.latest != number);
-        if item.again.is_none() && !self.waits.is_empty() {
+        item.dirty = item.dirty.filter(|dirty| dirty.latest != number);
+        if item.dirty.is_none() && !self.waits.is_empty() {
             self.waits.forget_waiter(job.lane, &(job.slot.clone(), job.item.clone()));
         }
     }
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
         let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
-        let from = usize::from(state.at == At::Orphaned);
+        let from = usize::from(state.at == SlotStage::Orphaned);
         state.items.iter().skip(from).any(|waiting| waiting.item == *item)
     }
 
     pub(super) fn is_orphaned(&self, lane: L, slot: &S) -> bool {
-        self.slots.get(&(lane, slot.clone())).is_some_and(|state| state.at == At::Orphaned)
+        self.slots.get(&(lane, slot.clone())).is_some_and(|state| state.at == SlotStage::Orphaned)
     }
 
     /// Forgets an item that waits. Returns false if there is none.
     pub(super) fn remove(&mut self, key: (L, S), item: &I, now: Instant) -> bool {
         let Some(state) = self.slots.get_mut(&key) else { return false };
-        let running = matches!(state.at, At::Running | At::Orphaned);
+        let running = matches!(state.at, SlotStage::Running | SlotStage::Orphaned);
         let from = usize::from(running);
         let Some(at) = state.items.iter().skip(from).position(|waiting| waiting.item == *item) else { return false };
         state.items.remove(from + at);
@@ -394,10 +394,10 @@ where
     /// Places a slot that is not running again.
     pub(super) fn replace(&mut self, key: (L, S), now: Instant) {
         match self.slots.get(&key).map(|state| state.at) {
-            None | Some(At::Running | At::Orphaned) => return,
-            Some(At::Held) => {}
-            Some(At::Delayed(due)) => drop(self.delayed.remove(&due)),
-            Some(At::Ready(number)) => {
+            None | Some(SlotStage::Running | SlotStage::Orphaned) => return,
+            Some(SlotStage::Held) => {}
+            Some(SlotStage::Delayed(due)) => drop(self.delayed.remove(&due)),
+            Some(SlotStage::Ready(number)) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
                     ready.remove(&number);
                     if ready.is_empty() {
@@ -419,16 +419,16 @@ where
             return;
         }
         let Some(due) = starts(&self.waits, &key, &state.items, now).map(|(_, start)| start).min() else {
-            state.at = At::Held;
+            state.at = SlotStage::Held;
             return;
         };
         self.numbers += 1;
         if due <= now {
-            state.at = At::Ready(self.numbers);
+            state.at = SlotStage::Ready(self.numbers);
             self.push_ready(key.0, key.1, self.numbers, now);
         } else {
             let due = (due, self.numbers);
-            state.at = At::Delayed(due);
+            state.at = SlotStage::Delayed(due);
             self.delayed.insert(due, key);
         }
     }
@@ -486,7 +486,7 @@ where
     }
 
     pub(super) fn tenants(&mut self, now: Instant) -> BTreeMap<u32, TenantFigures> {
-        // Keys become due also while no worker is free to notice it.
+        // Keys become due even while no worker is free to notice it.
         self.promote(now);
         let newest = self.marks.stale(now);
         self.turns.figures(|lane| (self.depth(lane), newest.map_or(0, |newest| self.stale(lane, newest))))
@@ -509,13 +509,13 @@ where
 
     pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {
         self.slots.retain(|(of, _), slot| {
-            if *of == lane && slot.at == At::Running {
-                slot.at = At::Orphaned;
+            if *of == lane && slot.at == SlotStage::Running {
+                slot.at = SlotStage::Orphaned;
             }
-            if *of == lane && slot.at == At::Orphaned {
+            if *of == lane && slot.at == SlotStage::Orphaned {
                 slot.items.truncate(1);
             }
-            *of != lane || slot.at == At::Orphaned
+            *of != lane || slot.at == SlotStage::Orphaned
         });
         self.ready.remove(&lane);
         self.delayed.retain(|_, (of, _)| *of != lane);

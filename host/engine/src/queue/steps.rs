@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     order::Lanes,
     slots::{Cause, Slots},
-    waits::{Edge, Kind, LEADING},
+    waits::{Edge, LEADING, WaitKind},
 };
 
 impl<L, S, I> Slots<L, S, I>
@@ -64,17 +64,17 @@ where
         now: Instant,
     ) -> SmallVec<[Edge<L>; 4]> {
         let order = &self.waits.order;
-        let edge = |on: L, kind: Kind| Edge { waiter: lane, on, kind, later: running.contains(&on) };
+        let edge = |on: L, kind: WaitKind| Edge { waiter: lane, on, kind, later: running.contains(&on) };
         // Those that wait since this step wait for their own predecessors; for the others that is not known.
         let predecessors = order.latest_phase(&order.predecessors(lane, fresh));
         let predecessors = predecessors.into_iter().chain(order.predecessors(lane, others));
-        let mut edges: SmallVec<[Edge<L>; 4]> = predecessors.map(|on| edge(on, Kind::Order)).collect();
+        let mut edges: SmallVec<[Edge<L>; 4]> = predecessors.map(|on| edge(on, WaitKind::Order)).collect();
         let leading = order.leading(lane, fresh).into_iter().chain(order.leading(lane, others));
-        edges.extend(leading.map(|on| edge(on, Kind::Leading(now + LEADING))));
+        edges.extend(leading.map(|on| edge(on, WaitKind::Leading(now + LEADING))));
         if cause == Cause::Written {
             let successors = order.successors(lane).iter().copied();
             let due = successors.filter(|on| self.is_due(*on, slot, item, now) && !self.turns.is_delayed(*on));
-            edges.extend(due.map(|on| Edge { waiter: lane, on, kind: Kind::Yields, later: false }));
+            edges.extend(due.map(|on| Edge { waiter: lane, on, kind: WaitKind::Yields, later: false }));
         }
         edges
     }

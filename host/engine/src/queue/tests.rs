@@ -241,7 +241,7 @@ async fn a_lane_whose_jobs_fail_has_fewer_until_they_succeed() {
             queue.done(job, next);
         }
     }
-    // Four failed, so one at a time; each success allows one more.
+    // After four failures the lane has one job at a time, and one more after each success.
     assert_eq!(seen, [4, 1, 2, 4]);
     queue.add([(2, 0, ())]);
     assert!(all().await.iter().any(|job| job.lane == 2), "a neighbour is held up");

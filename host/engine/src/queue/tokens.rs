@@ -37,7 +37,7 @@ pub struct Demand {
     pub lane: [Rate; KINDS],
     /// The rates of the buckets that all lanes of the tenant share.
     pub tenant: [Rate; KINDS],
-    /// The tokens that a job needs to start, also when the lane's jobs lately used fewer.
+    /// The tokens that a job needs to start, even when the lane's jobs lately used fewer.
     pub least: Amounts,
 }
 
@@ -78,8 +78,8 @@ impl Bucket {
         self.rate.burst
     }
 
-    /// Returns after what time the bucket holds so many tokens, if none are taken until then; zero if it does now.
-    /// Needs at most the burst.
+    /// Returns after what time the bucket holds this number of tokens, if none are taken until then; zero if it does
+    /// now. Needs at most the burst.
     pub(super) fn wait(&mut self, tokens: u32, now: Instant) -> Duration {
         self.refill(now);
         let missing = billionths(tokens).saturating_sub(self.level);
@@ -115,9 +115,9 @@ fn billionths(tokens: u32) -> i64 {
 
 /// The tokens that a lane's latest jobs used, each job with a weight of a quarter, in thousandths.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lately([u64; KINDS]);
+pub(super) struct RecentTokens([u64; KINDS]);
 
-impl Lately {
+impl RecentTokens {
     pub(super) fn used(&mut self, used: Amounts) {
         for (lately, used) in self.0.iter_mut().zip(used) {
             *lately = *lately - *lately / 4 + u64::from(used) * 1_000 / 4;

@@ -116,7 +116,7 @@ struct Taken<L> {
 
 /// How a job ended, for the number of jobs that its lane may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum JobEnd {
     Well,
     Failed,
     /// It says nothing about the lane.
@@ -281,7 +281,7 @@ where
     }
 
     /// Ends a job.
-    pub(super) fn done(&mut self, job: u64, ended: Ended, now: Instant) {
+    pub(super) fn done(&mut self, job: u64, ended: JobEnd, now: Instant) {
         self.ran(job, None, now);
         let Some(Taken { lane, claim, ran, hand, used, short, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
@@ -298,9 +298,9 @@ where
                 state.tokens.lately.used(std::array::from_fn(wanted));
             }
             match ended {
-                Ended::Well => state.limit = state.limit.saturating_add(1).min(self.lane_limit),
-                Ended::Failed => state.limit = (state.limit / 2).max(1),
-                Ended::Otherwise => {}
+                JobEnd::Well => state.limit = state.limit.saturating_add(1).min(self.lane_limit),
+                JobEnd::Failed => state.limit = (state.limit / 2).max(1),
+                JobEnd::Otherwise => {}
             }
         }
         self.place(lane, now);

@@ -55,13 +55,13 @@ struct Waiting<L> {
 pub(super) struct Edge<L> {
     pub(super) waiter: L,
     pub(super) on: L,
-    pub(super) kind: Kind,
+    pub(super) kind: WaitKind,
     /// For the job after the one that is under way.
     pub(super) later: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WaitKind {
     /// For a predecessor.
     Order,
     /// For a lane that leads all groups, until this time.
@@ -76,14 +76,14 @@ struct Waiter<L> {
     lane: L,
     /// The latest step that added it.
     latest: u64,
-    before: Before,
+    before: PriorState,
     /// Its slot had it for the first time.
     is_new: bool,
 }
 
 /// The state of an item after the step that made it due is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum PriorState {
     Nothing,
     /// It is due at this time, and answers the event of the second.
     Delayed(Instant, Instant),
@@ -95,7 +95,7 @@ pub(super) enum Before {
 
 /// When an item that waits may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct WaitEnd {
     /// `None`: when something that it waits for ends.
     pub(super) until: Option<Instant>,
     /// The items behind it in its slot wait too.
@@ -106,7 +106,7 @@ pub(super) struct Held {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Skipped<L> {
     pub(super) lane: L,
-    pub(super) before: Before,
+    pub(super) before: PriorState,
 }
 
 impl<L, S, I> Waits<L, S, I>
@@ -137,7 +137,7 @@ where
     }
 
     /// Adds an item that waits. `edges` is not empty.
-    pub(super) fn add(&mut self, lane: L, object: &Object<S, I>, step: u64, before: Before, edges: &[Edge<L>]) {
+    pub(super) fn add(&mut self, lane: L, object: &Object<S, I>, step: u64, before: PriorState, edges: &[Edge<L>]) {
         let empty = || Waiting { edges: SmallVec::new(), waiters: SmallVec::new(), awaited: SmallVec::new() };
         let waiting = self.objects.entry(object.clone()).or_insert_with(empty);
         for edge in edges {
@@ -153,7 +153,7 @@ where
             });
             awaited.insert(self.numbers, object.clone());
         }
-        waiting.waiters.push(Waiter { lane, latest: step, before, is_new: before == Before::Nothing });
+        waiting.waiters.push(Waiter { lane, latest: step, before, is_new: before == PriorState::Nothing });
         *self.counts.entry(lane).or_default() += 1;
     }
 
@@ -164,27 +164,29 @@ where
         let Some(waiter) = waiter else { return Lanes::new() };
         match step {
             Some(step) => waiter.latest = step,
-            None => waiter.before = Before::Stays,
+            None => waiter.before = PriorState::Stays,
         }
         if step.is_none() || written {
             return Lanes::new();
         }
-        self.change(object, |edges| edges.retain(|edge| edge.waiter != lane || edge.kind != Kind::Yields))
+        self.change(object, |edges| edges.retain(|edge| edge.waiter != lane || edge.kind != WaitKind::Yields))
     }
 
     /// Returns until when an item waits; `None` if it does not.
-    pub(super) fn held(&self, lane: L, object: &Object<S, I>, now: Instant) -> Option<Held> {
+    pub(super) fn held(&self, lane: L, object: &Object<S, I>, now: Instant) -> Option<WaitEnd> {
         let waiting = self.objects.get(object)?;
         let of = waiting.edges.iter().filter(|edge| edge.waiter == lane);
         let mut latest = None;
         for edge in of {
             match edge.kind {
-                Kind::Leading(until) if until <= now => {}
-                Kind::Leading(until) => latest = latest.max(Some(until)),
-                Kind::Order | Kind::Yields => return Some(Held { until: None, holds_slot: waiting.is_new(lane) }),
+                WaitKind::Leading(until) if until <= now => {}
+                WaitKind::Leading(until) => latest = latest.max(Some(until)),
+                WaitKind::Order | WaitKind::Yields => {
+                    return Some(WaitEnd { until: None, holds_slot: waiting.is_new(lane) });
+                }
             }
         }
-        latest.map(|until| Held { until: Some(until), holds_slot: waiting.is_new(lane) })
+        latest.map(|until| WaitEnd { until: Some(until), holds_slot: waiting.is_new(lane) })
     }
 
     /// The item does not wait any more, because it starts or is not due: only others still wait for it.
@@ -202,9 +204,9 @@ where
     }
 
     /// Sets the state after a skipped step for an item that waits and whose job is done now.
-    pub(super) fn ran(&mut self, lane: L, object: &Object<S, I>, before: Before) {
+    pub(super) fn ran(&mut self, lane: L, object: &Object<S, I>, before: PriorState) {
         let waiter = self.objects.get_mut(object).and_then(|waiting| waiting.of(lane));
-        if let Some(waiter) = waiter.filter(|waiter| waiter.before == Before::Running) {
+        if let Some(waiter) = waiter.filter(|waiter| waiter.before == PriorState::Running) {
             waiter.before = before;
         }
     }
@@ -269,7 +271,7 @@ where
     ) -> (SmallVec<[Skipped<L>; 2]>, Lanes<L>) {
         let Some(waiting) = self.objects.get(object) else { return Default::default() };
         let (mut skipped, mut new) = (SmallVec::<[Skipped<L>; 2]>::new(), Lanes::new());
-        let stays = |waiter: &&Waiter<L>| waiter.before == Before::Stays || !self.order.binds(lane, waiter.lane);
+        let stays = |waiter: &&Waiter<L>| waiter.before == PriorState::Stays || !self.order.binds(lane, waiter.lane);
         for waiter in waiting.waiters.iter().filter(|waiter| !stays(waiter)) {
             if waiter.latest <= seen {
                 skipped.push(Skipped { lane: waiter.lane, before: waiter.before });
@@ -279,11 +281,11 @@ where
         }
         let freed = self.change(object, |edges| {
             for Skipped { lane, before } in &skipped {
-                pass(edges, *lane, *before == Before::Running);
+                pass(edges, *lane, *before == PriorState::Running);
                 edges.retain(|edge| edge.waiter != *lane);
             }
             // From now on they are due since that later step.
-            edges.retain(|edge| edge.kind != Kind::Yields || !new.contains(&edge.on));
+            edges.retain(|edge| edge.kind != WaitKind::Yields || !new.contains(&edge.on));
             if again {
                 let next = edges.iter_mut().filter(|edge| edge.on == lane && new.contains(&edge.waiter));
                 next.for_each(|edge| edge.later = true);
@@ -330,7 +332,7 @@ where
         waiting.waiters.retain(|waiter| {
             let mut own = edges.iter().filter(|edge| edge.waiter == waiter.lane).peekable();
             let waits = own.peek().is_some();
-            if own.all(|edge| matches!(edge.kind, Kind::Leading(_))) {
+            if own.all(|edge| matches!(edge.kind, WaitKind::Leading(_))) {
                 freed.push(waiter.lane);
             }
             if !waits && let Some(count) = self.counts.get_mut(&waiter.lane) {

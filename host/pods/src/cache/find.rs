@@ -421,7 +421,7 @@ mod tests {
         };
         let plain = |pods: u64| pods * Effort::CANDIDATE;
         assert_eq!(effort(&[]), (32, plain(32)));
-        // Two labels: their decoding, and two digits of comparisons for each key.
+        // Two labels are decoded, and a key is found among two with two comparisons.
         let decoded = |pods: u64| plain(pods) + pods * (Effort::FIELD + 2 * Effort::ENTRY);
         for count in [1, 64] {
             let not_in = requirement("app", LabelOperator::NotIn, &values(100..100 + count));

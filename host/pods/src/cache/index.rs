@@ -89,7 +89,7 @@ impl Index {
 }
 
 /// The most labels of a Pod that are indexed. Kubernetes has no limit of its own except the size of the object, with
-/// which a Pod may have 100,000 labels, each with a key of its own.
+/// which a Pod may have 100,000 labels, each with its own key.
 pub(super) const MAX_INDEXED_LABELS: usize = 64;
 
 /// All indexes of a snapshot. A selector may name any label, so every label is indexed by key and value, except those
@@ -122,7 +122,7 @@ impl Indexes {
             add(&mut phases, pod.phase(), position);
         }
         let mut many_labels = Vec::new();
-        for (positions, pod) in alike(pods, Section::Labels) {
+        for (positions, pod) in groups_with_equal(pods, Section::Labels) {
             let labels = labels(Some(pod));
             if labels.len() > MAX_INDEXED_LABELS {
                 many_labels.extend(positions);
@@ -132,7 +132,7 @@ impl Indexes {
                 labelled.entry(key).or_default().entry(value).or_default().extend(positions.clone());
             }
         }
-        for (positions, pod) in alike(pods, Section::Owners) {
+        for (positions, pod) in groups_with_equal(pods, Section::Owners) {
             for uid in owner_uids(Some(pod)) {
                 owners.entry(uid).or_default().extend(positions.clone());
             }
@@ -222,7 +222,7 @@ impl Indexes {
 
 /// Groups adjacent Pods that have a section in common, and returns the positions of each group with its first Pod.
 /// Pods of one owner are adjacent and have the same labels and owners, so these are decoded once for a group.
-fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Position>, &CachedPod)> {
+fn groups_with_equal(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Position>, &CachedPod)> {
     let mut next = 0;
     pods.chunk_by(move |one, other| one.has_in_common(other, section)).filter_map(move |alike| {
         let first = next;

@@ -99,7 +99,7 @@ impl PositionSet {
         let mut ranges =
             iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).filter(|range| !range.is_empty());
         while !ended && let Some(range) = ranges.next() {
-            let inside = inside(&range, &within);
+            let inside = count_within(&range, &within);
             ended = inside < range.len();
             count += inside;
         }
@@ -211,7 +211,7 @@ fn cut(entries: &[Position], before: impl Fn(Position) -> bool) -> (&[Position],
 }
 
 /// Returns the number of positions at the beginning of a range for which `within` is true.
-fn inside(range: &Range<Position>, within: impl Fn(Position) -> bool) -> usize {
+fn count_within(range: &Range<Position>, within: impl Fn(Position) -> bool) -> usize {
     if range.end.checked_sub(1).is_none_or(&within) {
         return range.len();
     }

@@ -65,7 +65,7 @@ impl Reader {
 }
 
 impl CachedPods for Reader {
-    fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+    fn cached(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
         self.present.load().get(namespace, name)
     }
 }

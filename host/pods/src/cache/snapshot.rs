@@ -104,13 +104,13 @@ impl Pods {
         self.edits += 1;
     }
 
-    pub(super) fn enter(&mut self, position: Position, key: &PodKey) {
+    pub(super) fn index(&mut self, position: Position, key: &PodKey) {
         self.names.insert(self.name_hash(&key.namespace, &key.name), position);
         self.uids.insert(self.uid_hash(&key.uid), position);
         self.len += 1;
     }
 
-    pub(super) fn leave(&mut self, position: Position, key: &PodKey) {
+    pub(super) fn unindex(&mut self, position: Position, key: &PodKey) {
         self.names.remove(self.name_hash(&key.namespace, &key.name), position);
         self.uids.remove(self.uid_hash(&key.uid), position);
         self.len -= 1;

@@ -83,7 +83,7 @@ impl Store {
             self.end - 1
         });
         pods.put(position, Some(pod), &mut self.record);
-        pods.enter(position, &pod.key);
+        pods.index(position, &pod.key);
         let place = |other| pods.compare(other, namespace, name);
         match namespaces.get_mut(namespace) {
             Some(set) => set.insert(position, place),
@@ -108,7 +108,7 @@ impl Store {
                 namespaces.remove(namespace);
             }
         }
-        pods.leave(position, &held.key);
+        pods.unindex(position, &held.key);
         pods.put(position, None, &mut self.record);
         self.free.push(position);
     }

@@ -18,8 +18,8 @@ const UUID: u64 = 3;
 const HEX: u64 = 4;
 
 /// Fewer hexadecimal digits are stored as JSON.
-const LEAST_HEX: usize = 12;
-const MOST_HEX: usize = 512;
+const MIN_HEX: usize = 12;
+const MAX_HEX: usize = 512;
 
 /// Appends the contents of a JSON string.
 pub(super) fn push(contents: &str, out: &mut Vec<u8>) {
@@ -52,7 +52,7 @@ pub(super) fn push(contents: &str, out: &mut Vec<u8>) {
     {
         return form(IPV6, &bytes);
     }
-    if (LEAST_HEX..=MOST_HEX).contains(&text.len())
+    if (MIN_HEX..=MAX_HEX).contains(&text.len())
         && let Some(bytes) = unhex_all(text)
     {
         return form(HEX | (bytes.len() as u64) << 3, &bytes);

@@ -1,4 +1,4 @@
-//! The three fragments of a Pod's JSON, each of which has a skeleton of its own.
+//! The three fragments of a Pod's JSON, each of which has its own skeleton.
 
 use std::ops::{Index, IndexMut};
 

@@ -19,7 +19,7 @@ use foldhash::quality::FixedState;
 use smallvec::SmallVec;
 
 use super::{
-    MOST_OF_ONE_USER,
+    MAX_BYTES_OF_ONE_USER,
     skeleton::{Charge, Skeleton, Usage},
     sorted_map::SortedMap,
     structure::{Own, Positions, Structure, has_values},
@@ -30,11 +30,11 @@ use crate::sync::{Weak, downgrade};
 /// The number of a structure's keys with which a new one is compared.
 const RECENT: usize = 4;
 /// The most generalised positions of a structure: fewer than a skeleton can have.
-const MOST_POSITIONS: usize = 2_048;
+const MAX_POSITIONS: usize = 2_048;
 /// The most paths that are remembered of a workload or a namespace.
-const MOST_PATHS: usize = 512;
+const MAX_PATHS: usize = 512;
 /// The number of sets of words of one string that are tried before the whole string is stored.
-const MOST_VERSIONS: u8 = 8;
+const MAX_VERSIONS: u8 = 8;
 
 /// Each entry belongs to a skeleton that is in use, and its positions and paths count towards the limit of its
 /// namespace.
@@ -111,7 +111,7 @@ impl Learned {
         // The positions that are replaced do not count twice.
         entry.generalised = None;
         let positions = positions.clone();
-        let charge = Charge::new(usage, positions.size(), MOST_OF_ONE_USER);
+        let charge = Charge::new(usage, positions.size(), MAX_BYTES_OF_ONE_USER);
         entry.generalised = charge.map(|charge| Box::new((positions, charge)));
         entry.generalised.is_some()
     }
@@ -125,7 +125,7 @@ impl Learned {
     }
 
     /// Records a skeleton that was made with these positions generalised.
-    pub(super) fn made(
+    pub(super) fn record_skeleton(
         &mut self,
         id: u64,
         owner: Owner,
@@ -141,12 +141,12 @@ impl Learned {
             known.last = downgrade(skeleton);
             for (position, own) in positions.iter() {
                 let Some(string) = structure.strings.get(position) else { continue };
-                if known.own.len() < MOST_PATHS && (string.is_of_namespace || !is_of_namespace) {
+                if known.own.len() < MAX_PATHS && (string.is_of_namespace || !is_of_namespace) {
                     known.own.insert(string.path, own);
                 }
             }
             known.charge = None;
-            known.charge = Charge::new(usage, known.own.size(), MOST_OF_ONE_USER);
+            known.charge = Charge::new(usage, known.own.size(), MAX_BYTES_OF_ONE_USER);
             if known.charge.is_none() {
                 self.paths.remove(&of);
             }
@@ -193,7 +193,7 @@ pub(super) fn learn(
     let mut is_new = false;
     for (position, string) in structure.strings.iter().enumerate() {
         let before = positions.get(position);
-        if before == Some(Own::Whole) || before.is_none() && positions.len() >= MOST_POSITIONS {
+        if before == Some(Own::Whole) || before.is_none() && positions.len() >= MAX_POSITIONS {
             continue;
         }
         let here = &key[string.range.clone()];
@@ -235,7 +235,7 @@ fn widened<'a>(before: Option<Own>, here: &[u8], others: impl Iterator<Item = &'
     }
     match words == known {
         true => Own::Words { words, versions },
-        false if versions < MOST_VERSIONS => Own::Words { words, versions: versions + 1 },
+        false if versions < MAX_VERSIONS => Own::Words { words, versions: versions + 1 },
         false => Own::Whole,
     }
 }

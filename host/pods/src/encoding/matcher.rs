@@ -46,15 +46,15 @@ impl<'a, 's> Matcher<'a, 's> {
         mut nested: impl FnMut(Fragment, usize) -> Option<usize>,
     ) -> Option<usize> {
         let mut placeholders = placeholders.iter();
-        self.over(&mut key);
-        while let Some(token) = key.next()? {
+        self.skip_literal(&mut key);
+        while let Some(token) = key.next().ok()? {
             match token {
                 Token::Literal(literal) if self.literal(literal) => {}
                 Token::Literal(literal) => self.literal_with_managed_fields(literal, &key)?,
                 Token::Placeholder(kind, place) => {
                     self.placeholder(kind, place, draft)?;
-                    key.behind(placeholders.next()?);
-                    self.over(&mut key);
+                    key.after_placeholder(placeholders.next()?);
+                    self.skip_literal(&mut key);
                 }
                 Token::Fragment(inner) => self.at = nested(inner, self.at)?,
             }
@@ -63,8 +63,8 @@ impl<'a, 's> Matcher<'a, 's> {
     }
 
     #[inline]
-    fn over(&mut self, key: &mut Tokens<'_>) {
-        self.at = self.json.len() - key.over(self.rest()).len();
+    fn skip_literal(&mut self, key: &mut Tokens<'_>) {
+        self.at = self.json.len() - key.skip_literal(self.rest()).len();
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -83,7 +83,7 @@ impl<'a, 's> Matcher<'a, 's> {
     /// continues with a spec, so no member of another object can be mistaken for it.
     fn literal_with_managed_fields(&mut self, literal: &[u8], behind: &Tokens<'_>) -> Option<()> {
         let before = literal.strip_suffix(BEFORE_SPEC)?;
-        if !matches!(behind.clone().next()??, Token::Fragment(Fragment::Spec)) {
+        if !matches!(behind.clone().next().ok()??, Token::Fragment(Fragment::Spec)) {
             return None;
         }
         let is_there = self.literal(before) && self.literal(MANAGED_FIELDS) && self.rest().first() == Some(&b'[');

@@ -118,14 +118,14 @@ struct Table {
 
 /// The Pod that the next one is expected to resemble.
 #[derive(Debug, Default)]
-struct Like {
+struct Prediction {
     /// The previous state of the Pod itself.
     held: Option<Arc<Shape>>,
     /// Without a previous state: the previous Pod that was read.
     recent: Option<Arc<Shape>>,
 }
 
-impl Like {
+impl Prediction {
     fn shape(&self) -> Option<&Arc<Shape>> {
         self.held.as_ref().or(self.recent.as_ref())
     }
@@ -138,7 +138,7 @@ impl Like {
         for (fragment, skeleton) in shape.skeletons.iter() {
             let before = like.map(|like| &like.skeletons[fragment]).filter(|before| !Arc::ptr_eq(before, skeleton));
             if self.held.is_none() || before.is_some() {
-                skeleton.adopted();
+                skeleton.count_user();
             }
             // In a list, Pods of one workload are neighbours and differ in their states.
             if let Some(before) =
@@ -151,7 +151,7 @@ impl Like {
 }
 
 /// The fragment for which a skeleton is needed.
-struct Of<'a> {
+struct FragmentInput<'a> {
     fragment: Fragment,
     json: &'a [u8],
     namespace: &'a str,
@@ -161,11 +161,11 @@ struct Of<'a> {
 
 /// The most bytes of skeletons used by only one Pod, and of learned positions, that a namespace may have. Beyond this,
 /// its Pods are stored unshared, and no further position is generalised.
-const MOST_OF_ONE_USER: usize = 32 << 20;
+const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
 
 /// The most bytes of values of a fragment. A Pod with more is stored unshared; its sections are then encoded and
 /// checked like those of a Pod that is read for the first time. No API server stores so large a Pod.
-const MOST_VALUES: usize = 2 << 20;
+const MAX_VALUE_BYTES: usize = 2 << 20;
 
 /// A Pod that was read.
 #[derive(Debug)]
@@ -238,7 +238,7 @@ impl SkeletonPool {
         let head = scan::head(json);
         let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
         let held = held.map(|held| Arc::clone(held.as_ref().shape()));
-        let like = Like { recent: if held.is_none() { scratch.recent.upgrade() } else { None }, held };
+        let like = Prediction { recent: if held.is_none() { scratch.recent.upgrade() } else { None }, held };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
         let likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
@@ -250,7 +250,7 @@ impl SkeletonPool {
         let actual = podium_wire::json::decode(json)?;
         // A value has the form of a placeholder where the decoder does not treat it as one, or the form is unusual.
         if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Extent::Identity, &self.prune)
-            && let Some(read) = self.read_as(json, cut, scratch, &Like::default())
+            && let Some(read) = self.read_as(json, cut, scratch, &Prediction::default())
         {
             return Ok(read);
         }
@@ -258,7 +258,7 @@ impl SkeletonPool {
     }
 
     /// Finds the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be built.
-    fn read_as<'a>(&self, json: &[u8], cut: Scanned<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
+    fn read_as<'a>(&self, json: &[u8], cut: Scanned<'a>, scratch: &mut Scratch, like: &Prediction) -> Option<Read<'a>> {
         let Scanned { namespace, name, uid, revision, known } = cut;
         let is_status_scanned = known[Fragment::Status].is_none();
         let same = like.shape().filter(|like| {
@@ -275,7 +275,7 @@ impl SkeletonPool {
             }
         };
         // A skeleton was verified with the values of one Pod; those of another one must not make a section too long.
-        if scratch.drafts.0.iter().any(|draft| draft.own.bytes.len() > MOST_VALUES) {
+        if scratch.drafts.0.iter().any(|draft| draft.own.bytes.len() > MAX_VALUE_BYTES) {
             return None;
         }
         like.is_now(&shape);
@@ -304,13 +304,16 @@ impl SkeletonPool {
         };
         let skeletons = PerFragment::try_from_fn(|fragment| match known[fragment].take() {
             Some(known) => Some(known),
-            None => self.skeleton(&Of { fragment, json, namespace, workload, identity }, &mut scratch.drafts[fragment]),
+            None => self.skeleton(
+                &FragmentInput { fragment, json, namespace, workload, identity },
+                &mut scratch.drafts[fragment],
+            ),
         })?;
         Some(self.table.lock().shape(skeletons))
     }
 
     /// Returns the skeleton of a scanned fragment, known or new, and makes `draft`'s values those of that skeleton.
-    fn skeleton(&self, of: &Of<'_>, draft: &mut Draft) -> Option<Arc<Skeleton>> {
+    fn skeleton(&self, of: &FragmentInput<'_>, draft: &mut Draft) -> Option<Arc<Skeleton>> {
         if let Some(known) = self.known(of.fragment, &draft.text, draft.placeholders()) {
             return Some(known);
         }
@@ -353,7 +356,7 @@ impl SkeletonPool {
             }
             let table = &mut *self.table.lock();
             let usage = table.usage(of.namespace);
-            table.learned.made(id, owner, skeleton.as_ref()?, &structure, &positions, &usage);
+            table.learned.record_skeleton(id, owner, skeleton.as_ref()?, &structure, &positions, &usage);
         }
         if let Some(key) = key {
             draft.own.bytes = key.own;
@@ -369,14 +372,14 @@ impl SkeletonPool {
     }
 
     /// Builds a skeleton. Returns `None` if it cannot be verified, or if its namespace's limit is reached.
-    fn make(&self, of: &Of<'_>, key: &[u8], own: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
+    fn make(&self, of: &FragmentInput<'_>, key: &[u8], own: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
         let usage = self.table.lock().usage(of.namespace);
-        if usage.load(Relaxed) > MOST_OF_ONE_USER {
+        if usage.load(Relaxed) > MAX_BYTES_OF_ONE_USER {
             return None;
         }
         let made =
             skeleton::build(of.fragment, key, own, of.identity).filter(|made| made.placeholders() == placeholders)?;
-        let charge = Charge::new(&usage, made.size(), MOST_OF_ONE_USER)?;
+        let charge = Charge::new(&usage, made.size(), MAX_BYTES_OF_ONE_USER)?;
         Some(self.table.lock().add(of.fragment, self.hasher.hash_one(key), made.charged(charge), key))
     }
 

@@ -27,11 +27,11 @@ pub struct Packed {
     pub(super) shape: Arc<Shape>,
     /// The lengths of the first two fragments' values, then the values of all three.
     own: SmallVec<[u8; USUAL]>,
-    starts: Starts,
+    starts: Offsets,
 }
 
 /// The offsets at which the values of each fragment begin.
-type Starts = PerFragment<u32>;
+type Offsets = PerFragment<u32>;
 
 impl AsRef<Self> for Packed {
     fn as_ref(&self) -> &Self {
@@ -40,7 +40,7 @@ impl AsRef<Self> for Packed {
 }
 
 /// Returns where the values of each fragment begin, or `None` if the bytes are malformed.
-fn split(own: &[u8]) -> Option<Starts> {
+fn split(own: &[u8]) -> Option<Offsets> {
     let (object, rest) = varint(own)?;
     let (spec, rest) = varint(rest)?;
     let start = own.len() - rest.len();

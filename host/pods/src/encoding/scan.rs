@@ -137,7 +137,7 @@ pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
     } else {
         let mut at = 1;
         loop {
-            let Member { start, key, value } = member(json, at)?.ok()?;
+            let Member { start, key, value } = next(json, at)?.member()?;
             match key {
                 b"kind" | b"apiVersion" => at = end(json, value)?,
                 b"metadata" if json.get(value) == Some(&b'{') => break (start, value + 1),
@@ -145,13 +145,18 @@ pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
             }
         }
     };
-    let mut found = Found::default();
+    let mut found = IdentityFields::default();
     loop {
-        if let Found { namespace: Some(namespace), name: Some(name), uid: Some(uid), revision: Some(revision) } = found
+        if let IdentityFields {
+            namespace: Some(namespace),
+            name: Some(name),
+            uid: Some(uid),
+            revision: Some(revision),
+        } = found
         {
             return Some(Head { namespace: text(namespace)?, name: text(name)?, uid: text(uid)?, revision, metadata });
         }
-        let Member { key, value, .. } = member(json, at)?.ok()?;
+        let Member { key, value, .. } = next(json, at)?.member()?;
         let into = match key {
             b"name" => &mut found.name,
             b"uid" => &mut found.uid,
@@ -200,7 +205,7 @@ pub(super) fn cut<'a>(
         run: None,
         node: None,
     };
-    scanner.fitted().or_else(|| scanner.walked())
+    scanner.match_object().or_else(|| scanner.scan_object())
 }
 
 /// Returns the contents of a string that needs no unescaping: not empty, and without control characters.
@@ -210,11 +215,27 @@ fn text(bytes: &[u8]) -> Option<&str> {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Found<'a> {
+struct IdentityFields<'a> {
     namespace: Option<&'a [u8]>,
     name: Option<&'a [u8]>,
     uid: Option<&'a [u8]>,
     revision: Option<&'a [u8]>,
+}
+
+/// The next part of an object.
+enum Next<'a> {
+    Member(Member<'a>),
+    /// The object ends before this offset.
+    End(usize),
+}
+
+impl<'a> Next<'a> {
+    fn member(self) -> Option<Member<'a>> {
+        match self {
+            Self::Member(member) => Some(member),
+            Self::End(_) => None,
+        }
+    }
 }
 
 struct Member<'a> {
@@ -224,18 +245,18 @@ struct Member<'a> {
     value: usize,
 }
 
-/// Returns the next member of an object, or the offset after the object.
+/// Returns the next member of an object, or its end.
 #[inline]
-fn member(json: &[u8], mut at: usize) -> Option<Result<Member<'_>, usize>> {
+fn next(json: &[u8], mut at: usize) -> Option<Next<'_>> {
     if json.get(at) == Some(&b',') {
         at += 1;
     }
     match json.get(at)? {
-        b'}' => Some(Err(at + 1)),
+        b'}' => Some(Next::End(at + 1)),
         b'"' => {
             let (end, escaped) = skip::string_end(json, at + 1)?;
             let is_key = json.get(end + 1) == Some(&b':') && !escaped;
-            is_key.then(|| Ok(Member { start: at, key: &json[at + 1..end], value: end + 2 }))
+            is_key.then(|| Next::Member(Member { start: at, key: &json[at + 1..end], value: end + 2 }))
         }
         _ => None,
     }
@@ -294,7 +315,7 @@ pub(super) struct Scanner<'a, 's> {
 
 impl<'a> Scanner<'a, '_> {
     /// Matches the whole object against the candidates.
-    fn fitted(&mut self) -> Option<Scanned<'a>> {
+    fn match_object(&mut self) -> Option<Scanned<'a>> {
         let head = self.head?;
         let Head { namespace, name, uid, revision, .. } = head;
         let revision = forms::number(revision)?;
@@ -302,7 +323,7 @@ impl<'a> Scanner<'a, '_> {
         likely.retain(|outer| *outer.namespace == *namespace);
         for outer in likely {
             self.identify(name.as_bytes(), uid.as_bytes());
-            if self.fits(&outer, &head).is_some() {
+            if self.matches_candidate(&outer, &head).is_some() {
                 self.known[Fragment::Object] = Some(outer);
                 let known = std::mem::take(&mut self.known);
                 return Some(Scanned { namespace, name, uid, revision, known });
@@ -313,12 +334,12 @@ impl<'a> Scanner<'a, '_> {
     }
 
     /// Matches the whole object against one candidate.
-    fn fits(&mut self, outer: &Skeleton, head: &Head<'a>) -> Option<()> {
+    fn matches_candidate(&mut self, outer: &Skeleton, head: &Head<'a>) -> Option<()> {
         let key = outer.text.contiguous()?.strip_prefix(b"{")?;
         let mut draft = std::mem::take(&mut self.drafts[Fragment::Object]);
         let matcher = Matcher::new(self.json, head.metadata, head);
-        let end =
-            matcher.skeleton(key.into(), &outer.placeholders, &mut draft, |fragment, at| self.inner(fragment, at));
+        let end = matcher
+            .skeleton(key.into(), &outer.placeholders, &mut draft, |fragment, at| self.nested_fragment(fragment, at));
         self.drafts[Fragment::Object] = draft;
         (end == Some(self.json.len())).then_some(())
     }
@@ -330,14 +351,14 @@ impl<'a> Scanner<'a, '_> {
     }
 
     /// Scans the whole object.
-    fn walked(&mut self) -> Option<Scanned<'a>> {
+    fn scan_object(&mut self) -> Option<Scanned<'a>> {
         self.is_free_of_placeholders(0, self.json.len())?;
-        let mut found = Found::default();
+        let mut found = IdentityFields::default();
         let mut at = 1;
         loop {
-            let Member { start, key, value } = match member(self.json, at)? {
-                Ok(member) => member,
-                Err(end) => {
+            let Member { start, key, value } = match next(self.json, at)? {
+                Next::Member(member) => member,
+                Next::End(end) => {
                     at = end;
                     break;
                 }
@@ -370,15 +391,15 @@ impl<'a> Scanner<'a, '_> {
         self.uid = uid;
     }
 
-    fn metadata(&mut self, from: usize, found: &mut Found<'a>) -> Option<usize> {
+    fn metadata(&mut self, from: usize, found: &mut IdentityFields<'a>) -> Option<usize> {
         if self.json.get(from) != Some(&b'{') {
             return None;
         }
         let mut at = from + 1;
         loop {
-            let Member { start, key, value } = match member(self.json, at)? {
-                Ok(member) => member,
-                Err(end) => return Some(end),
+            let Member { start, key, value } = match next(self.json, at)? {
+                Next::Member(member) => member,
+                Next::End(end) => return Some(end),
             };
             let (into, kind) = match key {
                 b"name" => (&mut found.name, Some(Kind::Name)),
@@ -421,9 +442,9 @@ impl<'a> Scanner<'a, '_> {
         }
         let mut at = from + 1;
         loop {
-            let Member { start, key, value } = match member(self.json, at)? {
-                Ok(member) => member,
-                Err(end) => return Some(end),
+            let Member { start, key, value } = match next(self.json, at)? {
+                Next::Member(member) => member,
+                Next::End(end) => return Some(end),
             };
             let cut = str::from_utf8(key).is_ok_and(|key| self.prune.cuts_annotation(key));
             at = if cut { self.prune(start, value)? } else { self.value(value)? };
@@ -446,17 +467,17 @@ impl<'a> Scanner<'a, '_> {
         Some(end)
     }
 
-    /// Scans a member that is a fragment of its own.
+    /// Scans a member that is a separate fragment.
     fn nested(&mut self, fragment: Fragment, value: usize) -> Option<usize> {
         self.flush(value);
         self.drafts[Fragment::Object].text.extend([PLACEHOLDER, Kind::Fragment as u8, fragment as u8]);
-        let end = self.inner(fragment, value)?;
+        let end = self.nested_fragment(fragment, value)?;
         self.drafts[Fragment::Object].copied = end;
         Some(end)
     }
 
     /// Matches a spec or status against the candidates, or scans it. Returns the offset after it.
-    fn inner(&mut self, fragment: Fragment, value: usize) -> Option<usize> {
+    fn nested_fragment(&mut self, fragment: Fragment, value: usize) -> Option<usize> {
         // A second member of this name would replace the first.
         if self.seen & 1 << fragment as u8 != 0 {
             return None;

@@ -4,7 +4,7 @@
 //! To locate the values in the sections, the fragment is rendered with a sentinel for each value, decoded and encoded
 //! like any Pod, and the sentinels are located in the bytes. This is only sound for values that the decoder passes on
 //! unread, and if nothing else looks like a sentinel: no value is one, and no literal contains one. For strings that
-//! may have any contents, the decoder's own list decides; for the other kinds it is checked with the Pod at hand,
+//! may have any contents, the decoder's own list decides; for the other kinds it is checked with the present Pod,
 //! whose sections must be those that the decoder makes of it.
 
 use std::{
@@ -26,7 +26,7 @@ use super::{
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
     structure::Structure,
     template::{Hole, Template, number_of},
-    tokens::{self, Json, Placeholder, Resolved, Tokens, real, resolve},
+    tokens::{self, Json, Placeholder, Resolved, Tokens, resolve, resolved_kind},
 };
 use crate::sync::{Mutex, Weak, downgrade};
 
@@ -204,7 +204,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
         Some(())
     })?;
     let traced = decode(&|at, out| {
-        tokens::write_sentinel(real(&placeholders, at), fragment as usize * MAX_PLACEHOLDERS + at, out);
+        tokens::write_sentinel(resolved_kind(&placeholders, at), fragment as usize * MAX_PLACEHOLDERS + at, out);
         Some(())
     })?;
     let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(&actual).ok()?);
@@ -345,7 +345,7 @@ impl Skeleton {
         if fragment != Fragment::Object {
             self.text = interner.intern_json(key);
         }
-        // A workload has many statuses, and so many encoded statuses; the encoded spec is short.
+        // A workload has many statuses, and therefore many encoded ones; the encoded spec is short.
         if fragment == Fragment::Status {
             self.templates.iter_mut().for_each(|template| template.share(interner));
         }
@@ -394,7 +394,7 @@ impl Skeleton {
     }
 
     /// Counts a Pod that has the skeleton now and did not have it before.
-    pub(super) fn adopted(&self) {
+    pub(super) fn count_user(&self) {
         // Two threads may count one Pod at the same time; then the third Pod is the second user.
         match self.users.load(Relaxed) {
             0 => self.users.store(1, Relaxed),
@@ -477,7 +477,7 @@ impl Skeleton {
 
     /// Returns true if a section is the same for two Pods of this skeleton, whatever their names and uids.
     pub(super) fn is_alike(&self, place: usize, one: &[u8], other: &[u8]) -> bool {
-        let is_kept = |hole: &Hole| real(&self.placeholders, usize::from(hole.placeholder)).is_kept();
+        let is_kept = |hole: &Hole| resolved_kind(&self.placeholders, usize::from(hole.placeholder)).is_kept();
         self.templates[place].holes.iter().all(is_kept) && self.differing(one, other) & 1 << place == 0
     }
 

@@ -16,6 +16,9 @@ struct Block {
 /// Brackets and braces differ in one bit, so that both are found by one comparison: `[` and `{`, `]` and `}`.
 const CASE: u8 = 0x20;
 
+/// The processor lacks the instructions that examine 64 bytes at a time.
+struct NoSimd;
+
 #[cfg(target_arch = "x86_64")]
 mod simd {
     use core::arch::x86_64::{
@@ -23,7 +26,7 @@ mod simd {
         _mm256_movemask_epi8, _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi8,
     };
 
-    use super::{Block, CASE, Quotes};
+    use super::{Block, CASE, NoSimd, Quotes};
 
     #[inline]
     #[target_feature(enable = "sse2")]
@@ -86,17 +89,17 @@ mod simd {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1")
     }
 
-    /// Returns `None` on a processor without these instructions; the same holds for the functions below.
+    /// Returns an error on a processor without these instructions; the same holds for the functions below.
     #[inline]
-    pub(super) fn container_end(json: &[u8], from: usize) -> Option<Option<usize>> {
+    pub(super) fn container_end(json: &[u8], from: usize) -> Result<Option<usize>, NoSimd> {
         // SAFETY: the processor has what the function needs.
-        is_present().then(|| unsafe { container_end_avx2(json, from) })
+        is_present().then(|| unsafe { container_end_avx2(json, from) }).ok_or(NoSimd)
     }
 
     #[inline]
-    pub(super) fn quotes(json: &[u8], from: usize, quotes: &mut Quotes) -> Option<Option<usize>> {
+    pub(super) fn quotes(json: &[u8], from: usize, quotes: &mut Quotes) -> Result<Option<usize>, NoSimd> {
         // SAFETY: the processor has what the function needs.
-        is_present().then(|| unsafe { quotes_avx2(json, from, quotes) })
+        is_present().then(|| unsafe { quotes_avx2(json, from, quotes) }).ok_or(NoSimd)
     }
 }
 
@@ -107,12 +110,12 @@ mod simd {
         (equal(b'"'), equal(b'\\'))
     }
 
-    pub(super) fn container_end(_: &[u8], _: usize) -> Option<Option<usize>> {
-        None
+    pub(super) fn container_end(_: &[u8], _: usize) -> Result<Option<usize>, super::NoSimd> {
+        Err(super::NoSimd)
     }
 
-    pub(super) fn quotes(_: &[u8], _: usize, _: &mut super::Quotes) -> Option<Option<usize>> {
-        None
+    pub(super) fn quotes(_: &[u8], _: usize, _: &mut super::Quotes) -> Result<Option<usize>, super::NoSimd> {
+        Err(super::NoSimd)
     }
 }
 
@@ -165,7 +168,7 @@ pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
 
 /// Returns the end of an object or array that begins at `from`: the index after its closing bracket.
 pub(super) fn container_end(json: &[u8], from: usize) -> Option<usize> {
-    simd::container_end(json, from).unwrap_or_else(|| walk(json, from, block, |_, _, _| {}))
+    simd::container_end(json, from).unwrap_or_else(|NoSimd| walk(json, from, block, |_, _, _| {}))
 }
 
 /// The quotes of an object or array, in pairs: one before and one after each string.
@@ -184,7 +187,7 @@ impl Quotes {
         self.at.clear();
         self.escapes = false;
         let end = simd::quotes(json, from, self);
-        end.unwrap_or_else(|| walk(json, from, block, |at, found, escapes| self.add(at, found, escapes)))
+        end.unwrap_or_else(|NoSimd| walk(json, from, block, |at, found, escapes| self.add(at, found, escapes)))
     }
 
     #[inline(always)]

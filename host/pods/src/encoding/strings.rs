@@ -12,13 +12,13 @@ use super::{
 /// The highest number of a placeholder to which a later one can refer.
 const MAX_PLACE: usize = u8::MAX as usize;
 /// The length of a name below which longer strings are not searched for it, because it may occur by chance.
-const LEAST_NAME: usize = 5;
+const MIN_NAME: usize = 5;
 /// The most digits of a StatefulSet's Pod index.
-const MOST_DIGITS: usize = 5;
+const MAX_DIGITS: usize = 5;
 /// The length above which strings are not searched for names, and the most names that are found in one string. This
 /// bounds the numbers that are stored for a string with placeholders.
 const LONGEST_WITH_NAMES: usize = 32 << 10;
-const MOST_NAMES: usize = 100;
+const MAX_NAMES: usize = 100;
 const GENERATED: &[u8] = b"kube-api-access-";
 
 impl<'a> Scanner<'a, '_> {
@@ -54,7 +54,7 @@ impl<'a> Scanner<'a, '_> {
                     return self.value_leaf(Kind::Digest, end - 64, end, Value::Digest(&digest));
                 }
             }
-            1..=MOST_DIGITS if self.fragment == Fragment::Object => {
+            1..=MAX_DIGITS if self.fragment == Fragment::Object => {
                 if forms::ordinal(self.name) == Some(text) {
                     self.placeholder(Kind::Ordinal, from, end);
                 }
@@ -83,8 +83,8 @@ impl<'a> Scanner<'a, '_> {
         if end - from > LONGEST_WITH_NAMES {
             return false;
         }
-        if length > 0 && (length == end - from || (LEAST_NAME..end - from).contains(&length)) {
-            for _ in 0..MOST_NAMES {
+        if length > 0 && (length == end - from || (MIN_NAME..end - from).contains(&length)) {
+            for _ in 0..MAX_NAMES {
                 let place = self.next_name(at, end);
                 if at > from {
                     self.uid_within(at, place.unwrap_or(end));
@@ -98,7 +98,7 @@ impl<'a> Scanner<'a, '_> {
             }
         }
         if let Some(run) = self.run.clone() {
-            for _ in 0..MOST_NAMES {
+            for _ in 0..MAX_NAMES {
                 let Some(place) = run.find(&json[at..end]) else { break };
                 self.placeholder(Kind::Run, at + place, at + place + run.needle().len());
                 at += place + run.needle().len();
@@ -122,7 +122,7 @@ impl<'a> Scanner<'a, '_> {
 
     fn uid_within(&mut self, from: usize, end: usize) {
         let (text, length) = (&self.json[from..end], self.uid.len());
-        let place = text.windows(length.max(LEAST_NAME)).position(|bytes| bytes == self.uid);
+        let place = text.windows(length.max(MIN_NAME)).position(|bytes| bytes == self.uid);
         if let Some(place) = place {
             self.placeholder(Kind::Uid, from + place, from + place + length);
         }

@@ -214,7 +214,7 @@ impl Structure {
     }
 
     /// Returns the ranges of the key that become values, in order.
-    fn chosen(&self, key: &[u8], positions: &Positions) -> Vec<Chosen> {
+    fn chosen(&self, key: &[u8], positions: &Positions) -> Vec<ValueRange> {
         let mut chosen = Vec::new();
         for (at, string) in self.strings.iter().enumerate() {
             let Some(own) = positions.get(at) else { continue };
@@ -223,7 +223,7 @@ impl Structure {
                 Own::Whole => None,
             };
             let Some((words, pieces)) = pieces else {
-                chosen.push(Chosen { range: string.range.clone(), kind: Kind::String });
+                chosen.push(ValueRange { range: string.range.clone(), kind: Kind::String });
                 continue;
             };
             let from = string.range.start;
@@ -232,7 +232,7 @@ impl Structure {
                 _ => None,
             });
             let own = all.enumerate().filter(|(number, _)| words & 1 << number != 0);
-            chosen.extend(own.map(|(_, range)| Chosen { range, kind: Kind::Word }));
+            chosen.extend(own.map(|(_, range)| ValueRange { range, kind: Kind::Word }));
         }
         chosen
     }
@@ -255,7 +255,7 @@ impl Structure {
         let mut at = 0;
         let mut contents = Vec::new();
         while at < key.len() {
-            if let Some(Chosen { range, kind }) = chosen.next_if(|chosen| chosen.range.start == at) {
+            if let Some(ValueRange { range, kind }) = chosen.next_if(|chosen| chosen.range.start == at) {
                 contents.clear();
                 while at < range.end {
                     if key[at] == PLACEHOLDER {
@@ -311,7 +311,7 @@ impl Structure {
 }
 
 /// A range of a key that becomes a placeholder: a [`Kind::String`] or a [`Kind::Word`].
-struct Chosen {
+struct ValueRange {
     range: Range<usize>,
     kind: Kind,
 }

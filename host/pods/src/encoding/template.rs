@@ -6,7 +6,7 @@ use super::{
     fragment::{FRAGMENTS, Fragment},
     placeholder::{self, Kind, Value},
     skeleton::MAX_PLACEHOLDERS,
-    tokens::{InText, Placeholder, real, text_length},
+    tokens::{InText, Placeholder, resolved_kind, text_length},
 };
 
 const SENTINEL_DAY: &[u8] = b"2096-10-02T";
@@ -26,11 +26,11 @@ pub(super) struct Hole {
     /// The offset in the template's bytes.
     at: u32,
     pub(super) placeholder: u16,
-    what: What,
+    kind: HoleKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum HoleKind {
     /// The value's text.
     Text,
     /// The length of the string whose first placeholder this is, u64 little endian.
@@ -60,8 +60,8 @@ impl Template {
         };
         let mut bytes = Vec::with_capacity(section.len());
         let mut holes: Vec<Hole> = Vec::new();
-        let mut hole = |at: usize, placeholder: usize, what| {
-            holes.push(Hole { at: u32::try_from(at).ok()?, placeholder: u16::try_from(placeholder).ok()?, what });
+        let mut hole = |at: usize, placeholder: usize, kind| {
+            holes.push(Hole { at: u32::try_from(at).ok()?, placeholder: u16::try_from(placeholder).ok()?, kind });
             Some(())
         };
         let mut at = 0;
@@ -92,7 +92,7 @@ impl Template {
                             return None;
                         }
                         bytes.drain(start..start + 8);
-                        hole(start, placeholder, What::Length)?;
+                        hole(start, placeholder, HoleKind::Length)?;
                         due = (others > 0).then(|| (placeholder + 1, placeholder + others));
                     }
                     None if due.is_some_and(|(next, _)| next == placeholder) => {
@@ -101,7 +101,7 @@ impl Template {
                     // A chunk of a string whose length is elsewhere.
                     _ => return None,
                 }
-                hole(bytes.len(), placeholder, What::Text)?;
+                hole(bytes.len(), placeholder, HoleKind::Text)?;
                 at += length;
                 continue;
             }
@@ -110,8 +110,10 @@ impl Template {
             let since = millis.and_then(|millis| millis.checked_sub(placeholder::sentinel_time(0) * 1_000));
             let since = since.filter(|since| (0..SENTINEL_MILLIS).contains(since) && since % 1_000 == 0);
             let timed = since.and_then(|since| usize::try_from(since / 1_000).ok()).and_then(here);
-            if let Some(placeholder) = timed.filter(|placeholder| real(placeholders, *placeholder) == Kind::Time) {
-                hole(bytes.len(), placeholder, What::Millis)?;
+            if let Some(placeholder) =
+                timed.filter(|placeholder| resolved_kind(placeholders, *placeholder) == Kind::Time)
+            {
+                hole(bytes.len(), placeholder, HoleKind::Millis)?;
                 at += 8;
                 continue;
             }
@@ -120,7 +122,7 @@ impl Template {
                 .and_then(|count| count.checked_sub(placeholder::sentinel_count(0)))
                 .and_then(|at| here(at as usize));
             if let Some(placeholder) = counted.filter(|placeholder| placeholders[*placeholder].kind == Kind::Count) {
-                hole(bytes.len(), placeholder, What::Count)?;
+                hole(bytes.len(), placeholder, HoleKind::Count)?;
                 at += 4;
                 continue;
             }
@@ -161,7 +163,7 @@ impl Template {
                 return true;
             }
             let (Some(here), Some(there)) = (here, there) else { return false };
-            if ends.0 != ends.1 || here.what != there.what {
+            if ends.0 != ends.1 || here.kind != there.kind {
                 return false;
             }
             // Equal lengths mean equal values only for strings with one placeholder and the same bytes around it.
@@ -170,7 +172,7 @@ impl Template {
             };
             let (text, other_text) = (text(placeholders, here), text(others, there));
             let is_alone = text == other_text && text.is_some_and(|text| text.placeholders.get() == 1);
-            if matches!(here.what, What::Text | What::Length) && !is_alone {
+            if matches!(here.kind, HoleKind::Text | HoleKind::Length) && !is_alone {
                 return false;
             }
             from = ends.0;
@@ -180,11 +182,11 @@ impl Template {
 
     /// Returns the length of the result of [`Self::fill`].
     fn len(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> usize {
-        let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.placeholder))) {
-            (What::Text, Some(value)) => value.len(),
-            (What::Length, Some(_)) => placeholders[usize::from(hole.placeholder)].text.map_or(0, |_| 8),
-            (What::Millis, Some(Value::Time(_))) => 8,
-            (What::Count, Some(Value::Count(_))) => 4,
+        let hole = |hole: &Hole| match (hole.kind, values.get(usize::from(hole.placeholder))) {
+            (HoleKind::Text, Some(value)) => value.len(),
+            (HoleKind::Length, Some(_)) => placeholders[usize::from(hole.placeholder)].text.map_or(0, |_| 8),
+            (HoleKind::Millis, Some(Value::Time(_))) => 8,
+            (HoleKind::Count, Some(Value::Count(_))) => 4,
             _ => 0,
         };
         self.bytes.len() + self.holes.iter().map(hole).sum::<usize>()
@@ -200,14 +202,14 @@ impl Template {
             let placeholder = usize::from(hole.placeholder);
             // Stored values are complete.
             let Some(value) = values.get(placeholder) else { continue };
-            match (hole.what, value) {
-                (What::Text, value) => value.write_text(&mut out),
-                (What::Length, _) => {
+            match (hole.kind, value) {
+                (HoleKind::Text, value) => value.write_text(&mut out),
+                (HoleKind::Length, _) => {
                     let Some(length) = text_length(placeholders, values, placeholder) else { continue };
                     out.extend_from_slice(&length.to_le_bytes());
                 }
-                (What::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),
-                (What::Count, Value::Count(count)) => out.extend_from_slice(&count.to_le_bytes()),
+                (HoleKind::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),
+                (HoleKind::Count, Value::Count(count)) => out.extend_from_slice(&count.to_le_bytes()),
                 _ => {}
             }
         }
@@ -237,12 +239,12 @@ mod tests {
         let (mut key, mut bytes, mut holes) = (Vec::new(), Vec::new(), Vec::new());
         let mut placeholder = 0;
         for (before, behind) in texts {
-            holes.push(Hole { at: bytes.len() as u32, placeholder, what: What::Length });
+            holes.push(Hole { at: bytes.len() as u32, placeholder, kind: HoleKind::Length });
             key.push(b'"');
             for literal in before {
                 bytes.extend_from_slice(literal.as_bytes());
                 key.extend_from_slice(literal.as_bytes());
-                holes.push(Hole { at: bytes.len() as u32, placeholder, what: What::Text });
+                holes.push(Hole { at: bytes.len() as u32, placeholder, kind: HoleKind::Text });
                 key.extend([PLACEHOLDER, Kind::Text as u8]);
                 placeholder += 1;
             }

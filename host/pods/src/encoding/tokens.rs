@@ -61,7 +61,7 @@ pub(super) fn placeholders(key: &[u8]) -> Option<Box<[Placeholder]>> {
     let mut strings = Strings::default();
     // True if the last token was a placeholder.
     let mut follows = false;
-    while let Some(token) = tokens.next()? {
+    while let Some(token) = tokens.next().ok()? {
         match token {
             Token::Literal(bytes) => {
                 if let Some(placeholder) = placeholders.last_mut().filter(|_| follows) {
@@ -74,7 +74,7 @@ pub(super) fn placeholders(key: &[u8]) -> Option<Box<[Placeholder]>> {
                 if kind == Kind::Same && usize::from(place) >= placeholders.len() {
                     return None;
                 }
-                let text = strings.placeholder(&mut placeholders)?;
+                let text = strings.placeholder(&mut placeholders).ok()?;
                 placeholders.push(Placeholder { kind, place, sections: 0, behind: 0, text });
                 follows = true;
             }
@@ -132,16 +132,16 @@ impl Strings {
 
     /// Records that a placeholder follows; its number is the number of placeholders before it. Returns its position
     /// in its string.
-    fn placeholder(&mut self, placeholders: &mut [Placeholder]) -> Option<Option<InText>> {
-        let Some(string) = &mut self.open else { return Some(None) };
+    fn placeholder(&mut self, placeholders: &mut [Placeholder]) -> Result<Option<InText>, MalformedSkeleton> {
+        let Some(string) = &mut self.open else { return Ok(None) };
         if let Some(first) = string.first {
-            let around = placeholders.get_mut(first)?.text.as_mut()?;
-            around.placeholders = around.placeholders.checked_add(1)?;
-            return Some(None);
+            let around = placeholders.get_mut(first).and_then(|first| first.text.as_mut()).ok_or(MalformedSkeleton)?;
+            around.placeholders = around.placeholders.checked_add(1).ok_or(MalformedSkeleton)?;
+            return Ok(None);
         }
         string.first = Some(placeholders.len());
-        let before = u16::try_from(string.length).ok()?;
-        Some(Some(InText { before, all: before, placeholders: NonZeroU8::MIN }))
+        let before = u16::try_from(string.length).map_err(|_| MalformedSkeleton)?;
+        Ok(Some(InText { before, all: before, placeholders: NonZeroU8::MIN }))
     }
 }
 
@@ -154,6 +154,9 @@ impl OpenString {
         Some(())
     }
 }
+
+/// The bytes are not a skeleton, or a string of it is too long or has too many placeholders.
+pub(super) struct MalformedSkeleton;
 
 pub(super) enum Token<'a> {
     /// Literal bytes; another literal may follow.
@@ -186,7 +189,7 @@ impl<'a> From<&'a ChunkedBytes> for Tokens<'a> {
 impl<'a> Tokens<'a> {
     /// Records that the last token was this placeholder, so that no placeholder is searched for in the literal after
     /// it.
-    pub(super) fn behind(&mut self, placeholder: &Placeholder) {
+    pub(super) fn after_placeholder(&mut self, placeholder: &Placeholder) {
         self.plain = placeholder.behind as usize;
     }
 
@@ -197,7 +200,7 @@ impl<'a> Tokens<'a> {
 
     /// Skips the bytes that are known to be literal while `text` begins with them. Returns the rest of `text`.
     #[inline]
-    pub(super) fn over<'t>(&mut self, mut text: &'t [u8]) -> &'t [u8] {
+    pub(super) fn skip_literal<'t>(&mut self, mut text: &'t [u8]) -> &'t [u8] {
         while self.plain > 0
             && let Some(chunk) = self.text.next()
         {
@@ -216,10 +219,16 @@ impl<'a> Tokens<'a> {
         self.text.clone().map(<[u8]>::len).sum()
     }
 
-    /// Returns the next token. The outer `None` means that the text is malformed, the inner one that it ends.
+    /// Returns the next token, or `None` at the end.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<Option<Token<'a>>> {
-        let Some(chunk) = self.text.next() else { return Some(None) };
+    pub(super) fn next(&mut self) -> Result<Option<Token<'a>>, MalformedSkeleton> {
+        let Some(chunk) = self.text.next() else { return Ok(None) };
+        self.token(chunk).map(Some).ok_or(MalformedSkeleton)
+    }
+
+    /// Returns the first token of the next chunk, or `None` if it is malformed.
+    #[inline]
+    fn token(&mut self, chunk: &'a [u8]) -> Option<Token<'a>> {
         let first = *chunk.first()?;
         if self.plain > 0 || first != PLACEHOLDER {
             let end = match self.plain {
@@ -229,16 +238,16 @@ impl<'a> Tokens<'a> {
             self.plain = self.plain.saturating_sub(end);
             let (literal, rest) = chunk.split_at(end);
             self.text.chunk = rest;
-            return Some(Some(Token::Literal(literal)));
+            return Some(Token::Literal(literal));
         }
         let kind = Kind::from_byte(*chunk.get(1)?)?;
         let place = if kind.has_place() { *chunk.get(2)? } else { 0 };
         self.text.chunk = &chunk[if kind.has_place() { 3 } else { 2 }..];
-        Some(Some(if kind == Kind::Fragment {
+        Some(if kind == Kind::Fragment {
             Token::Fragment(Fragment::from_byte(place)?)
         } else {
             Token::Placeholder(kind, place)
-        }))
+        })
     }
 }
 
@@ -246,7 +255,7 @@ impl<'a> Tokens<'a> {
 pub(super) fn real_kinds(key: &[u8]) -> Option<Vec<Kind>> {
     let mut kinds = Vec::new();
     let mut tokens = Tokens::from(key);
-    while let Some(token) = tokens.next()? {
+    while let Some(token) = tokens.next().ok()? {
         if let Token::Placeholder(kind, place) = token {
             kinds.push(if kind == Kind::Same { *kinds.get(usize::from(place))? } else { kind });
         }
@@ -259,7 +268,7 @@ pub(super) fn real_kinds(key: &[u8]) -> Option<Vec<Kind>> {
 pub(super) fn has_sentinel(key: &[u8]) -> Option<bool> {
     let mut text = Vec::with_capacity(key.len());
     let mut tokens = Tokens::from(key);
-    while let Some(token) = tokens.next()? {
+    while let Some(token) = tokens.next().ok()? {
         let Token::Literal(mut bytes) = token else {
             text.push(PLACEHOLDER);
             continue;
@@ -315,7 +324,7 @@ pub(super) fn render(
     let mut stack = vec![(Fragment::Object, texts[Fragment::Object].clone())];
     while let Some((fragment, tokens)) = stack.last_mut() {
         let fragment = *fragment;
-        match tokens.next()? {
+        match tokens.next().ok()? {
             None => {
                 stack.pop();
             }
@@ -351,7 +360,7 @@ impl<'a> Json<'a> {
     /// Returns true if both are the same bytes, or `None` if a skeleton or its values are malformed.
     pub(super) fn equals(mut self, mut other: Self) -> Option<bool> {
         loop {
-            let (here, there) = (self.piece()?, other.piece()?);
+            let (here, there) = (self.next_bytes()?, other.next_bytes()?);
             let length = here.len().min(there.len());
             if length == 0 || here[..length] != there[..length] {
                 return Some(here.is_empty() && there.is_empty());
@@ -362,11 +371,11 @@ impl<'a> Json<'a> {
     }
 
     /// Returns the rest of the present piece, or the next one; empty at the end.
-    fn piece(&mut self) -> Option<&[u8]> {
+    fn next_bytes(&mut self) -> Option<&[u8]> {
         while self.literal.is_empty() && self.at == self.buffer.len() {
             self.buffer.clear();
             self.at = 0;
-            match self.tokens.next()? {
+            match self.tokens.next().ok()? {
                 None => break,
                 Some(Token::Literal(literal)) => self.literal = literal,
                 Some(Token::Placeholder(..)) => self.values.next()?.write(&mut self.buffer),
@@ -396,7 +405,7 @@ pub(super) fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
 }
 
 /// Returns the kind of a placeholder; of [`Kind::Same`], the kind of the placeholder that it refers to.
-pub(super) fn real(placeholders: &[Placeholder], at: usize) -> Kind {
+pub(super) fn resolved_kind(placeholders: &[Placeholder], at: usize) -> Kind {
     let placeholder = placeholders[at];
     if placeholder.kind == Kind::Same { placeholders[usize::from(placeholder.place)].kind } else { placeholder.kind }
 }

@@ -11,14 +11,14 @@ use std::ops::Range;
 use super::{forms, json_string, placeholder::Kind, structure::mark};
 
 /// The most words of a string that is split.
-pub(super) const MOST_WORDS: usize = 128;
+pub(super) const MAX_WORDS: usize = 128;
 /// The length above which strings are not split into words, so that the numbers that are stored for a string stay
 /// small.
 const LONGEST: usize = 16 << 10;
 /// The least shared bytes around the words. With fewer, the whole string is stored.
-const LEAST_SHARED: usize = 6;
+const MIN_SHARED: usize = 6;
 /// The most words of a string that become values. With more, the whole string is stored.
-const MOST_OWN: u32 = 32;
+const MAX_OWN: u32 = 32;
 
 /// A set of words of a string, by their number.
 pub(super) type WordSet = u128;
@@ -31,7 +31,7 @@ pub(super) enum Piece {
     Separator(Range<usize>),
 }
 
-fn begins(byte: u8) -> bool {
+fn begins_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
 }
 
@@ -41,7 +41,7 @@ fn continues(byte: &u8) -> bool {
 
 /// Returns the length of the word at the front; 0 if there is none.
 pub(super) fn word(text: &[u8]) -> usize {
-    if !text.first().is_some_and(|byte| begins(*byte)) {
+    if !text.first().is_some_and(|byte| begins_word(*byte)) {
         return 0;
     }
     // Five words would take twice as many bytes.
@@ -73,7 +73,7 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
                 }
                 (length, false)
             }
-            byte if begins(byte) => {
+            byte if begins_word(byte) => {
                 let length = word(rest);
                 let before_placeholder = contents.get(at + length) == Some(&super::placeholder::PLACEHOLDER);
                 if !after_placeholder && !before_placeholder {
@@ -102,7 +102,7 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
             pieces.push(Piece::Separator(range));
         }
     }
-    (words <= MOST_WORDS).then_some(pieces)
+    (words <= MAX_WORDS).then_some(pieces)
 }
 
 /// Returns the words in which two strings differ, or which are a placeholder in one of them. Returns `None` if the
@@ -129,7 +129,7 @@ pub(super) fn differing(one: &[u8], other: &[u8]) -> Option<WordSet> {
             }
         }
     }
-    (shared >= LEAST_SHARED && set.count_ones() <= MOST_OWN).then_some(set)
+    (shared >= MIN_SHARED && set.count_ones() <= MAX_OWN).then_some(set)
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(words(&format!("{uuid}0")), ["0a1b2c3d", "4e5f", "6071", "8293", "a4b5c6d7e8f90"]);
         assert_eq!(words("0A1B2C3D-4e5f"), ["0A1B2C3D", "4e5f"]);
         assert_eq!(split(br"a\x"), None);
-        assert_eq!(split("a ".repeat(MOST_WORDS + 1).as_bytes()), None);
+        assert_eq!(split("a ".repeat(MAX_WORDS + 1).as_bytes()), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The vocabulary: keys, revisions, queries, grants, limits, plugins and writes.
 //!
-//! Plain data without behaviour of its own. Uses no other module.
+//! Plain data without behaviour. Uses no other module.
 
 mod grants;
 mod key;

@@ -180,7 +180,7 @@ pub struct Limits {
     pub writes: u32,
     /// Bytes of log lines, with a fixed amount for each line.
     pub log_bytes: usize,
-    /// Runs that one instance may perform. With 1 each run has an instance of its own.
+    /// Runs that one instance may perform. With 1 each run has its own instance.
     pub reuse: u32,
     /// The requests per second of all runs of the plugin together.
     pub requests: RequestRates,

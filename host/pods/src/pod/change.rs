@@ -78,7 +78,7 @@ pub struct Staleness {
 /// Access of the watch to cached Pods, so that nothing is read twice.
 pub trait CachedPods: Send + Sync {
     /// Returns the cached Pod with this namespace and name.
-    fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
+    fn cached(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
 }
 
 /// One step of one Pod in the cache. If both `old` and `new` are present they have one uid; a Pod recreated under its

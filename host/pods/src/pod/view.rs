@@ -31,8 +31,8 @@ impl Effort {
     pub const FIELD: u64 = 20;
     /// An owner or a label of such a field, which is decoded.
     pub const ENTRY: u64 = 20;
-    /// A label's key that is looked up among so many others that it is compared with one of them. There are as many
-    /// comparisons as the number of labels has binary digits.
+    /// A comparison of a label's key with one of the Pod's labels. A lookup takes as many comparisons as the number of
+    /// labels has binary digits.
     pub const KEY: u64 = 2;
     /// A value of the query that a label is compared with.
     pub const VALUE: u64 = 1;

@@ -19,7 +19,7 @@ pub const MOST: usize = 32;
 /// The most bytes of one signature with what it signs.
 pub(crate) const SIZE: u64 = 64 << 10;
 
-/// A claim that somebody signed a manifest, as it was found. Nothing of it is trusted.
+/// A claim that a key signed a manifest, as it was found. Nothing of it is trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     /// The payload and its signature, base64 of DER.

@@ -35,7 +35,7 @@ pub(crate) struct Reply {
 #[derive(Debug, Clone)]
 enum Body {
     Sized(Vec<u8>),
-    /// In chunks, for as long as somebody reads, or up to so many bytes.
+    /// In chunks, for as long as the client reads, or up to this number of bytes.
     Chunks(u64),
     /// The header Content-Length is the reply's own affair.
     Raw(Vec<u8>),

@@ -12,8 +12,8 @@ fn addresses(arguments: &[&str], in_cluster: bool) -> (String, String) {
 fn in_a_cluster_only_probes_listen_on_all_addresses() {
     assert_eq!(addresses(&[], true), (":8081".into(), "127.0.0.1:8080".into()));
     assert_eq!(addresses(&[], false), ("127.0.0.1:8081".into(), "127.0.0.1:8080".into()));
-    let told = ["--health-probe-bind-address", "10.0.0.7:1", "--metrics-bind-address", ":2"];
-    assert_eq!(addresses(&told, true), ("10.0.0.7:1".into(), ":2".into()));
+    let flags = ["--health-probe-bind-address", "10.0.0.7:1", "--metrics-bind-address", ":2"];
+    assert_eq!(addresses(&flags, true), ("10.0.0.7:1".into(), ":2".into()));
 }
 
 const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\n\
@@ -35,10 +35,10 @@ fn signalled_while_it_reads(pipe: &str) -> Option<(u8, &'static str)> {
     let files = [("--plugins", "a.yaml"), ("--kubeconfig", "kubeconfig"), ("--state-dir", "state")];
     let files = files.into_iter().flat_map(|(flag, name)| [flag.into(), path(name)]);
     let flags = Flags::try_parse_from([PathBuf::from("podium-host")].into_iter().chain(files).chain(none)).unwrap();
-    let (told, ended) = std::sync::mpsc::channel();
+    let (report, ended) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let exit = run(flags, Arc::default()).unwrap();
-        told.send((exit.code, exit.reason))
+        report.send((exit.code, exit.reason))
     });
     // The host listens for signals from its start, so that by now one does not end the process.
     for _ in 0..10 {

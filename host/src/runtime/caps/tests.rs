@@ -308,7 +308,7 @@ fn adapters(callers: usize, types: usize, fields: usize) -> Vec<u8> {
         holding(1, &user),
         section(2, 1, &[&[0, 1, 1][..], &name("e"), &[0x12, 1]].concat()),
     ]);
-    // A component of its own: calls from a component into the one around it always trap, and need no adapter.
+    // Its own component: calls from a component into the one around it always trap, and need no adapter.
     let called = component(&[
         types_of,
         holding(1, &memory),

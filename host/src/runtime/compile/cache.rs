@@ -255,14 +255,14 @@ impl Cache {
         Ok(())
     }
 
-    fn files(&self) -> io::Result<Vec<Used>> {
+    fn files(&self) -> io::Result<Vec<CacheFile>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
             if metadata.is_file() {
                 let (path, bytes) = (entry.path(), metadata.len());
-                files.push(Used { owner: owner_of(&path), path, used: metadata.modified()?, bytes });
+                files.push(CacheFile { owner: owner_of(&path), path, used: metadata.modified()?, bytes });
             }
         }
         Ok(files)
@@ -270,7 +270,7 @@ impl Cache {
 }
 
 /// A file of the cache, with the time of its last use.
-struct Used {
+struct CacheFile {
     path: PathBuf,
     owner: [u8; TAG_BYTES],
     used: SystemTime,

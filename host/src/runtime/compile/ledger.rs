@@ -14,13 +14,13 @@ pub(in crate::runtime) struct Ledger(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    uses: BTreeMap<Tenant, BTreeMap<u64, Use>>,
+    uses: BTreeMap<Tenant, BTreeMap<u64, CodeUse>>,
     /// The number of uses so far.
     count: u64,
 }
 
 #[derive(Debug)]
-struct Use {
+struct CodeUse {
     plugin: PluginId,
     key: Key,
     bytes: u64,
@@ -57,7 +57,7 @@ impl Ledger {
         }
         inner.count += 1;
         let number = inner.count;
-        inner.uses.entry(tenant.clone()).or_default().insert(number, Use { plugin: plugin.clone(), key, bytes });
+        inner.uses.entry(tenant.clone()).or_default().insert(number, CodeUse { plugin: plugin.clone(), key, bytes });
         Ok(Charge { ledger: Arc::clone(self), tenant, number })
     }
 }

@@ -1,6 +1,6 @@
 //! Compilation: from a component's bytes to code that is shared by all plugins of the same bytes and class.
 //!
-//! The compiler runs in a process of its own ([`Program`]), because its memory and time cannot be bounded in this one.
+//! The compiler runs in its own process ([`Program`]), because its memory and time cannot be bounded in this one.
 //! Compiled code can be stored on disk ([`Cache`]). Without a program, components are compiled in this process, without
 //! any bound: for simulations, benches and tests.
 //!
@@ -191,7 +191,7 @@ pub const DEFAULT_TENANT_CODE_BYTES: u64 = 256 << 20;
 
 /// Whom a component is compiled for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Customer<'a> {
+pub(super) struct Requester<'a> {
     pub(super) plugin: &'a PluginId,
     /// The most bytes of code of its tenant's plugins together, in memory and on disk.
     pub(super) code_bytes: u64,
@@ -227,10 +227,15 @@ impl Compiler {
     ///
     /// # Errors
     /// Returns an error if the tenant's plugins would have too much code.
-    pub(super) fn charge(&self, key: Key, compiled: &Compiled, customer: Customer<'_>) -> Result<Charge, LoadProblem> {
+    pub(super) fn charge(
+        &self,
+        key: Key,
+        compiled: &Compiled,
+        requester: Requester<'_>,
+    ) -> Result<Charge, LoadProblem> {
         let image = compiled.component.image_range();
         let bytes = (image.end as usize).saturating_sub(image.start as usize) as u64;
-        self.ledger.charge(customer.plugin, key, bytes, customer.code_bytes)
+        self.ledger.charge(requester.plugin, key, bytes, requester.code_bytes)
     }
 
     /// Returns the code of a component that `validate` let through. Blocks while it is compiled, also by another
@@ -244,10 +249,10 @@ impl Compiler {
         class: LimitClass,
         wasm: &[u8],
         inspected: &Arc<Inspected>,
-        customer: Customer<'_>,
+        requester: Requester<'_>,
     ) -> Result<Arc<Compiled>, LoadProblem> {
         let make = || {
-            let component = self.component(key, class, wasm, customer)?;
+            let component = self.component(key, class, wasm, requester)?;
             Ok(Compiled { component, inspected: Arc::clone(inspected) })
         };
         self.shared.get_or_try_insert_with(key, make, || LoadProblem::Compile("the compiler panicked".to_owned()))
@@ -258,9 +263,9 @@ impl Compiler {
         key: Key,
         class: LimitClass,
         wasm: &[u8],
-        customer: Customer<'_>,
+        requester: Requester<'_>,
     ) -> Result<Component, LoadProblem> {
-        let Customer { plugin, code_bytes: max_bytes, file } = customer;
+        let Requester { plugin, code_bytes: max_bytes, file } = requester;
         let failed = |error: wasmtime::Error| LoadProblem::Compile(format!("{error:#}"));
         let Compilation::Jailed { program, cache } = &self.compilation else {
             return Component::new(&self.engine, wasm).map_err(failed);

@@ -51,7 +51,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles a component in a process of its own. `file` is for the log. Blocks for as long as the class permits.
+    /// Compiles a component in its own process. `file` is for the log. Blocks for as long as the class permits.
     ///
     /// Does not check the component: it is compiled even if [`check`](super::super::check) would refuse it.
     ///

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{super::LoadProblem, Key};
 
-/// The time in which a refused component is not compiled again: one that takes the 60 s of its class costs a sixtieth
-/// of a processor in the end.
+/// The time in which a refused component is not compiled again. At its end, one that takes the 60 s of its class each
+/// time uses one sixtieth of a processor.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(60), most: Duration::from_secs(3_600) };
 /// Refusals that are remembered; further ones replace those that end first.
 const MAX_REFUSALS: usize = 1_000;

@@ -69,15 +69,15 @@ impl<K: Ord + Copy, V, E: Clone> Shared<K, V, E> {
             values.insert(key, SharedValue::Making(Arc::clone(&making)));
             making
         };
-        let mut end = End { shared: self, key, making, failure: Some(abandoned()) };
+        let mut end = EndGuard { shared: self, key, making, failure: Some(abandoned()) };
         let result = make().map(Arc::new);
         end.end(result.clone());
         result
     }
 }
 
-/// Publishes the result to waiting threads, also when `make` panics.
-struct End<'a, K: Ord + Copy, V, E: Clone> {
+/// Publishes the result to waiting threads, even when `make` panics.
+struct EndGuard<'a, K: Ord + Copy, V, E: Clone> {
     shared: &'a Shared<K, V, E>,
     key: K,
     making: Arc<Making<V, E>>,
@@ -85,7 +85,7 @@ struct End<'a, K: Ord + Copy, V, E: Clone> {
     failure: Option<E>,
 }
 
-impl<K: Ord + Copy, V, E: Clone> End<'_, K, V, E> {
+impl<K: Ord + Copy, V, E: Clone> EndGuard<'_, K, V, E> {
     fn end(&mut self, result: Result<Arc<V>, E>) {
         self.failure = None;
         let mut values = self.shared.0.lock();
@@ -99,7 +99,7 @@ impl<K: Ord + Copy, V, E: Clone> End<'_, K, V, E> {
     }
 }
 
-impl<K: Ord + Copy, V, E: Clone> Drop for End<'_, K, V, E> {
+impl<K: Ord + Copy, V, E: Clone> Drop for EndGuard<'_, K, V, E> {
     fn drop(&mut self) {
         if let Some(failure) = self.failure.take() {
             self.end(Err(failure));

@@ -250,8 +250,8 @@ impl Cluster {
         Ok(there.map_or_else(|| refused(404, "NotFound", ""), |(uid, revision)| whole(&pod(name, &uid, revision))))
     }
 
-    /// Returns how many events a list contains: without a requested revision, all. `None` if the server has not seen
-    /// enough.
+    /// Returns how many events a list contains: all, without a requested revision. `None` if the server has not reached
+    /// the revision.
     fn listed(&self, from: Option<u64>, server: usize, fault: Fault) -> Option<usize> {
         let state = self.state.lock();
         let Some(from) = from else { return Some(state.events.len()) };

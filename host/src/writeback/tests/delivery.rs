@@ -433,7 +433,11 @@ async fn an_object_applied_before_a_clock_change_is_read_again() {
     assert_eq!(apply_with(&writeback, &[("k", "1")], 10 * DAY).await, (WriteResult::Applied, 1));
     assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await, (WriteResult::Unchanged, 0));
     tokio::time::advance(Duration::from_secs(600)).await;
-    assert_eq!(apply_with(&writeback, &[("k", "1")], 600_000).await, (WriteResult::Applied, 1), "somebody deleted it");
+    assert_eq!(
+        apply_with(&writeback, &[("k", "1")], 600_000).await,
+        (WriteResult::Applied, 1),
+        "another client deleted it"
+    );
     wire.seen();
 }
 

@@ -29,7 +29,7 @@ pub enum PopulationKind {
     Churn,
     /// No two Pods have the same fields: labels, annotations, environment and volumes differ in number and order
     Structure,
-    /// The Pods of `status`, and 5,000 Pods of `structure` in a namespace of their own that have no events
+    /// The Pods of `status`, and 5,000 Pods of `structure` in their own namespace that have no events
     Hostile,
     /// A service mesh's sidecar, with volumes and a JSON annotation that differ in every Pod
     Sidecars,

@@ -98,7 +98,7 @@ impl Hole {
         at.and_then(char::from_u32).unwrap_or('\u{f8ff}')
     }
 
-    /// Returns the placeholder as a string of its own.
+    /// Returns the placeholder as a separate string.
     pub(super) fn text(self) -> Json {
         Json::Text(self.character().to_string())
     }

@@ -56,7 +56,7 @@ pub(super) struct Workload {
 enum Pods {
     /// Templates by [`Phase`]; real objects have one for all states.
     Alike(Vec<Shared>),
-    /// Each Pod has a structure of its own, made when it is rendered.
+    /// Each Pod has its own structure, made when it is rendered.
     Different(Box<Draft>),
 }
 

@@ -1,7 +1,7 @@
 //! The benchmark of the queue of keys: operations per second and bytes per key, beside kube-rs' scheduler and
 //! client-go's workqueue with the same keys.
 //!
-//! Each measurement is a process of its own, so that no memory is left over from another. The peers know no tenants,
+//! Each measurement is a separate process, so that no memory is left over from another. The peers know no tenants,
 //! no fair order and no memory of runs; they only merge and delay keys.
 
 mod kube_rs;
@@ -136,7 +136,7 @@ fn spread(measured: &Measured, figure: fn(&Figures) -> f64) -> [f64; 3] {
     }
 }
 
-/// Measures one queue with so many keys in this process, and prints the figures as JSON.
+/// Measures one queue with a number of keys in this process, and prints the figures as JSON.
 ///
 /// # Errors
 /// Returns an error if the memory of this process cannot be read, or a queue loses a key.

@@ -234,7 +234,7 @@ impl Replay {
         for at in 0..waiting as u64 {
             let due = begun + at * 1_000_000_000 / u64::from(rate);
             let early = due.saturating_sub(monotonic::now());
-            #[expect(clippy::disallowed_methods, reason = "a thread of its own that keeps a pace")]
+            #[expect(clippy::disallowed_methods, reason = "its own thread that keeps a pace")]
             if early > 0 {
                 thread::sleep(Duration::from_nanos(early));
             }

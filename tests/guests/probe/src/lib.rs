@@ -88,7 +88,7 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
         ["delete"] => format!("{:?}", writes::delete_pod(key, Some(0))),
         ["evict"] => format!("{:?}", writes::evict_pod(key)),
         ["apply", object @ ..] => format!("{:?}", writes::apply_object(&object.join(" "), None)),
-        // Of so many bytes and a few; of so many values and a few.
+        // By bytes, and by values, plus a few.
         ["apply-bytes", bytes] => apply(&format!("\"{}\"", "x".repeat(bytes.parse().unwrap()))),
         ["apply-values", values] => {
             let zeros = vec!["0"; values.parse().unwrap()];

@@ -152,7 +152,7 @@ const NUMBERS: &[&str] = &[
 /// Makes cases; the same seed makes the same ones.
 pub(super) struct Cases {
     random: SmallRng,
-    /// One of so many texts is not left as it should be. It changes from case to case.
+    /// One of this number of texts is damaged. It changes from case to case.
     spoilt: u32,
 }
 

@@ -230,7 +230,7 @@ fn is_word(text: &str, longest: usize) -> bool {
         && letters[letters.len() - 1] != '-'
 }
 
-/// A DNS subdomain, whose words have no length of their own.
+/// A DNS subdomain, whose words have no limit of length.
 fn is_domain(text: &str) -> bool {
     text.chars().count() <= 253 && text.split('.').all(|word| is_word(word, 253))
 }

@@ -35,10 +35,10 @@ pub struct OpenLoops {
 
 /// The names of the fields of one plugin whose values wait.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<(Arc<str>, u64), Named>);
+pub(super) struct Names(BTreeMap<(Arc<str>, u64), OpenField>);
 
 #[derive(Debug)]
-struct Named {
+struct OpenField {
     pod: PodKey,
     field: String,
     counterpart: String,
@@ -48,7 +48,7 @@ impl Names {
     pub(super) fn insert(&mut self, id: &Id, pod: &PodKey, field: &Field, counterpart: &str) {
         if self.0.len() < MAX_NAMES {
             let (field, counterpart) = (field.to_string(), counterpart.to_owned());
-            self.0.insert((id.uid.clone(), id.field), Named { pod: pod.clone(), field, counterpart });
+            self.0.insert((id.uid.clone(), id.field), OpenField { pod: pod.clone(), field, counterpart });
         }
     }
 
@@ -58,8 +58,8 @@ impl Names {
 
     /// Returns the fields with the wait that `wait` returns for each.
     pub(super) fn list(&self, lane: Lane, wait: impl Fn(&Arc<str>, u64) -> Option<Duration>) -> Vec<OpenLoop> {
-        let open = |((uid, field), named): (&(Arc<str>, u64), &Named)| {
-            let (wait, Named { pod, field, counterpart }) = (wait(uid, *field)?, named);
+        let open = |((uid, field), named): (&(Arc<str>, u64), &OpenField)| {
+            let (wait, OpenField { pod, field, counterpart }) = (wait(uid, *field)?, named);
             Some(OpenLoop { lane, pod: pod.clone(), field: field.clone(), counterpart: counterpart.clone(), wait })
         };
         self.0.iter().filter_map(open).collect()

@@ -17,7 +17,7 @@ fn named(name: &str, revision: usize) -> Arc<CachedPod> {
 }
 
 impl Rig {
-    /// Loads the plugin again with low rates and a right to write, and adds keys of so many Pods.
+    /// Loads the plugin again with low rates and a right to write, and adds keys of `pods` Pods.
     fn limited(&mut self, pods: usize) {
         let old = self.dispatch.registry.get(self.lane).unwrap();
         let mut spec = old.spec.clone();
@@ -32,7 +32,7 @@ impl Rig {
         self.dispatch.queue.add(keys);
     }
 
-    /// Runs due keys for so long.
+    /// Runs due keys for this time.
     async fn work_for(&self, time: Duration) {
         let work = async {
             loop {

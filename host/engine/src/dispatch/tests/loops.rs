@@ -302,7 +302,7 @@ async fn a_fight_with_an_unknown_client_is_slowed() {
 
 #[tokio::test(start_paused = true)]
 async fn other_fields_and_other_pods_of_a_plugin_in_a_loop_go_on() {
-    // Cart 0 is in a loop; all Pods follow an annotation that somebody else sets.
+    // Cart 0 is in a loop; all Pods follow an annotation that another client sets.
     let code: Code = |request, pod| {
         let asked = pod.annotations.get("asked").cloned().unwrap_or_default();
         let mut writes = Vec::new();

@@ -49,7 +49,8 @@ impl Rig {
     fn run(&self, next: Next) -> (Vec<String>, Excess) {
         let (mut ran, mut excess) = (Vec::new(), Excess::default());
         while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
-            let Looked { subject, gone_for } = self.tombstones.look(&self.queue, &job, &*nothing(), Instant::now());
+            let FoundSubject { subject, gone_for } =
+                self.tombstones.find_subject(&self.queue, &job, &*nothing(), Instant::now());
             let mark = if matches!(subject, Subject::Deleted(Some(_))) { "+" } else { "" };
             ran.push(format!("{}{mark}", job.item));
             let ended = self.tombstones.done(&self.queue, &job, next, gone_for.is_some(), || {});
@@ -108,7 +109,7 @@ async fn unseen_deletions_beyond_the_bound_have_no_last_states() {
     assert_eq!(rig.tombstones.figures(1), Figures { waiting: 3, all: 5, ..Figures::default() });
     let (ran, excess) = rig.run(Next::Failed);
     assert_eq!(ran, ["u0", "u0+", "u1", "u1+", "u2+", "u2+", "u3+", "u4+"]);
-    // Deletions on which a run has failed have a bound of their own, and leave the other one to other deletions.
+    // Deletions on which a run has failed have their own bound, and leave the other one to other deletions.
     assert_eq!(rig.tombstones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
     assert_eq!((excess.states, uids(&excess.given_up)), (2, vec!["u0"]));
     assert!(rig.delete(5..8, &[1]).is_empty());
@@ -124,7 +125,7 @@ async fn a_recreated_pod_has_no_last_state_and_is_run() {
     let (mut writer, reader) = podium_pods::cache::new(7);
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    assert!(rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now()).gone_for.is_some());
+    assert!(rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now()).gone_for.is_some());
     // The API server's history was set back.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
@@ -133,7 +134,7 @@ async fn a_recreated_pod_has_no_last_state_and_is_run() {
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
     assert_eq!((ended.done, rig.tombstones.figures(1).all), (Done::Kept, 0));
     let job = rig.queue.next().await.unwrap();
-    let looked = rig.tombstones.look(&rig.queue, &job, &*reader.snapshot(), Instant::now());
+    let looked = rig.tombstones.find_subject(&rig.queue, &job, &*reader.snapshot(), Instant::now());
     assert!(matches!(looked.subject, Subject::Present(_)));
 }
 
@@ -143,7 +144,7 @@ async fn a_requeued_deletion_that_settled_is_not_delivered_again() {
     let key = || vec![pod(0, 5).key.clone()];
     assert_eq!(rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now()).0, 1);
     let job = rig.queue.next().await.unwrap();
-    rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now());
+    rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
     // The plugin's component is swapped: its pending deletions are queued again.
     rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now());
     let mut settled = false;
@@ -176,7 +177,7 @@ async fn a_deletion_given_up_while_its_key_was_taken_ends() {
     let excess = rig.delete(1..9, &[1]);
     assert_eq!(uids(&excess[0].1.given_up), ["u0"]);
     rig.run(Next::Settled);
-    let looked = rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now());
+    let looked = rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
     let mut settled = false;
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
     assert_eq!((ended.done, settled), (Done::Forgotten, true), "the journal may have noted the run since");
@@ -193,7 +194,7 @@ async fn a_run_on_a_withdrawn_deletion_is_repeated() {
     let rig = Rig::new();
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now());
+    rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
     // The API server's history was set back, and the Pod that is back does not concern the plugin any more.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
@@ -214,7 +215,7 @@ async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     // The Pod goes: planned, published, and then the old run looks before the keys are queued.
     let gone = [Change::between(Some(pod(0, 5)), None).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &gone, |_| vec![1], |_| vec![1], Instant::now());
-    rig.tombstones.look(&rig.queue, &old, &*nothing(), Instant::now());
+    rig.tombstones.find_subject(&rig.queue, &old, &*nothing(), Instant::now());
     rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
     assert_eq!(ended.done, Done::Orphaned);

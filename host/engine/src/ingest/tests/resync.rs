@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{super::resync::Resyncs, *};
 
-/// Returns a cache with so many Pods of `shop`, and a plugin of that namespace with a resync.
+/// Returns a cache with a number of Pods of `shop`, and a plugin of that namespace with a resync.
 fn resyncing(count: usize, every: Duration) -> (Writer, Reader, Arc<crate::dispatch::LoadedPlugin>) {
     let (mut writer, reader) = cache::new(7);
     let events =

@@ -8,9 +8,9 @@ use super::{
     super::{
         Job,
         order::Order,
-        waits::{Before, Skipped, Waits},
+        waits::{PriorState, Skipped, Waits},
     },
-    At, Item, Slots,
+    Item, SlotStage, Slots,
 };
 
 impl<L, S, I> Slots<L, S, I>
@@ -27,7 +27,7 @@ where
     /// True if the item is running, or due and not taken.
     pub(in super::super) fn is_due(&self, lane: L, slot: &S, item: &I, now: Instant) -> bool {
         let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
-        let from = usize::from(state.at == At::Orphaned);
+        let from = usize::from(state.at == SlotStage::Orphaned);
         state.runs(item) || state.items.iter().skip(from).any(|waiting| waiting.item == *item && waiting.due <= now)
     }
 
@@ -35,7 +35,7 @@ where
     pub(in super::super) fn free(&mut self, lanes: impl IntoIterator<Item = L>, object: &(S, I), now: Instant) {
         for lane in lanes {
             let key = (lane, object.0.clone());
-            if self.slots.get(&key).is_some_and(|state| matches!(state.at, At::Held | At::Delayed(_))) {
+            if self.slots.get(&key).is_some_and(|state| matches!(state.at, SlotStage::Held | SlotStage::Delayed(_))) {
                 self.replace(key, now);
             }
         }
@@ -46,7 +46,7 @@ where
         freed.into_iter().for_each(|(lane, object)| self.free([lane], &object, now));
     }
 
-    /// Ends waits for lanes that are delayed, and returns true if it did; looks at so many lanes at most.
+    /// Ends waits for lanes that are delayed, and returns true if it did; examines at most `most` lanes.
     pub(super) fn pass_delayed(&mut self, most: usize, now: Instant) -> bool {
         let mut passed = false;
         for _ in 0..most.min(self.waits.awaited_lanes()) {
@@ -66,21 +66,21 @@ where
         if self.waits.is_empty() || !self.runs(job.lane, &job.slot, &job.item) {
             return;
         }
-        let again = self.running(job).is_some_and(|item| item.again.is_some());
+        let dirty = self.running(job).is_some_and(|item| item.dirty.is_some());
         let object = (job.slot.clone(), job.item.clone());
-        let (skipped, freed) = self.waits.stop(job.lane, &object, job.number, again);
+        let (skipped, freed) = self.waits.stop(job.lane, &object, job.number, dirty);
         for Skipped { lane, before } in skipped {
             let key = (lane, job.slot.clone());
             let Some(state) = self.slots.get_mut(&key) else { continue };
-            let from = usize::from(state.at == At::Orphaned);
+            let from = usize::from(state.at == SlotStage::Orphaned);
             let Some(at) = state.items.iter().skip(from).position(|item| item.item == job.item) else { continue };
             match before {
-                Before::Nothing => drop(state.items.remove(from + at)),
-                Before::Delayed(due, queued) => {
+                PriorState::Nothing => drop(state.items.remove(from + at)),
+                PriorState::Delayed(due, queued) => {
                     (state.items[from + at].due, state.items[from + at].queued) = (due, queued);
                 }
-                Before::Running => state.items[from + at].again = None,
-                Before::Stays => {}
+                PriorState::Running => state.items[from + at].dirty = None,
+                PriorState::Stays => {}
             }
             self.replace(key, now);
         }

@@ -85,7 +85,7 @@ impl Board {
         first.map(|(_, found)| *found)
     }
 
-    /// Returns the first tenant of those whose jobs take at most so many bytes.
+    /// Returns the first tenant of those whose jobs take at most `most` bytes.
     pub(super) fn first(&self, only_light: bool, most: u64) -> Option<(Key, u32)> {
         let classes = self.classes.iter().filter(|((heavy, bytes), _)| !(only_light && *heavy) && *bytes <= most);
         classes.filter_map(|(_, class)| class.first()).min()

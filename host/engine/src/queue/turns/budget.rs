@@ -2,7 +2,7 @@
 //! buckets and those of its tenant; a lane without them waits unlisted, so it does not wait for memory and gains no
 //! virtual time.
 //!
-//! A lane that lacks tokens of its own has a timer. Lanes that lack tokens of their tenant wait in the order in which
+//! A lane that lacks its own tokens has a timer. Lanes that lack tokens of their tenant wait in the order in which
 //! they came, by kind, and only the first of them has a timer, so a token wakes one lane and not all.
 
 use std::{collections::BTreeMap, hash::Hash, time::Duration};
@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, hash::Hash, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    super::tokens::{Amounts, Bucket, Demand, KINDS, Lately, Rate},
+    super::tokens::{Amounts, Bucket, Demand, KINDS, Rate, RecentTokens},
     Turns,
 };
 
@@ -47,7 +47,7 @@ impl Buckets {
 #[derive(Debug)]
 pub(super) struct LaneTokens {
     pub(super) buckets: Buckets,
-    pub(super) lately: Lately,
+    pub(super) lately: RecentTokens,
     least: Amounts,
     /// Taken for the next job; empty while the lane is not listed.
     pub(super) hand: Amounts,
@@ -57,18 +57,18 @@ pub(super) struct LaneTokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     No,
-    /// For tokens of its own, with its timer.
-    Own(At),
-    /// For tokens of its tenant: their kind, and its number among those that wait for them.
+    /// The lane lacks its own tokens; the timer is due when it has them.
+    Own(TimerKey),
+    /// The lane lacks tokens of its tenant: their kind, and its number among the lanes that wait for them.
     Tenant(usize, u64),
 }
 
 /// When a timer is due; the number distinguishes timers of one instant.
-type At = (Instant, u64);
+type TimerKey = (Instant, u64);
 
 impl LaneTokens {
     pub(super) fn new(now: Instant) -> Self {
-        let (buckets, lately) = (Buckets::new(now), Lately::default());
+        let (buckets, lately) = (Buckets::new(now), RecentTokens::default());
         Self { buckets, lately, least: [0; KINDS], hand: [0; KINDS], waits: Waits::No }
     }
 
@@ -84,7 +84,7 @@ pub(super) struct TenantTokens<L> {
     /// Lanes that wait for tokens, by kind, the first to wait first.
     waiting: [BTreeMap<u64, L>; KINDS],
     /// The timers of the first of them.
-    timers: [Option<At>; KINDS],
+    timers: [Option<TimerKey>; KINDS],
     /// The writes, live reads and Events that were not sent during runs for want of tokens.
     pub(super) refused: [u64; KINDS],
 }
@@ -289,7 +289,7 @@ where
         false
     }
 
-    /// Replaces one token that [`Self::spend`] took by those that were used, also if there are not so many.
+    /// Replaces one token that [`Self::spend`] took by those that were used, even if there are fewer.
     pub(crate) fn spent(&mut self, job: u64, kind: usize, used: u32, now: Instant) {
         let Some(taken) = self.taken.get_mut(&job) else { return };
         let Some(more) = used.checked_sub(1) else {

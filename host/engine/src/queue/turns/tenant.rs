@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        admission::Lately,
+        admission::RecentRuns,
         virtual_time::{Account, Key, Present},
     },
     board::{Entry, Urgent},
@@ -27,7 +27,7 @@ pub(super) struct Tenant<L> {
     pub(super) runs: usize,
     /// Jobs that are not done: runs and what follows them.
     pub(super) jobs: usize,
-    pub(super) lately: Lately,
+    pub(super) lately: RecentRuns,
     /// Where it stands on the board.
     pub(super) entries: SmallVec<[Entry; 1]>,
     pub(super) urgent: Option<Urgent>,
@@ -72,7 +72,7 @@ impl<L: Copy> Tenant<L> {
             memory: 0,
             runs: 0,
             jobs: 0,
-            lately: Lately::default(),
+            lately: RecentRuns::default(),
             entries: SmallVec::new(),
             urgent: None,
             tokens: TenantTokens::new(now),
@@ -84,7 +84,7 @@ impl<L: Copy> Tenant<L> {
         self.groups.get(&bytes)?.first()
     }
 
-    /// Returns the first lane of those whose jobs take at most so many bytes.
+    /// Returns the first lane of those whose jobs take at most `most` bytes.
     pub(super) fn first_within(&self, most: u64) -> Option<(Key, L)> {
         self.groups.range(..=most).filter_map(|(_, group)| group.first()).min_by_key(|(key, _)| *key)
     }

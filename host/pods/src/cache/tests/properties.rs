@@ -148,7 +148,7 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
 fn list(pods: &Pods, known: &Reader, ask: bool) -> PodList {
     let mut list = PodList::default();
     for pod in pods.values() {
-        let held = known.held(&pod.key.namespace, &pod.key.name);
+        let held = known.cached(&pod.key.namespace, &pod.key.name);
         match held.filter(|held| ask && held.key == pod.key && held.revision == pod.revision) {
             Some(held) => list.held.insert(&held.key.uid),
             None => list.read.push(Arc::clone(pod).into()),

@@ -191,15 +191,15 @@ fn a_namespace_at_its_limit_learns_nothing() {
     let mut positions = Positions::default();
     positions.set(0, structure::Own::Whole);
     let owner = Owner { workload: 1, namespace: 2 };
-    for (used, learns) in [(0, true), (MOST_OF_ONE_USER - 1, false)] {
+    for (used, learns) in [(0, true), (MAX_BYTES_OF_ONE_USER - 1, false)] {
         let usage = Usage::default();
         usage.store(used, Relaxed);
         let mut learned = Learned::new(FixedState::with_seed(1));
         assert_eq!(learned.generalise(1, &positions, &usage), learns);
         assert_eq!(!learned.of(1, owner, &structure).0.is_empty(), learns);
-        learned.made(2, owner, skeleton, &structure, &positions, &usage);
+        learned.record_skeleton(2, owner, skeleton, &structure, &positions, &usage);
         assert_eq!(!learned.of(2, owner, &structure).0.is_empty(), learns);
-        assert!(learned.size() + used <= MOST_OF_ONE_USER.max(1) && usage.load(Relaxed) == used + learned.size());
+        assert!(learned.size() + used <= MAX_BYTES_OF_ONE_USER.max(1) && usage.load(Relaxed) == used + learned.size());
     }
 }
 

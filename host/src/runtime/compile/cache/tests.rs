@@ -129,7 +129,7 @@ fn no_bit_of_a_file_can_change_and_no_byte_be_missing_or_more() {
     assert!(cache.load(COMPONENT, &ENGINE).is_some());
 }
 
-/// The parts of a file with their lengths, for code of so many bytes.
+/// The parts of a file with their lengths, for `code_bytes` bytes of code.
 fn parts(code_bytes: usize) -> [(&'static str, usize); 8] {
     let names = ["magic", "version", "component", "engine", "length", "owner", "code", "MAC"];
     let lengths = [MAGIC.len(), VERSION.to_le_bytes().len(), 32, 32, 8, TAG_BYTES, code_bytes, MAC_BYTES];

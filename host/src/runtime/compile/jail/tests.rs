@@ -1,4 +1,4 @@
-//! Attempts of a process in the jail to do what the jail forbids. They are made in a process of their own: this test's
+//! Attempts of a process in the jail to do what the jail forbids. They are made in their own process: this test's
 //! program, started again.
 
 use std::{env, fs, io, net, process::Command, thread};

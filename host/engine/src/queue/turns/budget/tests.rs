@@ -76,7 +76,7 @@ impl Bench {
         (0..keys).for_each(|slot| self.slots.add(lane, slot, (), self.now));
     }
 
-    /// Runs due keys for so long.
+    /// Runs due keys for this time.
     fn run_for(&mut self, time: Duration, run: &Run) {
         let end = self.now + time;
         loop {

@@ -98,7 +98,7 @@ impl Simulation {
         self.plugins.insert((tenant, plugin), Plugin { cost, holds, next });
     }
 
-    /// Adds so many keys now.
+    /// Adds a number of keys now.
     pub(super) fn add(&mut self, tenant: u32, plugin: u32, keys: u32) {
         (0..keys).for_each(|slot| self.slots.add((tenant, plugin), slot, (), self.now));
     }
