@@ -20,6 +20,7 @@ mod quiet;
 mod requests;
 mod rights;
 mod shutdown;
+mod siblings;
 mod simulation;
 mod spin;
 mod state_groups;

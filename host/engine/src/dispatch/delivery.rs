@@ -95,6 +95,7 @@ impl Dispatch {
             sent.reports = reports;
         } else if sends {
             let work = async {
+                let _claim = self.expectations.claims.claim(plugin.lane, &staged).await;
                 let view = self.reader.snapshot();
                 self.send(job, plugin, key, &*view, staged, &writes).await
             };

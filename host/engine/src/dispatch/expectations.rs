@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     Lane,
     breaker::{Breaker, OpenLoops},
+    claims::Claims,
     gate::Gates,
     tombstones::{Bounds, Tombstones},
     unsettled::Unsettled,
@@ -21,6 +22,7 @@ pub struct Expectations {
     pub(super) unsettled: Unsettled,
     pub(super) gates: Gates,
     pub(super) breaker: Breaker,
+    pub(super) claims: Claims,
 }
 
 impl Expectations {

@@ -5,6 +5,7 @@
 
 mod breaker;
 pub mod budget;
+mod claims;
 mod delivery;
 mod expectations;
 mod gate;

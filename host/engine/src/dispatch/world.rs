@@ -59,10 +59,12 @@ impl World for RunWorld {
             if let Err(not_sent) = self.dispatch.admit(&self.job, &self.plugin, &mut staged) {
                 return not_sent;
             }
-            // Planned against the present state, not the run's snapshot, because other clients may have changed it.
-            let view = self.dispatch.reader.snapshot();
             let Self { dispatch, plugin, subject, job, writes, .. } = &*self;
+            let claim = dispatch.expectations.claims.claim(plugin.lane, &staged).await;
+            // Planned against the present state, not the run's snapshot, because other clients may have changed it.
+            let view = dispatch.reader.snapshot();
             let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
+            drop(claim);
             // If the watch is interrupted, the run continues without its writes in the cache.
             if !self.dispatch.await_writes(self.plugin.lane, &sent.expected).await {
                 tracing::debug!("the cache does not show the committed writes yet");

@@ -3,7 +3,7 @@
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::queue::Occupancy;
+use crate::{dispatch::claims::Claims, queue::Occupancy};
 
 /// Answers no delivery before it is let through.
 struct Slow(Arc<Script>, Arc<Semaphore>);
@@ -137,4 +137,25 @@ async fn a_delivery_that_panics_is_a_failure_and_its_key_is_run_again() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bench.settle().await, ["cart-0"]);
     assert!(bench.dispatch.queue.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn deliveries_to_one_pod_are_sent_one_after_the_other_and_others_meanwhile() {
+    let claims = Claims::default();
+    let staged = |names: &[&str]| {
+        let keys = names.iter().map(|name| named("shop", name).key.clone());
+        let unlabel = |target| Action::RemoveLabel { target, key: "team".into() };
+        report(Ok(Outcome::Settled), keys.map(unlabel).collect()).staged
+    };
+    let [both, second, other] = [&["cart-0", "cart-1"][..], &["cart-1"], &["cart-2"]].map(staged);
+    let first = claims.claim(Lane(0), &both).await;
+    let mut waiting = std::pin::pin!(claims.claim(Lane(0), &second));
+    assert!(futures::poll!(waiting.as_mut()).is_pending(), "the first delivery writes to it");
+    drop(claims.claim(Lane(0), &other).await);
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    drop(claims.claim(Lane(1), &second).await);
+    drop(first);
+    let waited = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("it is free");
+    drop(waited);
+    assert!(tokio::time::timeout(Duration::ZERO, claims.claim(Lane(0), &both)).await.is_ok(), "nothing is left");
 }
