@@ -77,6 +77,11 @@ test-compaction TIMES="200":
 test-faults PODS="500":
     PODIUM_CLUSTER_TESTS=1 PODIUM_FAULTS={{PODS}} cargo test --workspace --test cluster -- faulty::
 
+# podium-host on an API server that fails, while Pods come, change and go, for so long: flat memory, descriptors, tasks
+test-soak SECONDS="7200":
+    PODIUM_CLUSTER_TESTS=1 PODIUM_SOAK_SECONDS={{SECONDS}} \
+        cargo test --workspace --test cluster -- memory_descriptors_and_tasks
+
 # podium-host on a real API server where nothing happens to Pods, and much to everything else
 test-idle SECONDS="3600":
     PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} \

@@ -7,11 +7,13 @@
 
 mod audit;
 mod etcd;
+mod faults;
 mod kubeconfig;
 mod program;
 mod proxy;
 
 pub use audit::{Audit, AuditedWrite, Mark};
+pub use faults::{FaultProxy, Faults, Link, Sent};
 pub use kubeconfig::client_of;
 pub use proxy::Proxy;
 

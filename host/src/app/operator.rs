@@ -153,6 +153,7 @@ impl Observed {
             let Figures { entries, pending_deletions, bytes, failing, dropped_entries } = journal.as_ref()?.figures();
             Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries })
         };
+        let runtime = tokio::runtime::Handle::current();
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
         Metrics::new(Sources {
@@ -163,6 +164,7 @@ impl Observed {
             cache: Arc::new(cache),
             journal: Arc::new(journal),
             checkpoint: Arc::new(checkpoint),
+            tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
             dropped,
         })
     }

@@ -108,6 +108,8 @@ pub struct Sources {
     pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
     /// Returns `None` if the host keeps no checkpoint.
     pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
+    /// Returns the number of asynchronous tasks that have not ended.
+    pub tasks: Arc<dyn Fn() -> usize + Send + Sync>,
     /// The number of dropped log lines.
     pub dropped: Arc<Dropped>,
 }
@@ -152,7 +154,8 @@ type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, dropped: log } = &self.sources;
+        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, dropped: log } =
+            &self.sources;
         let plugins = status.plugins();
         let encoder = &mut encoder;
         by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
@@ -217,6 +220,8 @@ impl Collector for Figures {
         for source in Source::ALL {
             ConstCounter::new(log.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
         }
+        let tasks = i64::try_from(tasks()).unwrap_or(i64::MAX);
+        unlabelled(encoder, "podium_runtime_tasks", "Asynchronous tasks that have not ended", tasks)?;
         self.process.encode(encoder)?;
         if let Some(journal) = journal() {
             encode_journal(encoder, journal)?;

@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
 use kube::{
     Api, Client, Config,
     api::PostParams,
@@ -12,6 +15,8 @@ use kube::{
 use serde_json::json;
 
 const ADMIN_TOKEN: &str = "admin-of-a-throw-away-cluster";
+/// Longer than the longest test; by default it is an hour.
+const LIFETIME_SECONDS: i64 = 48 * 3_600;
 /// `--token-auth-file`: token, user, uid, groups.
 pub(super) const TOKEN_FILE: &str = "admin-of-a-throw-away-cluster,admin,admin,system:masters\n";
 /// Created by the API server itself; the file also contains its authority.
@@ -38,7 +43,8 @@ pub(super) fn with_token(address: SocketAddr, certificate: &Path, token: &str) -
 /// Returns a token of a ServiceAccount.
 pub(super) async fn token(client: Client, namespace: &str, account: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
-    let request = TokenRequest::default();
+    let spec = TokenRequestSpec { expiration_seconds: Some(LIFETIME_SECONDS), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
     answer.status.and_then(|status| status.token).context("a TokenRequest without a token")
 }

@@ -118,6 +118,12 @@ impl Host {
         Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
+    /// Returns the process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Returns the log so far.
     #[must_use]
     pub fn log(&self) -> String {

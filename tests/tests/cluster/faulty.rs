@@ -5,30 +5,22 @@
 //! Two sample plugins write to each Pod of a Deployment: a label, and a condition with an Event. `PODIUM_FAULTS` sets
 //! the number of Pods.
 
-use std::{
-    collections::BTreeMap,
-    io::Write,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
-use http::{Method, Request, Response};
-use http_body_util::BodyExt;
+use http::{Method, Request};
 use kube::{
     Client, Config,
-    client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use podium_host::app::{App, Options};
-use podium_tests::{controlplane::ControlPlane, plugins, programs::Choices, wait::until};
-use serde_json::{Value, json};
+use podium_tests::{
+    controlplane::{ControlPlane, Faults, Link},
+    plugins,
+    wait::until,
+};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
-use tower::{BoxError, service_fn};
 
 use crate::{
     cluster,
@@ -41,142 +33,6 @@ const WITHIN: Duration = Duration::from_secs(120);
 /// How long a storm lasts.
 const STORM: Duration = Duration::from_secs(10);
 const WORKERS: usize = 4;
-
-/// Faults of writes; reads and watches are not affected.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Faults {
-    None,
-    /// This percentage is done, and the responses are lost.
-    Lost(usize),
-    /// This percentage is answered with 409.
-    Conflicts(usize),
-    /// All are answered with 429 and a Retry-After of this number of seconds.
-    Busy(u32),
-    /// All are done after this time.
-    Slow(Duration),
-}
-
-/// A write that the host sent.
-#[derive(Debug, Clone)]
-struct Sent {
-    at: Instant,
-    method: Method,
-    path: String,
-    body: Bytes,
-    /// Whether the API server received it.
-    reached: bool,
-}
-
-#[derive(Clone)]
-struct Link(Arc<Inner>);
-
-struct Inner {
-    faults: Mutex<Faults>,
-    choices: Mutex<Choices>,
-    sent: Mutex<Vec<Sent>>,
-    under_way: AtomicUsize,
-    most_under_way: AtomicUsize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Link {
-    fn new(seed: u64) -> Self {
-        Self(Arc::new(Inner {
-            faults: Mutex::new(Faults::None),
-            choices: Mutex::new(Choices::new(seed)),
-            sent: Mutex::default(),
-            under_way: AtomicUsize::new(0),
-            most_under_way: AtomicUsize::new(0),
-        }))
-    }
-
-    fn set(&self, faults: Faults) {
-        *lock(&self.0.faults) = faults;
-    }
-
-    fn sent(&self) -> Vec<Sent> {
-        lock(&self.0.sent).clone()
-    }
-
-    /// Returns the writes sent since then.
-    fn since(&self, then: Instant) -> usize {
-        lock(&self.0.sent).iter().filter(|sent| sent.at >= then).count()
-    }
-
-    fn client(&self, client: Client) -> Client {
-        let inner = Arc::clone(&self.0);
-        let service = service_fn(move |request: Request<Body>| {
-            let (inner, client) = (Arc::clone(&inner), client.clone());
-            async move { inner.pass(client, request).await }
-        });
-        Client::new(service, "default")
-    }
-}
-
-impl Inner {
-    async fn pass(&self, client: Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        if request.method() == Method::GET {
-            return Ok(client.send(request).await?);
-        }
-        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
-        // Dropped even when the host drops the request.
-        let _done = Done(&self.under_way);
-        let (parts, body) = request.into_parts();
-        let body = body.collect().await?.to_bytes();
-        let faults = *lock(&self.faults);
-        let hit = |percent| lock(&self.choices).percent(percent);
-        let refused = match faults {
-            // A creation conflicts only with an object that exists.
-            Faults::Conflicts(percent) if parts.method != Method::POST && hit(percent) => {
-                Some(refusal(409, "Conflict", None)?)
-            }
-            Faults::Busy(seconds) => Some(refusal(429, "TooManyRequests", Some(seconds))?),
-            _ => None,
-        };
-        lock(&self.sent).push(Sent {
-            at: Instant::now(),
-            method: parts.method.clone(),
-            path: parts.uri.path().to_owned(),
-            body: body.clone(),
-            reached: refused.is_none(),
-        });
-        if let Some(refused) = refused {
-            return Ok(refused);
-        }
-        if let Faults::Slow(long) = faults {
-            sleep(long).await;
-        }
-        let answer = client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await?;
-        match faults {
-            Faults::Lost(percent) if hit(percent) => Err("the connection was lost".into()),
-            _ => Ok(answer),
-        }
-    }
-}
-
-struct Done<'a>(&'a AtomicUsize);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn refusal(code: u16, reason: &str, retry_after: Option<u32>) -> Result<Response<Body>, http::Error> {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
-        "message": "injected by the test", "details": { "retryAfterSeconds": retry_after },
-    });
-    let mut answer = Response::builder().status(code).header("Content-Type", "application/json");
-    if let Some(seconds) = retry_after {
-        answer = answer.header("Retry-After", seconds);
-    }
-    answer.body(Body::from(status.to_string().into_bytes()))
-}
 
 /// A host with two plugins, and the Pods of a Deployment that both concern.
 struct Scene {
@@ -320,9 +176,9 @@ async fn a_busy_or_slow_api_server_is_given_time() -> Result<()> {
     sleep(STORM).await;
     let busy = scene.link.since(began);
     scene.link.set(Faults::Slow(Duration::from_secs(1)));
-    scene.link.0.most_under_way.store(0, Ordering::SeqCst);
+    scene.link.forget_most_under_way();
     let took = scene.converged().await?;
-    let most = scene.link.0.most_under_way.load(Ordering::SeqCst);
+    let most = scene.link.most_under_way();
     scene.wrote_once().await?;
     say(&format!("{busy} writes in {STORM:?} of 429; converged in {took:?} at 1 s a write, {most} at a time at most"));
     // Five Retry-Afters end in 10 s; each lets the writes that are under way at once find the next 429.

@@ -13,6 +13,7 @@ mod objects;
 mod plugins;
 mod second_wall;
 mod small;
+mod soak;
 mod tenants;
 mod warm;
 mod workloads;

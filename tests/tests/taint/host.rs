@@ -144,6 +144,7 @@ fn metrics(app: &App) -> String {
         cache: Arc::new(move || CacheFigures { pods: reader.snapshot().len(), ..CacheFigures::default() }),
         journal: Arc::new(|| None),
         checkpoint: Arc::new(|| None),
+        tasks: Arc::new(|| 0),
         dropped: Arc::default(),
     };
     Metrics::new(sources).render().unwrap()

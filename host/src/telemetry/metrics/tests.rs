@@ -30,6 +30,7 @@ fn render(status: &Arc<Status>) -> String {
         cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
         journal: Arc::new(journal),
         checkpoint: Arc::new(|| Some(CheckpointFigures { saved_millis: Some(1_500), failing: false })),
+        tasks: Arc::new(|| 8),
         dropped: Arc::default(),
     };
     Metrics::new(sources).render().unwrap()
@@ -57,6 +58,7 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         "podium_journal_failing 1",
         "podium_journal_dropped_entries_total 1",
         "podium_checkpoint_failing 0",
+        "podium_runtime_tasks 8",
         "podium_checkpoint_last_success_timestamp_seconds 1.5",
         r#"podium_log_dropped_lines_total{source="host"} 0"#,
         r#"podium_log_dropped_lines_total{source="plugin"} 0"#,
