@@ -10,6 +10,7 @@ mod impersonation;
 mod kills;
 mod kubectl;
 mod objects;
+mod owners;
 mod plugins;
 mod second_wall;
 mod small;

@@ -2,7 +2,7 @@
 
 use bindings::{
     Failure, Outcome, Request, Subject, events, log, pods, state,
-    types::{ConditionStatus, EventType, LabelOperator, LabelRequirement, ObjectRef, PodQuery},
+    types::{ConditionStatus, EventType, LabelOperator, LabelRequirement, ObjectOwner, ObjectRef, PodQuery},
     writes,
 };
 
@@ -88,6 +88,10 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
         ["delete"] => format!("{:?}", writes::delete_pod(key, Some(0))),
         ["evict"] => format!("{:?}", writes::evict_pod(key)),
         ["apply", object @ ..] => format!("{:?}", writes::apply_object(&object.join(" "), None)),
+        ["apply-of-workload", object @ ..] => {
+            let owner = ObjectOwner::Workload(key.clone());
+            format!("{:?}", writes::apply_object(&object.join(" "), Some(&owner)))
+        }
         // By bytes, and by values, plus a few.
         ["apply-bytes", bytes] => apply(&format!("\"{}\"", "x".repeat(bytes.parse().unwrap()))),
         ["apply-values", values] => {
