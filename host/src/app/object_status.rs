@@ -113,7 +113,7 @@ impl StatusTask {
                 generation: began.map(|began| began.generation),
                 sha256: component.sha256,
                 imports: component.imports,
-                grants: began.map_or(Value::Null, |began| began.spec["grants"].clone()),
+                grants: began.map_or(Value::Null, |began| Value::clone(&began.grants)),
             }
         });
         // The attempt of the object's present spec: an earlier one says nothing of it.

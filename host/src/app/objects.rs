@@ -36,7 +36,7 @@ pub(super) struct Known {
 #[derive(Debug, Clone)]
 pub(super) struct Began {
     pub(super) generation: i64,
-    pub(super) spec: Arc<Value>,
+    pub(super) grants: Arc<Value>,
 }
 
 /// The most loads of a plugin of which the object is kept: the version that runs is of one of them, unless as many
@@ -60,15 +60,15 @@ impl Known {
         let Self { desired, loads } = self;
         for (object, _) in desired.decided() {
             if let Some(mut latest) = loads.get_mut(&object.id).and_then(BTreeMap::last_entry) {
-                let (generation, spec) = (object.generation, object.spec.clone());
-                *latest.get_mut() = Began { generation, spec };
+                let (generation, grants) = (object.generation, object.grants.clone());
+                *latest.get_mut() = Began { generation, grants };
             }
         }
     }
 
     fn begun(&mut self, id: &PluginId, number: u64) {
         let Some(object) = self.desired.object(id) else { return };
-        let began = Began { generation: object.generation, spec: object.spec.clone() };
+        let began = Began { generation: object.generation, grants: object.grants.clone() };
         let of_plugin = self.loads.entry(id.clone()).or_default();
         of_plugin.insert(number, began);
         while of_plugin.len() > KEPT_LOADS {

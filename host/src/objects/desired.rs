@@ -7,9 +7,8 @@ use std::{
 
 use podium_config::Problem;
 use podium_pods::model::{PluginId, PluginSpec};
-use serde_json::Value;
 
-use super::object::{self, Kind, Object};
+use super::object::{self, Kind, Object, Spec};
 use crate::config;
 
 /// The objects, and the decision about each.
@@ -19,7 +18,9 @@ pub(crate) struct Desired {
     files: BTreeMap<PluginId, Vec<String>>,
     objects: BTreeMap<PluginId, Object>,
     /// By plugin, the spec of the latest object that was read without a mistake.
-    last_good: BTreeMap<PluginId, Arc<Value>>,
+    last_good: BTreeMap<PluginId, Spec>,
+    /// By plugin, a spec with mistakes and what it permits: each change of any object decides about all of them.
+    permitted: BTreeMap<PluginId, (Spec, Option<Arc<PluginSpec>>)>,
     decisions: BTreeMap<PluginId, Decision>,
 }
 
@@ -94,6 +95,7 @@ impl Desired {
                 _ if self.files.contains_key(id) => Decision::NameTaken,
                 Ok(spec) => {
                     self.last_good.insert(id.clone(), object.spec.clone());
+                    self.permitted.remove(id);
                     match cycles.get(id) {
                         Some(problem) => {
                             let permissions = Some(spec.clone());
@@ -103,14 +105,22 @@ impl Desired {
                     }
                 }
                 Err(problems) => {
-                    let last_good = self.last_good.get(id);
-                    let permissions = last_good.and_then(|last| object::permissions(id, &object.spec, last));
-                    Decision::Refused { problems: problems.clone(), permissions: permissions.map(Arc::new) }
+                    let permissions = match self.permitted.get(id) {
+                        Some((spec, permissions)) if *spec == object.spec => permissions.clone(),
+                        _ => {
+                            let of = |last: &Spec| object::permissions(id, &object.spec.value(), &last.value());
+                            let permissions = self.last_good.get(id).and_then(of).map(Arc::new);
+                            self.permitted.insert(id.clone(), (object.spec.clone(), permissions.clone()));
+                            permissions
+                        }
+                    };
+                    Decision::Refused { problems: problems.clone(), permissions }
                 }
             };
             decisions.insert(id.clone(), decision);
         }
         self.last_good.retain(|id, _| decisions.contains_key(id));
+        self.permitted.retain(|id, _| decisions.contains_key(id));
         let before = std::mem::replace(&mut self.decisions, decisions);
         differences(&before, &self.decisions)
     }
@@ -148,7 +158,7 @@ fn differences(before: &BTreeMap<PluginId, Decision>, now: &BTreeMap<PluginId, D
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::{
         super::object::tests::{object, spec},
@@ -223,6 +233,23 @@ mod tests {
         let unknown = with("grants", json!(7));
         assert_eq!(described(&desired.applied(object("a", 4, &unknown))), ["refuse a"]);
         assert_eq!(described(&desired.applied(object("a", 5, &spec()))), ["load a"]);
+    }
+
+    #[test]
+    fn a_spec_with_mistakes_is_judged_once_and_not_at_each_change_of_others() {
+        let permissions = |desired: &Desired| match desired.decided().next() {
+            Some((_, Decision::Refused { permissions: Some(permissions), .. })) => permissions.clone(),
+            other => unreachable!("{other:?}"),
+        };
+        let mut desired = Desired::default();
+        desired.applied(object("a", 1, &spec()));
+        desired.applied(object("a", 2, &with("watch", json!(7))));
+        let judged = permissions(&desired);
+        desired.applied(object("b", 1, &spec()));
+        assert!(Arc::ptr_eq(&judged, &permissions(&desired)));
+        desired.applied(object("a", 3, &with("config", json!({ "x": 1 }))));
+        desired.applied(object("a", 4, &with("watch", json!(7))));
+        assert!(!Arc::ptr_eq(&judged, &permissions(&desired)), "the last spec without mistakes is another");
     }
 
     #[test]

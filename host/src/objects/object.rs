@@ -43,6 +43,26 @@ impl Kind {
     }
 }
 
+/// The most bytes of a spec or a status that are parsed. A spec without mistakes has less, and JSON of few bytes can
+/// take a hundred times as many in memory.
+const MAX_BYTES: usize = 256 << 10;
+
+/// A spec that is kept: as text, with members in order, because the values in it would take up to a hundred times the
+/// memory of their text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spec(Arc<str>);
+
+impl Spec {
+    pub(crate) fn new(value: &Value) -> Self {
+        Self(value.to_string().into())
+    }
+
+    /// Parses the text.
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+}
+
 /// One plugin object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Object {
@@ -55,9 +75,11 @@ pub(crate) struct Object {
     /// The object is being deleted and waits for a finalizer.
     pub(crate) deleting: bool,
     /// Null if it cannot be read.
-    pub(crate) spec: Arc<Value>,
-    /// Null if there is none.
+    pub(crate) spec: Spec,
+    /// Null if there is none, or one that is too large to be the host's.
     pub(crate) status: Arc<Value>,
+    /// The spec's grants, as the status repeats them.
+    pub(crate) grants: Arc<Value>,
     /// The plugin, or every mistake in the spec.
     pub(crate) plugin: Result<Arc<PluginSpec>, Arc<[Problem]>>,
 }
@@ -101,17 +123,13 @@ impl Object {
         } else if kind == Kind::Namespaced {
             return Err("metadata.namespace is missing".to_owned());
         }
-        let value = |raw: Option<&RawValue>| raw.map_or(Ok(Value::Null), |raw| serde_json::from_str(raw.get()));
         let id = PluginId { namespace: namespace.as_deref().map(Into::into), name: (*name).into() };
         let (spec, plugin) = match value(spec) {
             Ok(spec) => {
                 let plugin = plugin(kind, &id, &spec);
                 (spec, plugin)
             }
-            Err(error) => {
-                let message = format!("cannot be read: {}", text::line(&error.to_string()));
-                (Value::Null, Err(vec![Problem { line: None, field: "spec".to_owned(), message }]))
-            }
+            Err(message) => (Value::Null, Err(vec![Problem { line: None, field: "spec".to_owned(), message }])),
         };
         Ok(Self {
             id,
@@ -119,11 +137,24 @@ impl Object {
             generation,
             revision: resource_version,
             deleting: deletion_timestamp.is_some(),
-            spec: spec.into(),
+            spec: Spec::new(&spec),
+            grants: spec["grants"].clone().into(),
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
         })
     }
+}
+
+/// Parses a spec or a status; null if there is none.
+///
+/// # Errors
+/// Returns the mistake of one that is too large, or nests too deep.
+fn value(raw: Option<&RawValue>) -> Result<Value, String> {
+    let Some(raw) = raw.map(RawValue::get) else { return Ok(Value::Null) };
+    if raw.len() > MAX_BYTES {
+        return Err(format!("has {} bytes as JSON; at most {MAX_BYTES}", raw.len()));
+    }
+    serde_json::from_str(raw).map_err(|error| format!("cannot be read: {}", text::line(&error.to_string())))
 }
 
 fn plugin(kind: Kind, id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Problem>> {
@@ -198,6 +229,24 @@ pub(crate) mod tests {
             format!(r#"{{"metadata":{{"name":"a","namespace":"shop","uid":"u"}},"spec":{{"config":{{"a":{deep}}}}}}}"#);
         let read = Object::read(Kind::Namespaced, &json).unwrap();
         assert_eq!(read.plugin.unwrap_err()[0].field, "spec");
+    }
+
+    #[test]
+    fn a_spec_or_status_of_many_values_is_not_kept_as_values() {
+        let many = vec![json!({}); MAX_BYTES / 3];
+        let mut large = spec();
+        large["config"] = json!({ "a": many });
+        let read = object("tidy", 1, &large);
+        let problem = &read.plugin.unwrap_err()[0];
+        assert_eq!(problem.field, "spec");
+        assert!(problem.message.contains("at most 262144"), "{}", problem.message);
+        assert_eq!(read.spec.value(), Value::Null);
+        let metadata = json!({ "name": "tidy", "namespace": "shop", "uid": "u" });
+        let json = json!({ "metadata": metadata, "spec": spec(), "status": { "a": many } }).to_string();
+        let read = Object::read(Kind::Namespaced, &json).unwrap();
+        assert_eq!(*read.status, Value::Null);
+        assert_eq!(read.spec.value(), spec());
+        assert!(read.spec.0.len() < 2 * spec().to_string().len());
     }
 
     #[test]
