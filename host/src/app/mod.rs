@@ -301,7 +301,6 @@ impl App {
             tasks: deliveries.tasks(),
             clock,
             seed: options.seed,
-            runs: 0.into(),
         });
 
         let (progress, phase) = watch::channel(Phase::Loading);

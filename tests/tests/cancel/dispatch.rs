@@ -222,7 +222,6 @@ impl Rig {
             tasks: deliveries.clone(),
             clock: Clock::starting_at(1_000),
             seed: 1,
-            runs: 0.into(),
         });
         let plugin = dispatch.registry.get(lane).unwrap();
         plugin.state.lock().put("program", program().bytes(), None).unwrap();

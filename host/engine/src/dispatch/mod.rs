@@ -15,6 +15,7 @@ mod registry;
 mod repeats;
 mod revocation;
 mod run_writes;
+mod seed;
 mod state;
 mod tombstones;
 mod under_way;
@@ -22,15 +23,7 @@ mod unsettled;
 mod values;
 mod world;
 
-use std::{
-    any::Any,
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 pub use breaker::{OpenLoop, OpenLoops};
 use delivery::Attempt;
@@ -100,10 +93,8 @@ pub struct Dispatch {
     pub tasks: Arc<dyn Tasks>,
     /// Dates conditions and Events, and is the time that plugins see.
     pub clock: Clock,
-    /// The host's seed. Runs with the same seed and number have the same random numbers.
+    /// The host's seed. With the same seed, the runs of a plugin have the same random numbers.
     pub seed: u64,
-    /// Numbers the runs; with the seed it seeds a WASI guest's random numbers.
-    pub runs: AtomicU64,
 }
 
 /// The result of a job for the queue.
@@ -209,7 +200,6 @@ impl Dispatch {
             let pause = self.expectations.gates.pause(job.lane, &key.uid, Instant::now());
             return Step::Ended(JobResult::without_run(Next::Postponed(pause)));
         };
-        let number = self.runs.fetch_add(1, Relaxed);
         let FoundSubject { subject, gone_for } =
             self.expectations.tombstones.find_subject(&self.queue, job, &*snapshot, Instant::now());
         let generation = match &subject {
@@ -219,6 +209,8 @@ impl Dispatch {
         if let (Some(_), Some(entries)) = (gone_for, &plugin.entries) {
             entries.gone(key);
         }
+        let started = Instant::now();
+        let number = plugin.status.begin(started - job.queued, job.attempt);
         let span = tracing::error_span!(
             target: RUN_TARGET,
             "reconcile",
@@ -237,10 +229,8 @@ impl Dispatch {
             now_millis: self.clock.now_millis(),
             attempt: job.attempt,
             unsettled: self.expectations.unsettled.take(job.lane, &key.uid),
-            seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: seed::of_run(self.seed, &plugin.spec.id, number),
         };
-        let started = Instant::now();
-        plugin.status.begin(started - job.queued, job.attempt);
         plugin.status.entered(number, key);
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot, writes.clone());
         let work = async {

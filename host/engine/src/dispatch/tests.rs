@@ -10,7 +10,7 @@ mod revocation;
 mod state_groups;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
@@ -204,7 +204,6 @@ fn rig_with(
         tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,
-        runs: 0.into(),
     });
     Rig { dispatch, writer, lane, script, server, status }
 }
@@ -298,6 +297,36 @@ async fn an_unsettled_write_is_reported_to_the_next_run() {
     let reported = reported.lock();
     assert_eq!((reported[0].0, reported[0].1.len()), (1, 0));
     assert_eq!((reported[1].0, &reported[1].1[0].result), (2, &WriteResult::Forbidden("no patch".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_sees_nothing_of_how_often_others_run() {
+    let seeds = async |with_others: bool| {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = seen.clone();
+        let idle = || report(Ok(Outcome::Settled), Vec::new());
+        let mut rig = rig(move |request, _| {
+            record.lock().push(request.seed);
+            idle()
+        });
+        let other = Arc::new(Closure(Box::new(move |_, _| idle())));
+        let sender = Sender { manager: "podium/bank/other".into(), impersonate: None };
+        let spec = testing::plugin(Some("bank"), "other");
+        let lane = rig.dispatch.registry.put(spec, other, sender, Arc::default(), None);
+        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+        for _ in 0..3 {
+            if with_others {
+                rig.dispatch.queue.add([(lane, ("shop".into(), "cart-0".into()), "u1".into())]);
+                assert_eq!(rig.turn().await, Next::Settled);
+            }
+            rig.add();
+            assert_eq!(rig.turn().await, Next::Settled);
+        }
+        std::mem::take(&mut *seen.lock())
+    };
+    let seen = seeds(false).await;
+    assert_eq!(seen, seeds(true).await);
+    assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 3, "each run has numbers of its own");
 }
 
 #[tokio::test(start_paused = true)]

@@ -147,7 +147,6 @@ impl Harness {
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
-            runs: 0.into(),
         });
         let (status, workers) = (Arc::default(), JoinSet::new());
         Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers }

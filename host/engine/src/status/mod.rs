@@ -110,6 +110,8 @@ pub struct PluginStatus {
     results: [AtomicU64; RunResult::ALL.len()],
     failures: Mutex<BTreeMap<&'static str, u64>>,
     panics: AtomicU64,
+    /// Runs that were begun.
+    begun: AtomicU64,
     retries: AtomicU64,
     adds: AtomicU64,
     active: AtomicI64,
@@ -141,13 +143,15 @@ impl PluginStatus {
         self.adds.fetch_add(items, Relaxed);
     }
 
-    /// Records the start of a run; `waited` is the time since the event.
-    pub fn begin(&self, waited: Duration, attempt: u32) {
+    /// Records the start of a run; `waited` is the time since the event. Returns the number of the run, of the plugin's
+    /// own: a number of all runs would show plugins how much the others run.
+    pub fn begin(&self, waited: Duration, attempt: u32) -> u64 {
         self.active.fetch_add(1, Relaxed);
         self.queue_time.record(waited);
         if attempt > 1 {
             self.retries.fetch_add(1, Relaxed);
         }
+        self.begun.fetch_add(1, Relaxed)
     }
 
     /// Records that a run has ended. Its writes may still have to be sent.

@@ -1,7 +1,5 @@
 //! Claims about loads and unloads that meet, over an ingest loop at work and without WebAssembly.
 
-use std::sync::atomic::AtomicU64;
-
 use podium_engine::{
     clock::Clock,
     dispatch::{Expectations, PodQueue, Registry},
@@ -78,7 +76,6 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
         tasks: super::super::deliveries::Deliveries::default().tasks(),
         clock: Clock::starting_at(0),
         seed: 1,
-        runs: AtomicU64::new(0),
     });
     // Components are in files, or in the ConfigMap of the test.
     let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {

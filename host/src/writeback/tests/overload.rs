@@ -176,7 +176,6 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
         tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,
-        runs: 0.into(),
     });
     for _ in 0..WORKERS {
         tokio::spawn(dispatch.clone().work());

@@ -70,7 +70,6 @@ impl Bench {
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
-            runs: 0.into(),
         });
         tokio::spawn(dispatch.clone().work());
         Self { dispatch, shop: rig.lane, bank, through, ran, script: rig.script, _writer: rig.writer }

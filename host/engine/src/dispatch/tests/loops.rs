@@ -143,7 +143,6 @@ impl Stage {
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
-            runs: 0.into(),
         });
         let mut stage = Self { dispatch, server, lanes: Vec::new() };
         for (name, code) in plugins {

@@ -98,7 +98,6 @@ fn working(work: Work) -> Cut {
         tasks: Arc::new(Spawned),
         clock: clock.clone(),
         seed: 1,
-        runs: 0.into(),
     });
     let cut = Cut { rig, silent, after };
     cut.load(granted(), work);
