@@ -92,6 +92,12 @@ test-idle SECONDS="3600":
 test-taint CASES="1000000":
     PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test taint
 
+# How well the processor time of runs distinguishes what other tenants have from what exists nowhere: figures of PROBES
+# runs of each call, 0.5 is chance. Calls that name an object must stay within 0.05 of it
+figures-timing PROBES="100000":
+    PODIUM_TIMING_PROBES={{PROBES}} \
+        cargo test --release --workspace --test taint -- --include-ignored --nocapture --test-threads=1 timing::
+
 # TIMES runs dropped at their await points, in the sandbox and on the whole way of a key: about ten minutes
 test-cancel TIMES="100000":
     PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test cancel -- --nocapture

@@ -44,7 +44,7 @@ impl Command {
                 "--lib" => command.lib = true,
                 "--test" => command.suites.push(value()?),
                 "--" | "--no-run" | "--quiet" | "--release" | "--locked" | "--offline" | "--no-fail-fast" => {}
-                "--ignored" | "--nocapture" | "--test-threads=1" => {}
+                "--ignored" | "--include-ignored" | "--nocapture" | "--test-threads=1" => {}
                 flag if flag.starts_with('-') => return Err(format!("{flag} is not known here")),
                 filter => command.filters.push(filter.to_owned()),
             }

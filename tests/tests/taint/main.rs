@@ -4,7 +4,7 @@
 //! owners, uids, images and messages. Plugins make random host calls, and log all that they read. [`runs`] and [`host`]
 //! look for canaries in every output; they also compare each output, its order and the fuel used with those of the same
 //! program in a cluster where the other tenants have other Pods, or none. [`probes`] asks for what exists elsewhere and
-//! for what exists nowhere.
+//! for what exists nowhere, and [`timing`] measures the time of both.
 //!
 //! PODIUM_TAINT_CASES makes it more; `just test-taint`.
 
@@ -15,6 +15,7 @@ mod population;
 mod probes;
 mod runs;
 mod sinks;
+mod timing;
 
 use std::{env, sync::Arc};
 

@@ -79,6 +79,24 @@ impl Population {
         Self::of(pods)
     }
 
+    /// Returns so many Pods of other namespaces behind those of the plugin's.
+    pub(super) fn large(others: usize) -> Self {
+        let mut choices = Choices::new(7);
+        let own: Vec<_> = (0..NAMES).map(|at| own(at, &mut choices)).collect();
+        let others = (0..others).map(|at| {
+            let mut pod = other(at, &mut choices);
+            pod["status"]["phase"] = "Unknown".into();
+            (pod["metadata"]["name"], pod["metadata"]["uid"]) =
+                (format!("pod-{at}").into(), format!("uid-{at}").into());
+            pod
+        });
+        let pods: Vec<_> = own.into_iter().chain(others).collect();
+        Self::of(pods.into_iter().enumerate().map(|(at, mut pod)| {
+            pod["metadata"]["resourceVersion"] = (1_000 + at).to_string().into();
+            testing::written(&pod)
+        }))
+    }
+
     /// Reads the Pods as the watch does, each with the Pods before it in the cache.
     fn of(pods: impl Iterator<Item = String>) -> Self {
         let (mut writer, reader) = cache::new(7);

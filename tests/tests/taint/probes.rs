@@ -1,6 +1,6 @@
 //! Probes for what exists in other namespaces: a run that asks for it cannot be distinguished from a run that asks for
 //! what exists nowhere, by its answers, its errors, the order of its outputs or the fuel that it uses. A classifier of
-//! these observables can do no better than chance, because they are equal. Time is not compared.
+//! these observables can do no better than chance, because they are equal. [`timing`](super::timing) is about time.
 
 use podium_pods::pod::PodView;
 use podium_tests::programs::{Choices, Program, Search};

@@ -19,9 +19,10 @@ use podium_pods::{
 };
 use podium_tests::{
     programs::{Choices, Program},
-    sandbox::NOW_MILLIS,
+    sandbox::{NOW_MILLIS, thread_time},
 };
 use podium_wire::{Section, SectionSet};
+use tokio::runtime::Runtime;
 
 use super::{
     CANARY, caller, engine, load, on_threads,
@@ -94,6 +95,22 @@ fn written(staged: &Staged) -> Vec<String> {
 
 /// Runs a program on a Pod of the cluster.
 pub(super) fn run(plugin: &Plugin, cluster: &Population, subject: &Arc<CachedPod>, program: &Program) -> Trace {
+    timed(&runtime(), plugin, cluster, subject, program).0
+}
+
+/// A runtime of this thread, on which time stands still.
+pub(super) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Runs a program, and returns the processor time of the run too.
+pub(super) fn timed(
+    runtime: &Runtime,
+    plugin: &Plugin,
+    cluster: &Population,
+    subject: &Arc<CachedPod>,
+    program: &Program,
+) -> (Trace, Duration) {
     let trace = Arc::new(Mutex::new(Trace::default()));
     let mut state = State::default();
     state.put("program", program.bytes(), None).unwrap();
@@ -106,13 +123,14 @@ pub(super) fn run(plugin: &Plugin, cluster: &Population, subject: &Arc<CachedPod
         unsettled: Vec::new(),
         seed: 42,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let began = thread_time();
     let report = runtime.block_on(plugin.reconcile(request, Box::new(world)));
+    let took = thread_time() - began;
     let mut trace = trace.lock().unwrap().clone();
     trace.writes.extend(written(&report.staged));
     trace.result = format!("{:?}", report.result);
     (trace.fuel, trace.host_calls) = (report.usage.fuel, report.usage.host_calls);
-    trace
+    (trace, took)
 }
 
 /// The plugin with different sections, and with so little processor time that some runs use it up.
