@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use podium_engine::ports::{
-    FailureKind::{Memory, Trap},
+    FailureKind::{Cpu, Memory, Trap},
     Outcome,
 };
 use podium_tests::modules::{ATTACKS, End as AttackEnd, Module, StringEncoding};
@@ -35,6 +35,14 @@ const STREAMS: &[&str] = &[
 ];
 const HANDLES: &str = r#"(import "wasi:cli/stdout@0.2.0" "get-stdout" (func $stdout (result i32)))
     (import "wasi:io/streams@0.2.0" "[resource-drop]output-stream" (func $drop (param i32)))"#;
+
+/// An interface of the guest's own, with a resource that the guest makes and drops.
+const OWN_RESOURCE: &[&str] = &["package hostile:guest; world plugin {
+        include podium:reconcile/plugin@0.1.0;
+        export mine: interface { resource thing; make: func() -> thing; }
+    }"];
+const OWN_HANDLES: &str = r#"(import "[export]mine" "[resource-new]thing" (func $new (param i32) (result i32)))
+    (import "[export]mine" "[resource-drop]thing" (func $drop (param i32)))"#;
 
 /// Instructions of `reconcile`, without imports.
 macro_rules! reconcile {
@@ -179,6 +187,25 @@ pub(super) fn attacks() -> Vec<Attack> {
             handles("(loop $again (drop (call $stdout)) (br $again))")
         }),
         trap("drop-a-forged-handle", "unknown handle index 77", || handles("(call $drop (i32.const 77))")),
+        trap("leak-handles-of-an-own-resource", "store handle limit exceeded", || {
+            own_handles("", "(loop $again (drop (call $new (i32.const 1))) (br $again))")
+        }),
+        trap("drop-a-forged-handle-of-an-own-resource", "unknown handle index 77", || {
+            own_handles("", "(call $drop (i32.const 77))")
+        }),
+        Crime::made(
+            "loop-in-a-destructor",
+            || own_handles("(loop $again (br $again))", "(call $drop (call $new (i32.const 1)))"),
+            Fails(Cpu, ""),
+        ),
+        trap("recurse-through-destructors", "call stack exhausted", || {
+            own_handles("(call $drop (call $new (i32.const 1)))", "(call $drop (call $new (i32.const 1)))")
+        }),
+        Crime::made(
+            "call-the-host-from-a-destructor",
+            || own_handles(CALL, "(call $drop (call $new (i32.const 1)))"),
+            Succeeds(Outcome::Settled, 0),
+        ),
         trap("drop-a-handle-twice", "unknown handle index", || {
             handles("(local.set $at (call $stdout)) (call $drop (local.get $at)) (call $drop (local.get $at))")
         }),
@@ -233,6 +260,16 @@ fn texts(data: &str, units: u32, encoding: StringEncoding) -> Result<Vec<u8>> {
     let reconcile =
         format!("(call $log (i32.const 1) (i32.const 65536) (i32.const {units}) (i32.const 0) (i32.const 0))");
     Module { imports: LOG, fields: &fields, reconcile: &reconcile, encoding, ..Module::DEFAULT }.component()
+}
+
+/// `reconcile` with a resource of the guest's own, which has this destructor.
+fn own_handles(destructor: &str, reconcile: &str) -> Result<Vec<u8>> {
+    let imports = format!("{GET} {OWN_HANDLES}");
+    let fields = format!(
+        r#"(func (export "mine#[dtor]thing") (param i32) {destructor})
+           (func (export "mine#make") (result i32) (call $new (i32.const 1)))"#
+    );
+    Module { imports: &imports, fields: &fields, packages: OWN_RESOURCE, reconcile, ..Module::DEFAULT }.component()
 }
 
 fn handles(reconcile: &str) -> Result<Vec<u8>> {

@@ -41,6 +41,23 @@ async fn fuel_of(module: &Module<'_>) -> u64 {
     fuel(&spec, Some(&module.component().unwrap()), request()).await
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_host_call_that_does_nothing_costs_2500_units() {
+    let imports = r#"(import "podium:reconcile/writes@0.1.0" "commit" (func $commit (param i32)))"#;
+    let calls = |number: u32| {
+        format!(
+            "(loop $next
+                (call $commit (i32.const 2048))
+                (local.set $end (i32.add (local.get $end) (i32.const 1)))
+                (br_if $next (i32.lt_u (local.get $end) (i32.const {number}))))"
+        )
+    };
+    let (one, more) = (calls(1), calls(101));
+    let module = |reconcile| Module { imports, reconcile, ..Module::DEFAULT };
+    let paid = fuel_of(&module(&more)).await - fuel_of(&module(&one)).await;
+    assert!((100 * 2_500..100 * 2_550).contains(&paid), "{paid}");
+}
+
 /// The host renders and digests an object, and compares it with the API server's, even if nothing is sent in the end.
 #[tokio::test(start_paused = true)]
 async fn objects_that_are_sent_are_paid_by_their_bytes_and_values() {
