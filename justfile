@@ -106,6 +106,10 @@ test-cancel TIMES="100000":
 test-residue SWAPS="1000000":
     PODIUM_SWAPS={{SWAPS}} cargo test --workspace --test residue
 
+# N swaps of a plugin's code while Pods change: no key is lost, and a neighbour does not wait
+test-swaps N="10000":
+    PODIUM_PLUGIN_SWAPS={{N}} cargo test --workspace --test host -- many_swaps_under_load --nocapture
+
 # FLIPS changed bytes in a file of compiled code, in each of its parts: none is used
 test-cache-flips FLIPS="1000000":
     PODIUM_CACHE_FLIPS={{FLIPS}} cargo test --workspace --lib -- no_byte_of_any_part_of_a_file_can_change

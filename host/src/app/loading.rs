@@ -2,10 +2,13 @@
 //! load that failed for a reason that may pass, and removes a plugin whose new configuration permits less and cannot be
 //! loaded.
 //!
+//! A new version of code or `config` is tried beside the one that runs, see `swap`.
+//!
 //! Every plugin is compared with the platform's policy here, before its component is read. `runtime` decides which
 //! components are accepted.
 
 mod failure;
+mod swap;
 mod turns;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
@@ -22,6 +25,7 @@ use podium_engine::{
     status::{LoadState, PluginState, Status},
 };
 use podium_pods::model::{LimitClass, PluginId, PluginSpec, Source, text};
+use swap::{Predecessor, Swap, Trial};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -62,6 +66,7 @@ pub struct Prepared {
     component: Option<Component>,
     /// `None` for a suspended plugin, whose component is not read.
     plugin: Option<Arc<dyn Reconcile>>,
+    swap: Swap,
 }
 
 /// A component that was compiled.
@@ -80,6 +85,8 @@ pub(super) struct Outcome {
     pub(super) active: Option<Active>,
     /// `None` if the latest load succeeded.
     pub(super) failure: Option<Failed>,
+    /// The active version replaced another one, and no Pod was there to try it on before.
+    pub(super) unprobed: bool,
 }
 
 /// The version of a plugin that runs.
@@ -130,7 +137,7 @@ pub(super) struct Loader {
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
     /// time.
     simulated: bool,
-    pending: Mutex<PendingLoads>,
+    pending: Arc<Mutex<PendingLoads>>,
     pending_changed: Notify,
     /// Held while a plugin is installed or removed, which waits for the ingest loop's answer. Otherwise a concurrent
     /// unload could remove a part of a load from the registry, the queue or the journal. Not held while a component is
@@ -142,6 +149,10 @@ pub(super) struct Loader {
     fetches: Arc<Turns>,
     /// By configured plugin.
     outcomes: Mutex<BTreeMap<PluginId, Outcome>>,
+    /// The versions that come back if the trial of those that replaced them fails.
+    predecessors: Mutex<BTreeMap<PluginId, Predecessor>>,
+    /// Trials that nothing waits for yet.
+    begun: Mutex<Vec<Trial>>,
 }
 
 /// Loads that have not succeeded yet and are not refused.
@@ -178,6 +189,7 @@ impl Loader {
     ) -> Self {
         let Preparation { api, simulated } = preparation;
         let (pending, pending_changed, changing, outcomes) = <_>::default();
+        let (predecessors, begun) = <_>::default();
         let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
         Self {
             engine,
@@ -194,6 +206,8 @@ impl Loader {
             turns,
             fetches,
             outcomes,
+            predecessors,
+            begun,
         }
     }
 
@@ -225,6 +239,7 @@ impl Loader {
     /// Begins the load of a plugin, and supersedes an earlier one that has not ended. Returns the number of the load.
     pub(super) async fn begin(&self, spec: &PluginSpec) -> u64 {
         let _changing = self.changing.lock().await;
+        self.end_trial(&spec.id);
         self.restrict(spec);
         self.expect(&spec.id);
         self.pending.lock().begin(&spec.id)
@@ -247,6 +262,7 @@ impl Loader {
     /// the configuration permits everything that the version may do. Returns the number of the load.
     pub(super) async fn refuse(&self, id: &PluginId, permissions: Option<&PluginSpec>, mistakes: Vec<Problem>) -> u64 {
         let _changing = self.changing.lock().await;
+        self.end_trial(id);
         if let Some(spec) = permissions {
             self.restrict(spec);
         }
@@ -297,7 +313,7 @@ impl Loader {
             return Err(LoadFailure::OverMemory { mib: spec.limits.memory_bytes >> 20, most_mib: most >> 20 });
         }
         if spec.suspend {
-            return Ok(Prepared { spec, number, component: None, plugin: None });
+            return Ok(Prepared { spec, number, component: None, plugin: None, swap: Swap::Direct });
         }
         let own = spec.id.namespace.is_none().then(|| spec.id.name.clone());
         let taker = (spec.tenant(), own);
@@ -316,12 +332,17 @@ impl Loader {
             let wasm = fetched.map_or_else(in_file, Ok)?;
             let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
             let component = Component { sha256: sha256(&wasm), imports: plugin.imports() };
-            Ok(Prepared { spec, number, component: Some(component), plugin: Some(Arc::new(plugin)) })
+            let plugin: Option<Arc<dyn Reconcile>> = Some(Arc::new(plugin));
+            Ok(Prepared { spec, number, component: Some(component), plugin, swap: Swap::Direct })
         };
-        if self.simulated {
-            return compile();
-        }
-        tokio::task::spawn_blocking(compile).await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+        let compiled = if self.simulated {
+            compile()
+        } else {
+            let compiled = tokio::task::spawn_blocking(compile).await;
+            compiled.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+        };
+        // In the same turn: the memory of a few runs is less than the compiler's, which has ended.
+        self.probed(compiled?).await
     }
 
     /// Fetches the component; `None` for one in a file, which is read where blocking is allowed.
@@ -371,9 +392,10 @@ impl Loader {
         self.pending_changed.notify_one();
     }
 
-    /// Retries waiting loads when they are due; never returns. A slow attempt delays no other.
+    /// Retries waiting loads when they are due, and waits for the ends of trials; never returns. A slow attempt delays no
+    /// other.
     pub(super) async fn retry(self: Arc<Self>) -> anyhow::Result<()> {
-        let mut attempts = FuturesUnordered::new();
+        let (mut attempts, mut trials) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
             let next = self.pending.lock().waiting.values().map(|waiting| waiting.due).min();
             let due = async {
@@ -385,7 +407,11 @@ impl Loader {
             tokio::select! {
                 biased;
                 Some(()) = attempts.next() => {}
-                () = self.pending_changed.notified() => {}
+                Some(()) = trials.next() => {}
+                () = self.pending_changed.notified() => {
+                    let begun = std::mem::take(&mut *self.begun.lock());
+                    trials.extend(begun.into_iter().map(|trial| self.follow(trial)));
+                }
                 () = due => {
                     let due = self.pending.lock().take_due(Instant::now());
                     attempts.extend(due.into_iter().map(|waiting| self.retry_one(waiting)));
@@ -428,7 +454,7 @@ impl Loader {
 
     /// Installs a plugin if `wanted`, under one lock, so that a plugin that was unloaded meanwhile stays unloaded.
     async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&PendingLoads) -> bool) {
-        let Prepared { spec, number, component, plugin } = prepared;
+        let Prepared { spec, number, component, plugin, swap } = prepared;
         let id = spec.id.clone();
         let file = spec.source.to_string();
         let lane = {
@@ -440,6 +466,7 @@ impl Loader {
                 }
                 pending.forget(&id);
             }
+            self.end_trial(&id);
             let Some(plugin) = plugin else {
                 self.take_out(&id).await;
                 self.status.set_load(&id, LoadState::Suspended, false);
@@ -447,9 +474,15 @@ impl Loader {
                 tracing::info!(plugin = %id, %file, "plugin suspended");
                 return;
             };
+            let before = self.predecessor(&spec, swap);
             let active = component.map(|component| Active { number, component });
-            self.outcomes.lock().insert(id.clone(), Outcome { active, failure: None });
-            self.put(spec, plugin)
+            let unprobed = swap == Swap::Tried { pods: 0 };
+            self.outcomes.lock().insert(id.clone(), Outcome { active, failure: None, unprobed });
+            let lane = self.put(spec, plugin);
+            if let Some(before) = before {
+                self.begin_trial(&id, number, lane, before);
+            }
+            lane
         };
         self.ingest_handle.plugins_changed(Some(lane)).await;
         tracing::info!(plugin = %id, %file, "plugin loaded");
@@ -471,6 +504,7 @@ impl Loader {
     /// Unloads a plugin and stops its retries. Returns false if there was neither a plugin nor a retry.
     pub(super) async fn unload(&self, id: &PluginId) -> bool {
         let _changing = self.changing.lock().await;
+        self.end_trial(id);
         let waited = self.pending.lock().forget(id);
         let is_suspended = |plugin: &PluginState| plugin.id == *id && plugin.load == LoadState::Suspended;
         let suspended = self.plugins().iter().any(is_suspended);

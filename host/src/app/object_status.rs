@@ -106,7 +106,7 @@ impl StatusTask {
 
     fn facts(&self, known: &Known, object: &Object, decision: &Decision, load: Option<&LoadState>) -> Facts {
         let id = &object.id;
-        let Outcome { active, failure } = self.loader.outcome(id);
+        let Outcome { active, failure, unprobed } = self.loader.outcome(id);
         let active = active.filter(|_| *decision != Decision::NameTaken).map(|Active { number, component }| {
             let began = known.load(id, number);
             ActiveVersion {
@@ -122,7 +122,7 @@ impl StatusTask {
             (Decision::NameTaken, ..) => State::NameTaken,
             _ if latest.is_none_or(|(_, began)| began.generation != object.generation) => State::Loading,
             (_, Some(LoadState::Suspended), _) => State::Suspended,
-            (_, Some(LoadState::Loaded), _) => State::Running,
+            (_, Some(LoadState::Loaded), _) => State::Running { unprobed },
             (_, Some(load), Some(Failed { number, step, reason, message }))
                 if latest.is_some_and(|(latest, _)| latest == number) =>
             {

@@ -32,7 +32,10 @@ pub(crate) struct Facts {
 pub(crate) enum State {
     /// The first attempt has not ended.
     Loading,
-    Running,
+    Running {
+        /// The version replaced another one, and no Pod was there to try it on before.
+        unprobed: bool,
+    },
     Suspended,
     NameTaken,
     Failed {
@@ -171,13 +174,13 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
             "NameTaken",
             "a file of the host's --plugins defines a plugin of this name, which runs; rename this one",
         )),
-        State::Running => [
-            met(Step::Fetched),
-            met(Step::Verified),
-            met(Step::Compiled),
-            met(Step::Granted),
-            ready(Some(true), "Running", ""),
-        ],
+        State::Running { unprobed } => {
+            let ready = match unprobed {
+                false => ready(Some(true), "Running", ""),
+                true => ready(Some(true), "Unprobed", "no pod matched, so this version was not tried before it runs"),
+            };
+            [met(Step::Fetched), met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
+        }
         State::Failed { step, reason, message, retried } => {
             let failed = |at: Step| condition(at, Some(false), reason, message);
             let retried = if *retried { "; it is tried again with back-off" } else { "" };
@@ -215,7 +218,11 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
                     failed(Step::Granted),
                     ready,
                 ],
-                Step::Ready => none(ready),
+                Step::Ready if *reason == "InvalidSpec" => none(ready),
+                // The version was loaded and tried.
+                Step::Ready => {
+                    [met(Step::Fetched), met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
+                }
             }
         }
     }
@@ -231,6 +238,8 @@ mod tests {
     fn facts(state: State) -> Facts {
         Facts { generation: 3, state, active: None, failing: None, refused: Vec::new() }
     }
+
+    const RUNNING: State = State::Running { unprobed: false };
 
     fn active(generation: i64) -> Option<ActiveVersion> {
         let imports = vec!["podium:reconcile/pods@0.1.0.get".to_owned()];
@@ -250,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_plugin_that_runs_has_every_condition_and_its_version() {
-        let status = status(&Facts { active: active(3), ..facts(State::Running) }, &Value::Null, 7_999).unwrap();
+        let status = status(&Facts { active: active(3), ..facts(RUNNING) }, &Value::Null, 7_999).unwrap();
         let expected = [
             "Fetched=True Fetched",
             "Verified=True NotRequired",
@@ -277,7 +286,15 @@ mod tests {
         assert_eq!((&*exceeded[0], &*exceeded[3]), ("Fetched=True Fetched", "Granted=False GrantsExceeded"));
         let forbidden = ready_is(failed(Step::Granted, "PolicyForbids"));
         assert_eq!((&*forbidden[0], &*forbidden[3]), ("Fetched=Unknown NotAttempted", "Granted=False PolicyForbids"));
-        assert_eq!(ready_is(failed(Step::Ready, "InvalidSpec"))[4], "Ready=False InvalidSpec");
+        assert_eq!(
+            ready_is(failed(Step::Ready, "InvalidSpec"))[3..],
+            ["Granted=Unknown NotAttempted", "Ready=False InvalidSpec"]
+        );
+        assert_eq!(
+            ready_is(failed(Step::Ready, "RolledBack"))[3..],
+            ["Granted=True Granted", "Ready=False RolledBack"]
+        );
+        assert_eq!(ready_is(State::Running { unprobed: true })[4], "Ready=True Unprobed");
         assert_eq!(ready_is(State::NameTaken)[4], "Ready=False NameTaken");
         assert_eq!(ready_is(State::Suspended)[4], "Ready=False Suspended");
     }
@@ -295,8 +312,8 @@ mod tests {
 
     #[test]
     fn a_condition_has_a_new_time_only_when_it_changes() {
-        let first = status(&facts(State::Running), &Value::Null, 1_000).unwrap();
-        assert_eq!(status(&facts(State::Running), &first, 9_000), Some(first.clone()), "the same in every byte");
+        let first = status(&facts(RUNNING), &Value::Null, 1_000).unwrap();
+        assert_eq!(status(&facts(RUNNING), &first, 9_000), Some(first.clone()), "the same in every byte");
         let second = status(&facts(failed(Step::Compiled, "InvalidComponent")), &first, 9_000).unwrap();
         let times: Vec<_> = second["conditions"]
             .as_array()

@@ -54,7 +54,7 @@ impl Plugin {
         };
         let _ticking = self.core.ticking().await;
         let started = Instant::now();
-        let mut sandbox = match self.sandbox(place, &request, world) {
+        let mut sandbox = match self.sandbox(place, (request.now_millis, request.seed), world) {
             Ok(sandbox) => sandbox,
             Err(error) => return failed(failure(FailureKind::Host, &format!("no sandbox: {error:#}"))),
         };
@@ -91,16 +91,49 @@ impl Plugin {
         RunReport { result, staged, usage }
     }
 
-    /// Prepares a sandbox for a run: a new one, or one that is kept for this plugin.
-    fn sandbox(&self, place: SandboxSource, request: &Request, world: Box<dyn World>) -> wasmtime::Result<Sandbox> {
+    /// Creates an instance within the limits of a run, and drops it.
+    pub(super) async fn instantiate_once(&self, world: Box<dyn World>) -> Result<(), Failure> {
+        let Some(place) = self.core.sandboxes.place().await else {
+            return Err(failure(FailureKind::Host, "the engine is shut down"));
+        };
+        let _ticking = self.core.ticking().await;
+        let mut sandbox = self
+            .sandbox(SandboxSource::New(place), (0, 0), world)
+            .map_err(|error| failure(FailureKind::Host, &format!("no sandbox: {error:#}")))?;
+        let run = sandbox.store.data();
+        let (wall, spent) = (Arc::clone(&run.wall), Arc::clone(&run.spent));
+        let instance = AssertUnwindSafe(self.instance(&mut sandbox.store)).catch_unwind();
+        match wall.within(spent.within(instance)).await {
+            None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", self.context.limits.wall))),
+            Some(Err(panic)) => Err(of_panic(&*panic)),
+            Some(Ok(instance)) => {
+                instance.map(drop).map_err(|error| of_error(&error, sandbox.store.data().budget.last_words()))
+            }
+        }
+    }
+
+    async fn instance(&self, store: &mut Store<Run>) -> wasmtime::Result<Instance> {
+        Ok(match &self.linked {
+            Linked::Native(linked) => Instance::Native(linked.instantiate_async(store).await?),
+            Linked::Json(linked) => Instance::Json(linked.instantiate_async(store).await?),
+        })
+    }
+
+    /// Prepares a sandbox for a run at a time and with a seed: a new one, or one that is kept for this plugin.
+    fn sandbox(
+        &self,
+        place: SandboxSource,
+        (now_millis, seed): (u64, u64),
+        world: Box<dyn World>,
+    ) -> wasmtime::Result<Sandbox> {
         let meter = self.core.meter.clone();
         let mut sandbox = match place {
             SandboxSource::Kept(mut kept) => {
-                kept.store.data_mut().restart(world, meter, request.now_millis, request.seed);
+                kept.store.data_mut().restart(world, meter, now_millis, seed);
                 kept
             }
             SandboxSource::New(place) => {
-                let run = Run::new(Arc::clone(&self.context), world, meter, request.now_millis, request.seed);
+                let run = Run::new(Arc::clone(&self.context), world, meter, now_millis, seed);
                 Sandbox { store: self.store(run)?, instance: None, runs: 0, _place: place }
             }
         };

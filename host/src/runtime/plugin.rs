@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use podium_engine::ports::{self, Reconcile, Request, RunReport, Staged};
+use podium_engine::ports::{self, Failure, Reconcile, Request, RunReport, Staged};
 use podium_pods::model::{BoxFuture, PluginSpec};
 use wasmtime::component::Component;
 
@@ -66,6 +66,10 @@ impl std::fmt::Debug for Plugin {
 impl Reconcile for Plugin {
     fn reconcile(&self, request: Request, world: Box<dyn ports::World>) -> BoxFuture<'_, RunReport<Staged>> {
         Box::pin(self.run(request, world))
+    }
+
+    fn instantiate(&self, world: Box<dyn ports::World>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(self.instantiate_once(world))
     }
 }
 

@@ -26,4 +26,5 @@ mod spin;
 mod state_groups;
 mod status;
 mod swap;
+mod swaps;
 mod watch;

@@ -6,8 +6,8 @@ use anyhow::ensure;
 use podium_devcluster::{Cluster, Options};
 use podium_engine::status::LoadState;
 use podium_host::app::App;
-use podium_pods::model::{PluginSpec, Source};
-use podium_tests::{embedded, plugins, wait::until, wire::Wire};
+use podium_pods::model::{LimitClass, PluginSpec, Source};
+use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
 
 const PODS: usize = 25;
 
@@ -160,5 +160,67 @@ async fn a_plugin_that_waits_for_its_component_can_be_unloaded() {
     fs::copy(&component, &file).unwrap();
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert!(app.plugins().is_empty() && app.status().plugins().is_empty());
+    app.shutdown().await;
+}
+
+/// A plugin that makes these host calls in each run.
+fn scripted(script: &str) -> PluginSpec {
+    let mut spec = plugins::guest("probe", "scripted", "").unwrap();
+    (spec.limits.class, spec.grants) = (LimitClass::Interpreter, sandbox::everything());
+    spec.config = serde_json::json!(script).to_string();
+    spec
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_traps_when_it_is_tried_leaves_no_trace() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), vec![scripted("state-put k 3\nlabel guests.example/v one")]);
+    let app = app.await.unwrap();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert_eq!(wire.writes().len(), 1);
+
+    // The script ends with a panic.
+    let traps = scripted("state-put k 5\nlabel guests.example/v two\nrequeue soon");
+    let error = app.load(traps).await.unwrap_err();
+    let expected = "the new version failed when it was tried on pod default/cart-0, reason trap";
+    assert!(format!("{error:#}").contains(expected), "{error:#}");
+    let (LoadState::Refused { reason }, true) = state(&app) else { unreachable!("{:?}", app.plugins()) };
+    assert!(reason.contains(expected), "{reason}");
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert_eq!(wire.writes().len(), 1, "nothing of a probe is written");
+
+    app.load(scripted("state-label guests.example/k k")).await.unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    let stored = embedded::label(&cluster, "cart-0", "guests.example/k").await.unwrap();
+    assert_eq!(stored.as_deref(), Some("3"), "bytes of the state");
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_traps_behind_its_commit_is_rolled_back() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let wire = Wire::new(&cluster);
+    let one = scripted("label guests.example/v one");
+    let app = embedded::host(&cluster, wire.client(), vec![one.clone()]).await.unwrap();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+
+    // A probe ends at the commit.
+    app.load(scripted("label guests.example/v two\ncommit\nrequeue soon")).await.unwrap();
+    until("the version before to come back", Duration::from_secs(30), async || {
+        let (LoadState::Refused { reason }, true) = state(&app) else { anyhow::bail!("{:?}", app.plugins()) };
+        ensure!(reason.contains("failed in one of its first runs, on pod default/cart-0, reason trap"), "{reason}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert_eq!(embedded::label(&cluster, "cart-0", "guests.example/v").await.unwrap().as_deref(), Some("one"));
+    let writes = wire.writes().len();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(wire.writes().len(), writes, "it is not tried again");
+    assert!(!wire.overlapped());
     app.shutdown().await;
 }

@@ -108,6 +108,7 @@ impl Dispatch {
         let unsettled: Vec<_> = reports.into_iter().filter(|report| !report.result.is_settled()).collect();
         let took = started.elapsed();
         let counted = plugin.status.end(&result, unsettled.len(), took);
+        plugin.runs.ended(&result, key);
         tracing::debug!(
             result = counted.name(),
             micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),

@@ -11,6 +11,7 @@ mod expectations;
 mod gate;
 mod log_rate;
 mod order;
+mod probe;
 mod registry;
 mod repeats;
 mod revocation;
@@ -18,6 +19,7 @@ mod run_writes;
 mod seed;
 mod state;
 mod tombstones;
+mod trial;
 mod under_way;
 mod unsettled;
 mod values;
@@ -36,6 +38,7 @@ use podium_pods::{
     model::{BoxFuture, PodKey, WriteGrants, WriteReport},
     pod::PodView,
 };
+pub use probe::{IsWanted, PROBE_PODS};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
 pub use state::State;
@@ -43,6 +46,7 @@ use tokio::time::Instant;
 pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
 use tombstones::{EndedJob, FoundSubject};
 use tracing::Instrument;
+pub use trial::{TRIAL_RUNS, TRIAL_TIME};
 use world::RunWorld;
 
 use crate::{

@@ -10,6 +10,7 @@ use super::{
     log_rate::{LogRate, LogRates},
     repeats::Repeats,
     revocation::Revocation,
+    trial::Runs,
 };
 use crate::{
     journal::PluginEntries,
@@ -45,6 +46,8 @@ pub struct LoadedPlugin {
     pub(super) log_rate: LogRate,
     /// Ends this version's runs.
     pub(super) revocation: Revocation,
+    /// The results of this version's runs, for its trial and for that of the next version.
+    pub(super) runs: Runs,
 }
 
 impl LoadedPlugin {
@@ -220,9 +223,9 @@ impl Registry {
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
         let state = inner.state(lane, &spec);
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
-        let revocation = Revocation::default();
+        let (revocation, runs) = (Revocation::default(), Runs::default());
         let loaded =
-            LoadedPlugin { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation };
+            LoadedPlugin { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation, runs };
         let loaded = Arc::new(loaded);
         if let Some(before) = inner.plugins.insert(lane, Arc::clone(&loaded))
             && !loaded.spec.permits(&before.spec)

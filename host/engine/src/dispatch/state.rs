@@ -13,7 +13,7 @@ const MAX_KEYS: usize = 4_096;
 
 /// The state that a plugin stores with `state.put`. It is kept in memory only and is lost when the host ends. Beyond
 /// the share of the plugin or group, the entries that were put longest ago are dropped.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct State {
     entries: BTreeMap<Arc<str>, StateEntry>,
     /// The keys by the versions of their entries, so that the oldest is found without a look at the others.

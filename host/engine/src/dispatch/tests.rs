@@ -6,6 +6,7 @@ mod gate;
 mod loops;
 mod memory;
 mod order;
+mod probe;
 mod revocation;
 mod state_groups;
 

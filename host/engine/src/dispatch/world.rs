@@ -87,33 +87,38 @@ impl World for RunWorld {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        // A line that the filter drops costs nothing.
-        let is_wanted = match level {
-            LogLevel::Debug => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::DEBUG),
-            LogLevel::Info => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::INFO),
-            LogLevel::Warn => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::WARN),
-            LogLevel::Error => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::ERROR),
-        };
-        if !is_wanted {
-            return;
+        log(&self.plugin, level, message, fields);
+    }
+}
+
+/// Logs one line of a plugin, in the present span.
+pub(super) fn log(plugin: &LoadedPlugin, level: LogLevel, message: &str, fields: &[(String, String)]) {
+    // A line that the filter drops costs nothing.
+    let is_wanted = match level {
+        LogLevel::Debug => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::DEBUG),
+        LogLevel::Info => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::INFO),
+        LogLevel::Warn => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::WARN),
+        LogLevel::Error => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::ERROR),
+    };
+    if !is_wanted {
+        return;
+    }
+    let text = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
+    if let Line::Lost(due) = plugin.log_rate.take(text, Instant::now()) {
+        plugin.status.dropped_log_line();
+        if let Some(lines) = due {
+            tracing::warn!(lines, "log lines of the plugin were dropped: its tenant's share of the log is used up");
         }
-        let text = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
-        if let Line::Lost(due) = self.plugin.log_rate.take(text, Instant::now()) {
-            self.plugin.status.dropped_log_line();
-            if let Some(lines) = due {
-                tracing::warn!(lines, "log lines of the plugin were dropped: its tenant's share of the log is used up");
-            }
-            return;
-        }
-        // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which
-        // `telemetry` writes as fields.
-        let fields = serde_json::Map::from_iter(fields.iter().cloned().map(|(key, value)| (key, value.into())));
-        let plugin_fields = (!fields.is_empty()).then(|| tracing::field::display(serde_json::Value::Object(fields)));
-        match level {
-            LogLevel::Debug => tracing::debug!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
-            LogLevel::Info => tracing::info!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
-            LogLevel::Warn => tracing::warn!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
-            LogLevel::Error => tracing::error!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
-        }
+        return;
+    }
+    // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which
+    // `telemetry` writes as fields.
+    let fields = serde_json::Map::from_iter(fields.iter().cloned().map(|(key, value)| (key, value.into())));
+    let plugin_fields = (!fields.is_empty()).then(|| tracing::field::display(serde_json::Value::Object(fields)));
+    match level {
+        LogLevel::Debug => tracing::debug!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+        LogLevel::Info => tracing::info!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+        LogLevel::Warn => tracing::warn!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+        LogLevel::Error => tracing::error!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
     }
 }

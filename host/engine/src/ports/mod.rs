@@ -98,6 +98,14 @@ impl From<Refused> for StateError {
 pub trait Reconcile: Send + Sync {
     /// Performs one run. The run owns the world, because a wasmtime store cannot borrow.
     fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>>;
+
+    /// Creates an instance and drops it, without a run. The default has no instances.
+    ///
+    /// # Errors
+    /// Returns an error if the code that a component runs at its start fails.
+    fn instantiate(&self, _world: Box<dyn World>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Sends authorised writes. Implemented by `writeback`, called by dispatch.

@@ -37,6 +37,15 @@ pub enum LoadFailure {
     Mistaken(Vec<Problem>),
     #[error(transparent)]
     Refused(#[from] LoadError),
+    #[error(
+        "the new version failed when it was tried {0}; correct the component or spec.config, and apply the plugin again"
+    )]
+    ProbeFailed(String),
+    #[error(
+        "the new version failed in one of its first runs, {0}; it is not tried again before spec changes: correct the \
+         component or spec.config, and apply the plugin again"
+    )]
+    RolledBack(String),
     #[error("the compilation did not end: {0}")]
     Panicked(String),
 }
@@ -53,6 +62,8 @@ impl LoadFailure {
             | Self::OverMemory { .. }
             | Self::Unreadable { .. }
             | Self::Mistaken(_)
+            | Self::ProbeFailed(_)
+            | Self::RolledBack(_)
             | Self::Panicked(_) => false,
             Self::Refused(error) => error.problem.is_passing(),
         }
@@ -68,6 +79,8 @@ impl LoadFailure {
             Self::Unfetched(failure) => (Step::Fetched, failure.reason),
             Self::Mistaken(_) => (Step::Ready, "InvalidSpec"),
             Self::Refused(error) => step(&error.problem),
+            Self::ProbeFailed(_) => (Step::Ready, "ProbeFailed"),
+            Self::RolledBack(_) => (Step::Ready, "RolledBack"),
             Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
         }
     }

@@ -28,12 +28,17 @@ impl Reconcile for Idle {
     }
 }
 
-fn spec() -> PluginSpec {
+pub(super) fn spec() -> PluginSpec {
     PluginSpec { source: Source::File("/nowhere/tidy.wasm".into()), ..testing::plugin(Some("shop"), "tidy") }
 }
 
 fn prepared() -> Prepared {
-    Prepared { spec: spec(), number: 0, component: None, plugin: Some(Arc::new(Idle)) }
+    loaded_as(spec(), Arc::new(Idle))
+}
+
+/// Of a version that replaces another one without a probe.
+pub(super) fn loaded_as(spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Prepared {
+    Prepared { spec, number: 0, component: None, plugin: Some(plugin), swap: Swap::Direct }
 }
 
 /// A loader beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
@@ -279,7 +284,7 @@ async fn a_narrower_configuration_ends_runs_before_its_component_is_read() {
     let (loader, _observe) = loader().await;
     let mut wide = spec();
     wide.grants.write.delete = true;
-    loader.install(Prepared { spec: wide.clone(), number: 0, component: None, plugin: Some(Arc::new(Idle)) }).await;
+    loader.install(loaded_as(wide.clone(), Arc::new(Idle))).await;
     let turn = loader.all_turns().await;
     let preparing = |spec: PluginSpec| {
         let loader = loader.clone();
@@ -306,7 +311,7 @@ async fn a_version_that_was_stopped_never_runs_again() {
     let (loader, _observe) = loader().await;
     let mut wide = spec();
     wide.grants.write.delete = true;
-    loader.install(Prepared { spec: wide.clone(), number: 0, component: None, plugin: Some(Arc::new(Idle)) }).await;
+    loader.install(loaded_as(wide.clone(), Arc::new(Idle))).await;
     loader.restrict(&spec());
     assert!(loader.prepare(wide).await.is_err(), "there is no such file");
     assert!(loader.dispatch.registry.all().is_empty());

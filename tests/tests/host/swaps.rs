@@ -1,0 +1,150 @@
+//! Many swaps of a plugin's code under load, in real time: no key is lost, no two runs of a key overlap, and another
+//! tenant's plugin does not wait for swaps.
+//!
+//! PODIUM_PLUGIN_SWAPS sets the number; `just test-swaps`.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use kube::api::{Patch, PatchParams};
+use podium_devcluster::{Cluster, Options};
+use podium_engine::status::PluginStatus;
+use podium_host::app::App;
+use podium_pods::model::{PluginSpec, Source};
+use podium_tests::{embedded, guests, plugins, wire::Wire};
+use serde_json::json;
+
+const SWAPS: usize = 1_000;
+/// Swaps between two looks at all Pods.
+const BLOCK: usize = 100;
+/// Pods that change all the time; others come.
+const PODS: usize = 40;
+/// The neighbour's 99th percentile beside swaps, against that beside loads of the same version, which also run the plugin
+/// on all Pods: a bound that the load of a machine does not reach.
+const RATIO: f64 = 10.0;
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Writes the component with a byte behind it that changes its digest and nothing else.
+fn with_digest(directory: &Path, byte: u8) -> Source {
+    let mut wasm = guests::component("registrar").unwrap().to_vec();
+    // A custom section named "v".
+    wasm.extend([0, 3, 1, b'v', byte]);
+    let file = directory.join(format!("{byte}.wasm"));
+    fs::write(&file, wasm).unwrap();
+    Source::File(file)
+}
+
+fn registrar(name: &str, label: &str, more: &str) -> PluginSpec {
+    plugins::guest("registrar", name, &format!("  config: {{ label: guests.example/{label} }}\n{more}")).unwrap()
+}
+
+/// Changes Pods in turn until it is stopped. Returns the number of changes.
+async fn change(cluster: Arc<Cluster>, stopped: Arc<AtomicBool>, changes: Arc<AtomicUsize>) {
+    let pods = embedded::pods(&cluster, Some("default"));
+    while !stopped.load(SeqCst) {
+        let turn = changes.fetch_add(1, SeqCst);
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { "turn": turn.to_string() } } }));
+        pods.patch(&format!("cart-{}", turn % PODS), &PatchParams::default(), &patch).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Panics if two runs of the plugin are on one Pod.
+fn check_overlap(status: &PluginStatus) {
+    let runs = status.active_runs();
+    let pods: BTreeSet<_> = runs.iter().map(|run| (run.pod.namespace.clone(), run.pod.name.clone())).collect();
+    assert_eq!(pods.len(), runs.len(), "two runs on one Pod: {runs:?}");
+}
+
+fn p99(status: &PluginStatus, earlier: &[u64]) -> Duration {
+    status.queue_time.quantile_since(earlier, 0.99).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 5)]
+async fn many_swaps_under_load_lose_no_key_and_harm_no_neighbour() {
+    let swaps = env::var("PODIUM_PLUGIN_SWAPS").map_or(SWAPS, |swaps| swaps.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let digests = [1, 2].map(|byte| with_digest(directory.path(), byte));
+    let cluster = Arc::new(Cluster::start(Options { simulate: false, ..Options::default() }).unwrap());
+    for index in 0..PODS {
+        embedded::create_pod(&cluster, &format!("cart-{index}"), "cart").unwrap();
+    }
+    let wire = Wire::new(&cluster);
+    let app = App::start(embedded::options(&cluster, wire.client())).await.unwrap();
+    // Both digests stay compiled.
+    for (index, source) in digests.iter().enumerate() {
+        let nowhere = "  watch: { selector: { matchLabels: { no: such } } }";
+        let keeper = registrar(&format!("keeper-{index}"), "kept", nowhere);
+        app.load(PluginSpec { source: source.clone(), ..keeper }).await.unwrap();
+    }
+    let neighbour = registrar("neighbour", "neighbour", "");
+    let neighbours = app.status().plugin(&neighbour.id);
+    app.load(neighbour).await.unwrap();
+    let version = |turn: usize| {
+        let spec = registrar("swapped", &format!("v{}", turn / BLOCK), "");
+        PluginSpec { source: digests[turn % 2].clone(), ..spec }
+    };
+    app.load(version(1)).await.unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    let swapped = app.status().plugin(&version(0).id);
+
+    let (stopped, changes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let load = tokio::spawn(change(cluster.clone(), stopped.clone(), changes.clone()));
+    let before = neighbours.queue_time.counts();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let alone = p99(&neighbours, &before);
+    let before = neighbours.queue_time.counts();
+    for _ in 0..BLOCK {
+        app.load(version(1)).await.unwrap();
+    }
+    let reloaded = p99(&neighbours, &before);
+    let (during, began) = (neighbours.queue_time.counts(), Instant::now());
+    let mut pods = PODS;
+    for turn in 0..swaps {
+        app.load(version(turn)).await.unwrap();
+        check_overlap(&swapped);
+        if turn % 10 == 0 {
+            embedded::create_pod(&cluster, &format!("cart-{pods}"), "cart").unwrap();
+            pods += 1;
+        }
+        if (turn + 1) % BLOCK == 0 {
+            let label = format!("guests.example/v{}", turn / BLOCK);
+            labelled(&cluster, pods, &label).await;
+        }
+    }
+    let (beside, took) = (p99(&neighbours, &during), began.elapsed());
+    stopped.store(true, SeqCst);
+    load.await.unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    labelled(&cluster, pods, &format!("guests.example/v{}", (swaps - 1) / BLOCK)).await;
+    let (runs, changes) = (swapped.runs(), changes.load(SeqCst));
+    println!(
+        "{swaps} swaps in {took:?} beside {changes} changes of Pods, {runs} runs; the neighbour's p99 from event to \
+         run: {alone:?} alone, {reloaded:?} beside loads of one version, {beside:?} beside swaps"
+    );
+    assert!(!wire.overlapped(), "two writes of one plugin to one Pod at the same time");
+    assert_eq!(swapped.failures(), Default::default());
+    let bound = reloaded.mul_f64(RATIO).max(LEAST);
+    assert!(beside <= bound, "the neighbour waits {beside:?}, and {reloaded:?} beside loads of one version");
+    app.shutdown().await;
+}
+
+/// Waits until each Pod has the label.
+async fn labelled(cluster: &Cluster, pods: usize, label: &str) {
+    let complete = async || {
+        let all = embedded::pods(cluster, Some("default")).list(&Default::default()).await?.items;
+        let missing = all.iter().filter(|pod| !pod.metadata.labels.as_ref().is_some_and(|has| has.contains_key(label)));
+        let missing: Vec<_> = missing.map(|pod| pod.metadata.name.clone()).collect();
+        anyhow::ensure!(all.len() == pods && missing.is_empty(), "{} Pods, without {label}: {missing:?}", all.len());
+        Ok(())
+    };
+    podium_tests::wait::until("every Pod to be labelled", Duration::from_secs(60), complete).await.unwrap();
+}
