@@ -257,12 +257,20 @@ impl ControlPlane {
         client_of(&self.kubeconfig_path()).await
     }
 
+    /// Returns a token of an existing ServiceAccount.
+    ///
+    /// # Errors
+    /// Returns an error if the API server issues none.
+    pub async fn token_of(&self, namespace: &str, account: &str) -> Result<String> {
+        kubeconfig::token(self.client().await?, namespace, account).await
+    }
+
     /// Returns a kubeconfig with the token of an existing ServiceAccount.
     ///
     /// # Errors
     /// Returns an error if the API server issues no token.
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf> {
-        let token = kubeconfig::token(self.client().await?, namespace, account).await?;
+        let token = self.token_of(namespace, account).await?;
         let path = self.directory.path().join(format!("{namespace}.{account}.kubeconfig"));
         let text = kubeconfig::with_token(self.address, &self.directory.path().join(kubeconfig::CERTIFICATE), &token);
         fs::write(&path, text).context("write a kubeconfig")?;

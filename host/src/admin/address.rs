@@ -14,6 +14,17 @@ pub enum ListenAddress {
     One(SocketAddr),
 }
 
+impl ListenAddress {
+    /// Returns true if only clients of the same machine, or in Kubernetes of the same Pod, can connect.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        match self {
+            Self::Off | Self::All(_) => false,
+            Self::One(address) => address.ip().to_canonical().is_loopback(),
+        }
+    }
+}
+
 /// The value of a flag is not a valid [`ListenAddress`].
 #[derive(Debug, thiserror::Error)]
 #[error("not a listen address; use :PORT for all addresses, IP:PORT for one, or 0 for none")]
@@ -53,6 +64,22 @@ mod tests {
     fn an_address_is_written_as_it_is_read() {
         for text in ["0", ":8081", ":0", "127.0.0.1:8080", "0.0.0.0:1", "[::1]:8080"] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn only_addresses_of_the_loopback_interface_are_loopback() {
+        for (text, loopback) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            (":1", false),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.7:1", false),
+        ] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().is_loopback(), loopback, "{text}");
         }
     }
 

@@ -1,12 +1,14 @@
 //! The host's own HTTP endpoints: probes (`/healthz`, `/readyz`) on one port, `/metrics` on another.
 //!
-//! Neither port authenticates its clients. The kubelet must reach the probes, so their responses name no Pod. Metrics
-//! are served on the loopback interface unless a flag says otherwise; `/debug` on that port is for clients of the
-//! loopback interface only, wherever the port listens.
+//! The port of probes does not authenticate its clients: the kubelet must reach it, so its responses name no Pod. The
+//! port of metrics has two forms. [`reviewed_metrics`] is for every address: over TLS, and for clients that the API
+//! server admits. [`metrics`] has no credentials and no TLS, for the loopback interface; `/debug` is then for clients
+//! of that interface only, wherever the port listens.
 
 mod address;
 mod readiness;
 mod reconcile_status;
+mod reviewer;
 mod server;
 
 pub use address::{AddressError, ListenAddress};
@@ -14,6 +16,7 @@ pub use readiness::{Check, Readiness};
 pub use reconcile_status::{
     ActiveRun, CacheSize, Closed, Listed, Loop, Panic, ReconcileStatus, StatusNow, TEXT, Tenant,
 };
+pub use reviewer::Reviewer;
 pub use server::{Bound, bind};
 
 use std::sync::Arc;
@@ -22,9 +25,11 @@ use axum::{
     Router,
     extract::RawQuery,
     http::{StatusCode, header},
+    middleware::from_fn_with_state,
     response::IntoResponse,
     routing::get,
 };
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::telemetry::Metrics;
 
@@ -32,6 +37,8 @@ use crate::telemetry::Metrics;
 pub type ReadinessNow = Arc<dyn Fn() -> Readiness + Send + Sync>;
 /// Returns why the host should be restarted, or `None`.
 pub type DeadNow = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+/// Returns the certificate and the protocol versions for the next connection.
+pub type TlsNow = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
 
 /// The most concurrent connections to the probe port. The kubelet uses one for each probe.
 const PROBE_CONNECTIONS: usize = 64;
@@ -44,6 +51,8 @@ pub struct Endpoints {
     /// The routes for clients of the loopback interface.
     local: Router,
     connections: usize,
+    /// `None` for connections without TLS.
+    tls: Option<TlsNow>,
 }
 
 /// Returns the endpoints of the probe port.
@@ -62,13 +71,29 @@ pub fn probes(readiness: ReadinessNow, dead: DeadNow) -> Endpoints {
         (code, readiness.render(verbose))
     };
     let router = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready));
-    Endpoints { local: router.clone(), router, connections: PROBE_CONNECTIONS }
+    Endpoints { local: router.clone(), router, connections: PROBE_CONNECTIONS, tls: None }
 }
 
-/// Returns the endpoints of the metrics port: `/metrics`, and for clients of the loopback interface
+/// Returns the endpoints of a metrics port without credentials: `/metrics`, and for clients of the loopback interface
 /// `/debug/reconcile-status`.
 #[must_use]
 pub fn metrics(metrics: Arc<Metrics>, status: StatusNow) -> Endpoints {
+    let router = scraped(metrics);
+    let local = router.clone().merge(reconcile_status::local_route(status));
+    Endpoints { router, local, connections: METRICS_CONNECTIONS, tls: None }
+}
+
+/// Returns the endpoints of a metrics port for clients that the API server admits, over TLS: `/metrics` and
+/// `/debug/reconcile-status`, each for those who have the right to that path.
+#[must_use]
+pub fn reviewed_metrics(metrics: Arc<Metrics>, status: StatusNow, reviewer: Reviewer, tls: TlsNow) -> Endpoints {
+    let router = scraped(metrics).merge(reconcile_status::route(status));
+    let router = router.route_layer(from_fn_with_state(Arc::new(reviewer), reviewer::require));
+    Endpoints { local: router.clone(), router, connections: METRICS_CONNECTIONS, tls: Some(tls) }
+}
+
+/// Returns the route of `/metrics`.
+fn scraped(metrics: Arc<Metrics>) -> Router {
     let render = move || async move {
         match metrics.render() {
             Ok(text) => {
@@ -78,7 +103,5 @@ pub fn metrics(metrics: Arc<Metrics>, status: StatusNow) -> Endpoints {
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
     };
-    let router = Router::new().route("/metrics", get(render));
-    let local = router.clone().merge(reconcile_status::route(status));
-    Endpoints { router, local, connections: METRICS_CONNECTIONS }
+    Router::new().route("/metrics", get(render))
 }

@@ -1,8 +1,8 @@
 //! `GET /debug/reconcile-status`: the runs under way, the keys that wait, and everything that is slowed, as JSON for
 //! people and scripts.
 //!
-//! The response names Pods and plugins of all tenants, so only clients of the loopback interface get it, and only under
-//! a name of that interface: a page in a browser that resolves its own name to 127.0.0.1 is refused.
+//! The response names Pods and plugins of all tenants. Without credentials only clients of the loopback interface get
+//! it, and only under a name of that interface: a page in a browser that resolves its own name to 127.0.0.1 is refused.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -163,8 +163,15 @@ impl<T> Listed<T> {
     }
 }
 
-/// Returns the route, for connections of the loopback interface only.
+const PATH: &str = "/debug/reconcile-status";
+
+/// Returns the route, for clients that were admitted.
 pub(super) fn route(status: StatusNow) -> Router {
+    Router::new().route(PATH, get(move || async move { rendered(&status()) }))
+}
+
+/// Returns the route, for connections of the loopback interface only.
+pub(super) fn local_route(status: StatusNow) -> Router {
     let answer = move |headers: HeaderMap| async move {
         if !is_of_loopback(&headers) {
             return (StatusCode::FORBIDDEN, "the Host header must be localhost or a loopback address\n")
@@ -172,7 +179,7 @@ pub(super) fn route(status: StatusNow) -> Router {
         }
         rendered(&status())
     };
-    Router::new().route("/debug/reconcile-status", get(answer))
+    Router::new().route(PATH, get(answer))
 }
 
 fn rendered(status: &ReconcileStatus) -> Response {

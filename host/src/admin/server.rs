@@ -1,23 +1,27 @@
 //! [`Bound`]: a port that slow, silent or numerous clients cannot block. It uses a bounded number of file
 //! descriptors, so that the watch can always connect.
 //!
-//! A connection serves one request. It has 5 s to send the request's head and 10 s to read the response. At the limit
+//! A connection serves one request. It has 5 s for the handshake of TLS, if the port has it, 5 s to send the request's
+//! head, and 10 s in total until the response is read. At the limit
 //! of concurrent connections the oldest one is closed in favour of the newest: a probe is answered in well under a
 //! millisecond, so the oldest connection is the slow one. With a queue instead, a client that opens connections and
 //! sends nothing could block the kubelet until it restarts the host.
 
-use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::{Router, http::StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
     time::{sleep, timeout},
 };
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use super::{Endpoints, ListenAddress};
@@ -78,7 +82,8 @@ impl Bound {
             match accepted {
                 Ok((socket, peer)) => {
                     connections.make_room().await;
-                    let handle = connections.tasks.spawn(serve_one(socket, endpoints.router_for(peer)));
+                    let tls = endpoints.tls.as_ref().map(|tls| tls());
+                    let handle = connections.tasks.spawn(serve_one(socket, endpoints.router_for(peer), tls));
                     connections.oldest.push_back(handle);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -92,7 +97,7 @@ impl Bound {
 }
 
 impl Endpoints {
-    fn router_for(&self, peer: SocketAddr) -> axum::Router {
+    fn router_for(&self, peer: SocketAddr) -> Router {
         // A socket for both versions of IP shows an IPv4 client as an IPv6 address.
         if peer.ip().to_canonical().is_loopback() { self.local.clone() } else { self.router.clone() }
     }
@@ -120,16 +125,39 @@ impl Connections {
     }
 }
 
-async fn serve_one(socket: TcpStream, router: axum::Router) {
-    let service = TowerToHyperService::new(router);
+async fn serve_one(socket: TcpStream, router: Router, tls: Option<Arc<ServerConfig>>) {
+    let serve = async {
+        let Some(tls) = tls else { return answer(socket, router).await };
+        // A handshake begins with a byte that no method of HTTP begins with.
+        let mut first = [0];
+        match timeout(HEAD_WITHIN, socket.peek(&mut first)).await {
+            Ok(Ok(1..)) if first[0].is_ascii_alphabetic() => answer(socket, Router::new().fallback(over_tls)).await,
+            Ok(Ok(1..)) => {
+                if let Ok(Ok(stream)) = timeout(HEAD_WITHIN, TlsAcceptor::from(tls).accept(socket)).await {
+                    answer(stream, router).await;
+                }
+            }
+            _ => {}
+        }
+    };
+    // A client that is too slow or has disconnected affects no other client.
+    let _ = timeout(DONE_WITHIN, serve).await;
+}
+
+/// Answers a request without TLS on a port with it.
+async fn over_tls() -> (StatusCode, &'static str) {
+    (StatusCode::BAD_REQUEST, "this port requires TLS; use https:// in the URL\n")
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .keep_alive(false)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(socket), service);
-    // A client that is too slow or has disconnected affects no other client.
-    let _ = timeout(DONE_WITHIN, connection).await;
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // An error concerns this client only.
+    let _ = connection.await;
 }
 
 /// Returns true if the error concerns one connection, so that `accept` can be called again at once.
@@ -242,8 +270,8 @@ mod tests {
 
     #[test]
     fn only_clients_of_the_loopback_interface_get_its_routes() {
-        let route = |path: &str| axum::Router::new().route(path, axum::routing::get(|| async {}));
-        let endpoints = Endpoints { router: route("/all"), local: route("/local"), connections: 1 };
+        let route = |path: &str| Router::new().route(path, axum::routing::get(|| async {}));
+        let endpoints = Endpoints { router: route("/all"), local: route("/local"), connections: 1, tls: None };
         for (peer, local) in [
             ("127.0.0.1:80", true),
             ("127.9.9.9:80", true),

@@ -4,6 +4,7 @@
 //! as in a process ([`process`]).
 
 mod blocking;
+mod certificate;
 mod checkpoint;
 mod cluster;
 pub mod compile;
@@ -12,6 +13,7 @@ mod disk;
 mod journal;
 mod loading;
 mod memory_limit;
+mod metrics_port;
 mod object_status;
 mod objects;
 mod operator;
@@ -318,7 +320,7 @@ impl App {
             stalled: Box::new(move || watched.stalled()),
             dead: Arc::new(move || dead.dead()),
         });
-        observed.serve(options.operator, &mut services, &stop);
+        observed.serve(options.operator, &own_api, &mut services, &stop);
 
         let loader = Loader::new(
             engine,

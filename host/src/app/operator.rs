@@ -16,9 +16,10 @@ use podium_pods::{
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, checkpoint::LastSave};
+use super::{Phase, certificate::Certificate, checkpoint::LastSave};
 use crate::{
-    admin::{self, Bound, Check, DeadNow, Readiness},
+    admin::{self, Bound, Check, DeadNow, Readiness, Reviewer},
+    api::Api,
     telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
     writeback::ClosedKind,
 };
@@ -30,6 +31,9 @@ pub struct Operator {
     pub probes: Option<Bound>,
     /// The port of `/metrics` and `/debug/reconcile-status`.
     pub metrics: Option<Bound>,
+    /// The certificate of the port of metrics, which then admits the clients that the API server admits. With `None`
+    /// the port has neither TLS nor credentials.
+    pub certificate: Option<Arc<Certificate>>,
     /// The number of dropped log lines, for metrics.
     pub dropped: Arc<Dropped>,
 }
@@ -53,18 +57,30 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Spawns the servers of the bound ports.
+    /// Spawns the servers of the bound ports. `api` sends as the host's own account.
     pub(super) fn serve(
         self: &Arc<Self>,
         operator: Operator,
+        api: &Api,
         services: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
     ) {
-        let Operator { probes, metrics, dropped } = operator;
+        let Operator { probes, metrics, certificate, dropped } = operator;
         if let Some(bound) = metrics {
-            let status = self.clone();
-            let metrics = Arc::new(self.metrics(dropped));
-            let endpoints = admin::metrics(metrics, Arc::new(move || status.reconcile_status()));
+            let observed = self.clone();
+            let (metrics, status) = (Arc::new(self.metrics(dropped)), Arc::new(move || observed.reconcile_status()));
+            let endpoints = match certificate {
+                None => admin::metrics(metrics, status),
+                Some(certificate) => {
+                    let (presented, stop) = (certificate.clone(), stop.clone());
+                    services.spawn(async move {
+                        stop.run_until_cancelled_owned(certificate.follow()).await;
+                        Ok(())
+                    });
+                    let tls = Arc::new(move || presented.config());
+                    admin::reviewed_metrics(metrics, status, Reviewer::new(api), tls)
+                }
+            };
             let serve = bound.serve(endpoints, stop.clone());
             services.spawn(async move {
                 serve.await;

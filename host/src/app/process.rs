@@ -29,8 +29,10 @@ use tracing::field;
 
 use super::{
     App, Operator, Options, RUN_MEMORY,
+    certificate::Certificate,
     compile::{self, Compile},
     disk, memory_limit,
+    metrics_port::MetricsPort,
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
@@ -115,9 +117,11 @@ pub struct Flags {
     /// 127.0.0.1:8081 elsewhere]
     #[arg(long, env = "PODIUM_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
     health_probe_bind_address: Option<ListenAddress>,
-    /// Address of /metrics, which requires no credentials: IP:PORT, :PORT for all addresses, or 0 for none
+    /// Address of /metrics: IP:PORT, :PORT for all addresses, or 0 for none
     #[arg(long, env = "PODIUM_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     metrics_bind_address: ListenAddress,
+    #[command(flatten)]
+    metrics_port: MetricsPort,
     /// error, warn, info, debug, trace, or directives such as info,podium=debug
     #[arg(long, env = "PODIUM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -259,7 +263,17 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     if (plugins.is_empty() && !watched) || (flags.strict && bad > 0) {
         return Ok(Exit::MISCONFIGURED);
     }
-    let operator = match operator(&flags, dropped).await {
+    let (port, address) = (flags.metrics_port.clone(), flags.metrics_bind_address);
+    let certificate = match read(&mut stopped, move || port.certificate(&address)).await? {
+        Ok(Ok(certificate)) => certificate,
+        Ok(Err(error)) => {
+            let error = text::line(&error.to_string());
+            tracing::error!(error, "certificate of the port of metrics refused");
+            return Ok(Exit::MISCONFIGURED);
+        }
+        Err(exit) => return Ok(exit),
+    };
+    let operator = match operator(&flags, certificate, dropped).await {
         Ok(operator) => operator,
         Err(exit) => return Ok(exit),
     };
@@ -390,14 +404,18 @@ async fn read<T: Send + 'static>(
 
 /// Binds the ports that probes and metrics are served on. Fails with the end of the process where an address cannot be
 /// used, which is logged.
-async fn operator(flags: &Flags, dropped: Arc<Dropped>) -> Result<Operator, Exit> {
+async fn operator(
+    flags: &Flags,
+    certificate: Option<Arc<Certificate>>,
+    dropped: Arc<Dropped>,
+) -> Result<Operator, Exit> {
     // Kubernetes sets it in every container.
     let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    Ok(Operator {
-        probes: bind(probe_address(flags, in_cluster), "health-probe-bind-address", "/healthz and /readyz").await?,
-        metrics: bind(flags.metrics_bind_address, "metrics-bind-address", "/metrics").await?,
-        dropped,
-    })
+    let (address, flag) = (probe_address(flags, in_cluster), "health-probe-bind-address");
+    let probes = bind(address, flag, "/healthz and /readyz", "http").await?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let metrics = bind(flags.metrics_bind_address, "metrics-bind-address", "/metrics", scheme).await?;
+    Ok(Operator { probes, metrics, certificate, dropped })
 }
 
 /// The kubelet reaches probes at the Pod's address.
@@ -408,11 +426,11 @@ fn probe_address(flags: &Flags, in_cluster: bool) -> ListenAddress {
 }
 
 /// Returns `None` for an address that is off.
-async fn bind(address: ListenAddress, flag: &str, what: &str) -> Result<Option<Bound>, Exit> {
+async fn bind(address: ListenAddress, flag: &str, what: &str, scheme: &str) -> Result<Option<Bound>, Exit> {
     match admin::bind(address).await {
         Ok(bound) => {
             if let Some(bound) = &bound {
-                tracing::info!(paths = what, url = %format_args!("http://{}", bound.address()), "serving HTTP");
+                tracing::info!(paths = what, url = %format_args!("{scheme}://{}", bound.address()), "serving HTTP");
             }
             Ok(bound)
         }

@@ -124,6 +124,12 @@ impl Host {
         self.process.id()
     }
 
+    /// Returns the address of the port of metrics.
+    #[must_use]
+    pub fn metrics_address(&self) -> SocketAddr {
+        self.metrics
+    }
+
     /// Returns the log so far.
     #[must_use]
     pub fn log(&self) -> String {
@@ -177,7 +183,8 @@ impl Host {
 /// Finds the address of these paths in the log, because port 0 was requested.
 fn address(log: &str, paths: &str) -> Result<SocketAddr> {
     let line = log.lines().find(|line| line.contains("serving HTTP") && line.contains(paths));
-    let (_, rest) = line.and_then(|line| line.split_once("http://")).context("the log has no such address")?;
+    let url = |line: &'_ str| line.find("://").map(|at| at + 3);
+    let (_, rest) = line.and_then(|line| line.split_at_checked(url(line)?)).context("the log has no such address")?;
     let end = rest.find(|letter: char| !(letter.is_ascii_hexdigit() || ".:[]".contains(letter))).unwrap_or(rest.len());
     rest[..end].parse().context("the log has a strange address")
 }

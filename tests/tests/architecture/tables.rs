@@ -46,7 +46,7 @@ pub(crate) const MODULES: &[Row] = &[
     ("config", &["model"], &[CONFIG, "libc"]),
     ("objects", &["model", "ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
     ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
-    ("admin", &["telemetry"], &["axum", "tokio", "tokio_util", "hyper", "hyper_util"]),
+    ("admin", &["model", "api", "telemetry"], &["axum", "tokio", "tokio_rustls", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),
     (CONFIG, &[], &["schemars", "serde_saphyr"]),
     (

@@ -9,6 +9,7 @@ mod idle;
 mod impersonation;
 mod kills;
 mod kubectl;
+mod metrics_access;
 mod objects;
 mod owners;
 mod plugins;

@@ -1,0 +1,248 @@
+//! [`Reviewer`]: asks the API server whether the bearer of a token may read a path, by a TokenReview and a
+//! SubjectAccessReview, as controller-runtime's filter of metrics does.
+//!
+//! Decisions are kept for [`KEPT`], so a right that was revoked ends within that time. Without an answer of the API
+//! server no client is admitted. Tokens are neither stored nor logged: a decision is kept under a digest.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use foldhash::fast::FixedState;
+use lru::LruCache;
+use parking_lot::Mutex;
+use podium_engine::intervals::Intervals;
+use podium_pods::model::text;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::api::{Api, ApiError};
+
+/// How long a decision is kept. Prometheus scrapes every 15 s or less often, so this is at most two requests for each
+/// scrape; the bound is for clients that ask more often.
+const KEPT: Duration = Duration::from_secs(10);
+/// The most decisions that are kept. A connection serves one request and 16 are open, so clients with a right are few.
+const DECISIONS: NonZeroUsize = NonZeroUsize::new(256).expect("is not 0");
+/// The most decisions in a second that the API server is asked for: the rate of a client of Kubernetes by default. Any
+/// client that can connect may send tokens.
+const PER_SECOND: u32 = 20;
+/// Deadline of one of the two requests. A connection is closed after 10 s.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// Admits the clients that the API server admits.
+pub struct Reviewer {
+    api: Api,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    /// Decisions by the SHA-256 of verb, path and token, with the time at which they were made.
+    decisions: LruCache<[u8; 32], (Decision, Instant), FixedState>,
+    /// The beginning of the present second, and the decisions since then for which the API server was asked.
+    second: (Instant, u32),
+    failures: Intervals,
+}
+
+/// The API server's decision on a token, a verb and a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Decision {
+    Allowed,
+    /// The token is not valid.
+    Unauthenticated,
+    /// The user has no right to the path.
+    Forbidden {
+        user: String,
+    },
+}
+
+/// Why there is no decision.
+#[derive(Debug, PartialEq, Eq)]
+enum Undecided {
+    /// Too many decisions were asked for within a second.
+    TooMany,
+    /// The API server did not answer as expected.
+    Failed { asked: &'static str, error: ApiError },
+}
+
+/// The status of a TokenReview.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TokenStatus {
+    authenticated: bool,
+    /// `username`, `uid`, `groups` and `extra`, as a SubjectAccessReview repeats them.
+    user: UserInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct UserInfo {
+    username: String,
+    uid: Value,
+    groups: Value,
+    extra: Value,
+}
+
+/// The status of a SubjectAccessReview.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AccessStatus {
+    allowed: bool,
+    denied: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reviewed<S> {
+    status: S,
+}
+
+impl Reviewer {
+    /// Returns a reviewer that asks by the host's own account.
+    #[must_use]
+    pub fn new(api: &Api) -> Self {
+        let kept = Kept {
+            decisions: LruCache::with_hasher(DECISIONS, FixedState::default()),
+            second: (Instant::now(), 0),
+            failures: Intervals::new(),
+        };
+        Self { api: api.with_deadline(DEADLINE), kept: Mutex::new(kept) }
+    }
+
+    async fn decision(&self, token: &str, verb: &str, path: &str) -> Result<Decision, Undecided> {
+        // Neither a method nor a path nor the value of a header can contain NUL.
+        let key = Sha256::digest([verb, path, token].join("\0")).into();
+        if let Some(decision) = self.kept.lock().begin(&key, Instant::now())? {
+            return Ok(decision);
+        }
+        // The decision is as old as its first request.
+        let asked = Instant::now();
+        let decision = self.ask(token, verb, path).await?;
+        let mut kept = self.kept.lock();
+        kept.failures.end();
+        kept.decisions.put(key, (decision.clone(), asked));
+        Ok(decision)
+    }
+
+    async fn ask(&self, token: &str, verb: &str, path: &str) -> Result<Decision, Undecided> {
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
+        });
+        let TokenStatus { authenticated, user } = self.review("tokenreviews", TOKEN_REVIEWS, &review).await?;
+        let UserInfo { username, uid, groups, extra } = user;
+        if !authenticated || username.is_empty() {
+            return Ok(Decision::Unauthenticated);
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": username, "uid": uid, "groups": groups, "extra": extra,
+                "nonResourceAttributes": { "path": path, "verb": verb },
+            },
+        });
+        let AccessStatus { allowed, denied } = self.review("subjectaccessreviews", ACCESS_REVIEWS, &review).await?;
+        Ok(if allowed && !denied { Decision::Allowed } else { Decision::Forbidden { user: username } })
+    }
+
+    /// Creates a review. The API server answers with its status and stores nothing.
+    async fn review<S: DeserializeOwned>(
+        &self,
+        asked: &'static str,
+        path: &str,
+        review: &Value,
+    ) -> Result<S, Undecided> {
+        let failed = |error| Undecided::Failed { asked, error };
+        let mut request = Request::new(review.to_string().into_bytes());
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() =
+            Uri::try_from(path).map_err(|error| failed(ApiError::Malformed(text::line(&error.to_string()))))?;
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        let answer = self.api.json(request).await.map_err(failed)?;
+        let Reviewed { status } = serde_json::from_value(answer)
+            .map_err(|error| failed(ApiError::Malformed(text::line(&error.to_string()))))?;
+        Ok(status)
+    }
+
+    /// Returns the response for a client that is not admitted because there is no decision, and logs the reason.
+    fn undecided(&self, undecided: &Undecided) -> Response {
+        let Undecided::Failed { asked, error } = undecided else {
+            return refusal(StatusCode::TOO_MANY_REQUESTS, "too many new tokens within a second; repeat the request");
+        };
+        let advice = if error.code() == Some(403) {
+            "the host's account may not create them: apply deploy/metrics-rbac.yaml"
+        } else {
+            "repeat the request when the API server is available"
+        };
+        if let Some(count) = self.kept.lock().failures.occurred(Instant::now()) {
+            tracing::warn!(resource = asked, %error, advice, count, "client of metrics not authenticated");
+        }
+        refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("the API server did not answer a request for {asked}; {advice}"),
+        )
+    }
+}
+
+impl Kept {
+    /// Returns the decision that is kept for a key. Without one the API server is asked, which counts.
+    fn begin(&mut self, key: &[u8; 32], now: Instant) -> Result<Option<Decision>, Undecided> {
+        if let Some((decision, made)) = self.decisions.get(key)
+            && now < *made + KEPT
+        {
+            return Ok(Some(decision.clone()));
+        }
+        if now >= self.second.0 + Duration::from_secs(1) {
+            self.second = (now, 0);
+        }
+        self.second.1 += 1;
+        if self.second.1 > PER_SECOND { Err(Undecided::TooMany) } else { Ok(None) }
+    }
+}
+
+/// Passes a request on if its token may use its method on its path.
+pub(super) async fn require(State(reviewer): State<Arc<Reviewer>>, request: Request, next: Next) -> Response {
+    let Some(token) = bearer(request.headers()) else { return unauthenticated() };
+    let (verb, path) = (request.method().as_str().to_ascii_lowercase(), request.uri().path());
+    match reviewer.decision(token, &verb, path).await {
+        Ok(Decision::Allowed) => next.run(request).await,
+        Ok(Decision::Unauthenticated) => unauthenticated(),
+        Ok(Decision::Forbidden { user }) => {
+            let user = text::name(&user);
+            let role = if path == "/metrics" { "podium-metrics-reader" } else { "podium-debug-reader" };
+            let message = format!("{user} may not {} {path}; bind the ClusterRole {role} to it", text::name(&verb));
+            refusal(StatusCode::FORBIDDEN, &message)
+        }
+        Err(undecided) => reviewer.undecided(&undecided),
+    }
+}
+
+/// Returns the token of the one `Authorization` header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn unauthenticated() -> Response {
+    let message = "a valid bearer token of an account of this cluster is required: Authorization: Bearer TOKEN";
+    let mut response = refusal(StatusCode::UNAUTHORIZED, message);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+fn refusal(code: StatusCode, message: &str) -> Response {
+    (code, format!("{message}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering::Relaxed},
+};
+
+use axum::{Router, body::Body as AxumBody, middleware, routing::get};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use tower::ServiceExt;
+
+use super::*;
+
+/// An API server that knows one token, whose user has the right to `/metrics` while `allowed` is set.
+#[derive(Default)]
+struct Server {
+    allowed: AtomicBool,
+    /// The status code of each answer, or 0 for reviews.
+    code: AtomicU16,
+    token_reviews: AtomicU32,
+    access_reviews: AtomicU32,
+}
+
+const TOKEN: &str = "secret.of.prometheus";
+const USER: &str = "system:serviceaccount:monitoring:prometheus";
+
+impl Server {
+    fn answer(&self, path: &str, asked: &Value) -> Value {
+        let spec = &asked["spec"];
+        match path {
+            TOKEN_REVIEWS => {
+                self.token_reviews.fetch_add(1, Relaxed);
+                let known = spec["token"] == TOKEN;
+                let user = json!({
+                    "username": USER, "uid": "7", "groups": ["system:serviceaccounts"], "extra": { "a": ["b"] },
+                });
+                json!({ "status": if known { json!({ "authenticated": true, "user": user }) } else { json!({}) } })
+            }
+            ACCESS_REVIEWS => {
+                self.access_reviews.fetch_add(1, Relaxed);
+                let expected = (json!(USER), json!("7"), json!(["system:serviceaccounts"]), json!({ "a": ["b"] }));
+                let user = (&spec["user"], &spec["uid"], &spec["groups"], &spec["extra"]);
+                assert_eq!(user, (&expected.0, &expected.1, &expected.2, &expected.3), "{spec}");
+                let of_metrics = spec["nonResourceAttributes"] == json!({ "path": "/metrics", "verb": "get" });
+                json!({ "status": { "allowed": of_metrics && self.allowed.load(Relaxed) } })
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    fn asked(&self) -> [u32; 2] {
+        [self.token_reviews.load(Relaxed), self.access_reviews.load(Relaxed)]
+    }
+}
+
+/// Returns the routes behind a reviewer that asks `server`.
+fn routes(server: &Arc<Server>) -> Router {
+    let server = server.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let server = server.clone();
+        async move {
+            assert!(!request.headers().contains_key(header::AUTHORIZATION), "asked by the host's own account");
+            let path = request.uri().path().to_owned();
+            let asked = request.into_body().collect().await.unwrap().to_bytes();
+            let code = server.code.load(Relaxed);
+            let (code, answer) = if code == 0 {
+                (201, server.answer(&path, &serde_json::from_slice(&asked).unwrap()).to_string())
+            } else {
+                (code, "no answer".to_owned())
+            };
+            let body = Full::new(Bytes::from(answer));
+            Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+    let reviewer = Arc::new(Reviewer::new(&api));
+    let routes = Router::new().route("/metrics", get(|| async { "figures" })).route("/debug/x", get(|| async {}));
+    routes.route_layer(middleware::from_fn_with_state(reviewer, require))
+}
+
+/// Returns status and body of a request with these values of the header `Authorization`.
+async fn ask(routes: &Router, path: &str, authorization: &[&str]) -> (u16, String) {
+    let mut request = http::Request::get(path);
+    for value in authorization {
+        request = request.header(header::AUTHORIZATION, *value);
+    }
+    let response = routes.clone().oneshot(request.body(AxumBody::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.headers().contains_key(header::WWW_AUTHENTICATE), response.status() == 401);
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn with_token(routes: &Router, path: &str) -> (u16, String) {
+    ask(routes, path, &[&format!("Bearer {TOKEN}")]).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_whose_user_has_the_right_is_admitted() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    assert_eq!(with_token(&routes, "/metrics").await, (200, "figures".to_owned()));
+    assert_eq!(ask(&routes, "/metrics", &[&format!("bEARER   {TOKEN} ")]).await.0, 200);
+    let (status, body) = with_token(&routes, "/debug/x").await;
+    assert_eq!(status, 403, "a right to one path is none to another: {body}");
+    assert!(body.contains("podium-debug-reader"), "{body}");
+    assert_eq!(ask(&routes, "/other", &[]).await.0, 404, "the API server is not asked about paths that do not exist");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_valid_token_the_answer_is_401() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    let good = format!("Bearer {TOKEN}");
+    for authorization in [&[][..], &["Bearer"], &["Bearer "], &["Basic YTpi"], &[TOKEN], &[&good, &good]] {
+        let (status, body) = ask(&routes, "/metrics", authorization).await;
+        assert_eq!((status, body.contains(TOKEN)), (401, false), "{authorization:?}: {body}");
+    }
+    assert_eq!(server.asked(), [0, 0], "only tokens are reviewed");
+    assert_eq!(ask(&routes, "/metrics", &["Bearer other"]).await.0, 401);
+    assert_eq!(server.asked(), [1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_without_the_right_is_refused_with_the_role_to_bind() {
+    let server = Arc::<Server>::default();
+    let (status, body) = with_token(&routes(&server), "/metrics").await;
+    assert_eq!(status, 403);
+    let expected = format!("{USER} may not get /metrics; bind the ClusterRole podium-metrics-reader to it\n");
+    assert_eq!(body, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_kept_for_10_s_and_no_longer() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    for _ in 0..3 {
+        assert_eq!(with_token(&routes, "/metrics").await.0, 200);
+        tokio::time::advance(Duration::from_secs(3)).await;
+    }
+    assert_eq!(server.asked(), [1, 1]);
+    server.allowed.store(false, Relaxed);
+    tokio::time::advance(Duration::from_millis(999)).await;
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(with_token(&routes, "/metrics").await.0, 403, "a revoked right ends");
+    server.allowed.store(true, Relaxed);
+    tokio::time::advance(KEPT).await;
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200, "a refusal ends too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_of_the_api_server_no_client_is_admitted() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    for (code, advice) in [(403, "apply deploy/metrics-rbac.yaml"), (500, "repeat the request"), (200, "repeat")] {
+        server.code.store(code, Relaxed);
+        let (status, body) = with_token(&routes, "/metrics").await;
+        assert_eq!(status, 503, "{code}: {body}");
+        assert!(body.contains("tokenreviews") && body.contains(advice) && !body.contains(TOKEN), "{body}");
+    }
+    server.code.store(0, Relaxed);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200, "a failure is not kept");
+    tokio::time::advance(KEPT).await;
+    server.code.store(500, Relaxed);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 503, "an old decision is not used instead of an answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_tokens_beyond_20_in_a_second_do_not_reach_the_api_server() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200);
+    for number in 0..1_000 {
+        let (status, _) = ask(&routes, "/metrics", &[&format!("Bearer {number}")]).await;
+        assert_eq!(status, if number < 19 { 401 } else { 429 }, "{number}");
+    }
+    assert_eq!(server.asked()[0], 20);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200, "clients with a decision are not affected");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ask(&routes, "/metrics", &["Bearer new"]).await.0, 401);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_256_decisions_are_kept() {
+    let api = Api::new(kube::Client::new(tower::service_fn(never), "default"), Duration::from_secs(5));
+    let reviewer = Reviewer::new(&api);
+    for number in 0..1_000_u32 {
+        let key = Sha256::digest(number.to_le_bytes()).into();
+        reviewer.kept.lock().decisions.put(key, (Decision::Allowed, Instant::now()));
+    }
+    assert_eq!(reviewer.kept.lock().decisions.len(), DECISIONS.get());
+}
+
+async fn never(_: http::Request<Body>) -> Result<http::Response<Full<Bytes>>, Infallible> {
+    std::future::pending().await
+}
