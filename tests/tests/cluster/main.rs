@@ -10,6 +10,7 @@ mod impersonation;
 mod kills;
 mod kubectl;
 mod metrics_access;
+mod monitoring;
 mod objects;
 mod owners;
 mod plugins;
