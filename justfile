@@ -161,7 +161,15 @@ build-python:
 # The JSON Schemas in docs, from the types of the configuration
 schemas:
     PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config --lib -- checked_in
-    cargo podium schema crds > deploy/crds.yaml
+    cargo podium schema crds > deploy/chart/crds.yaml
+
+# The container image of podium-host, in the storage of podman. Flags: --profile --binary --tag --archive
+image *ARGS:
+    bash deploy/image/build.sh {{ARGS}}
+
+# The plain form of the chart in deploy/kustomize/base
+manifests:
+    PODIUM_CLUSTER_TESTS=1 PODIUM_RENEW_MANIFESTS=1 cargo test --workspace --test cluster -- the_kustomize_base_is
 
 # All that CI runs
 ci:

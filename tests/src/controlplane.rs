@@ -15,6 +15,7 @@ mod proxy;
 pub use audit::{Audit, AuditedWrite, Mark};
 pub use faults::{FaultProxy, Faults, Link, Sent};
 pub use kubeconfig::client_of;
+pub(crate) use kubeconfig::token;
 pub use proxy::Proxy;
 
 use std::{
@@ -123,6 +124,8 @@ impl ControlPlane {
         let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
         let mut manager = self.program.command("kube-controller-manager");
         manager.arg(flag("service-account-private-key-file", &path("service-account.key")));
+        // Pods find it in the ConfigMap kube-root-ca.crt of their namespace.
+        manager.arg(flag("root-ca-file", &path(kubeconfig::CERTIFICATE)));
         manager.args(["--use-service-account-credentials", "--concurrent-gc-syncs=4"]);
         let mut commands = vec![("kube-controller-manager", manager)];
         if options.nodes > 0 {
@@ -229,6 +232,12 @@ impl ControlPlane {
     /// Returns an error if etcd does not answer.
     pub async fn compact(&self) -> Result<u64> {
         etcd::compact(self.etcd_address).await
+    }
+
+    /// Returns the address of the API server.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Returns a kubeconfig with all rights.

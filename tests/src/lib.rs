@@ -6,6 +6,8 @@ pub mod embedded;
 pub mod fuzz;
 mod go_program;
 pub mod guests;
+pub mod helm;
+pub mod kubelet;
 pub mod modules;
 pub mod network;
 pub mod oracle;

@@ -155,9 +155,9 @@ fn a_new_plugin_is_checked_and_built_to_a_readable_file() {
 fn schema_prints_the_definitions_that_are_checked_in() {
     let author = Author::new();
     let printed = author.run(&["schema", "crds"]);
-    let checked_in = fs::read_to_string(workspace_dir().join("deploy/crds.yaml")).unwrap();
+    let checked_in = fs::read_to_string(workspace_dir().join("deploy/chart/crds.yaml")).unwrap();
     let is_current = String::from_utf8_lossy(&printed.stdout) == checked_in;
-    assert!(is_current, "deploy/crds.yaml is of other types; renew it with `just schemas`");
+    assert!(is_current, "deploy/chart/crds.yaml is of other types; renew it with `just schemas`");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(super) fn with_token(address: SocketAddr, certificate: &Path, token: &str) -
 }
 
 /// Returns a token of a ServiceAccount.
-pub(super) async fn token(client: Client, namespace: &str, account: &str) -> Result<String> {
+pub(crate) async fn token(client: Client, namespace: &str, account: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
     let spec = TokenRequestSpec { expiration_seconds: Some(LIFETIME_SECONDS), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };

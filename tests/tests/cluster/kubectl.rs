@@ -38,10 +38,10 @@ impl Kubectl {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Applies files of `deploy/` as the administrator.
+    /// Applies files of `deploy/kustomize/base` as the administrator.
     pub(crate) fn install(&self, files: &[&str]) -> Result<()> {
         for file in files {
-            let path = workspace_dir().join("deploy").join(file);
+            let path = workspace_dir().join("deploy/kustomize/base").join(file);
             self.admin(&["apply", "--server-side", "-f", &path.to_string_lossy()])?;
         }
         Ok(())

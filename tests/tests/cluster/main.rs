@@ -7,6 +7,7 @@ mod faulty;
 mod five_plugins;
 mod idle;
 mod impersonation;
+mod install;
 mod kills;
 mod kubectl;
 mod metrics_access;

@@ -79,21 +79,21 @@ async fn config_map(client: &Client, component: Arc<[u8]>) -> Result<String> {
     Ok(sha256)
 }
 
-/// The rights of the host's account in `deploy/rbac.yaml`, as `verb resource`.
+/// The rights of the host's account in `deploy/kustomize/base/rbac.yaml`, as `verb resource`.
 fn shipped_rights() -> Result<BTreeSet<String>> {
-    let yaml = fs::read_to_string(workspace_dir().join("deploy/rbac.yaml"))?;
+    let yaml = fs::read_to_string(workspace_dir().join("deploy/kustomize/base/rbac.yaml"))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&yaml)?;
-    let of_host = |object: &&Value| object["kind"] == "ClusterRole" && object["metadata"]["name"] == "podium-host";
-    let role = documents.iter().find(of_host).context("no ClusterRole of the host")?;
+    let roles = documents.iter().filter(|object| object["kind"] == "ClusterRole");
     let texts = |list: &Value| -> Vec<String> {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let rules = role["rules"].as_array().context("no rules")?;
+    let rules: Vec<_> = roles.filter_map(|role| role["rules"].as_array()).flatten().collect();
+    ensure!(!rules.is_empty(), "no rules");
     let rights = |rule: &Value| -> Vec<String> {
         let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
         verbs.iter().flat_map(|verb| resources.iter().map(move |of| format!("{verb} {of}"))).collect()
     };
-    Ok(rules.iter().flat_map(rights).collect())
+    Ok(rules.into_iter().flat_map(rights).collect())
 }
 
 fn spec(sha256: &str) -> Value {
@@ -149,7 +149,7 @@ fn own_writes(plane: &ControlPlane, mark: Mark) -> Result<Vec<String>> {
 
 /// The host's account and its rights as `deploy/` has them, without the kinds.
 async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Mark)> {
-    Kubectl::new(plane).install(&["rbac.yaml"])?;
+    Kubectl::new(plane).install(&["namespace.yaml", "rbac.yaml"])?;
     account(client, "podium", "default").await?;
     let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;
     namespace(client, NAMESPACE).await?;

@@ -76,7 +76,7 @@ async fn the_rbac_that_inspect_prints_is_enough() -> Result<()> {
     let refused = kubectl.run("alice", &["apply", "-f", "-"], &constrained)?;
     ensure!(!refused.status.success() && stderr(&refused).contains("attempting to grant"), "{refused:?}");
 
-    kubectl.install(&["rbac.yaml"])?;
+    kubectl.install(&["namespace.yaml", "rbac.yaml", "roles.yaml"])?;
     let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;
     pod(&client, "walled", "a").await?;
     let host = "system:serviceaccount:podium:podium-host";
@@ -95,7 +95,7 @@ async fn the_rbac_that_inspect_prints_is_enough() -> Result<()> {
     };
     labelled("a").await?;
 
-    // With the aggregated role of deploy/rbac.yaml, the administrator may permit single verbs instead.
+    // With the aggregated role of deploy/kustomize/base/roles.yaml, the administrator may permit single verbs instead.
     let removed = kubectl.run("alice", &["delete", "-f", "-"], &plain)?;
     ensure!(removed.status.success(), "{}", stderr(&removed));
     until("a namespace admin to apply the RBAC of single verbs", SOON, async || {
@@ -134,7 +134,7 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods() -> Result<()> {
     let changed = |field: &str, value: &str| json!({"metadata": {field: {"guests.example/x": value}}});
     let allowed = patch(&kubectl, plugin, "a", Some("status"), &changed("labels", "v0"))?;
     ensure!(allowed.status.success(), "without the policy: {}", stderr(&allowed));
-    kubectl.install(&["admission/pods-status.yaml"])?;
+    kubectl.install(&["admission-pods-status.yaml"])?;
 
     let mut turn = 0;
     until("the policy to be in force", SOON, async || {

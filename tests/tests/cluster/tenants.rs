@@ -77,7 +77,7 @@ async fn role(client: &Client, name: &str, group: &str, resources: &[&str], verb
 /// plugins, `eve` may also create Pods, but not read them.
 async fn installed(plane: &ControlPlane, client: &Client) -> Result<Kubectl> {
     let kubectl = Kubectl::new(plane);
-    kubectl.install(&["crds.yaml", "rbac.yaml"])?;
+    kubectl.install(&["namespace.yaml", "crds.yaml", "rbac.yaml", "roles.yaml"])?;
     kubectl.admin(&["wait", "--for=condition=Established", "crd", "--all"])?;
     namespace(client, "shop").await?;
     account(client, "shop", "tidy").await?;
@@ -175,7 +175,7 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = installed(&plane, &client).await?;
     granted(&apply(&kubectl, "bob", &plugin("early", &spec()))?)?;
-    kubectl.install(&["admission/plugin-grants.yaml"])?;
+    kubectl.install(&["admission-plugins.yaml"])?;
     let mut turn = 0;
     until("the policy to be in force", SOON, async || {
         turn += 1;
@@ -268,7 +268,7 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
 async fn a_cluster_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = installed(&plane, &client).await?;
-    kubectl.install(&["admission/plugin-grants.yaml"])?;
+    kubectl.install(&["admission-plugins.yaml"])?;
     let everywhere = with("serviceAccountNamespace", "shop".into());
     // Of the namespace of the account, and of no other.
     let mut turn = 0;

@@ -17,6 +17,7 @@ pub(crate) enum Kind {
 /// How names of files with text end.
 const TEXT: &[&str] = &[
     ".gitignore",
+    ".helmignore",
     ".go",
     ".md",
     ".py",
@@ -25,9 +26,12 @@ const TEXT: &[&str] = &[
     ".sh",
     ".toml",
     ".toml.txt",
+    ".tpl",
     ".wit",
     ".yaml",
     ".yaml.txt",
+    "/Containerfile",
+    "/NOTES.txt",
     "/justfile",
     ".ci/run",
 ];

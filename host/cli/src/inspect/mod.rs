@@ -170,7 +170,7 @@ fn notes(spec: &PluginSpec) -> Vec<String> {
     if !spec.grants.write.conditions.is_empty() {
         notes.push(
             "patch on pods/status also permits changes of labels, annotations and finalizers through that subresource; \
-             deploy/admission/pods-status.yaml closes this"
+             the admission policy podium-pods-status of the chart closes this"
                 .to_owned(),
         );
     }

@@ -1,0 +1,251 @@
+//! The chart and its plain form, without a cluster; and the image.
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use anyhow::{Context, Result, ensure};
+use podium_host::config::Policy;
+use podium_tests::{
+    helm::Helm,
+    kubelet::has_containers,
+    process::{host_binary, workspace_dir},
+};
+use serde_json::Value;
+
+/// The variable with which `just manifests` writes the files instead of comparing them.
+const RENEW: &str = "PODIUM_RENEW_MANIFESTS";
+/// Files of the base that are written by people.
+const BY_HAND: [&str; 2] = ["kustomization.yaml", "namespace.yaml"];
+/// Lines that are about Helm.
+const OF_HELM: [&str; 3] = ["# Source: ", "app.kubernetes.io/managed-by: ", "helm.sh/chart: "];
+
+fn deploy(path: &str) -> PathBuf {
+    workspace_dir().join("deploy").join(path)
+}
+
+fn template(helm: &Helm, namespace: &str, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(helm.path());
+    command.args(["template", "podium"]).arg(deploy("chart")).args(["--namespace", namespace]).args(arguments);
+    Ok(command.output()?)
+}
+
+fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+    let output = template(helm, namespace, arguments)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str) -> Result<&'a Value> {
+    objects.iter().find(|object| object["kind"] == kind).with_context(|| format!("no {kind}"))
+}
+
+#[tokio::test]
+async fn the_kustomize_base_is_what_the_chart_renders() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let directory = tempfile::tempdir()?;
+    // Deleting the base deletes the kinds: there is no Helm that could keep them.
+    let into = ["--set", "crds.keep=false", "--output-dir", &directory.path().to_string_lossy()];
+    let output = template(&helm, "podium", &into)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(directory.path().join("podium/templates"))? {
+        let entry = entry?;
+        let text = fs::read_to_string(entry.path())?;
+        let is_plain = |line: &&str| !OF_HELM.iter().any(|start| line.trim_start().starts_with(start));
+        let lines = text.lines().filter(is_plain).skip_while(|line| *line == "---");
+        // A document ends with an empty line.
+        let plain = lines.collect::<Vec<_>>().join("\n").replace("\n\n---\n", "\n---\n").trim_end().to_owned() + "\n";
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let file = deploy("kustomize/base").join(&name);
+        if env::var_os(RENEW).is_some() {
+            fs::write(&file, &plain)?;
+        }
+        ensure!(
+            fs::read_to_string(&file).is_ok_and(|text| text == plain),
+            "{name} is old; renew it with `just manifests`"
+        );
+        names.insert(name);
+    }
+    let there =
+        fs::read_dir(deploy("kustomize/base"))?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let there: BTreeSet<String> = there.collect::<Result<_>>()?;
+    let expected: BTreeSet<String> = names.iter().cloned().chain(BY_HAND.map(str::to_owned)).collect();
+    ensure!(there == expected, "{there:?}, expected {expected:?}");
+    let kustomization: Value =
+        serde_saphyr::from_str(&fs::read_to_string(deploy("kustomize/base/kustomization.yaml"))?)?;
+    let resources: BTreeSet<String> = serde_json::from_value(kustomization["resources"].clone())?;
+    ensure!(resources.len() == names.len() + 1 && names.is_subset(&resources), "{resources:?} of {names:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn helm_keeps_the_kinds_and_they_are_the_generated_ones() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let generated: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(deploy("chart/crds.yaml"))?)?;
+    let objects = rendered(&helm, "podium", &[])?;
+    let mut kinds: Vec<Value> =
+        objects.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition").collect();
+    ensure!(kinds.len() == 2, "{} kinds", kinds.len());
+    for kind in &mut kinds {
+        let annotations = kind["metadata"].as_object_mut().and_then(|metadata| metadata.remove("annotations"));
+        ensure!(annotations.is_some_and(|all| all["helm.sh/resource-policy"] == "keep"), "{}", kind["metadata"]);
+    }
+    ensure!(kinds == generated, "the chart renders other kinds than it has in crds.yaml");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_of_one_namespace_has_no_object_of_the_cluster() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let off = "crds.enabled=false,roles.enabled=false,admission.enabled=false,rbac.clusterIdentity=false";
+    let values = ["--set", "watchNamespace=shop", "--set", off, "--set", "persistence.enabled=true"];
+    let objects = rendered(&helm, "shop", &values)?;
+    let elsewhere = objects.iter().find(|object| object["metadata"]["namespace"] != "shop");
+    ensure!(elsewhere.is_none(), "{elsewhere:?}");
+    ensure!(!objects.iter().any(|object| object["kind"].as_str().is_some_and(|kind| kind.starts_with("Cluster"))));
+    let rules = &find(&objects, "Role")?["rules"];
+    ensure!(!rules.to_string().contains("clusterreconcileplugins"), "{rules}");
+    let spec = &find(&objects, "Deployment")?["spec"]["template"]["spec"];
+    ensure!(spec["containers"][0]["args"].to_string().contains("--namespace=shop"), "{spec}");
+    ensure!(spec["volumes"][1]["persistentVolumeClaim"]["claimName"] == "podium-host", "{spec}");
+    ensure!(find(&objects, "PersistentVolumeClaim")?["spec"]["resources"]["requests"]["storage"] == "2Gi");
+    // Its own namespace may have plugins.
+    ensure!(policy(&objects)?["spec"]["namespaces"]["shop"].is_null());
+    Ok(())
+}
+
+/// Returns the policy of rendered objects; the host reads it without a mistake.
+fn policy(objects: &[Value]) -> Result<Value> {
+    let text = find(objects, "ConfigMap")?["data"]["policy.yaml"].as_str().context("no policy")?.to_owned();
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("policy.yaml");
+    fs::write(&file, &text)?;
+    let read = Policy::read(&file);
+    ensure!(read.is_ok(), "{:?}: {text}", read.err());
+    Ok(serde_saphyr::from_str(&text)?)
+}
+
+#[tokio::test]
+async fn the_policy_of_the_values_excludes_the_namespaces_of_the_platform() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let values =
+        ["--set", "policy.namespaces.kube-public.excluded=false", "--set", "policy.defaults.limits.memoryMiB=64"];
+    let objects = rendered(&helm, "platform", &values)?;
+    let policy = policy(&objects)?;
+    let namespaces = &policy["spec"]["namespaces"];
+    for (name, excluded) in
+        [("kube-system", true), ("kube-node-lease", true), ("platform", true), ("kube-public", false)]
+    {
+        ensure!(namespaces[name]["excluded"] == excluded, "{name}: {namespaces}");
+    }
+    let defaults = &policy["spec"]["defaults"];
+    ensure!(defaults["serviceAccountRequired"] == true && defaults["limits"]["memoryMiB"] == 64, "{defaults}");
+    // Another policy is another Pod, because the host reads it at start.
+    let digest = |objects: &[Value]| -> Result<Value> {
+        Ok(find(objects, "Deployment")?["spec"]["template"]["metadata"]["annotations"]["podium.dev/policy"].clone())
+    };
+    ensure!(digest(&objects)? != digest(&rendered(&helm, "platform", &[])?)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_value_that_the_chart_does_not_know_is_refused() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    for (value, message) in [
+        ("replicas=2", "additional properties 'replicas' not allowed"),
+        ("networkPolicy.enable=true", "additional properties 'enable' not allowed"),
+        ("terminationGracePeriodSeconds=5", "minimum: got 5, want 11"),
+        ("metrics.port=8081", "'not' failed"),
+        ("podDisruptionBudget.maxUnavailable=0", "minimum: got 0, want 1"),
+    ] {
+        let output = template(&helm, "podium", &["--set", value])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && said.contains(message), "{value}: {said}");
+    }
+    Ok(())
+}
+
+/// Builds the image, without its name in a list of images. Returns the printed lines.
+fn build(tag: &str, directory: &Path) -> Result<String> {
+    let mut command = Command::new("bash");
+    command.arg(deploy("image/build.sh")).args(["--tag", tag]).arg("--binary").arg(host_binary()?);
+    let output = command.env("CARGO_TARGET_DIR", directory).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output()?;
+    ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn two_builds_of_the_image_are_equal_and_its_bill_of_materials_names_all_files() -> Result<()> {
+    if !has_containers()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let tags = ["localhost/podium-tests:first", "localhost/podium-tests:second"];
+    let ids = tags.map(|tag| build(tag, directory.path()));
+    let ids: Vec<_> = ids.into_iter().map(|printed| Ok(id(&printed?)?.to_owned())).collect::<Result<_>>()?;
+    let labels = run("podman", &["inspect", "--format", "{{.Config.User}} {{.Config.Labels}}", tags[0]]);
+    let version = run("podman", &[&CONTAINER[..], &[tags[0], "--version"]].concat());
+    run("podman", &[&["rmi", "--force"], &tags[..]].concat())?;
+    ensure!(ids[0] == ids[1], "{ids:?}");
+    let labels = labels?;
+    ensure!(labels.starts_with("65532:65532 ") && labels.contains("image.version:0.1.0"), "{labels}");
+    ensure!(version? == format!("podium-host {}\n", env!("CARGO_PKG_VERSION")));
+
+    let bill: Value = serde_json::from_slice(&fs::read(directory.path().join("image/podium-host.cdx.json"))?)?;
+    let components = bill["components"].as_array().context("no components")?;
+    let named = |name: &str| {
+        components.iter().find(|component| component["name"] == name).with_context(|| format!("no {name}"))
+    };
+    let lock = fs::read_to_string(workspace_dir().join("Cargo.lock"))?;
+    for name in ["wasmtime", "kube-client", "rustls", "ring"] {
+        let component = named(name)?;
+        let (version, sum) = (component["version"].as_str().context("no version")?, &component["hashes"][0]["content"]);
+        let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+        let (_, rest) = lock.split_once(&entry).with_context(|| format!("Cargo.lock has no {entry}"))?;
+        let checksum = rest.lines().nth(1).unwrap_or_default();
+        ensure!(sum.as_str().is_some_and(|sum| checksum == format!("checksum = \"{sum}\"")), "{component}: {checksum}");
+        ensure!(component["licenses"][0]["expression"].is_string(), "{component}");
+    }
+    // Tools of builds and tests are not in the image.
+    ensure!(named("proptest").is_err() && named("wit-bindgen").is_err());
+    for name in ["ca-certificates", "libc6", "libgcc-s1"] {
+        let installed = run("dpkg-query", &["--show", "--showformat=${Version}\n", name])?;
+        ensure!(
+            Some(named(name)?["version"].as_str().unwrap_or_default()) == installed.lines().next(),
+            "{name}: {installed}"
+        );
+    }
+    Ok(())
+}
+
+/// A container without rights.
+const CONTAINER: [&str; 13] = [
+    "--runtime",
+    "runc",
+    "run",
+    "--rm",
+    "--network=none",
+    "--read-only",
+    "--read-only-tmpfs=false",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--ulimit",
+    "nofile=1024:1024",
+    "--ulimit",
+    "nproc=1024:1024",
+];
+
+fn id(printed: &str) -> Result<&str> {
+    printed.lines().find_map(|line| line.strip_prefix("id ")).context("no id was printed")
+}
