@@ -265,13 +265,13 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     }
     let (port, address) = (flags.metrics_port.clone(), flags.metrics_bind_address);
     let certificate = match read(&mut stopped, move || port.certificate(&address)).await? {
-        Ok(Ok(certificate)) => certificate,
-        Ok(Err(error)) => {
+        Reading::Done(Ok(certificate)) => certificate,
+        Reading::Done(Err(error)) => {
             let error = text::line(&error.to_string());
             tracing::error!(error, "certificate of the port of metrics refused");
             return Ok(Exit::MISCONFIGURED);
         }
-        Err(exit) => return Ok(exit),
+        Reading::Stopped(exit) => return Ok(exit),
     };
     let operator = match operator(&flags, certificate, dropped).await {
         Ok(operator) => operator,

@@ -9,10 +9,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc,
-        atomic::{
-            AtomicBool,
-            Ordering::{Relaxed, SeqCst},
-        },
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     task::Poll,
     time::Duration,
@@ -27,7 +24,7 @@ use podium_pods::{
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{Dispatch, LoadedPlugin, State, world::log};
+use super::{Dispatch, LoadedPlugin, State, seed, world::log};
 use crate::ports::{
     Failure, FailureKind, LogLevel, RUN_TARGET, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject,
     World, panic_message,
@@ -77,11 +74,10 @@ impl Dispatch {
             };
         }
         let mut probed = 0;
-        for pod in pods {
+        for (number, pod) in (1..).zip(pods) {
             if began.elapsed() >= PROBE_TIME || !is_wanted() {
                 break;
             }
-            let number = self.runs.fetch_add(1, Relaxed);
             let key = pod.key.clone();
             let span = tracing::error_span!(
                 target: RUN_TARGET,
@@ -100,7 +96,7 @@ impl Dispatch {
                 now_millis: self.clock.now_millis(),
                 attempt: 1,
                 unsettled: Vec::new(),
-                seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                seed: seed::of_run(self.seed, &spec.id, number),
             };
             committed.store(false, SeqCst);
             let run = reconcile.reconcile(request, Box::new(world()));
