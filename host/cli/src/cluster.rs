@@ -45,7 +45,7 @@ impl Local {
 
 /// Returns a client of the cluster in a kubeconfig's current context.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
-    // For a second caller it is installed already.
+    // A second call finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     podium_host::api::client(config).map_err(|error| *error).context("cannot create a client")

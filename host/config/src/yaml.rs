@@ -30,7 +30,7 @@ pub(crate) struct Node {
 pub(crate) enum Content {
     Scalar(Value),
     List(Vec<Node>),
-    /// In the order of the document.
+    /// The keys and values of a mapping, in the order of the document.
     Map(Vec<(String, Node)>),
 }
 

@@ -61,7 +61,7 @@ pub enum InspectError {
 /// The imports and exports of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// In the order of the component.
+    /// The imports in the order of the component.
     pub imports: Vec<Import>,
     /// Names of the exported interfaces and functions.
     pub exports: Vec<String>,

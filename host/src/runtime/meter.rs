@@ -161,7 +161,7 @@ pub(super) struct Spent {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the polls that ended.
+    /// The time that the polls that ended used.
     earlier: Duration,
     poll: Option<Poll>,
 }

@@ -138,7 +138,7 @@ impl Text<'_> {
             ComponentDefinedType::Result { ok, err, .. } => self.generic("result", &[*ok, *err]),
             ComponentDefinedType::Own(_) => self.push("own"),
             ComponentDefinedType::Borrow(_) => self.push("borrow"),
-            // Of proposals that are refused before.
+            // Types of proposals that are refused before.
             _ => self.push("a type of a proposal"),
         }
     }

@@ -112,7 +112,7 @@ pub enum LoadProblem {
     RefusedBefore {
         /// Why it was refused.
         problem: Box<LoadProblem>,
-        /// For how long it is not compiled again.
+        /// The time in which it is not compiled again.
         wait: std::time::Duration,
     },
     /// The plugins of its tenant have too much compiled code.
@@ -188,7 +188,7 @@ pub(super) fn check_size(class: LimitClass, wasm: &[u8]) -> Result<(), LoadProbl
 #[derive(Debug)]
 pub(super) struct Inspected {
     pub(super) world: WorldKind,
-    /// In the order of the component.
+    /// The imports in the order of the component.
     pub(super) imports: Vec<Import>,
 }
 

@@ -1,5 +1,5 @@
-//! The whole way of a key: queue, journal, dispatch, sandbox, writes, the cache. Either the run is dropped after so
-//! many polls, as its limit of time does it, or the worker, as a shutdown does it.
+//! The whole way of a key: queue, journal, dispatch, sandbox, writes, the cache. After a number of polls either the run
+//! is dropped, as its limit of time does it, or the worker, as a shutdown does it.
 
 use std::{
     path::Path,

@@ -109,7 +109,7 @@ async fn an_account_without_patch_backs_off_until_a_role_permits_it() {
     let long: Vec<i64> = pauses.iter().copied().filter(|millis| *millis >= 20).collect();
     assert!(long.is_sorted_by(|shorter, longer| *shorter <= longer + 1_000), "no pause is shorter: {pauses:?}");
     let status = app.status().plugin(&id);
-    // Also those that were not sent.
+    // The count includes those that were not sent.
     assert!(status.writes()["forbidden"] >= refused.len() as u64);
     assert_eq!(embedded::label(&cluster, "cart-0", "guests.example/seen").await.unwrap(), None);
 

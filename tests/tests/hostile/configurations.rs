@@ -30,7 +30,7 @@ const ERROR_BYTES: usize = 4 << 10;
 struct Row {
     name: &'static str,
     make: fn(&Path),
-    /// In one of its errors. Empty for a file that is harmless: it has no error.
+    /// A text that one of its errors contains. Empty for a harmless file, which has no error.
     error: &'static str,
 }
 

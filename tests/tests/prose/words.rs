@@ -15,7 +15,6 @@ pub(crate) const REPLACED: &[(&[&str], &str)] = &[
     (&["what is", "what are", "what was", "what were", "what has", "what have"], SUBJECT),
     (&["who waits", "who wait", "who waited", "who is", "who has"], SUBJECT),
     (&["nobody", "somebody", "anybody", "everybody"], "no caller, a client, every user, ..."),
-    (&["goes on", "went on"], "continues"),
     (&["for good"], "permanently"),
     (&["so many"], "this number of, a number of"),
     (&["none where", "none when"], "`None` if"),

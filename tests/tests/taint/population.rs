@@ -54,7 +54,7 @@ pub(super) struct Population {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Others {
     Absent,
-    /// As many as the number, which also determines their fields.
+    /// This number of Pods. The number also determines their fields.
     Present(u64),
 }
 

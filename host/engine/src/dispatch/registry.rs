@@ -148,7 +148,7 @@ impl Registry {
         self.inner.read().plugins.get(&lane).cloned()
     }
 
-    /// In the order of loading.
+    /// Returns all loaded plugins in the order of loading.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<LoadedPlugin>> {
         self.inner.read().plugins.values().cloned().collect()

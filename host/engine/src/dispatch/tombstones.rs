@@ -57,7 +57,7 @@ pub struct Plan<L> {
     wakes: Vec<QueuedKey<L>>,
     /// The changes are the API server's answers to writes of plugins.
     pub written: bool,
-    /// By lane.
+    /// The deletions and last states that were dropped, by lane.
     pub excess: Vec<(L, Excess)>,
 }
 

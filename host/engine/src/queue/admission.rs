@@ -51,7 +51,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// For a queue that does not count memory.
+    /// The budget of a queue that does not count memory.
     pub(super) const UNLIMITED: Self = Self::new(u64::MAX);
 
     /// A budget of `bytes` bytes.
@@ -83,7 +83,7 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// For a queue that does not count workers.
+    /// The bounds of a queue that does not count workers.
     pub(super) const UNLIMITED: Self = Self::new(usize::MAX);
 
     /// The bounds for this number of workers.

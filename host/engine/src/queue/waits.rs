@@ -56,17 +56,17 @@ pub(super) struct Edge<L> {
     pub(super) waiter: L,
     pub(super) on: L,
     pub(super) kind: WaitKind,
-    /// For the job after the one that is under way.
+    /// The wait is for the job after the one that is under way.
     pub(super) later: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitKind {
-    /// For a predecessor.
+    /// The item waits for a predecessor.
     Order,
-    /// For a lane that leads all groups, until this time.
+    /// The item waits for a lane that leads all groups, until this time.
     Leading(Instant),
-    /// For a successor that was due before.
+    /// The item waits for a successor that was due before.
     Yields,
 }
 
@@ -96,7 +96,7 @@ pub(super) enum PriorState {
 /// When an item that waits may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaitEnd {
-    /// `None`: when something that it waits for ends.
+    /// The time at which the wait ends; `None` if only the end of another item's wait or job ends it.
     pub(super) until: Option<Instant>,
     /// The items behind it in its slot wait too.
     pub(super) holds_slot: bool,

@@ -93,7 +93,7 @@ fn micros(time: Duration) -> u64 {
 pub struct Used {
     /// The limit.
     pub of: Limit,
-    /// By the run that ended last.
+    /// The use by the run that ended last.
     pub last: u64,
     /// The most of any run since the host started.
     pub peak: u64,
@@ -110,7 +110,7 @@ impl Used {
     }
 }
 
-/// As in `cpuMillis 0.4 (3.2) of 20`.
+/// Formats `cpuMillis 0.4 (3.2) of 20`.
 impl fmt::Display for Used {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (field, unit) = self.of.field();

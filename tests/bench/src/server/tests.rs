@@ -17,7 +17,7 @@ const PODS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn served() -> (Server, Client) {
-    // For a second caller it is installed already.
+    // A second call finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = start(&Options { pods: PODS, ..Options::default() }, Serving::default()).unwrap();
     let client = Client::try_from(Config::new(url(&server).parse().unwrap())).unwrap();

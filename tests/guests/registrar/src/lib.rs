@@ -23,7 +23,7 @@ fn note(request: &Request, what: &str, text_of_it: &str) -> Result<(), Failure> 
     let Some(uid) = text(&request.config, "register") else { return Ok(()) };
     let key = &request.key;
     let register = PodKey { namespace: key.namespace.clone(), name: "register".into(), uid: uid.into() };
-    // Of each incarnation one.
+    // One entry for each incarnation.
     let name = format!("guests.example/{what}-{}", &key.uid);
     writes::set_annotation(&register, &name, text_of_it).map_err(refused).map(drop)
 }

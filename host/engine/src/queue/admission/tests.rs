@@ -246,7 +246,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     /// Due items by lane.
     due: BTreeMap<u8, usize>,
-    /// With whether the memory is released already.
+    /// The jobs, and whether their memory is released already.
     running: Vec<(Job<u8, u32, ()>, bool)>,
     /// For a lane with a due item: starts of others since it last started or had none, of its tenant and while its
     /// tenant had place.

@@ -45,7 +45,7 @@ pub(super) struct Group<L> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     No,
-    /// With its number among those that wait.
+    /// It waits, with its number among the groups that wait.
     Waits(u64),
     /// It has waited too long.
     Overdue(u64),
