@@ -7,7 +7,8 @@ use podium_pods::model::{LimitClass, PluginSpec, RequestRates};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
 use serde_json::json;
 
-/// The number of Pods, so large that the loop breaker, which permits 10 values a minute to each field, is not the bound.
+/// The number of Pods, so large that the loop breaker, which permits 10 values a minute to each field, is not the
+/// bound.
 const FLOODED: usize = 60;
 const GOOD: u32 = 20;
 /// A run uses two writes, two live reads and an Event, so that its writes are the bound.
