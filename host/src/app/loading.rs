@@ -392,8 +392,8 @@ impl Loader {
         self.pending_changed.notify_one();
     }
 
-    /// Retries waiting loads when they are due, and waits for the ends of trials; never returns. A slow attempt delays no
-    /// other.
+    /// Retries waiting loads when they are due, and waits for the ends of trials; never returns. A slow attempt delays
+    /// no other.
     pub(super) async fn retry(self: Arc<Self>) -> anyhow::Result<()> {
         let (mut attempts, mut trials) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {

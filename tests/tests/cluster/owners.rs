@@ -70,7 +70,7 @@ async fn rights(client: &Client) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_of_a_deployment_outlives_a_rollout_and_goes_with_the_deployment() -> Result<()> {
+async fn an_object_of_a_deployment_outlives_a_rollout() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(3).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     namespace(&client, SHOP).await?;

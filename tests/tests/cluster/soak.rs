@@ -72,7 +72,7 @@ impl Sample {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_descriptors_and_tasks_stay_flat_while_pods_change_and_requests_fail() -> Result<()> {
+async fn memory_descriptors_and_tasks_stay_flat_during_faults() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(3).await? else { return Ok(()) };
     let length = Duration::from_secs(match env::var("PODIUM_SOAK_SECONDS") {
         Ok(text) => text.parse().context("PODIUM_SOAK_SECONDS is not a number of seconds")?,

@@ -27,8 +27,8 @@ const SWAPS: usize = 1_000;
 const BLOCK: usize = 100;
 /// Pods that change all the time; others come.
 const PODS: usize = 40;
-/// The neighbour's 99th percentile beside swaps, against that beside loads of the same version, which also run the plugin
-/// on all Pods: a bound that the load of a machine does not reach.
+/// The neighbour's 99th percentile beside swaps, against that beside loads of the same version, which also run the
+/// plugin on all Pods: a bound that the load of a machine does not reach.
 const RATIO: f64 = 10.0;
 const LEAST: Duration = Duration::from_secs(1);
 

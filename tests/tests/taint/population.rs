@@ -79,7 +79,7 @@ impl Population {
         Self::of(pods)
     }
 
-    /// Returns so many Pods of other namespaces behind those of the plugin's.
+    /// Returns a number of Pods of other namespaces behind those of the plugin's.
     pub(super) fn large(others: usize) -> Self {
         let mut choices = Choices::new(7);
         let own: Vec<_> = (0..NAMES).map(|at| own(at, &mut choices)).collect();

@@ -21,7 +21,7 @@ use super::{Active, LoadFailure, Loader, Outcome, Prepared};
 pub(super) enum Swap {
     /// At once: no version runs that may stay, or its code and `config` stay.
     Direct,
-    /// After a probe on so many Pods, and with a trial.
+    /// After a probe on this number of Pods, and with a trial.
     Tried { pods: usize },
 }
 

@@ -16,7 +16,7 @@ use podium_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Somebody who follows the page: the administrator, or the tenant alice in blocks that are marked with `tenant`.
+/// A person who follows the page: the administrator, or the tenant alice in blocks that are marked with `tenant`.
 pub(crate) struct Reader {
     pub(crate) version: String,
     page: String,

@@ -139,7 +139,7 @@ async fn a_delivery_that_panics_is_a_failure_and_its_key_is_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_to_one_pod_are_sent_one_after_the_other_and_others_meanwhile() {
+async fn deliveries_to_one_pod_are_sent_one_after_the_other() {
     let claims = Claims::default();
     let staged = |names: &[&str]| {
         let keys = names.iter().map(|name| named("shop", name).key.clone());

@@ -32,7 +32,7 @@ fn settled() -> RunReport<Staged> {
     RunReport { result: Ok(Outcome::Settled), staged: Staged::default(), usage: Usage::default() }
 }
 
-/// A rig with so many Pods, and the version that runs.
+/// A rig with a number of Pods, and the version that runs.
 fn rig_of(pods: u64) -> (Rig, Arc<LoadedPlugin>) {
     let mut rig = rig(|_, _| settled());
     let pod = |number: u64| {
