@@ -128,7 +128,7 @@ async fn many_swaps_under_load_lose_no_key_and_harm_no_neighbour() {
     let (runs, changes) = (swapped.runs(), changes.load(SeqCst));
     println!(
         "{swaps} swaps in {took:?} beside {changes} changes of Pods, {runs} runs; the neighbour's p99 from event to \
-         run: {alone:?} alone, {reloaded:?} beside loads of one version, {beside:?} beside swaps"
+         run: {alone:?} without them, {reloaded:?} beside loads of one version, {beside:?} beside swaps"
     );
     assert!(!wire.overlapped(), "two writes of one plugin to one Pod at the same time");
     assert_eq!(swapped.failures(), Default::default());

@@ -1,7 +1,7 @@
 //! The probe of a new version beside the one that runs: runs on a few Pods that change nothing.
 //!
 //! A run of a probe reads the cache as any run does. Its state is a copy, its live reads are refused, and it has passed
-//! at its first commit, because there is no honest report of writes that are not sent. What it staged is dropped.
+//! at its first commit, because there is no honest report of writes that are not sent. Its staged writes are dropped.
 
 use std::{
     future::poll_fn,

@@ -154,7 +154,7 @@ mod tests {
         *,
     };
 
-    /// Traps while it is told to.
+    /// Traps while the flag is set.
     #[derive(Default)]
     struct Version(AtomicBool);
 

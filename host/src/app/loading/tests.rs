@@ -36,7 +36,7 @@ fn prepared() -> Prepared {
     loaded_as(spec(), Arc::new(Idle))
 }
 
-/// Of a version that replaces another one without a probe.
+/// Returns a version that replaces another one without a probe.
 pub(super) fn loaded_as(spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Prepared {
     Prepared { spec, number: 0, component: None, plugin: Some(plugin), swap: Swap::Direct }
 }
