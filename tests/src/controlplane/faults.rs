@@ -16,11 +16,12 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{
     Method, Request, Response,
     header::{CONNECTION, HeaderMap, TRANSFER_ENCODING},
 };
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn as hyper_service};
 use hyper_util::rt::TokioIo;
 use kube::{
@@ -52,7 +53,12 @@ pub enum Faults {
     Busy(u32),
     /// All are done after this time.
     Slow(Duration),
+    /// All are done, their responses are lost, and watches show nothing from the first one on, until other faults are
+    /// set.
+    Unseen,
 }
+
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// A write that the host sent.
 #[derive(Debug, Clone)]
@@ -76,6 +82,8 @@ struct Inner {
     sent: Mutex<Vec<Sent>>,
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
+    /// True while watches show nothing.
+    blind: watch::Sender<bool>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,11 +99,13 @@ impl Link {
             sent: Mutex::default(),
             under_way: AtomicUsize::new(0),
             most_under_way: AtomicUsize::new(0),
+            blind: watch::Sender::new(false),
         }))
     }
 
     pub fn set(&self, faults: Faults) {
         *lock(&self.0.faults) = faults;
+        self.0.blind.send_replace(false);
     }
 
     /// Returns the writes so far.
@@ -208,7 +218,7 @@ async fn serve(near: TcpStream, inner: Arc<Inner>, client: Client, mut lost: wat
     }
 }
 
-async fn forwarded(inner: &Inner, client: Client, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+async fn forwarded(inner: &Inner, client: Client, request: Request<Incoming>) -> Result<Answer, BoxError> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     of_the_connection(&mut parts.headers);
@@ -224,9 +234,9 @@ fn of_the_connection(headers: &mut HeaderMap) {
 }
 
 impl Inner {
-    async fn pass(&self, client: Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn pass(&self, client: Client, request: Request<Body>) -> Result<Answer, BoxError> {
         if request.method() == Method::GET {
-            return Ok(client.send(request).await?);
+            return self.read(client, request).await;
         }
         let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_under_way.fetch_max(under_way, Ordering::SeqCst);
@@ -252,7 +262,10 @@ impl Inner {
             reached: refused.is_none(),
         });
         if let Some(refused) = refused {
-            return Ok(refused);
+            return Ok(refused.map(boxed));
+        }
+        if faults == Faults::Unseen {
+            self.blind.send_replace(true);
         }
         if let Faults::Slow(long) = faults {
             sleep(long).await;
@@ -260,9 +273,38 @@ impl Inner {
         let answer = client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await?;
         match faults {
             Faults::Lost(percent) if hit(percent) => Err("the connection was lost".into()),
-            _ => Ok(answer),
+            Faults::Unseen => Err("the connection was lost".into()),
+            _ => Ok(answer.map(boxed)),
         }
     }
+
+    async fn read(&self, client: Client, request: Request<Body>) -> Result<Answer, BoxError> {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let answer = client.send(request).await?;
+        if !is_watch {
+            return Ok(answer.map(boxed));
+        }
+        let blind = self.blind.subscribe();
+        let frames = |body| {
+            BodyStream::new(body).then(move |frame| {
+                let mut blind = blind.clone();
+                async move {
+                    // It only fails with the end of the test.
+                    let _ = blind.wait_for(|blind| !blind).await;
+                    frame
+                }
+            })
+        };
+        Ok(answer.map(|body| boxed(StreamBody::new(frames(body)))))
+    }
+}
+
+fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
+where
+    B: BodyExt<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
 }
 
 struct Done<'a>(&'a AtomicUsize);

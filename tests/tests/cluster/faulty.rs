@@ -187,3 +187,20 @@ async fn a_busy_or_slow_api_server_is_given_time() -> Result<()> {
     scene.end().await;
     Ok(())
 }
+
+/// Q7: neither the response nor the watch shows the first writes, for longer than the host waits for its cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_neither_its_response_nor_the_watch_shows_is_not_sent_again() -> Result<()> {
+    let Some((plane, client, _turn)) = cluster(3).await? else { return Ok(()) };
+    let scene = Scene::start(plane, client, 4).await?;
+    scene.create(Faults::Unseen).await?;
+    sleep(STORM).await;
+    let unseen = scene.link.sent().len();
+    scene.link.set(Faults::None);
+    let took = scene.converged().await?;
+    scene.wrote_once().await?;
+    ensure!(unseen > 0, "no write was sent while nothing was shown");
+    say(&format!("{unseen} writes that nothing showed for {STORM:?}; converged {took:?} later, each done once"));
+    scene.end().await;
+    Ok(())
+}

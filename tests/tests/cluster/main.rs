@@ -4,6 +4,7 @@ mod churn;
 mod compaction;
 mod deputies;
 mod faulty;
+mod fights;
 mod five_plugins;
 mod idle;
 mod impersonation;
