@@ -44,6 +44,10 @@ test-mutants *ARGS:
 test-schedules N="10000000":
     PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules
 
+# The fairness of the queue with KEYS due keys of one tenant, with its figures
+test-fairness KEYS="1000000":
+    PODIUM_BACKLOG={{KEYS}} cargo test -p podium-engine --lib -- queue::turns --nocapture
+
 # Deletions of PODS Pods during runs on them, on several threads: each is delivered once, with the last state
 test-deletions PODS="200000":
     PODIUM_DELETIONS={{PODS}} cargo test -p podium-engine --lib -- every_deletion_is_delivered_once

@@ -274,7 +274,7 @@ fn judged(samples: &[Sample], length: Duration) -> Result<String> {
     );
     // Requests under way have a descriptor and a few tasks each.
     for of in [|of: &Sample| of.descriptors, |of: &Sample| of.tasks, |of: &Sample| of.threads] {
-        ensure!(most(of) <= of(first) + 40.0, "{figures}");
+        ensure!(most(of) <= of(first) + 20.0, "{figures}");
     }
     if length >= LONG {
         ensure!(per_hour <= 1.0, "{figures}");

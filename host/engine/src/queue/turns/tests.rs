@@ -20,20 +20,23 @@ fn simulation() -> Simulation {
     Simulation::new(WORKERS, PROCESSORS)
 }
 
-/// Q3: a key of another tenant does not wait for a backlog.
+/// Q3: a key of another tenant does not wait for a backlog. `PODIUM_BACKLOG` sets the number of due keys.
 #[test]
 fn a_key_beside_100_000_keys_of_another_tenant_starts_in_50_ms() {
+    let keys = std::env::var("PODIUM_BACKLOG").map_or(100_000, |keys| keys.parse().unwrap());
     let mut simulation = simulation();
     simulation.plugin(GOOD, 0, ms(1));
     simulation.plugin(1, 0, ms(20));
-    simulation.add(1, 0, 100_000);
+    simulation.add(1, 0, keys);
     for at in 0..250 {
         simulation.arrive(ms(37 * at), GOOD, 0);
     }
     simulation.run_for(Duration::from_secs(10));
     let waited = simulation.waited(GOOD, 0);
     assert_eq!(waited.len(), 250);
-    assert!(percentile(&waited, 100) <= ms(50), "{:?}", percentile(&waited, 100));
+    let [median, longest] = [50, 100].map(|percent| percentile(&waited, percent));
+    println!("beside {keys} due keys: started after {median:?}, at most {longest:?}");
+    assert!(longest <= ms(50), "{longest:?}");
     assert!(simulation.runs(1) > 900, "the backlog is worked on meanwhile: {}", simulation.runs(1));
 }
 
@@ -66,6 +69,7 @@ fn beside(hostile: u32, one_tenant: bool, cost: Duration, holds: Duration) -> (D
 fn plugins_just_under_their_limit_delay_others_by_20_ms_at_most() {
     for (hostile, one_tenant, cost) in [(50, false, ms(20)), (50, true, ms(20)), (10, false, ms(800))] {
         let (without, beside) = beside(hostile, one_tenant, cost, Duration::ZERO);
+        println!("beside {hostile} plugins of {cost:?}: p99 of {beside:?}, {without:?} without them");
         assert!(beside <= (2 * without).max(ms(20)), "{hostile} of {cost:?}: {beside:?} instead of {without:?}");
     }
 }
@@ -92,6 +96,7 @@ fn tenants_with_due_keys_get_the_same_processor_time() {
         let used: Vec<f64> = (0..100).map(|tenant| simulation.used(tenant).as_secs_f64()).collect();
         let (sum, squares) = (used.iter().sum::<f64>(), used.iter().map(|used| used * used).sum::<f64>());
         let jain = sum * sum / (100.0 * squares);
+        println!("Jain index {jain:.4}");
         assert!(jain >= 0.95, "{jain}: {used:?}");
         assert!((119.0..121.0).contains(&sum), "no processor rests: {sum} s");
     }
