@@ -373,3 +373,36 @@ fn an_event_is_granted_in_scope_and_within_bounds() {
         assert!(matches!(verdict, Err(Refused::Invalid(_))), "{reason} {action}");
     }
 }
+
+#[test]
+fn a_refusal_quotes_hostile_text_in_one_short_line() {
+    let nasty = format!("a\nlevel=error \u{1b}[2J\u{202e}{}", "x".repeat(100_000));
+    let target = || PodKey::new("shop", "cart-0", &nasty);
+    let named = |field: &str| {
+        let mut body = config_map();
+        body["metadata"][field] = if field == "name" { json!(nasty) } else { json!({ &nasty: &nasty }) };
+        let object = ObjectRef { name: nasty.clone(), ..reference(&config_map()) };
+        let object = if field == "name" { object } else { reference(&config_map()) };
+        Action::ApplyObject { object, body, owner: None }
+    };
+    let mut actions = vec![
+        label(&nasty, "x"),
+        label("team", &nasty),
+        annotation(&nasty, "x"),
+        condition(&nasty, "x"),
+        condition("shop.example/a", &nasty),
+        Action::AddFinalizer { target: pod(), name: nasty.clone() },
+        Action::DeletePod { target: target(), grace_seconds: None },
+        Action::EvictPod { target: PodKey::new(&nasty, "cart-0", "u1") },
+        Action::EvictPod { target: PodKey::new("shop", &nasty, "u1") },
+        Action::DeleteObject { object: reference(&config_map()), uid: Some(nasty.clone()) },
+    ];
+    actions.extend(["name", "labels", "annotations", &nasty].map(named));
+    let refusals = actions.into_iter().map(|action| refused(&shop(), &all(), action).unwrap());
+    let events = [event(&nasty, "A", "x"), event("A", &nasty, "x")];
+    let events = events.map(|event| authorize(&shop(), &all(), event).unwrap_err());
+    for refusal in refusals.chain(events) {
+        let Refused::Invalid(text) = &refusal else { unreachable!("{refusal:?}") };
+        assert!(!text.contains(|of: char| of.is_control() || of == '\u{202e}') && text.len() < 1_000, "{text}");
+    }
+}
