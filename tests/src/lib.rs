@@ -1,6 +1,7 @@
 //! Helpers of the suites: components that are built once per run, the real control plane, the host as a process.
 
 pub mod bombs;
+pub mod cgroup;
 pub mod controlplane;
 pub mod embedded;
 pub mod fuzz;

@@ -5,7 +5,7 @@
 
 use std::{fs, io::Write, path::Path};
 
-use podium_host::runtime::{LoadProblem, Program};
+use podium_host::runtime::{LoadProblem, Program, Room};
 use podium_pods::model::LimitClass;
 use podium_tests::{bombs::BOMBS, process::host_binary};
 
@@ -19,7 +19,8 @@ fn memory(figure: &str) -> u64 {
 #[test]
 fn a_component_that_takes_gigabytes_to_compile_is_refused() {
     let path = host_binary().unwrap().to_owned();
-    let program = Program { path, name: "podium-host".into(), arguments: vec!["compile".into()] };
+    let program =
+        Program { path, name: "podium-host".into(), arguments: vec!["compile".into()], room: Room::default() };
     for (name, bomb) in BOMBS {
         let wasm = bomb();
         assert!(wasm.len() <= 8 << 20, "{name}: {} bytes", wasm.len());

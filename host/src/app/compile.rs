@@ -11,7 +11,8 @@ use clap::Args;
 use podium_pods::model::{LimitClass, text};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::runtime::{Cache, Program, compile_stdin};
+use super::memory_limit;
+use crate::runtime::{Cache, Program, Room, compile_stdin};
 
 /// The name of the subcommand, in `podium-host` and in `podium`.
 const SUBCOMMAND: &str = "compile";
@@ -27,13 +28,16 @@ pub struct Compile {
     /// Process id of the host
     #[arg(long, value_name = "PID")]
     parent: u32,
+    /// Bytes of memory, where they are fewer than the class permits
+    #[arg(long, value_name = "BYTES")]
+    memory_bytes: Option<u64>,
 }
 
 impl Compile {
     /// Runs the subcommand. The caller must not have started any thread.
     #[must_use]
     pub fn run(&self) -> ExitCode {
-        compile_stdin(self.class, self.parent)
+        compile_stdin(self.class, self.parent, self.memory_bytes)
     }
 }
 
@@ -49,7 +53,12 @@ fn class(name: &str) -> Result<LimitClass, String> {
 /// # Errors
 /// Returns an error if the system does not report the path of the program.
 pub fn own_program(name: &str) -> io::Result<Program> {
-    Ok(Program { path: own_path()?, name: name.into(), arguments: vec![SUBCOMMAND.into()] })
+    Ok(Program {
+        path: own_path()?,
+        name: name.into(),
+        arguments: vec![SUBCOMMAND.into()],
+        room: Room::within(memory_limit::unused),
+    })
 }
 
 /// Returns a path to the running program, which stays right when an upgrade replaces the file.

@@ -13,6 +13,19 @@ pub(super) fn container_limit() -> Option<u64> {
     lowest(&groups, |path| fs::read_to_string(path).ok())
 }
 
+/// Returns the bytes of the limit that this process does not use, or `None` if there is no limit. Pages of files do not
+/// count: the kernel takes them back when memory is short.
+pub(super) fn unused() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    Some(container_limit()?.saturating_sub(anonymous(&status)?))
+}
+
+/// The resident anonymous bytes in the text of /proc/self/status.
+fn anonymous(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
 /// The lowest limit of the process's group and of those above it. `groups` is the text of /proc/self/cgroup.
 ///
 /// In a container only the container's own group may be visible, at the root, whatever path the text names.
@@ -55,6 +68,13 @@ mod tests {
         assert_eq!(limit("0::/\n", &[("memory.max", "134217728\n")]), Some(128 << 20));
         let version_1 = [("memory/memory.limit_in_bytes", "5000\n"), ("memory.max", "1\n")];
         assert_eq!(limit("5:cpu:/a\n4:hugetlb,memory:/pod/container\n", &version_1), Some(5_000));
+    }
+
+    #[test]
+    fn anonymous_memory_is_read_from_the_status_of_this_process() {
+        assert_eq!(anonymous("VmRSS:\t  9000 kB\nRssAnon:\t    1234 kB\n"), Some(1_234 << 10));
+        assert_eq!((anonymous(""), anonymous("RssAnon: many kB\n")), (None, None));
+        assert!(anonymous(&fs::read_to_string("/proc/self/status").unwrap()).is_some_and(|bytes| bytes > 100 << 10));
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod wasi;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{Artifact, Cache, Compilation, DEFAULT_TENANT_CODE_BYTES, Program, compile_stdin};
+pub use compile::{Artifact, Cache, Compilation, DEFAULT_TENANT_CODE_BYTES, Program, Room, compile_stdin};
 pub use engine::{Engine, EngineError, EngineOptions};
 pub use inspect::{Import, InspectError, Interface, inspect};
 pub use plugin::Plugin;

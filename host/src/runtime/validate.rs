@@ -101,6 +101,20 @@ pub enum LoadProblem {
         /// Bytes of address space that the class permits.
         limit: u64,
     },
+    /// The limit of the host's container leaves too little memory.
+    #[error(
+        "the memory limit of the host's container leaves {} MiB for the compiler, which is too little for this \
+         component; class {} may take up to {} MiB: raise the limit, or lower --run-memory-mib",
+        left >> 20,
+        class.name(),
+        super::compile::memory_bytes(*class) >> 20
+    )]
+    TooLittleMemory {
+        /// Bytes that the compiler could have.
+        left: u64,
+        /// The class of limits.
+        class: LimitClass,
+    },
     /// The compiled code is too large.
     #[error("compiled, it is larger than the {} MiB of its class", limit >> 20)]
     CodeTooLarge {
@@ -150,7 +164,7 @@ impl LoadProblem {
     /// take it again, and every other plugin would wait for it again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::NoProcess(_) | Self::Killed | Self::Stalled { .. })
+        matches!(self, Self::NoProcess(_) | Self::Killed | Self::Stalled { .. } | Self::TooLittleMemory { .. })
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod bombs;
 mod cache;
+mod container;
 mod figures;
 mod host;
 
@@ -14,14 +15,14 @@ use std::{
     sync::Arc,
 };
 
-use podium_host::runtime::{Cache, Compilation, Engine, EngineOptions, Program};
+use podium_host::runtime::{Cache, Compilation, Engine, EngineOptions, Program, Room};
 use podium_tests::process::host_binary;
 use tempfile::TempDir;
 
 /// The compiler's process of the built host.
 fn program() -> Program {
     let path = host_binary().unwrap().to_owned();
-    Program { path, name: "podium-host".into(), arguments: vec!["compile".into()] }
+    Program { path, name: "podium-host".into(), arguments: vec!["compile".into()], room: Room::default() }
 }
 
 fn engine(program: Program, cache: Option<Cache>) -> Arc<Engine> {
@@ -50,13 +51,23 @@ impl Place {
     fn program(&self) -> Program {
         let (started, host) = (self.started(), host_binary().unwrap());
         let script = format!("echo x >>'{}'; exec '{}' compile \"$@\"", started.display(), host.display());
-        Program { path: "/bin/sh".into(), name: "sh".into(), arguments: ["-c", &script, "sh"].map(Into::into).into() }
+        Program {
+            path: "/bin/sh".into(),
+            name: "sh".into(),
+            arguments: ["-c", &script, "sh"].map(Into::into).into(),
+            ..program()
+        }
     }
 
     /// A compiler that refuses everything.
     fn failing_program(&self) -> Program {
         let script = format!("echo x >>'{}'; cat >/dev/null; echo no >&2; exit 3", self.started().display());
-        Program { path: "/bin/sh".into(), name: "sh".into(), arguments: ["-c", &script, "sh"].map(Into::into).into() }
+        Program {
+            path: "/bin/sh".into(),
+            name: "sh".into(),
+            arguments: ["-c", &script, "sh"].map(Into::into).into(),
+            ..program()
+        }
     }
 
     fn cache(&self) -> Cache {

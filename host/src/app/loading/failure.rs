@@ -100,6 +100,7 @@ fn step(problem: &LoadProblem) -> (Step, &'static str) {
         LoadProblem::Compile(_) | LoadProblem::TooSlow { .. } | LoadProblem::TooMuchMemory { .. } => {
             (Step::Compiled, "CompilationFailed")
         }
+        LoadProblem::TooLittleMemory { .. } => (Step::Compiled, "TooLittleMemory"),
         LoadProblem::CodeTooLarge { .. } | LoadProblem::TenantCode { .. } => (Step::Compiled, "CodeTooLarge"),
         LoadProblem::RefusedBefore { problem, .. } => step(problem),
     }

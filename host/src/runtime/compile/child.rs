@@ -30,10 +30,11 @@ const MAX_THREADS: usize = 4;
 /// Compiles the component on stdin under the limits of its class, and writes the machine code to stdout. The process
 /// does nothing else: the caller has started no threads, and returns the exit code from `main`.
 ///
-/// `parent` is the process id of the host. The process ends when the host does.
+/// `parent` is the process id of the host. The process ends when the host does. `memory_bytes` is less memory than the
+/// class permits.
 #[must_use]
-pub fn compile_stdin(class: LimitClass, parent: u32) -> ExitCode {
-    match compile(class, parent) {
+pub fn compile_stdin(class: LimitClass, parent: u32, memory_bytes: Option<u64>) -> ExitCode {
+    match compile(class, parent, memory_bytes) {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, reason)) => {
             // Without a reader there is no host that could use the reason.
@@ -43,7 +44,7 @@ pub fn compile_stdin(class: LimitClass, parent: u32) -> ExitCode {
     }
 }
 
-fn compile(class: LimitClass, parent: u32) -> Result<(), (u8, String)> {
+fn compile(class: LimitClass, parent: u32, data_bytes: Option<u64>) -> Result<(), (u8, String)> {
     let unprepared = |error: String| (UNPREPARED, error);
     close_inherited().map_err(|error| unprepared(format!("descriptors cannot be closed: {error}")))?;
     end_with(parent).map_err(unprepared)?;
@@ -51,9 +52,9 @@ fn compile(class: LimitClass, parent: u32) -> Result<(), (u8, String)> {
     // Where memory is short, the kernel should end this process and not the host. Not every system lets it.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let engine = wasmtime::Engine::new(&engine::compiler_config()).map_err(|error| unprepared(format!("{error:#}")))?;
-    let threads = threads().map_err(unprepared)?;
+    let threads = threads(data_bytes.is_some()).map_err(unprepared)?;
     let limits = limits::of_class(class);
-    let bounds = jail::Bounds { cpu: limits.compile, memory_bytes: super::memory_bytes(class) };
+    let bounds = jail::Bounds { cpu: limits.compile, memory_bytes: super::memory_bytes(class), data_bytes };
     jail::enter(bounds).map_err(unprepared)?;
 
     let refused = |error: io::Error| (REFUSED, error.to_string());
@@ -66,9 +67,10 @@ fn compile(class: LimitClass, parent: u32) -> Result<(), (u8, String)> {
     io::stdout().write_all(&code).and_then(|()| io::stdout().flush()).map_err(refused)
 }
 
-/// Starts the threads, and waits until each of them runs.
-fn threads() -> Result<ThreadPool, String> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+/// Starts the threads, and waits until each of them runs. Where memory is short there is one.
+fn threads(is_short: bool) -> Result<ThreadPool, String> {
+    let most = if is_short { 1 } else { MAX_THREADS };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(most);
     let builder = ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("podium-compile-{at}"));
     let threads = builder.build().map_err(|error| error.to_string())?;
     threads.broadcast(|_| ());

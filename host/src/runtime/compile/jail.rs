@@ -15,6 +15,8 @@ pub(super) struct Bounds {
     pub(super) cpu: Duration,
     /// Address space in bytes, the program itself included.
     pub(super) memory_bytes: u64,
+    /// Writable memory in bytes, where the process may have less of it than address space, most of which is never used.
+    pub(super) data_bytes: Option<u64>,
 }
 
 /// Locks the process in, with all of its threads. No thread can be started afterwards.
@@ -26,6 +28,9 @@ pub(super) fn enter(bounds: Bounds) -> Result<(), String> {
     // A program can ignore SIGXCPU, but not the SIGKILL one second later.
     limit(Resource::Cpu, seconds, seconds.saturating_add(1))?;
     limit(Resource::As, bounds.memory_bytes, bounds.memory_bytes)?;
+    if let Some(bytes) = bounds.data_bytes {
+        limit(Resource::Data, bytes, bytes)?;
+    }
     // Open descriptors stay open; no further one can be opened.
     for resource in [Resource::Nofile, Resource::Fsize, Resource::Core, Resource::Nproc] {
         limit(resource, 0, 0)?;

@@ -12,6 +12,7 @@ mod jail;
 mod ledger;
 mod process;
 mod refusals;
+mod room;
 mod shared;
 
 use std::{
@@ -30,6 +31,7 @@ use podium_pods::model::{LimitClass, PluginId, text};
 pub use process::Program;
 use refusals::Refusals;
 use ring::digest;
+pub use room::Room;
 use shared::Shared;
 use tokio::time::Instant;
 use wasmtime::component::Component;
@@ -55,7 +57,7 @@ pub enum Compilation {
 /// The address space of the compiler's process, its program and threads included, in bytes.
 ///
 /// A componentize-py component of 18 MB takes 590 MiB on 2 threads, 250 MiB of it before the first byte.
-const fn memory_bytes(class: LimitClass) -> u64 {
+pub(super) const fn memory_bytes(class: LimitClass) -> u64 {
     match class {
         LimitClass::Native => 1 << 30,
         LimitClass::Interpreter => 2 << 30,

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use super::{
     super::{LoadProblem, limits},
-    Artifact, child, code_bytes, memory_bytes,
+    Artifact, Room, child, code_bytes, memory_bytes,
+    room::Share,
 };
 
 /// How often the elapsed time is checked while the pipes are silent.
@@ -48,6 +49,8 @@ pub struct Program {
     pub name: OsString,
     /// Its subcommand.
     pub arguments: Vec<OsString>,
+    /// The memory that its processes may have together.
+    pub room: Room,
 }
 
 impl Program {
@@ -69,15 +72,28 @@ impl Program {
         wasm: &[u8],
         file: &Path,
     ) -> Result<Artifact, LoadProblem> {
+        let share = self.room.take(class)?;
         let mut command = Command::new(&self.path);
         command.arg0(&self.name).args(&self.arguments);
         command.args(["--class", class.name(), "--parent", &process::id().to_string()]);
         // Ctrl-C in a terminal is for the host.
         command.env_clear().current_dir("/").process_group(0);
+        if share.is_short {
+            command.args(["--memory-bytes", &share.bytes.to_string()]);
+            // An arena of each thread would keep free memory to itself.
+            command.env("MALLOC_ARENA_MAX", "1");
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|error| LoadProblem::NoProcess(error.to_string()))?;
-        let compilation =
-            RunningCompilation { child: Ending(child), class, file, most, started: Instant::now(), logged: false };
+        let compilation = RunningCompilation {
+            child: Ending(child),
+            class,
+            share,
+            file,
+            most,
+            started: Instant::now(),
+            logged: false,
+        };
         compilation.run(wasm)
     }
 }
@@ -97,6 +113,7 @@ impl Drop for Ending {
 struct RunningCompilation<'a> {
     child: Ending,
     class: LimitClass,
+    share: Share<'a>,
     file: &'a Path,
     /// The most time on the clock.
     most: Duration,
@@ -111,7 +128,7 @@ impl RunningCompilation<'_> {
         if status.success() {
             return Ok(Artifact::compiled(code));
         }
-        Err(problem(status, &stderr, self.class))
+        Err(problem(status, &stderr, self.class, &self.share))
     }
 
     /// Writes the component and reads until the process has closed both of its pipes.
@@ -228,10 +245,13 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Returns the problem behind an exit status.
-fn problem(status: ExitStatus, stderr: &[u8], class: LimitClass) -> LoadProblem {
+fn problem(status: ExitStatus, stderr: &[u8], class: LimitClass, share: &Share<'_>) -> LoadProblem {
     let message = String::from_utf8_lossy(stderr);
     let message = message.trim_end();
-    let too_much = LoadProblem::TooMuchMemory { limit: memory_bytes(class) };
+    let too_much = match share.is_short {
+        true => LoadProblem::TooLittleMemory { left: share.bytes, class },
+        false => LoadProblem::TooMuchMemory { limit: memory_bytes(class) },
+    };
     match (status.signal(), status.code()) {
         (Some(libc::SIGXCPU), _) => LoadProblem::TooSlow { limit: limits::of_class(class).compile },
         (Some(libc::SIGABRT), _) if message.contains(NO_MEMORY) => too_much,

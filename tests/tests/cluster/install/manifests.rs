@@ -186,7 +186,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String> {
 }
 
 #[test]
-fn two_builds_of_the_image_are_equal_and_list_all_files() -> Result<()> {
+fn two_builds_of_the_image_are_equal_and_its_sbom_is_complete() -> Result<()> {
     if !has_containers()? {
         return Ok(());
     }

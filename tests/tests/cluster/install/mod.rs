@@ -68,7 +68,7 @@ fn nothing_was_refused(plane: &ControlPlane, mark: Mark) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_commands_of_the_documentation_install_upgrade_and_leave_nothing() -> Result<()> {
+async fn the_commands_of_the_page_install_upgrade_and_leave_nothing() -> Result<()> {
     let Some(Cluster { plane, client, kubelet, mut reader, _turn }) = start().await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
     namespace(&client, "shop").await?;
@@ -111,6 +111,11 @@ async fn the_commands_of_the_documentation_install_upgrade_and_leave_nothing() -
     reader.version = "0.1.2".to_owned();
     let rendered = reader.run("Without access to the internet", "airgap").await?;
     ensure!(rendered.contains("/podium-host:0.1.2\n"), "{rendered}");
+    let rendered = reader.run("Capacity", "edge").await?;
+    ensure!(
+        rendered.contains("            limits:\n              cpu: 500m\n              memory: 128Mi\n"),
+        "{rendered}"
+    );
     Ok(())
 }
 

@@ -15,7 +15,7 @@ fn run_inside(test: &str) -> std::process::Output {
 }
 
 fn enter_with(memory_bytes: u64) {
-    enter(Bounds { cpu: Duration::from_secs(2), memory_bytes }).unwrap();
+    enter(Bounds { cpu: Duration::from_secs(2), memory_bytes, data_bytes: None }).unwrap();
 }
 
 #[test]

@@ -6,7 +6,8 @@ use super::*;
 
 /// A program that runs a script. The arguments of the compilation follow as `$1` and so on.
 fn shell(script: &str) -> Program {
-    Program { path: "/bin/sh".into(), name: "sh".into(), arguments: ["-c", script, "sh"].map(Into::into).into() }
+    let arguments = ["-c", script, "sh"].map(Into::into).into();
+    Program { path: "/bin/sh".into(), name: "sh".into(), arguments, room: Room::default() }
 }
 
 fn compile(script: &str, wasm: &[u8]) -> Result<Artifact, LoadProblem> {
@@ -29,6 +30,19 @@ fn the_output_of_a_successful_process_is_the_code() {
         compile("head -c 3000000 /dev/zero >&2; cat; head -c 3000000 /dev/zero >&2", &wasm).unwrap().code(),
         wasm
     );
+}
+
+#[test]
+fn where_memory_is_short_the_process_has_what_is_left() {
+    let script = "printf '%s ' \"$*\"; printf %s $MALLOC_ARENA_MAX";
+    let short = Program { room: Room::within(|| Some(80 << 20)), ..shell(script) };
+    let arguments = short.compile(LimitClass::Native, b"", Path::new("a.wasm")).unwrap();
+    let expected = format!("--class native --parent {} --memory-bytes {} 1", process::id(), 64 << 20);
+    assert_eq!(String::from_utf8_lossy(arguments.code()), expected);
+    let failing = Program { room: short.room.clone(), ..shell("exit 5") };
+    let problem = failing.compile(LimitClass::Native, b"", Path::new("a.wasm")).unwrap_err();
+    assert!(matches!(problem, LoadProblem::TooLittleMemory { left, .. } if left == 64 << 20), "{problem}");
+    assert!(problem.is_passing());
 }
 
 #[test]
