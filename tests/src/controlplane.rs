@@ -271,7 +271,7 @@ impl ControlPlane {
     /// # Errors
     /// Returns an error if the API server issues none.
     pub async fn token_of(&self, namespace: &str, account: &str) -> Result<String> {
-        kubeconfig::token(self.client().await?, namespace, account).await
+        token(self.client().await?, namespace, account).await
     }
 
     /// Returns a kubeconfig with the token of an existing ServiceAccount.
