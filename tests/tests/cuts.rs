@@ -66,6 +66,8 @@ impl Scene {
         for flag in ["--health-probe-bind-address", "--metrics-bind-address"] {
             arguments.extend([flag.to_owned(), SocketAddr::new(Network::FAR, 0).to_string()]);
         }
+        // The API server of this suite reviews no tokens.
+        arguments.extend(["--metrics-authentication", "off"].map(str::to_owned));
         let options = HostOptions { kubeconfig: path("kubeconfig"), plugins: files, arguments };
         let host = Host::spawn_by(network.far_command(host_binary()?), &options).await?;
         Ok(Self { network, cluster, host, _server: server, _directory: directory })

@@ -70,7 +70,7 @@ enum Undecided {
     /// Too many decisions were asked for within a second.
     TooMany,
     /// The API server did not answer as expected.
-    Failed { asked: &'static str, error: ApiError },
+    Failed { asked: &'static str, error: Box<ApiError> },
 }
 
 /// The status of a TokenReview.
@@ -158,7 +158,7 @@ impl Reviewer {
         path: &str,
         review: &Value,
     ) -> Result<S, Undecided> {
-        let failed = |error| Undecided::Failed { asked, error };
+        let failed = |error: ApiError| Undecided::Failed { asked, error: Box::new(error) };
         let mut request = Request::new(review.to_string().into_bytes());
         *request.method_mut() = Method::POST;
         *request.uri_mut() =
@@ -177,7 +177,7 @@ impl Reviewer {
             return refusal(StatusCode::TOO_MANY_REQUESTS, "too many new tokens within a second; repeat the request");
         };
         let advice = if error.code() == Some(403) {
-            "the host's account may not create them: apply deploy/metrics-rbac.yaml"
+            "the host's account may not create them: apply metrics-rbac.yaml of the manifests"
         } else {
             "repeat the request when the API server is available"
         };

@@ -63,7 +63,7 @@ pub(crate) async fn bind(client: &Client, role: &str) -> Result<()> {
 async fn metrics_are_for_accounts_with_the_right_while_the_api_server_says_so() -> Result<()> {
     let Some((plane, admin, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
-    kubectl.install(&["rbac.yaml"])?;
+    kubectl.install(&["namespace.yaml", "rbac.yaml"])?;
     account(&admin, "podium", "default").await?;
     namespace(&admin, "monitoring").await?;
     account(&admin, "monitoring", "prometheus").await?;
@@ -81,7 +81,7 @@ async fn metrics_are_for_accounts_with_the_right_while_the_api_server_says_so() 
 
     // The host's account may not ask.
     let body = answers(&prometheus, "/metrics", 503).await?;
-    ensure!(body.contains("apply deploy/metrics-rbac.yaml"), "{body}");
+    ensure!(body.contains("apply metrics-rbac.yaml"), "{body}");
     kubectl.install(&["metrics-rbac.yaml"])?;
     let body = answers(&prometheus, "/metrics", 403).await?;
     let role = "system:serviceaccount:monitoring:prometheus may not get /metrics; bind the ClusterRole \

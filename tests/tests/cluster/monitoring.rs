@@ -245,7 +245,7 @@ async fn a_real_prometheus_has_data_for_each_query() -> Result<()> {
         return Ok(());
     }
     let Some((plane, admin, _turn)) = cluster(0).await? else { return Ok(()) };
-    Kubectl::new(&plane).install(&["metrics-rbac.yaml"])?;
+    Kubectl::new(&plane).install(&["namespace.yaml", "metrics-rbac.yaml"])?;
     for (space, name) in [("monitoring", "prometheus"), ("monitored", "powerless")] {
         namespace(&admin, space).await?;
         account(&admin, space, name).await?;
