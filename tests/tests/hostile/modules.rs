@@ -193,7 +193,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         trap("drop-a-forged-handle-of-an-own-resource", "unknown handle index 77", || {
             own_handles("", "(call $drop (i32.const 77))")
         }),
-        Crime::made(
+        Attack::made(
             "loop-in-a-destructor",
             || own_handles("(loop $again (br $again))", "(call $drop (call $new (i32.const 1)))"),
             Fails(Cpu, ""),
@@ -201,7 +201,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         trap("recurse-through-destructors", "call stack exhausted", || {
             own_handles("(call $drop (call $new (i32.const 1)))", "(call $drop (call $new (i32.const 1)))")
         }),
-        Crime::made(
+        Attack::made(
             "call-the-host-from-a-destructor",
             || own_handles(CALL, "(call $drop (call $new (i32.const 1)))"),
             Succeeds(Outcome::Settled, 0),
