@@ -177,7 +177,7 @@ impl Reviewer {
             return refusal(StatusCode::TOO_MANY_REQUESTS, "too many new tokens within a second; repeat the request");
         };
         let advice = if error.code() == Some(403) {
-            "the host's account may not create them: apply metrics-rbac.yaml of the manifests"
+            "the host's account may not create them: apply deploy/kustomize/base/metrics-rbac.yaml"
         } else {
             "repeat the request when the API server is available"
         };

@@ -68,8 +68,8 @@ impl Container {
         self.process.log()
     }
 
-    pub(super) async fn get(&self, port: u16, path: &str, token: &str) -> Result<String> {
-        self.network.get(port, path, token).await
+    pub(super) async fn get(&self, port: u16, path: &str) -> Result<String> {
+        self.network.get(port, path).await
     }
 
     pub(super) async fn is_ready(&self) -> bool {

@@ -81,7 +81,7 @@ async fn metrics_are_for_accounts_with_the_right_while_the_api_server_says_so() 
 
     // The host's account may not ask.
     let body = answers(&prometheus, "/metrics", 503).await?;
-    ensure!(body.contains("apply metrics-rbac.yaml"), "{body}");
+    ensure!(body.contains("apply deploy/kustomize/base/metrics-rbac.yaml"), "{body}");
     kubectl.install(&["metrics-rbac.yaml"])?;
     let body = answers(&prometheus, "/metrics", 403).await?;
     let role = "system:serviceaccount:monitoring:prometheus may not get /metrics; bind the ClusterRole \

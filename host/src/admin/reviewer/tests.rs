@@ -157,7 +157,9 @@ async fn without_an_answer_of_the_api_server_no_client_is_admitted() {
     let server = Arc::<Server>::default();
     server.allowed.store(true, Relaxed);
     let routes = routes(&server);
-    for (code, advice) in [(403, "apply metrics-rbac.yaml"), (500, "repeat the request"), (200, "repeat")] {
+    for (code, advice) in
+        [(403, "apply deploy/kustomize/base/metrics-rbac.yaml"), (500, "repeat the request"), (200, "repeat")]
+    {
         server.code.store(code, Relaxed);
         let (status, body) = with_token(&routes, "/metrics").await;
         assert_eq!(status, 503, "{code}: {body}");

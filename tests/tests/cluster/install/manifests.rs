@@ -103,7 +103,8 @@ async fn helm_keeps_the_kinds_and_they_are_the_generated_ones() -> Result<()> {
 async fn a_release_of_one_namespace_has_no_object_of_the_cluster() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
     let off = "crds.enabled=false,roles.enabled=false,admission.enabled=false,rbac.clusterIdentity=false";
-    let values = ["--set", "watchNamespace=shop", "--set", off, "--set", "persistence.enabled=true"];
+    let more = "metrics.authentication=false,persistence.enabled=true,watchNamespace=shop";
+    let values = ["--set", off, "--set", more];
     let objects = rendered(&helm, "shop", &values)?;
     let elsewhere = objects.iter().find(|object| object["metadata"]["namespace"] != "shop");
     ensure!(elsewhere.is_none(), "{elsewhere:?}");
@@ -150,6 +151,28 @@ async fn the_policy_of_the_values_excludes_the_namespaces_of_the_platform() -> R
         Ok(find(objects, "Deployment")?["spec"]["template"]["metadata"]["annotations"]["podium.dev/policy"].clone())
     };
     ensure!(digest(&objects)? != digest(&rendered(&helm, "platform", &[])?)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn alerts_and_dashboard_are_objects_on_demand() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let without = rendered(&helm, "podium", &[])?;
+    ensure!(find(&without, "PrometheusRule").is_err() && find(&without, "ServiceMonitor").is_err());
+    let on = ["serviceMonitor", "rules", "dashboard"].map(|part| format!("metrics.{part}.enabled=true")).join(",");
+    let objects = rendered(&helm, "podium", &["--set", &on])?;
+    let rules: Value = serde_saphyr::from_str(&fs::read_to_string(deploy("chart/monitoring/rules.yaml"))?)?;
+    ensure!(find(&objects, "PrometheusRule")?["spec"] == rules && rules["groups"].is_array());
+    let dashboard = objects.iter().find_map(|object| object["data"]["podium.json"].as_str()).context("no dashboard")?;
+    let file: Value = serde_json::from_slice(&fs::read(deploy("chart/monitoring/dashboard.json"))?)?;
+    ensure!(serde_json::from_str::<Value>(dashboard)? == file, "another dashboard");
+    // The selector of the ServiceMonitor finds the Service, whose port has the protocol of the host.
+    let (monitor, service) = (find(&objects, "ServiceMonitor")?, find(&objects, "Service")?);
+    for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_object().context("no selector")? {
+        ensure!(service["metadata"]["labels"][label] == *value, "{label}: {service}");
+    }
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    ensure!(endpoint["port"] == service["spec"]["ports"][0]["name"] && endpoint["scheme"] == "https", "{endpoint}");
     Ok(())
 }
 

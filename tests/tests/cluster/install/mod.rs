@@ -17,12 +17,7 @@ use podium_tests::{
     wait::until,
 };
 
-use crate::{
-    cluster,
-    kubectl::Kubectl,
-    metrics_access,
-    workloads::{account, namespace},
-};
+use crate::{cluster, kubectl::Kubectl, workloads::namespace};
 
 const HOST: &str = "system:serviceaccount:podium:podium-host";
 const SOON: Duration = Duration::from_secs(60);
@@ -78,10 +73,6 @@ async fn the_commands_of_the_page_install_upgrade_and_leave_nothing() -> Result<
     let kubectl = Kubectl::new(&plane);
     namespace(&client, "shop").await?;
     kubectl.admin(&["--namespace=shop", "create", "rolebinding", "alice", "--clusterrole=admin", "--user=alice"])?;
-    // Before the role exists.
-    namespace(&client, "monitoring").await?;
-    account(&client, "monitoring", "prometheus").await?;
-    metrics_access::bind(&client, "podium-metrics-reader").await?;
     let (before, mark) = (objects(&kubectl)?, plane.audit().now()?);
 
     reader.run("Image", "").await?;
@@ -97,14 +88,12 @@ async fn the_commands_of_the_page_install_upgrade_and_leave_nothing() -> Result<
     let image = ["--namespace=podium", "get", "pods", "--output=jsonpath={.items[*].spec.containers[*].image}"];
     ensure!(kubectl.admin(&image)?.ends_with("podium-host:0.1.1"), "{}", kubectl.admin(&image)?);
     // The new host has the plugin too.
-    let token = plane.token_of("monitoring", "prometheus").await?;
-    let metrics = until("the plugin in the metrics", SOON, async || {
-        let metrics = kubelet.get(8080, "/metrics", &token).await?;
-        ensure!(metrics.contains(r#"podium_plugin_ready{controller="shop/workload-label"} 1"#), "{metrics}");
-        Ok(metrics)
+    until("the plugin in the new host", SOON, async || {
+        let state = kubelet.get(8081, "/readyz?verbose").await?;
+        ensure!(state.contains("[+]plugin/shop/workload-label ok"), "{state}");
+        Ok(())
     })
     .await?;
-    ensure!(metrics.contains("podium_cache_stale 0"), "{metrics}");
 
     reader.run("Uninstall", "").await.with_context(|| kubelet.report())?;
     reader.run("Uninstall", "tenant").await?;
