@@ -41,7 +41,7 @@ use tower::{BoxError, service_fn};
 
 use crate::programs::Choices;
 
-/// Faults of writes; reads and watches are not affected.
+/// Faults of writes; only the last one affects reads and watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Faults {
     None,
@@ -53,8 +53,8 @@ pub enum Faults {
     Busy(u32),
     /// All are done after this time.
     Slow(Duration),
-    /// All are done, their responses are lost, and watches show nothing from the first one on, until other faults are
-    /// set.
+    /// All are done and their responses are lost. From the first one on reads fail and watches show nothing, until
+    /// other faults are set.
     Unseen,
 }
 
@@ -82,7 +82,7 @@ struct Inner {
     sent: Mutex<Vec<Sent>>,
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
-    /// True while watches show nothing.
+    /// True while reads fail and watches show nothing.
     blind: watch::Sender<bool>,
 }
 
@@ -280,6 +280,9 @@ impl Inner {
 
     async fn read(&self, client: Client, request: Request<Body>) -> Result<Answer, BoxError> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        if !is_watch && *self.blind.borrow() {
+            return Err("the connection was lost".into());
+        }
         let answer = client.send(request).await?;
         if !is_watch {
             return Ok(answer.map(boxed));
