@@ -143,6 +143,10 @@ bench-cache *ARGS:
 bench-queue *ARGS:
     bash tests/bench/run.sh queue {{ARGS}}
 
+# Rolling restarts of 20 Deployments on a real control plane, a plugin for each, beside kube-rs and controller-runtime
+bench-load SECONDS="300" REPLICAS="100" PAUSE_MILLIS="5000":
+    bash tests/bench/load.sh {{SECONDS}} {{REPLICAS}} {{PAUSE_MILLIS}}
+
 # The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases
 bench-runs *ARGS:
     cargo bench --workspace --bench runs -- {{ARGS}}

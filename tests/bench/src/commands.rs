@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::LazyLock, thread, time::Durati
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValue};
 
 use crate::{
-    driver,
+    controller, driver,
     generate::{self, PopulationKind},
     queue, server, subject,
 };
@@ -36,6 +36,13 @@ enum Command {
     },
     /// The queue of keys beside kube-rs' scheduler and client-go's workqueue
     Queue(QueueFlags),
+    /// Label the Pods of namespaces by kube-rs' Controller, until it is stopped
+    Controller {
+        #[arg(value_name = "KUBECONFIG")]
+        kubeconfig: PathBuf,
+        #[arg(value_name = "NAMESPACE", required = true)]
+        namespaces: Vec<String>,
+    },
     /// Measure one queue, and print its figures as JSON
     QueueSubject {
         #[arg(value_enum)]
@@ -196,6 +203,7 @@ pub fn main() -> ExitCode {
         Command::Queue(QueueFlags { keys, repeats, go, output }) => {
             queue::compare(&queue::Options { keys, repeats, go, json: output == Output::Json })
         }
+        Command::Controller { kubeconfig, namespaces } => controller::run(&kubeconfig, &namespaces),
         Command::QueueSubject { subject, keys } => queue::measure(subject, keys),
     };
     match done {

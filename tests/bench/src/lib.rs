@@ -4,6 +4,7 @@
 //! docs/benchmarks.md describes how to run it and the meaning of its figures.
 
 pub mod commands;
+mod controller;
 mod driver;
 pub mod generate;
 pub mod monotonic;

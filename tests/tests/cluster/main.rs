@@ -11,6 +11,7 @@ mod impersonation;
 mod install;
 mod kills;
 mod kubectl;
+mod load;
 mod metrics_access;
 mod monitoring;
 mod objects;
