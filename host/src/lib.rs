@@ -14,6 +14,7 @@ pub mod checkpoint;
 pub mod config;
 mod live;
 mod objects;
+mod private_file;
 pub mod runtime;
 pub mod telemetry;
 pub mod watch;

@@ -37,9 +37,10 @@ pub(crate) const MODULES: &[Row] = &[
     ("watch", &["model", "encoding", "pod", "api"], &["tokio", "http"]),
     ("live", &["model", "pod", "ports", "api"], &["http"]),
     ("writeback", &["model", "encoding", "pod", "authz", "ports", "api"], &["tokio", "http"]),
+    ("private_file", &["model"], &["libc", "rustix"]),
     (
         "runtime",
-        &["model", "pod", "authz", "ports"],
+        &["model", "pod", "authz", "ports", "private_file"],
         &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio", "rayon", "libc", "seccompiler", "ring", "rustix"],
     ),
     ("checkpoint", &["model", "encoding", "pod", "dump", "frames"], &["rustix"]),
@@ -298,7 +299,8 @@ pub(crate) const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("runtime", "std::os::unix::process", "the state in which the compiler's process ended"),
     ("runtime", "std::io::stdin", "the component, in the compiler's process"),
     ("runtime", "std::fs", "writes and reads the cache of compiled code; its path comes from `app`"),
-    ("runtime", "std::os::unix::fs", "creates the files of the cache for their owner only"),
+    ("private_file", "std::fs", "opens and creates files for the host's user only; their paths come from `app`"),
+    ("private_file", "std::os::unix::fs", "creates these files with their mode, and reads their owner"),
     (
         "writeback",
         "lru::LruCache::sparse",

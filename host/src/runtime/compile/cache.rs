@@ -9,10 +9,9 @@
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs,
     io::{self, ErrorKind, Read, Write},
     ops::Range,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -20,12 +19,9 @@ use std::{
 use parking_lot::Mutex;
 use podium_pods::model::{Tenant, text};
 use ring::hmac;
-use rustix::{
-    fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens},
-    process::geteuid,
-};
 
 use super::{Artifact, Key, MAX_CODE_BYTES, Sha256};
+use crate::private_file;
 
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "compile.key";
@@ -48,14 +44,10 @@ const MAX_FILE_BYTES: u64 = (HEADER_BYTES + MAX_CODE_BYTES + MAC_BYTES) as u64;
 /// Why a file of the cache is not used. The text follows the file's path.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
+    #[error(transparent)]
+    Private(#[from] private_file::Unusable),
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("is not a regular file")]
-    NotRegular,
-    #[error("belongs to another user")]
-    Foreign,
-    #[error("has mode {0:o}, which lets others read or write it")]
-    Open(u32),
     #[error("is {0} bytes long, which is too long or too short")]
     Length(u64),
     #[error("was not written by this host, or was changed")]
@@ -101,7 +93,7 @@ impl Cache {
     /// closed to others.
     pub fn open(state: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>, now_millis: u64) -> io::Result<Self> {
         let directory = state.join(DIRECTORY);
-        make_private(&directory)?;
+        private_file::directory(&directory)?;
         let key = key(&state.join(KEY_FILE), random)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
         let cache = Self { directory, key, max_bytes: MAX_BYTES, storing: Mutex::default() };
@@ -159,22 +151,19 @@ impl Cache {
     /// Returns `None` when there is no file. The returned bytes are the bytes that were authenticated: the file is not
     /// read again.
     fn read(&self, path: &Path, key: Key, engine: &Sha256) -> Result<Option<Artifact>, Unusable> {
-        let file = match open(path) {
+        let file = match private_file::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let length = check_private(&file)?;
+        let length = private_file::length(&file)?;
         if length > MAX_FILE_BYTES {
             return Err(Unusable::Length(length));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
         (&file).take(length.saturating_add(1)).read_to_end(&mut bytes)?;
         let code = self.authenticate(&bytes, key, engine)?;
-        // Eviction is ordered by this time. If it cannot be set, the file counts as old.
-        let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let _ = futimens(&file, &Timestamps { last_access: unchanged, last_modification: now });
+        private_file::touch(&file);
         Ok(Some(Artifact::authentic(bytes, code)))
     }
 
@@ -207,7 +196,7 @@ impl Cache {
         let _storing = self.storing.lock();
         self.make_room(length, owner)?;
         let next = path.with_extension(&NEXT[1..]);
-        let written = private(&next).and_then(|mut file| {
+        let written = private_file::create(&next).and_then(|mut file| {
             parts.into_iter().try_for_each(|part| file.write_all(part))?;
             fs::rename(&next, path)
         });
@@ -281,7 +270,7 @@ struct CacheFile {
 /// Files without a header have one owner together.
 fn owner_of(path: &Path) -> [u8; TAG_BYTES] {
     let (mut header, mut tag) = ([0; HEADER_BYTES], [0; TAG_BYTES]);
-    if open(path).and_then(|mut file| file.read_exact(&mut header)).is_ok() {
+    if private_file::open(path).and_then(|mut file| file.read_exact(&mut header)).is_ok() {
         tag.copy_from_slice(&header[HEADER_BYTES - TAG_BYTES..]);
     }
     tag
@@ -297,54 +286,6 @@ fn header(key: Key, engine: &Sha256, owner: [u8; TAG_BYTES], code_bytes: usize) 
         at += part.len();
     }
     header
-}
-
-/// Opens a file for reading that is no symbolic link; on a pipe it does not wait.
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
-}
-
-/// Creates a file that only the host's user can read and write. Fails if there is one.
-fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
-}
-
-/// Returns the length of a regular file. Fails if another user owns it, or can read or write it.
-fn check_private(file: &File) -> Result<u64, Unusable> {
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(Unusable::NotRegular);
-    }
-    if metadata.uid() != geteuid().as_raw() {
-        return Err(Unusable::Foreign);
-    }
-    let mode = metadata.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Unusable::Open(mode));
-    }
-    Ok(metadata.len())
-}
-
-/// Makes a directory that only the host's user can enter. A directory that is open to others is closed to them; files
-/// that they have put into it have no valid MAC.
-fn make_private(directory: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        made => return made,
-    }
-    let metadata = fs::symlink_metadata(directory)?;
-    if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
-        let reason = format!("{} is no directory of this user", text::path(directory));
-        return Err(io::Error::new(ErrorKind::PermissionDenied, reason));
-    }
-    if metadata.mode() & 0o077 != 0 {
-        tracing::warn!(
-            directory = text::path(directory),
-            "the directory of cached code was open to others; closed to them"
-        );
-        fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    }
-    Ok(())
 }
 
 /// Reads the key, or makes one. Replaces a key that others could have read, because they could authenticate code with
@@ -363,13 +304,13 @@ fn key(path: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Res
     }
     let mut key = [0; KEY_BYTES];
     random(&mut key)?;
-    private(path)?.write_all(&key)?;
+    private_file::create(path)?.write_all(&key)?;
     Ok(key)
 }
 
 fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], Unusable> {
-    let file = open(path)?;
-    let length = check_private(&file)?;
+    let file = private_file::open(path)?;
+    let length = private_file::length(&file)?;
     let mut bytes = Vec::new();
     file.take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     bytes.try_into().map_err(|_| Unusable::Length(length))

@@ -1,6 +1,9 @@
 //! The cache returns only code that this host has written, for this component and this engine.
 
-use std::os::unix::fs::symlink;
+use std::{
+    fs::{OpenOptions, Permissions},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+};
 
 use podium_pods::model::LimitClass;
 
