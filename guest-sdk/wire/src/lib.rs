@@ -14,6 +14,7 @@ pub mod json;
 #[cfg(feature = "json")]
 pub mod object;
 
+pub mod image;
 pub mod syntax;
 pub mod text;
 

@@ -32,3 +32,4 @@ pub use error::Error;
 pub use pull::Component;
 pub use push::{Artifact, Pushed};
 pub use reference::{Host, Reference};
+pub use tls::authorities;

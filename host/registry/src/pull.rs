@@ -18,6 +18,30 @@ pub struct Component {
     /// The digest that a signature signs, and the one to pin.
     pub manifest: Digest,
     pub layer: Digest,
+    /// The manifest as the registry has it.
+    pub manifest_bytes: Bytes,
+}
+
+impl Component {
+    /// Returns a component from bytes that were pulled before, if they still have their digests.
+    ///
+    /// # Errors
+    /// Returns an error if a byte of the manifest or of the component is another one.
+    pub fn stored(manifest: Digest, manifest_bytes: Bytes, bytes: Bytes) -> Result<Self, Error> {
+        let mismatch = |what: &str, found: Digest, expected: Digest| {
+            Error::DigestMismatch(format!("{what} has the digest {found}, and {expected} was expected"))
+        };
+        let found = Digest::of(&manifest_bytes);
+        if found != manifest {
+            return Err(mismatch("the manifest", found, manifest));
+        }
+        let layer = Manifest::parse(&manifest_bytes, None)?.component()?.digest.parse()?;
+        let found = Digest::of(&bytes);
+        if found != layer {
+            return Err(mismatch("the component", found, layer));
+        }
+        Ok(Self { bytes, manifest, layer, manifest_bytes })
+    }
 }
 
 impl Client {
@@ -34,10 +58,11 @@ impl Client {
     ) -> Result<Component, Error> {
         within(limits, "the pull", async {
             let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
-            let (manifest, digest) = session.manifest(&reference.selector(), reference.digest()).await?;
+            let (manifest_bytes, manifest, digest) =
+                session.manifest_bytes(&reference.selector(), reference.digest()).await?;
             let layer = manifest.component()?;
             let (bytes, layer) = session.blob(layer, limits.component, "the component").await?;
-            Ok(Component { bytes, manifest: digest, layer })
+            Ok(Component { bytes, manifest: digest, layer, manifest_bytes })
         })
         .await
     }
@@ -69,6 +94,16 @@ impl Session<'_> {
         selector: &str,
         expected: Option<&Digest>,
     ) -> Result<(Manifest, Digest), Error> {
+        let (_, manifest, digest) = self.manifest_bytes(selector, expected).await?;
+        Ok((manifest, digest))
+    }
+
+    /// Gets a manifest as [`Self::manifest`] does, with its bytes.
+    async fn manifest_bytes(
+        &mut self,
+        selector: &str,
+        expected: Option<&Digest>,
+    ) -> Result<(Bytes, Manifest, Digest), Error> {
         let what = format!("manifest {selector}");
         let target = self.below(&format!("manifests/{selector}"));
         let mut answer = self.send(&target, &Outgoing::get(ACCEPT)).await?;
@@ -84,7 +119,8 @@ impl Session<'_> {
             return Err(Error::DigestMismatch(format!("{what} has the digest {digest}, and {other} was expected")));
         }
         let content_type = answer.headers.get(header::CONTENT_TYPE).and_then(|content_type| content_type.to_str().ok());
-        Ok((Manifest::parse(&bytes, content_type)?, digest))
+        let manifest = Manifest::parse(&bytes, content_type)?;
+        Ok((bytes.into(), manifest, digest))
     }
 
     /// Gets a blob. No byte of it is returned before all have the digest.

@@ -2,14 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use podium_wire::text;
+use podium_wire::{
+    image::{self, Image},
+    text,
+};
 
 use crate::{Digest, Error};
-
-/// The most bytes of a repository's name, as the registries have it.
-const REPOSITORY: usize = 255;
-/// The most bytes of a tag, as the specification has it.
-const TAG: usize = 128;
 
 /// A host with an optional port, in lower case. An IPv6 address is in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +27,8 @@ impl Host {
     }
 
     /// Returns whether both are the same endpoint, where a missing port is the scheme's.
-    pub(crate) fn is(&self, other: &Self, plain_http: bool) -> bool {
+    #[must_use]
+    pub fn is(&self, other: &Self, plain_http: bool) -> bool {
         self.name == other.name && self.port(plain_http) == other.port(plain_http)
     }
 }
@@ -47,31 +46,9 @@ impl FromStr for Host {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::Invalid(format!("{} is not a host with an optional port", text::bounded(text, 100)));
-        let (name, port) = match text.rsplit_once(':') {
-            Some((name, port)) if !port.ends_with(']') => {
-                let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-                let port = port.parse().ok().filter(|port| is_number && *port > 0).ok_or_else(wrong)?;
-                (name, Some(port))
-            }
-            _ => (text, None),
-        };
-        let name = name.to_ascii_lowercase();
-        let is_name = |name: &str| {
-            let is_label = |label: &str| {
-                !label.is_empty()
-                    && label.len() <= 63
-                    && !label.starts_with('-')
-                    && !label.ends_with('-')
-                    && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            };
-            name.len() <= 253 && name.split('.').all(is_label)
-        };
-        let is_ipv6 = name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'))
-            .is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok());
-        if is_ipv6 || is_name(&name) { Ok(Self { name, port }) } else { Err(wrong()) }
+        let (name, port) = image::registry_host(text)
+            .map_err(|_| Error::Invalid(format!("{} is not a host with an optional port", text::bounded(text, 100))))?;
+        Ok(Self { name: name.to_ascii_lowercase(), port })
     }
 }
 
@@ -131,63 +108,15 @@ impl FromStr for Reference {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let invalid = |why: &str| Error::Invalid(format!("reference {}: {why}", text::bounded(text, 300)));
-        if text.contains("://") {
-            return Err(invalid("must not have a scheme; write HOST/REPOSITORY:TAG"));
-        }
-        let (host, rest) = text.split_once('/').unwrap_or(("", text));
-        // As in all clients, a first part without these is a repository of a default registry, and there is none here.
-        if !(host.contains(['.', ':']) || host == "localhost") {
-            return Err(invalid("must begin with the host of a registry, as in registry.example/team/plugin:1.0"));
-        }
-        let host: Host = host.parse().map_err(|_| invalid("must begin with a host and an optional port"))?;
-        if ["docker.io", "index.docker.io"].contains(&host.name()) {
-            return Err(invalid(
-                "the host of this registry is registry-1.docker.io, and there is no library/ by default",
-            ));
-        }
-        let (rest, digest) = match rest.split_once('@') {
-            Some((rest, digest)) => {
-                let digest =
-                    digest.parse().map_err(|_| invalid("the part after @ must be sha256: and 64 hex digits"))?;
-                (rest, Some(digest))
-            }
-            None => (rest, None),
-        };
-        let (repository, tag) = match rest.split_once(':') {
-            Some((repository, tag)) => (repository, Some(tag)),
-            None => (rest, None),
-        };
-        if repository.len() > REPOSITORY || !repository.split('/').all(is_part) {
-            return Err(invalid("the repository must be lower-case letters, digits and separators between slashes"));
-        }
-        if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(invalid("the tag must be up to 128 letters, digits, '_', '.' and '-'"));
-        }
-        if tag.is_none() && digest.is_none() {
-            return Err(invalid("a tag or a digest is missing"));
-        }
-        Ok(Self { host, repository: repository.to_owned(), tag: tag.map(str::to_owned), digest })
+        let Image { host, repository, tag, digest } = image::image(text)
+            .map_err(|why| Error::Invalid(format!("reference {} {why}", text::bounded(text, 300))))?;
+        Ok(Self {
+            host: host.parse()?,
+            repository: repository.to_owned(),
+            tag: tag.map(str::to_owned),
+            digest: digest.map(str::parse).transpose()?,
+        })
     }
-}
-
-/// Letters and digits with single separators between them: `.`, `_`, `__` or any number of `-`.
-fn is_part(part: &str) -> bool {
-    let is_character = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = part.as_bytes();
-    let ends = [bytes.first(), bytes.last()];
-    let separators = part.split(|character: char| character.is_ascii_lowercase() || character.is_ascii_digit());
-    ends.iter().all(|end| end.is_some_and(|byte| is_character(*byte)))
-        && separators
-            .into_iter()
-            .all(|separator| matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|byte| byte == b'-'))
-}
-
-fn is_tag(tag: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    tag.len() <= TAG
-        && tag.bytes().next().is_some_and(is_word)
-        && tag.bytes().all(|byte| is_word(byte) || byte == b'.' || byte == b'-')
 }
 
 #[cfg(test)]

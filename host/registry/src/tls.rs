@@ -2,9 +2,27 @@
 
 use std::sync::Arc;
 
-use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 
 use crate::Error;
+
+/// Reads the certificates of authorities in PEM.
+///
+/// # Errors
+/// Returns an error if there is none, or a malformed one.
+pub fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Error::Invalid(format!("has a malformed certificate: {error}")))?;
+    if all.is_empty() {
+        return Err(Error::Invalid("has no certificate in PEM".to_owned()));
+    }
+    Ok(all)
+}
 
 /// Returns a configuration that trusts exactly these authorities.
 ///

@@ -4,7 +4,7 @@ use std::{io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use podium_registry::{Allowed, Client, Credentials, Error, Hops, Limits, Reference, Registry, SystemResolver};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::CertificateDer;
 
 use super::{MAX_BYTES, docker};
 use crate::{args::RegistryAccess, ui};
@@ -62,12 +62,8 @@ impl Access {
 
 fn authorities(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let shown = file.display();
-    let all = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let all = all.with_context(|| format!("--ca-file {shown}"))?;
-    if all.is_empty() {
-        bail!("--ca-file {shown}: it has no certificate in PEM");
-    }
-    Ok(all)
+    let pem = std::fs::read(file).with_context(|| format!("--ca-file {shown}"))?;
+    podium_registry::authorities(&pem).with_context(|| format!("--ca-file {shown}"))
 }
 
 fn credentials(reference: &Reference, arguments: &RegistryAccess) -> anyhow::Result<Vec<Credentials>> {

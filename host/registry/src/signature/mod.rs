@@ -10,6 +10,8 @@ mod classic;
 mod fetch;
 mod key;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Digest, Error};
 
 pub use key::Key;
@@ -20,7 +22,7 @@ pub const MOST: usize = 32;
 pub(crate) const SIZE: u64 = 64 << 10;
 
 /// A claim that a key signed a manifest, as it was found. Nothing of it is trusted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Claim {
     /// The payload and its signature, base64 of DER.
     Classic { payload: Vec<u8>, signature: String },
@@ -29,7 +31,7 @@ pub enum Claim {
 }
 
 /// The claims that are attached to a manifest.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     pub claims: Vec<Claim>,
     /// Entries beyond the bound, and those that could not be a signature.
@@ -52,6 +54,15 @@ pub fn verify(keys: &[Key], manifest: &Digest, claims: &Claims) -> Result<usize,
             ),
         })
     })
+}
+
+impl Claims {
+    /// Removes the claims that are of none of the keys.
+    #[must_use]
+    pub fn of(mut self, keys: &[Key], manifest: &Digest) -> Self {
+        self.claims.retain(|claim| keys.iter().any(|key| claim.is_of(key, manifest)));
+        self
+    }
 }
 
 impl Claim {
