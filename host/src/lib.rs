@@ -12,6 +12,7 @@ pub mod api;
 pub mod app;
 pub mod checkpoint;
 pub mod config;
+pub mod images;
 mod live;
 mod objects;
 mod private_file;

@@ -1,6 +1,8 @@
 //! A real OCI registry on a free port of 127.0.0.1: the reference implementation of the protocol, in memory. Dropping
 //! it removes everything.
 
+mod signer;
+
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
@@ -9,6 +11,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+
+pub use signer::{IMAGE, SIGNATURE, Signer};
 
 use crate::go_program::GoProgram;
 

@@ -36,6 +36,9 @@ struct Checked {
     bytes: Option<u64>,
     /// `None` if the component was not read, or if the host would refuse it.
     imports: Option<Vec<build::Import>>,
+    /// The component is in a registry or a ConfigMap.
+    #[serde(skip)]
+    elsewhere: bool,
     /// The configuration is such that the host does not run the plugin.
     suspended: bool,
     ok: bool,
@@ -165,6 +168,7 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             bytes: found.as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len()),
             component: found,
             imports: imports.map(build::shown),
+            elsewhere: spec.source.file().is_none(),
             suspended: spec.suspend,
             ok,
         });
@@ -208,6 +212,7 @@ fn table(report: &Report) -> String {
         let component = checked.component.as_ref().map_or("not built".to_owned(), |path| path.display().to_string());
         let result = match (checked.ok, &checked.imports) {
             (true, Some(_)) => "ok",
+            (true, None) if checked.elsewhere => "configuration ok, imports not checked: use --component FILE",
             (true, None) => "configuration ok, imports not checked: run podium build",
             (false, _) => "refused",
         };

@@ -78,7 +78,13 @@ fn object(namespaced: bool) -> Value {
     let mut spec = of::<plugin::Spec>();
     let source = &mut spec["properties"]["source"];
     without(source, "file");
-    rules(source, &[("has(self.configMap)", "names no place of the component; set configMap")]);
+    rules(
+        source,
+        &[
+            ("has(self.configMap) || has(self.oci)", "names no place of the component; set configMap or oci"),
+            ("!has(self.configMap) || !has(self.oci)", "names more than one place; set configMap or oci"),
+        ],
+    );
     requirement(&mut spec["properties"]["watch"]["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
     let limits = &mut spec["properties"]["limits"];
     // The API server fills in the limits that hold, so that the object shows them. The rules below need all of them.
@@ -97,6 +103,8 @@ fn object(namespaced: bool) -> Value {
     let sections = "!has(self.watch) || !has(self.watch.sections) || self.watch.sections.all(section, section == \
         'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \
         has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
+    let account = "!has(self.source.oci) || !has(self.source.oci.pullSecretName) || has(self.serviceAccountName)";
+    rules(&mut spec, &[(account, "serviceAccountName is missing: source.oci.pullSecretName is read as this account")]);
     rules(&mut spec, &[(sections, "watch.sections has a section that grants.read.pods.sections does not have")]);
     if namespaced {
         without(&mut spec, "serviceAccountNamespace");

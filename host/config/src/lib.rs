@@ -49,8 +49,8 @@ pub use object::plugin_object;
 pub use plugin::{MAX_CONFIG_BYTES, MOST_AFTER, MOST_GRANTS, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
 pub use policy::Policy;
 pub use text::{
-    AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern,
-    LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
+    AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
+    LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, PublicKey, QualifiedName, RegistryHost, Sha256,
 };
 use yaml::Node;
 
@@ -85,7 +85,7 @@ pub fn plugin_schema() -> Value {
 /// # Errors
 /// Every mistake in the file; among them that it does not have exactly one document.
 pub fn policy(yaml: &str) -> Result<Policy, Vec<Problem>> {
-    let mut documents = read(yaml, &POLICY, |_| ()).map_err(|problem| vec![problem])?;
+    let mut documents = read(yaml, &POLICY, rules::policy).map_err(|problem| vec![problem])?;
     let whole = |message: &str| Problem { line: None, field: String::new(), message: message.to_owned() };
     match documents.pop() {
         None => Err(vec![whole("has no document; a policy is one document of kind Policy")]),

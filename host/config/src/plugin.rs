@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::{
     schema,
     text::{
-        AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern,
+        AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
         LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
     },
 };
@@ -132,6 +132,22 @@ pub struct Source {
     /// A key of a ConfigMap.
     #[serde(default)]
     pub config_map: Option<ConfigMapSource>,
+    /// An image of an OCI registry, as `podium push` makes it.
+    #[serde(default)]
+    pub oci: Option<OciSource>,
+}
+
+/// A component in an OCI registry. The platform's policy lists the registries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OciSource {
+    /// HOST/REPOSITORY@sha256:DIGEST, or HOST/REPOSITORY:TAG where the platform permits tags. The digest is the one of
+    /// the manifest.
+    pub image: Image,
+    /// A Secret with credentials for the registry, of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg,
+    /// in the namespace of the plugin's account. It is read as this account.
+    #[serde(default)]
+    pub pull_secret_name: Option<DnsSubdomain>,
 }
 
 /// A component in a ConfigMap of the plugin's namespace, or of the account's for a ClusterReconcilePlugin.

@@ -13,8 +13,15 @@ use serde::{Deserialize, Serialize};
 use crate::{
     plugin::{Class, Version},
     schema,
-    text::DnsLabel,
+    text::{DnsLabel, NonEmpty, PublicKey, RegistryHost},
 };
+
+/// The most registries of a policy.
+const MOST_REGISTRIES: usize = 64;
+/// The most hosts that one registry redirects to.
+const MOST_HOSTS: usize = 16;
+/// The most keys of a section.
+const MOST_KEYS: usize = 16;
 
 /// The platform's bounds on plugins. A plugin that exceeds them is not loaded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +46,10 @@ pub enum Kind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
+    /// The registries that components may come from. The host connects to no other, whatever a plugin asks for.
+    #[serde(default)]
+    #[schemars(length(max = MOST_REGISTRIES))]
+    pub registries: Vec<Registry>,
     /// Rules of every tenant whose own section does not set them.
     #[serde(default)]
     pub defaults: Rules,
@@ -49,6 +60,30 @@ pub struct Spec {
     /// Rules of the ClusterReconcilePlugins. Each of them replaces that rule of defaults.
     #[serde(default)]
     pub cluster: Rules,
+}
+
+/// A registry that components may come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Registry {
+    /// The host as images name it, with its port if it has one.
+    pub host: RegistryHost,
+    /// The registry is reached without TLS, so that whoever is on the way reads credentials.
+    #[serde(default)]
+    pub plain_http: bool,
+    /// The addresses of the registry, and of the hosts that it redirects to, may be private or of this machine. Those
+    /// of metadata services never are permitted.
+    #[serde(default)]
+    pub private_addresses: bool,
+    /// A file with the only authorities of the registry's certificate, in PEM; by default those of the system. A
+    /// relative path begins at the directory of the policy.
+    #[serde(default)]
+    pub ca_file: Option<NonEmpty>,
+    /// Other hosts that the registry may send the host to, for blobs and for tokens. Those for tokens receive the
+    /// credentials for this registry.
+    #[serde(default)]
+    #[schemars(length(max = MOST_HOSTS))]
+    pub redirect_hosts: Vec<RegistryHost>,
 }
 
 /// The rules of a tenant.
@@ -68,9 +103,29 @@ pub struct Rules {
     /// Requests to the API server per second of all plugins of the tenant together.
     #[serde(default)]
     pub requests: Requests,
+    /// Rules of components in registries.
+    #[serde(default)]
+    pub images: Images,
     /// Ceilings of spec.limits of a plugin.
     #[serde(default)]
     pub limits: Ceilings,
+}
+
+/// Rules of components in registries.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Images {
+    /// An image may have a tag instead of a digest; false where no section sets it. Whoever may push the tag is then
+    /// the plugin.
+    #[serde(default)]
+    pub tags_permitted: Option<bool>,
+    /// Every image has a signature of cosign by one of signatureKeys, and no component comes from a ConfigMap.
+    #[serde(default)]
+    pub signature_required: Option<bool>,
+    /// Public keys on the curve P-256 in PEM, as `cosign generate-key-pair` writes them.
+    #[serde(default)]
+    #[schemars(length(max = MOST_KEYS))]
+    pub signature_keys: Option<Vec<PublicKey>>,
 }
 
 /// Ceilings of spec.limits of a plugin. They bound its defaults too: a plugin that leaves a field out uses the field's

@@ -1,7 +1,7 @@
 //! Rules between fields of one document, which a schema cannot express, or not in a message that helps a person. The
 //! collecting pass reports values that are wrong by themselves; these rules skip such values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podium_wire::{Section as PodSection, SectionSet, syntax::quoted};
 
@@ -24,6 +24,7 @@ pub(crate) fn plugin(document: &Field<'_>) {
         _ => {}
     }
     source(&spec.get("source"));
+    pull_secret(&spec);
     watched_sections(&spec);
     selector(&spec.get("watch").get("selector"));
     objects(&spec.get("grants").get("write").get("objects"));
@@ -32,11 +33,51 @@ pub(crate) fn plugin(document: &Field<'_>) {
 }
 
 fn source(source: &Field<'_>) {
-    let set = ["file", "configMap"].into_iter().filter(|place| source.get(place).is_set()).count();
+    let set = ["file", "configMap", "oci"].into_iter().filter(|place| source.get(place).is_set()).count();
     match set {
-        0 if source.is_mapping() => source.get("file").problem("is missing: name a file or a configMap"),
+        0 if source.is_mapping() => source.get("file").problem("is missing: name a file, a configMap or oci"),
         0 | 1 => {}
-        _ => source.problem("has more than one place; name a file or a configMap"),
+        _ => source.problem("has more than one place; name a file, a configMap or oci"),
+    }
+}
+
+/// A Secret is never read as the host's own account: its right would be every tenant's.
+fn pull_secret(spec: &Field<'_>) {
+    let account = spec.get("serviceAccountName");
+    if spec.get("source").get("oci").get("pullSecretName").is_set() && !account.is_set() {
+        account.problem("is missing: source.oci.pullSecretName is read as this account");
+    }
+}
+
+/// The rules of a policy.
+pub(crate) fn policy(document: &Field<'_>) {
+    let spec = document.get("spec");
+    let mut hosts = BTreeSet::new();
+    for registry in spec.get("registries").items() {
+        let host = registry.get("host");
+        if host.text().is_some_and(|text| !hosts.insert(text.to_ascii_lowercase())) {
+            host.problem("is listed already; merge both entries");
+        }
+        if registry.get("plainHttp").flag() == Some(true) && registry.get("caFile").is_set() {
+            registry.get("caFile").problem("is for https; remove it, or plainHttp");
+        }
+    }
+    let defaults = spec.get("defaults");
+    let namespaces = spec.get("namespaces");
+    let of_namespaces = namespaces.entries().iter().map(|(name, node)| namespaces.entry(name, node));
+    for section in [defaults.clone(), spec.get("cluster")].into_iter().chain(of_namespaces) {
+        signed(&section.get("images"), &defaults.get("images"));
+    }
+}
+
+/// A section that requires signatures has keys, of its own or of the defaults: otherwise it would refuse every image.
+fn signed(images: &Field<'_>, defaults: &Field<'_>) {
+    let own = |name: &str| Some(images.get(name)).filter(Field::is_set);
+    let required = own("signatureRequired").unwrap_or_else(|| defaults.get("signatureRequired")).flag() == Some(true);
+    let keys = own("signatureKeys").unwrap_or_else(|| defaults.get("signatureKeys"));
+    let place = own("signatureRequired").or_else(|| own("signatureKeys"));
+    if let Some(place) = place.filter(|_| required && keys.items().is_empty()) {
+        place.problem("needs a key: add the public keys that images may be signed with to signatureKeys");
     }
 }
 
@@ -78,8 +119,16 @@ fn of_cluster(document: &Field<'_>, spec: &Field<'_>) {
         namespace.problem("a ClusterReconcilePlugin has no namespace; remove it, or use ReconcilePlugin");
     }
     let (name, own) = (spec.get("serviceAccountName"), spec.get("serviceAccountNamespace"));
-    if spec.get("source").get("configMap").is_set() && !own.is_set() {
-        own.problem("is missing: the ConfigMap of a ClusterReconcilePlugin is one of its account's namespace");
+    let source = spec.get("source");
+    for (is_set, object) in [
+        (source.get("configMap").is_set(), "ConfigMap"),
+        (source.get("oci").get("pullSecretName").is_set() && name.is_set(), "pull Secret"),
+    ] {
+        if is_set && !own.is_set() {
+            own.problem(format!(
+                "is missing: the {object} of a ClusterReconcilePlugin is one of its account's namespace"
+            ));
+        }
     }
     if own.is_set() != name.is_set() {
         let missing = if own.is_set() { name } else { own };

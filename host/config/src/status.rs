@@ -58,6 +58,9 @@ pub struct Condition {
 pub struct Active {
     /// The digest of the component.
     pub digest: String,
+    /// The image that the component is from, with the digest of its manifest; absent if it is not from a registry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// The generation of the object that the version is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,

@@ -5,7 +5,10 @@
 
 use std::ops::Deref;
 
-use podium_wire::syntax::{self, quoted};
+use podium_wire::{
+    image,
+    syntax::{self, quoted},
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -121,6 +124,28 @@ texts! {
     /// A key of a ConfigMap.
     ConfigMapKey: "config-map-key", |text| quote(text, config_map_key),
         json_schema!({ "pattern": "^[-._A-Za-z0-9]+$", "maxLength": 253 });
+    /// An image of a registry, with a tag or a digest.
+    Image: "image", |text| quote(text, |text| image::image(text).map(drop)),
+        json_schema!({
+            // A host without a dot has a port.
+            "pattern": format!(
+                "^((localhost|{IP}|{LABEL}(\\.{LABEL})+)({PORT})?|{LABEL}{PORT})\
+                /[a-z0-9][-a-z0-9._/]*({TAG}(@{DIGEST})?|@{DIGEST})$"
+            ),
+            "maxLength": image::MAX_IMAGE_BYTES,
+        });
+    /// The host of a registry, with an optional port.
+    RegistryHost: "registry-host", |text| quote(text, |text| image::registry_host(text).map(drop)),
+        json_schema!({
+            "pattern": format!(r"^({IP}|{LABEL}(\.{LABEL})*)({PORT})?$"),
+            "maxLength": image::MAX_HOST_BYTES,
+        });
+    /// A public key in PEM. Whether it is one of P-256 is for the host to check.
+    PublicKey: "public-key", public_key,
+        json_schema!({
+            "pattern": "^\\s*-----BEGIN PUBLIC KEY-----[A-Za-z0-9+/=\\s]+-----END PUBLIC KEY-----\\s*$",
+            "maxLength": MAX_KEY_BYTES,
+        });
     /// Any text but the empty one.
     NonEmpty: "non-empty", non_empty, json_schema!({ "minLength": 1 });
 }
@@ -128,6 +153,12 @@ texts! {
 const WORD: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const NAME: &str = "[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?";
+/// Looser than the rule, as are the following ones: the parts of the name have a length, and a port has a bound.
+const LABEL: &str = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?";
+const IP: &str = r"\[[0-9A-Fa-f:.]+\]";
+const PORT: &str = ":[0-9]{1,5}";
+const TAG: &str = ":[A-Za-z0-9_][-._A-Za-z0-9]{0,127}";
+const DIGEST: &str = "sha256:[0-9a-f]{64}";
 /// Looser than the rule: the domain and the name have a length together.
 const KEY: &str =
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?";
@@ -187,6 +218,19 @@ fn config_map_key(text: &str) -> Result<(), &'static str> {
     } else {
         Err("must be at most 253 letters, digits, '-', '_' and '.', as a key of a ConfigMap is")
     }
+}
+
+/// The most bytes of a public key in PEM. One on P-256 has 178.
+const MAX_KEY_BYTES: usize = 1 << 10;
+
+fn public_key(text: &str) -> Result<(), String> {
+    let body = text.trim().strip_prefix("-----BEGIN PUBLIC KEY-----");
+    let body = body.and_then(|rest| rest.strip_suffix("-----END PUBLIC KEY-----")).unwrap_or_default();
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || b"+/=".contains(&byte);
+    if text.len() > MAX_KEY_BYTES || body.is_empty() || !body.bytes().all(is_base64) {
+        return Err("must be one public key in PEM, as cosign writes it".to_owned());
+    }
+    Ok(())
 }
 
 fn non_empty(text: &str) -> Result<(), String> {

@@ -9,10 +9,17 @@ use std::{
 };
 
 use podium_engine::journal;
+use podium_pods::model::text;
+use podium_registry::Allowed;
 use tokio::runtime::Handle;
 
 use super::{CheckpointOptions, compile};
-use crate::{api, checkpoint, runtime::Cache};
+use crate::{
+    api, checkpoint,
+    config::{ConfigError, Policy},
+    images::Store,
+    runtime::Cache,
+};
 
 /// Why no client of the API server could be made.
 pub(super) enum NoClient {
@@ -52,6 +59,7 @@ pub(super) struct State {
     pub(super) journal: Option<journal::Opened>,
     pub(super) checkpoint: Option<CheckpointOptions>,
     pub(super) code: Option<Arc<Cache>>,
+    pub(super) components: Option<Store>,
 }
 
 /// Opens the journal and the cache of compiled code of the directory, if there is one, and returns them with the place
@@ -60,8 +68,40 @@ pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_mil
     // The journal's lock keeps other hosts out of the directory.
     let journal = journal(directory.as_deref(), now_millis)?;
     let code = directory.as_deref().and_then(|directory| compile::cache(directory, now_millis));
+    let components = directory.as_deref().and_then(components);
     let checkpoint = checkpoints(directory, checkpoint_seconds).map_err(NoState::Checkpoint)?;
-    Ok(State { journal, checkpoint, code })
+    Ok(State { journal, checkpoint, code, components })
+}
+
+/// Opens the store of components in a state directory. Logs a failure; the host then pulls all components at each
+/// start.
+fn components(state: &Path) -> Option<Store> {
+    let opened = Store::open(state);
+    opened
+        .inspect_err(|error| {
+            let directory = text::path(state);
+            tracing::warn!(directory, %error, "components of registries are not stored; each start pulls all of them");
+        })
+        .ok()
+}
+
+/// Returns the registries of a policy, with the authorities of the system for those that have none of their own.
+///
+/// # Errors
+/// Every file of the policy that cannot be read.
+pub(super) fn registries(policy: &Policy) -> Result<Option<Allowed>, Vec<ConfigError>> {
+    let registries = policy.registries()?;
+    if registries.is_empty() {
+        return Ok(None);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    if !found.errors.is_empty() && registries.iter().any(|registry| registry.certificates.is_empty()) {
+        let error = found.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let error = text::line(&error);
+        tracing::warn!(error, "not all of the system's certificate authorities can be read; registries may be refused");
+    }
+    let allowed = Allowed::new(registries, found.certs);
+    allowed.map(Some).map_err(|error| vec![policy.error("spec.registries", error.to_string())])
 }
 
 /// Opens the directory's journal, if a directory is configured.

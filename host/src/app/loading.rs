@@ -8,6 +8,7 @@
 //! components are accepted.
 
 mod failure;
+mod image;
 mod swap;
 mod turns;
 
@@ -34,6 +35,7 @@ use tracing::field;
 use turns::Turns;
 
 pub use failure::LoadFailure;
+use image::{Fetched, Image};
 
 use crate::{
     api::Api,
@@ -41,6 +43,7 @@ use crate::{
         Policy,
         file::{self, FileError},
     },
+    images::Images,
     objects::{ConfigMapKey, Step, config_map, sha256},
     runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes},
     writeback::manager_name,
@@ -76,6 +79,8 @@ pub(super) struct Component {
     pub(super) sha256: String,
     /// Its imports, such as `podium:reconcile/writes@0.1.0.label`.
     pub(super) imports: Vec<String>,
+    /// `None` if it is not from a registry.
+    pub(super) image: Option<Image>,
 }
 
 /// The version that was installed last, and the failure since.
@@ -120,6 +125,8 @@ pub(super) struct Rules {
 pub(super) struct Preparation {
     /// Fetches components from the API server.
     pub(super) api: Api,
+    /// Fetches components from registries. With `None` there are none.
+    pub(super) images: Option<Images>,
     /// See [`Loader::simulated`].
     pub(super) simulated: bool,
 }
@@ -134,6 +141,8 @@ pub(super) struct Loader {
     rules: Rules,
     /// Fetches components from the API server.
     api: Api,
+    /// Fetches components from registries.
+    images: Option<Images>,
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
     /// time.
     simulated: bool,
@@ -187,7 +196,7 @@ impl Loader {
         rules: Rules,
         preparation: Preparation,
     ) -> Self {
-        let Preparation { api, simulated } = preparation;
+        let Preparation { api, images, simulated } = preparation;
         let (pending, pending_changed, changing, outcomes) = <_>::default();
         let (predecessors, begun) = <_>::default();
         let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
@@ -199,6 +208,7 @@ impl Loader {
             journal,
             rules,
             api,
+            images,
             simulated,
             pending,
             pending_changed,
@@ -329,9 +339,12 @@ impl Loader {
         let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
         let compile = move || {
             let in_file = || component(spec.source.file().unwrap_or(Path::new("")), spec.limits.class);
-            let wasm = fetched.map_or_else(in_file, Ok)?;
+            let Fetched { bytes: wasm, image } = match fetched {
+                Some(fetched) => fetched,
+                None => Fetched { bytes: in_file()?.into(), image: None },
+            };
             let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
-            let component = Component { sha256: sha256(&wasm), imports: plugin.imports() };
+            let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image };
             let plugin: Option<Arc<dyn Reconcile>> = Some(Arc::new(plugin));
             Ok(Prepared { spec, number, component: Some(component), plugin, swap: Swap::Direct })
         };
@@ -346,15 +359,17 @@ impl Loader {
     }
 
     /// Fetches the component; `None` for one in a file, which is read where blocking is allowed.
-    async fn fetched(&self, spec: &PluginSpec) -> Result<Option<Vec<u8>>, LoadFailure> {
+    async fn fetched(&self, spec: &PluginSpec) -> Result<Option<Fetched>, LoadFailure> {
         match &spec.source {
             Source::File(_) => Ok(None),
             Source::ConfigMap { namespace, name, key, sha256 } => {
                 let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
                 let limit = max_component_bytes(spec.limits.class);
                 let source = ConfigMapKey { namespace, name, key, sha256 };
-                Ok(Some(config_map(&self.api, &sender, source, limit).await?))
+                let bytes = config_map(&self.api, &sender, source, limit).await?.into();
+                Ok(Some(Fetched { bytes, image: None }))
             }
+            Source::Oci { image, pull_secret } => Ok(Some(self.image(spec, image, pull_secret.as_ref()).await?)),
         }
     }
 
@@ -369,7 +384,7 @@ impl Loader {
         let goes_on = self.running(&id).is_some_and(|running| spec.permits(&running.spec));
         let reason = failure.to_string();
         let state = if failure.is_passing() {
-            self.try_later(spec, attempts, number);
+            self.try_later(spec, attempts, number, failure.retry_after());
             LoadState::Waiting { reason, attempts }
         } else {
             self.pending.lock().forget(&id);
@@ -386,8 +401,9 @@ impl Loader {
         }
     }
 
-    fn try_later(&self, spec: PluginSpec, attempts: u32, number: u64) {
-        let waiting = Waiting { attempts, due: Instant::now() + BACKOFF.doubled(attempts), number, spec };
+    fn try_later(&self, spec: PluginSpec, attempts: u32, number: u64, at_least: Duration) {
+        let due = Instant::now() + BACKOFF.doubled(attempts).max(at_least);
+        let waiting = Waiting { attempts, due, number, spec };
         self.pending.lock().waiting.insert(waiting.spec.id.clone(), waiting);
         self.pending_changed.notify_one();
     }
@@ -457,6 +473,8 @@ impl Loader {
         let Prepared { spec, number, component, plugin, swap } = prepared;
         let id = spec.id.clone();
         let file = spec.source.to_string();
+        let image = component.as_ref().and_then(|component| component.image.clone());
+        let remembered = image.map(|image| (spec.clone(), image));
         let lane = {
             let _changing = self.changing.lock().await;
             {
@@ -485,6 +503,9 @@ impl Loader {
             lane
         };
         self.ingest_handle.plugins_changed(Some(lane)).await;
+        if let Some((spec, image)) = remembered {
+            self.remember(&spec, &image).await;
+        }
         tracing::info!(plugin = %id, %file, "plugin loaded");
     }
 

@@ -63,6 +63,7 @@ use crate::{
     api::Api,
     checkpoint::Coverage,
     config::Policy,
+    images::Images,
     live::LivePods,
     runtime::{Compilation, Engine, EngineOptions},
     watch::{Counters, Watch, WatchOptions},
@@ -116,6 +117,8 @@ pub struct Options {
     pub policy: Option<Policy>,
     /// Whether plugins without a ServiceAccount are refused.
     pub require_service_account: bool,
+    /// The registries that components may come from. With `None` the host connects to none.
+    pub images: Option<Images>,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,
     /// The time at the start in epoch milliseconds.
@@ -143,6 +146,7 @@ impl Options {
             compilation: Compilation::default(),
             policy: None,
             require_service_account: false,
+            images: None,
             seed,
             now_millis,
             wall_clock: None,
@@ -329,7 +333,7 @@ impl App {
             ingest_handle,
             journal.clone(),
             Rules { policy: options.policy, require_service_account: options.require_service_account },
-            Preparation { api: components, simulated },
+            Preparation { api: components, images: options.images, simulated },
         );
         let loader = Arc::new(loader);
         services.spawn(loader.clone().retry());

@@ -113,6 +113,8 @@ impl StatusTask {
                 generation: began.map(|began| began.generation),
                 sha256: component.sha256,
                 imports: component.imports,
+                image: component.image.as_ref().map(|image| image.reference.to_string()),
+                stored: component.image.and_then(|image| image.stored),
                 grants: began.map_or(Value::Null, |began| Value::clone(&began.grants)),
             }
         });
@@ -130,7 +132,8 @@ impl StatusTask {
             }
             _ => State::Loading,
         };
-        Facts { generation: object.generation, state, active, failing: None, refused: Vec::new() }
+        let signed = matches!(decision, Decision::Run(spec) if self.loader.requires_signature(spec));
+        Facts { generation: object.generation, state, active, failing: None, refused: Vec::new(), signed }
     }
 
     fn failing(

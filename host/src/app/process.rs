@@ -20,6 +20,7 @@ use podium_pods::model::{
     syntax::{dns_label, qualified_name},
     text,
 };
+use podium_registry::SystemResolver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -37,6 +38,7 @@ use super::{
 use crate::{
     admin::{self, Bound, ListenAddress},
     config::{self, ConfigError},
+    images::Images,
     runtime::{Compilation, Program},
     telemetry::{Dropped, LogFormat, init_logs},
 };
@@ -128,9 +130,9 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Directory for the deletion journal, the cache checkpoint and compiled plugins. Must not be shared with another
-    /// host. Without it, deletions that happen while the host is down are missed, and every start lists all Pods and
-    /// compiles all plugins
+    /// Directory for the deletion journal, the cache checkpoint, components of registries and compiled plugins. Must
+    /// not be shared with another host. Without it, deletions that happen while the host is down are missed, and every
+    /// start lists all Pods, pulls all images and compiles all plugins
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Interval between cache checkpoints in seconds; one more is written on shutdown. A restart then resumes the watch
@@ -234,7 +236,13 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
 
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
-    let reading = move || (policy.map(|file| config::Policy::read(&file)).transpose(), config::load(&paths));
+    let reading = move || {
+        let policy = policy.map(|file| {
+            let policy = config::Policy::read(&file)?;
+            disk::registries(&policy).map(|registries| (policy, registries))
+        });
+        (policy.transpose(), config::load(&paths))
+    };
     let (policy, config::Configurations { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
         Reading::Done(read) => read,
         Reading::Stopped(exit) => return Ok(exit),
@@ -244,8 +252,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         tracing::warn!(%file, line, field, warning, "configuration accepted with a warning");
     }
     errors.iter().for_each(|mistake| refused(mistake, None));
-    let policy = match policy {
-        Ok(policy) => policy,
+    let (policy, registries) = match policy {
+        Ok(policy) => policy.unzip(),
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| refused(mistake, Some("--policy")));
             return Ok(Exit::MISCONFIGURED);
@@ -298,7 +306,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Reading::Done(state) => state,
         Reading::Stopped(exit) => return Ok(exit),
     };
-    let disk::State { journal, checkpoint, code } = match state {
+    let disk::State { journal, checkpoint, code, components } = match state {
         Ok(state) => state,
         Err(error) => {
             unusable_state(&state_dir, &error);
@@ -315,6 +323,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         checkpoint,
         prune,
         policy,
+        images: registries.flatten().map(|allowed| Images::new(allowed, SystemResolver, components)),
         require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },
         wall_clock: Some(Arc::new(now_millis)),

@@ -8,7 +8,7 @@ use podium_config::{
 };
 use podium_pods::model::{
     Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
-    PluginId, PluginSpec, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
+    PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
 
@@ -51,15 +51,19 @@ pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     }
 }
 
-/// The rules of the configuration demand exactly one of the places, and a namespace for a ConfigMap.
+/// The rules of the configuration demand exactly one of the places, and a namespace for a ConfigMap or a Secret.
 fn source(source: plugin::Source, directory: &Path, namespace: String) -> Source {
-    let file = source.file.map(|file| directory.join(&*file)).unwrap_or_default();
-    source.config_map.map_or(Source::File(file), |of| Source::ConfigMap {
-        namespace,
-        name: of.name.into(),
-        key: of.key.into(),
-        sha256: of.sha256.into(),
-    })
+    let plugin::Source { file, config_map, oci } = source;
+    match (config_map, oci) {
+        (Some(of), _) => {
+            Source::ConfigMap { namespace, name: of.name.into(), key: of.key.into(), sha256: of.sha256.into() }
+        }
+        (None, Some(of)) => Source::Oci {
+            image: of.image.into(),
+            pull_secret: of.pull_secret_name.map(|name| PullSecret { namespace, name: name.into() }),
+        },
+        (None, None) => Source::File(file.map(|file| directory.join(&*file)).unwrap_or_default()),
+    }
 }
 
 fn sections(sections: &[Section]) -> SectionSet {

@@ -1,5 +1,7 @@
 //! The platform's policy from its file, and the comparison of plugins with it. Pure except for the reading of the file.
 
+mod images;
+
 use std::path::{Path, PathBuf};
 
 use podium_config::{
@@ -80,7 +82,9 @@ impl Policy {
         let policy = podium_config::policy(&yaml).map_err(|problems| -> Vec<ConfigError> {
             problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect()
         })?;
-        Ok(Self { file: file.to_owned(), spec: policy.spec })
+        let policy = Self { file: file.to_owned(), spec: policy.spec };
+        let problems: Vec<_> = policy.wrong_keys().map(|problem| ConfigError::new(file, problem)).collect();
+        if problems.is_empty() { Ok(policy) } else { Err(problems) }
     }
 
     /// Returns everything that the plugin requests and the policy does not permit, with the plugin's fields. A plugin
@@ -106,6 +110,7 @@ impl Policy {
             let path = format!("{path}.serviceAccountRequired");
             problems.push(self.problem("spec.serviceAccountName", &path, message, next));
         }
+        problems.extend(self.source(&tenant, &plugin.source));
         problems.extend(self.class(&tenant, plugin.limits.class));
         for LimitField { field, value, ceiling } in LIMITS {
             let value = value(&plugin.limits);
@@ -153,7 +158,7 @@ impl Policy {
     /// Returns the rule in force for a tenant, with the path of the section that has it: the tenant's own section, or
     /// else `defaults`.
     fn rule<'a, T>(&'a self, tenant: &Tenant, rule: impl Fn(&'a Rules) -> Option<T>) -> Option<(String, T)> {
-        let Spec { defaults, namespaces, cluster } = &self.spec;
+        let Spec { registries: _, defaults, namespaces, cluster } = &self.spec;
         let own = match tenant {
             Tenant::Namespace(namespace) => {
                 let own = namespaces.iter().find(|(name, _)| ***name == **namespace);

@@ -1,7 +1,8 @@
 //! A component that is not in a file, as bytes whose digest is the configured one.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
+use bytes::Bytes;
 use http::Request;
 use k8s_openapi::ByteString;
 use podium_engine::ports::Sender;
@@ -9,6 +10,7 @@ use podium_pods::model::text;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::Step;
 use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 
 /// Why a component was not fetched.
@@ -21,6 +23,10 @@ pub struct FetchFailure {
     pub message: String,
     /// Another attempt may succeed.
     pub passing: bool,
+    /// The pause that a registry asked for.
+    pub retry_after: Option<Duration>,
+    /// The step that failed.
+    pub(crate) step: Step,
 }
 
 /// A key of a ConfigMap, and the digest of its value.
@@ -51,6 +57,22 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     })
 }
 
+/// Gets an object as the plugin's account, or as the host's if the plugin has none.
+///
+/// # Errors
+/// Those of the request. A path that is none of a URL is one that nothing was sent for.
+pub(crate) async fn get_as(api: &Api, sender: &Sender, path: &str) -> Result<Bytes, ApiError> {
+    let mut request = Request::get(path)
+        .extension(LiveReadOf(sender.plugin().to_owned()))
+        .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
+    if let Some(account) = &sender.impersonate {
+        request = request.header("impersonate-user", account);
+    }
+    let request = request.body(Vec::new());
+    let request = request.map_err(|error| ApiError::Transport { sent: false, message: error.to_string() })?;
+    api.bytes(request).await
+}
+
 /// Reads a key of a ConfigMap with one GET as the plugin's account, or as the host's if the plugin has none. The
 /// API server limits a ConfigMap to 1 MiB; at most `limit` bytes are accepted.
 ///
@@ -66,16 +88,10 @@ pub(crate) async fn config_map(
     let ConfigMapKey { namespace, name, key, sha256: expected } = source;
     let failure = |reason, passing, message: String| {
         let message = text::line(&format!("spec.source.configMap: {message}"));
-        FetchFailure { reason, message, passing }
+        FetchFailure { reason, message, passing, retry_after: None, step: Step::Fetched }
     };
-    let mut request = Request::get(format!("/api/v1/namespaces/{namespace}/configmaps/{name}"))
-        .extension(LiveReadOf(sender.plugin().to_owned()))
-        .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
-    if let Some(account) = &sender.impersonate {
-        request = request.header("impersonate-user", account);
-    }
-    let request = request.body(Vec::new()).map_err(|error| failure("FetchFailed", false, error.to_string()))?;
-    let bytes = api.bytes(request).await.map_err(|error| match error {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    let bytes = get_as(api, sender, &path).await.map_err(|error| match error {
         ApiError::Status { code: 404, .. } => {
             failure("ConfigMapNotFound", true, format!("there is no ConfigMap {namespace}/{name}; create it"))
         }
@@ -116,7 +132,6 @@ pub(crate) async fn config_map(
 mod tests {
     use std::{convert::Infallible, time::Duration};
 
-    use bytes::Bytes;
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;

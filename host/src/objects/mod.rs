@@ -12,7 +12,7 @@ mod watch;
 
 pub(crate) use desired::{Action, Decision, Desired};
 pub use fetch::FetchFailure;
-pub(crate) use fetch::{ConfigMapKey, config_map, sha256};
+pub(crate) use fetch::{ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object};
 pub(crate) use publish::{Publisher, Update};
 pub(crate) use status::{ActiveVersion, Facts, Failing, Refusal, State, status};

@@ -25,6 +25,8 @@ pub(crate) struct Facts {
     pub(crate) failing: Option<Failing>,
     /// The writes that RBAC refuses.
     pub(crate) refused: Vec<Refusal>,
+    /// The component must be signed.
+    pub(crate) signed: bool,
 }
 
 /// The result of the object's spec.
@@ -56,6 +58,10 @@ pub(crate) struct ActiveVersion {
     /// In hexadecimal digits.
     pub(crate) sha256: String,
     pub(crate) imports: Vec<String>,
+    /// The image with its digest; `None` if the component is not from a registry.
+    pub(crate) image: Option<String>,
+    /// Why the tag of the image was not looked up, if it was not. Escaped.
+    pub(crate) stored: Option<String>,
     /// `spec.grants` as the object had it.
     pub(crate) grants: Value,
 }
@@ -116,9 +122,10 @@ fn time(millis: u64) -> String {
 }
 
 fn active(version: &ActiveVersion) -> Active {
-    let ActiveVersion { generation, sha256, imports, grants } = version;
+    let ActiveVersion { generation, sha256, imports, image, stored: _, grants } = version;
     Active {
         digest: format!("sha256:{sha256}"),
+        image: image.clone(),
         generation: *generation,
         imports: imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect(),
         grants: grants.is_object().then(|| grants.clone()),
@@ -159,6 +166,9 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
     let condition = |step, holds, reason, message: &str| Judged { step, holds, reason, message: message.to_owned() };
     let unknown = |step| condition(step, None, "NotAttempted", "");
     let met = |step: Step| match step {
+        Step::Verified if facts.signed => {
+            condition(step, Some(true), "Verified", "signed by a key of the platform's policy")
+        }
         Step::Verified => condition(step, Some(true), "NotRequired", "no signature is required"),
         step => condition(step, Some(true), step.name(), ""),
     };
@@ -175,11 +185,15 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
             "a file of the host's --plugins defines a plugin of this name, which runs; rename this one",
         )),
         State::Running { unprobed } => {
+            let fetched = match facts.active.as_ref().and_then(|active| active.stored.as_ref()) {
+                Some(note) => condition(Step::Fetched, Some(true), "Stored", note),
+                None => met(Step::Fetched),
+            };
             let ready = match unprobed {
                 false => ready(Some(true), "Running", ""),
                 true => ready(Some(true), "Unprobed", "no pod matched, so this version was not tried before it runs"),
             };
-            [met(Step::Fetched), met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
+            [fetched, met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
         }
         State::Failed { step, reason, message, retried } => {
             let failed = |at: Step| condition(at, Some(false), reason, message);
@@ -236,14 +250,21 @@ mod tests {
     use super::*;
 
     fn facts(state: State) -> Facts {
-        Facts { generation: 3, state, active: None, failing: None, refused: Vec::new() }
+        Facts { generation: 3, state, active: None, failing: None, refused: Vec::new(), signed: false }
     }
 
     const RUNNING: State = State::Running { unprobed: false };
 
     fn active(generation: i64) -> Option<ActiveVersion> {
         let imports = vec!["podium:reconcile/pods@0.1.0.get".to_owned()];
-        Some(ActiveVersion { generation: Some(generation), sha256: "ab".to_owned(), imports, grants: json!({}) })
+        Some(ActiveVersion {
+            generation: Some(generation),
+            sha256: "ab".to_owned(),
+            imports,
+            image: None,
+            stored: None,
+            grants: json!({}),
+        })
     }
 
     fn failed(step: Step, reason: &'static str) -> State {
@@ -297,6 +318,23 @@ mod tests {
         assert_eq!(ready_is(State::Running { unprobed: true })[4], "Ready=True Unprobed");
         assert_eq!(ready_is(State::NameTaken)[4], "Ready=False NameTaken");
         assert_eq!(ready_is(State::Suspended)[4], "Ready=False Suspended");
+    }
+
+    #[test]
+    fn an_image_is_shown_with_digest_signature_and_origin() {
+        let image = Some("registry.example/a:1@sha256:cd".to_owned());
+        let stored = Some("the registry is away".to_owned());
+        let active = active(3).map(|version| ActiveVersion { image, stored, ..version });
+        let status = status(&Facts { active, signed: true, ..facts(RUNNING) }, &Value::Null, 0).unwrap();
+        assert_eq!(status["active"]["image"], "registry.example/a:1@sha256:cd");
+        assert_eq!(listed(&status)[..2], ["Fetched=True Stored", "Verified=True Verified"]);
+        assert_eq!(status["conditions"][0]["message"], "the registry is away");
+        let unsigned = failed(Step::Verified, "SignatureMissing");
+        let status = super::status(&Facts { signed: true, ..facts(unsigned) }, &Value::Null, 0).unwrap();
+        assert_eq!(
+            listed(&status)[..3],
+            ["Fetched=True Fetched", "Verified=False SignatureMissing", "Compiled=Unknown NotAttempted",]
+        );
     }
 
     #[test]

@@ -44,8 +44,9 @@ pub(crate) const MODULES: &[Row] = &[
         &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio", "rayon", "libc", "seccompiler", "ring", "rustix"],
     ),
     ("checkpoint", &["model", "encoding", "pod", "dump", "frames"], &["rustix"]),
-    ("config", &["model"], &[CONFIG, "libc"]),
+    ("config", &["model"], &[CONFIG, REGISTRY, "libc"]),
     ("objects", &["model", "ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
+    ("images", &["model", "ports", "api", "objects", "private_file"], &[REGISTRY, "k8s_openapi", "http"]),
     ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
     ("admin", &["model", "api", "telemetry"], &["axum", "tokio", "tokio_rustls", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),
@@ -301,6 +302,7 @@ pub(crate) const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("runtime", "std::fs", "writes and reads the cache of compiled code; its path comes from `app`"),
     ("private_file", "std::fs", "opens and creates files for the host's user only; their paths come from `app`"),
     ("private_file", "std::os::unix::fs", "creates these files with their mode, and reads their owner"),
+    ("images", "std::fs", "writes and reads components of registries; their directory comes from `app`"),
     (
         "writeback",
         "lru::LruCache::sparse",

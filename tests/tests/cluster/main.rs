@@ -7,6 +7,7 @@ mod faulty;
 mod fights;
 mod five_plugins;
 mod idle;
+mod images;
 mod impersonation;
 mod install;
 mod kills;

@@ -109,6 +109,13 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
         ("source.configMap.sha256", Value::Null, "spec.source.configMap.sha256: Required value"),
         ("source.configMap.sha256", "latest".into(), "spec.source.configMap.sha256: Invalid value: \"latest\""),
         ("source.file", "/etc/passwd".into(), "unknown field \"spec.source.file\""),
+        (
+            "source.oci",
+            json!({"image": "registry.example/a:1"}),
+            "spec.source: Invalid value: names more than one place",
+        ),
+        ("source", json!({"oci": {"image": "team/a:1"}}), "spec.source.oci.image: Invalid value: \"team/a:1\""),
+        ("source", json!({"oci": {"image": "registry.example/a"}}), "spec.source.oci.image: Invalid value"),
         ("watch.sections", json!(["labels", "status"]), "a section that grants.read.pods.sections does not have"),
         ("watch.sections", json!(["colour"]), "spec.watch.sections[0]: Unsupported value: \"colour\""),
         ("watch.resyncSeconds", 1.into(), "spec.watch.resyncSeconds: Invalid value: 1"),
@@ -158,6 +165,13 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
         let refused = apply(&kubectl, "bob", &cluster_plugin("broken", &spec))?;
         ensure!(stderr(&refused).contains(message), "{field}: {}", stderr(&refused));
     }
+
+    let mut spec = with("serviceAccountName", Value::Null);
+    spec["source"] = json!({"oci": {"image": "registry.example/a:1", "pullSecretName": "pull"}});
+    let refused = apply(&kubectl, "alice", &plugin("broken", &spec))?;
+    ensure!(stderr(&refused).contains("serviceAccountName is missing: source.oci.pullSecretName"), "{refused:?}");
+    spec["serviceAccountName"] = "tidy".into();
+    granted(&apply(&kubectl, "alice", &plugin("of-registry", &spec))?)?;
 
     // The limits that hold are in the object.
     let stored = kubectl.admin(&["-n", "shop", "get", "rp", "first", "-o", "json"])?;
@@ -245,6 +259,11 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
         granted(&warned)?;
         ensure!(count > 16 || stderr(&warned).contains("may not patch all of k0, k1"), "{}", stderr(&warned));
     }
+    let source = json!({"oci": {"image": "registry.example/a:1", "pullSecretName": "pull"}});
+    let warned = apply(&kubectl, "alice", &plugin("of-registry", &with("source", source)))?;
+    granted(&warned)?;
+    let message = "spec.source.oci.pullSecretName: system:serviceaccount:shop:tidy may not get the Secret pull in shop";
+    ensure!(stderr(&warned).contains(message), "{}", stderr(&warned));
     let account = "system:serviceaccount:shop:tidy";
     bind(&client, "patches-pods", account, false).await?;
     until("no warning of labels", SOON, async || {

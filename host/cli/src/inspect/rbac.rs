@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_pods::model::{Grants, PluginSpec, Source, Tenant};
+use podium_pods::model::{Grants, PluginSpec, PullSecret, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -74,14 +74,16 @@ pub(super) fn rights(grants: &Grants) -> Vec<Right> {
     rights
 }
 
-/// The right to read the component, which the host does as the plugin's account, in the account's namespace.
+/// The right to read the component, or the credentials for its registry, which the host does as the plugin's account,
+/// in the account's namespace.
 fn component(source: &Source, account: &Account) -> Option<Right> {
-    match source {
-        Source::ConfigMap { namespace, name, .. } if **namespace == *account.namespace => {
-            Some(Right { name: Some(name.to_string()), ..Right::new("", "configmaps", &["get"]) })
-        }
-        _ => None,
-    }
+    let (resource, namespace, name) = match source {
+        Source::ConfigMap { namespace, name, .. } => ("configmaps", namespace, name),
+        Source::Oci { pull_secret: Some(PullSecret { namespace, name }), .. } => ("secrets", namespace, name),
+        Source::Oci { pull_secret: None, .. } | Source::File(_) => return None,
+    };
+    (**namespace == *account.namespace)
+        .then(|| Right { name: Some(name.clone()), ..Right::new("", resource, &["get"]) })
 }
 
 /// A ServiceAccount.
@@ -266,31 +268,35 @@ mod tests {
     }
 
     #[test]
-    fn the_account_may_read_the_component_and_no_other_config_map() {
+    fn the_account_may_read_the_component_or_its_pull_secret() {
         let text = |text: &str| text.into();
-        let source = Source::ConfigMap {
+        let config_map = Source::ConfigMap {
             namespace: text("shop"),
             name: text("tidy-1"),
             key: text("plugin.wasm"),
             sha256: text("00"),
         };
-        let spec = PluginSpec {
-            source,
-            impersonate: Some("system:serviceaccount:shop:tidy".into()),
-            ..testing::plugin(Some("shop"), "tidy")
-        };
-        let objects = objects(&spec, &host(), Impersonation::Constrained);
-        let rules = |name: &str| {
-            let is_role = |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == name;
-            objects.iter().find(is_role).unwrap()["rules"].clone()
-        };
-        let rule = |verb: &str| {
-            let mut rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]});
-            rule["resourceNames"] = json!(["tidy-1"]);
-            rule
-        };
-        assert_eq!(rules("podium-plugin-tidy-component"), json!([rule("get")]));
-        assert_eq!(rules("podium-host-tidy")[1], rule("impersonate-on:serviceaccount:get"));
+        let secret = PullSecret { namespace: text("shop"), name: text("tidy-1") };
+        let oci = Source::Oci { image: text("registry.example/tidy:1"), pull_secret: Some(secret) };
+        for (source, resource) in [(config_map, "configmaps"), (oci, "secrets")] {
+            let spec = PluginSpec {
+                source,
+                impersonate: Some("system:serviceaccount:shop:tidy".into()),
+                ..testing::plugin(Some("shop"), "tidy")
+            };
+            let objects = objects(&spec, &host(), Impersonation::Constrained);
+            let rules = |name: &str| {
+                let is_role = |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == name;
+                objects.iter().find(is_role).unwrap()["rules"].clone()
+            };
+            let rule = |verb: &str| {
+                let mut rule = json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
+                rule["resourceNames"] = json!(["tidy-1"]);
+                rule
+            };
+            assert_eq!(rules("podium-plugin-tidy-component"), json!([rule("get")]));
+            assert_eq!(rules("podium-host-tidy")[1], rule("impersonate-on:serviceaccount:get"));
+        }
     }
 
     #[test]

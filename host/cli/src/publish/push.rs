@@ -62,7 +62,7 @@ async fn to_registry(reference: &str, artifact: &Artifact, arguments: &args::Pus
     let what = format!("pushing {} to {}", ui::size(artifact.bytes.len() as u64), access.reference.host());
     let push = access.client.push(&access.reference, artifact, &access.credentials, &access.limits);
     let pushed = reported(&what, push).await.map_err(|error| access.explain(error))?;
-    let source = json!({ "source": { "oci": { "reference": pushed.reference.to_string() } } });
+    let source = json!({ "source": { "oci": { "image": pushed.reference.to_string() } } });
     let printed = match arguments.output {
         Output::Json => json_line(json!({
             "ok": true,

@@ -43,10 +43,10 @@ pub(crate) const SUBJECTS: [Subject; 2] = [
     },
     Subject {
         schema: &POLICY,
-        rules: |_| (),
+        rules: rules::policy,
         read: |text| policy(text).map(|policy| json!(policy)),
         by_types: by_types::<Policy>,
-        samples: || vec![whole(&POLICY)],
+        samples: policies,
         required: &["/apiVersion", "/kind", "/spec"],
         fields: 36,
     },
@@ -109,6 +109,8 @@ fn whole(schema: &Value) -> Value {
             Some("api-version") => "v1".into(),
             Some("finalizer-pattern" | "condition-pattern") => "shop.example/a".into(),
             Some("sha256") => "a".repeat(64).into(),
+            Some("image") => "a.example/a:1".into(),
+            Some("public-key") => "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n".into(),
             _ => "a".into(),
         },
         other => unreachable!("a type {other:?} in {schema}"),
@@ -124,10 +126,20 @@ fn samples() -> Vec<Value> {
     let mut cluster = namespaced.clone();
     cluster["kind"] = "ClusterReconcilePlugin".into();
     cluster["metadata"].as_object_mut().unwrap().remove("namespace");
-    cluster["spec"]["source"].as_object_mut().unwrap().remove("file");
-    namespaced["spec"]["source"].as_object_mut().unwrap().remove("configMap");
     namespaced["spec"].as_object_mut().unwrap().remove("serviceAccountNamespace");
-    vec![namespaced, cluster]
+    let from = |sample: &Value, place: &str| {
+        let mut sample = sample.clone();
+        sample["spec"]["source"].as_object_mut().unwrap().retain(|name, _| name == place);
+        sample
+    };
+    vec![from(&namespaced, "file"), from(&cluster, "configMap"), from(&namespaced, "oci")]
+}
+
+/// A valid policy with every field that it may have.
+fn policies() -> Vec<Value> {
+    let mut policy = whole(&POLICY);
+    policy["spec"]["registries"][0]["plainHttp"] = false.into();
+    vec![policy]
 }
 
 impl Subject {

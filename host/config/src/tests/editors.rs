@@ -230,6 +230,12 @@ fn the_schema_and_the_host_refuse_the_same_field() {
             ("memoryMiB: 64", "memoryMiB: 257", "spec.limits.memoryMiB"),
             ("memoryMiB: 64", "memoryMiB: '64'", "spec.limits.memoryMiB"),
             ("class: native", "class: huge", "spec.limits.class"),
+            ("{ file: triage.wasm }", "{ oci: { image: triage } }", "spec.source.oci.image"),
+            (
+                "{ file: triage.wasm }",
+                "{ oci: { image: 'a.example/a:1', pullSecret: a } }",
+                "spec.source.oci.pullSecret",
+            ),
         ],
     );
 }
@@ -249,6 +255,7 @@ const POLICY_EXAMPLE: &str = r#"
 apiVersion: podium.dev/v1alpha1
 kind: Policy
 spec:
+  registries: [{ host: "a.example:5000", plainHttp: true, redirectHosts: [b.example] }]
   defaults:
     serviceAccountRequired: true
     compiledCodeMiB: 100
@@ -257,7 +264,8 @@ spec:
       hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10, writesPerSecond: 20 }
   namespaces:
     kube-system: { excluded: true }
-    shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], writes: 100 } }
+    shop: { serviceAccountRequired: false, images: { tagsPermitted: true },
+      limits: { classes: [native, interpreter], writes: 100 } }
   cluster: { limits: { memoryMiB: 128 } }
 "#;
 
@@ -299,6 +307,10 @@ fn the_policy_schema_and_the_host_refuse_the_same_field() {
             ("writes: 100", "writes: 1001", "spec.namespaces.shop.limits.writes"),
             ("cluster: {", "cluster: { namespaces: [],", "spec.cluster.namespaces"),
             ("memoryMiB: 128", "memoryMiB: 0", "spec.cluster.limits.memoryMiB"),
+            ("a.example:5000", "https://a.example", "spec.registries[0].host"),
+            ("plainHttp: true", "plainHTTP: true", "spec.registries[0].plainHTTP"),
+            ("tagsPermitted: true", "tagsPermitted: latest", "spec.namespaces.shop.images.tagsPermitted"),
+            ("tagsPermitted: true", "signatureKeys: [key.pub]", "spec.namespaces.shop.images.signatureKeys[0]"),
         ],
     );
 }
@@ -308,18 +320,61 @@ fn every_mistake_of_a_policy_is_reported_at_once() {
     let broken = POLICY_EXAMPLE.replace("native", "huge").replace("writes:", "writ:").replace("true", "1");
     let fields =
         |yaml: &str| -> Vec<String> { policy(yaml).unwrap_err().into_iter().map(|problem| problem.field).collect() };
-    assert_eq!(fields(&broken).len(), 6, "{:?}", fields(&broken));
+    assert_eq!(fields(&broken).len(), 8, "{:?}", fields(&broken));
     for text in ["", "# none\n", "{", &format!("{POLICY_EXAMPLE}---{POLICY_EXAMPLE}")] {
         let [problem] = &policy(text).unwrap_err()[..] else { unreachable!("{text}") };
         assert_eq!(problem.field, "", "{problem:?}");
     }
-    assert_eq!(fields(&format!("{broken}---{POLICY_EXAMPLE}")).len(), 7);
+    assert_eq!(fields(&format!("{broken}---{POLICY_EXAMPLE}")).len(), 9);
+}
+
+#[test]
+fn rules_between_fields_of_a_policy_are_checked() {
+    const KEY: &str = "signatureKeys: [\"-----BEGIN PUBLIC KEY-----\\nYQ==\\n-----END PUBLIC KEY-----\"]";
+    let fields = |spec: &str| -> Vec<String> {
+        let text = format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {spec}\n");
+        let problems = policy(&text).err().unwrap_or_default();
+        problems.into_iter().map(|problem| problem.field).collect()
+    };
+    for (spec, field) in [
+        ("{ registries: [{ host: a.example }, { host: A.example }] }", "spec.registries[1].host"),
+        ("{ registries: [{ host: a.example, plainHttp: true, caFile: a.pem }] }", "spec.registries[0].caFile"),
+        ("{ defaults: { images: { signatureRequired: true } } }", "spec.defaults.images.signatureRequired"),
+        ("{ cluster: { images: { signatureRequired: true } } }", "spec.cluster.images.signatureRequired"),
+        (
+            &format!(
+                "{{ defaults: {{ images: {{ signatureRequired: true, {KEY} }} }}, \
+                namespaces: {{ a: {{ images: {{ signatureKeys: [] }} }} }} }}"
+            ),
+            "spec.namespaces.a.images.signatureKeys",
+        ),
+    ] {
+        assert_eq!(fields(spec), [field], "{spec}");
+    }
+    let required = "signatureRequired: true";
+    for spec in [
+        format!("{{ defaults: {{ images: {{ {KEY} }} }}, namespaces: {{ a: {{ images: {{ {required} }} }} }} }}"),
+        format!(
+            "{{ defaults: {{ images: {{ {required}, {KEY} }} }}, \
+             cluster: {{ images: {{ signatureRequired: false }} }} }}"
+        ),
+        "{ namespaces: { a: { images: { signatureKeys: [] } } } }".to_owned(),
+    ] {
+        assert_eq!(fields(&spec), [""; 0], "{spec}");
+    }
 }
 
 /// Fields whose value must fit other fields: the schema accepts what the host refuses.
 fn is_of_rules(field: &str) -> bool {
-    let fields = ["spec.source", "spec.source.file", "spec.serviceAccountNamespace"];
+    let fields = [
+        "spec.source",
+        "spec.source.file",
+        "spec.serviceAccountName",
+        "spec.serviceAccountNamespace",
+        "spec.registries[0].caFile",
+    ];
     fields.contains(&field)
+        || [".images.signatureRequired", ".images.signatureKeys"].iter().any(|end| field.ends_with(end))
         || ["spec.limits.cpuMillis", "spec.watch.sections", "spec.watch.selector", "spec.config"].contains(&field)
 }
 
@@ -394,10 +449,19 @@ fn the_rules_of_texts_and_their_expressions_agree() {
         "A/b",
         "PodScheduled",
         "shop.example/Ready",
+        "a.example:5000/team/a_b:v1.0",
+        "a.example/a@sha256:0",
+        "[::1]:5000/a:1",
+        "team/a:1",
+        "team:5000/a:1",
+        "localhost/a:1",
+        "a.example:5000",
+        "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n",
+        "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n",
     ];
     let long = ["a".repeat(63), "a".repeat(64), "a".repeat(253), "a".repeat(254), "a".repeat(400), "A".repeat(129)];
     let mut formats = BTreeMap::new();
-    collect(&PLUGIN, &mut formats);
+    [&PLUGIN, &POLICY].into_iter().for_each(|schema| collect(schema, &mut formats));
     assert_eq!(formats.len(), text::RULES.len());
     for rule in text::RULES {
         for text in texts.into_iter().chain(long.iter().map(String::as_str)) {

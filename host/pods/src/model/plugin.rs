@@ -85,7 +85,26 @@ pub enum Source {
         /// The digest of the component in hexadecimal digits.
         sha256: String,
     },
+    /// An image of an OCI registry.
+    Oci {
+        /// The reference, with a tag or a digest.
+        image: String,
+        /// The Secret with credentials for the registry.
+        pull_secret: Option<PullSecret>,
+    },
 }
+
+/// A Secret with credentials for a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullSecret {
+    /// The Secret's namespace.
+    pub namespace: String,
+    /// The Secret's name.
+    pub name: String,
+}
+
+/// The most bytes of a reference to an image in a message: as many as it can have.
+const MAX_SHOWN_BYTES: usize = podium_wire::image::MAX_IMAGE_BYTES;
 
 impl Source {
     /// Returns the path of a file, or the place of a component elsewhere as one, for messages.
@@ -93,7 +112,7 @@ impl Source {
     pub fn path(&self) -> Cow<'_, Path> {
         match self {
             Self::File(path) => path.into(),
-            elsewhere @ Self::ConfigMap { .. } => PathBuf::from(elsewhere.to_string()).into(),
+            elsewhere @ (Self::ConfigMap { .. } | Self::Oci { .. }) => PathBuf::from(elsewhere.to_string()).into(),
         }
     }
 
@@ -102,7 +121,7 @@ impl Source {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
-            Self::ConfigMap { .. } => None,
+            Self::ConfigMap { .. } | Self::Oci { .. } => None,
         }
     }
 }
@@ -115,6 +134,7 @@ impl fmt::Display for Source {
             Self::ConfigMap { namespace, name, key, .. } => {
                 write!(formatter, "configMap {namespace}/{name} {}", text::name(key))
             }
+            Self::Oci { image, .. } => formatter.write_str(&text::bounded(image, MAX_SHOWN_BYTES)),
         }
     }
 }

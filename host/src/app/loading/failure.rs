@@ -1,5 +1,7 @@
 //! Why a plugin was not loaded, and which condition of an object's status says so.
 
+use std::time::Duration;
+
 use podium_config::Problem;
 use podium_pods::model::text;
 
@@ -69,6 +71,14 @@ impl LoadFailure {
         }
     }
 
+    /// Returns the shortest pause before another attempt.
+    pub(super) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Unfetched(failure) => failure.retry_after.unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Returns the step that failed, and the reason of its condition.
     pub(in crate::app) fn step(&self) -> (Step, &'static str) {
         match self {
@@ -76,7 +86,7 @@ impl LoadFailure {
             Self::Forbidden(_) => (Step::Granted, "PolicyForbids"),
             Self::OverMemory { .. } => (Step::Granted, "LimitsExceeded"),
             Self::Unreadable { .. } => (Step::Fetched, "FileUnreadable"),
-            Self::Unfetched(failure) => (Step::Fetched, failure.reason),
+            Self::Unfetched(failure) => (failure.step, failure.reason),
             Self::Mistaken(_) => (Step::Ready, "InvalidSpec"),
             Self::Refused(error) => step(&error.problem),
             Self::ProbeFailed(_) => (Step::Ready, "ProbeFailed"),

@@ -17,7 +17,7 @@ use podium_pods::{
 use tokio::sync::mpsc;
 
 use super::{super::blocking::BlockingJobs, *};
-use crate::runtime::EngineOptions;
+use crate::{objects::FetchFailure, runtime::EngineOptions};
 
 struct Idle;
 
@@ -101,7 +101,7 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
             handle,
             None,
             rules,
-            Preparation { api, simulated: false },
+            Preparation { api, images: None, simulated: false },
         )),
         observe,
     )
@@ -374,4 +374,24 @@ async fn a_configuration_with_mistakes_keeps_only_a_permitted_version() {
     let narrower = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
     loader.refuse(&spec().id, Some(&narrower), mistakes()).await;
     assert!(loader.dispatch.registry.all().is_empty(), "it may do less");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_a_registry_asks_for_is_kept() {
+    let (loader, _observe) = loader().await;
+    let busy = |retry_after: Option<u64>| {
+        LoadFailure::Unfetched(FetchFailure {
+            step: Step::Fetched,
+            reason: "RegistryBusy",
+            message: "it is busy".to_owned(),
+            passing: true,
+            retry_after: retry_after.map(Duration::from_secs),
+        })
+    };
+    let number = loader.begin(&spec()).await;
+    for (asked, waits) in [(None, 1), (Some(90), 90)] {
+        loader.failed(spec(), 1, number, &busy(asked)).await;
+        let due = loader.pending.lock().waiting[&spec().id].due;
+        assert_eq!(due - Instant::now(), Duration::from_secs(waits));
+    }
 }

@@ -2,41 +2,35 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod host;
+
 use std::{
     fs,
     process::{Command, Output},
     time::Duration,
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use bytes::Bytes;
-use http::Request;
-use http_body_util::Full;
-use hyper_util::{client::legacy, rt::TokioExecutor};
-use podium_registry::{
-    Allowed, Client, Digest, Error, Limits, Reference, SystemResolver,
-    signature::{Key, verify},
-};
-use podium_tests::{guests, process::podium_binary, registry::Registry};
-use ring::{
-    rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair},
+use podium_registry::{Allowed, Client, Digest, Error, Limits, Reference, SystemResolver, signature::verify};
+use podium_tests::{
+    guests,
+    process::podium_binary,
+    registry::{Registry, SIGNATURE, Signer},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A user `user` with the password `word`, as `htpasswd -B` writes it.
-const USERS: &str = "user:$2a$04$SCYV1x8gDOZIGriKrwbw9um6HdLYA68.gOmjwe375ue5iLDgSv3a6\n";
+pub(crate) const USERS: &str = "user:$2a$04$SCYV1x8gDOZIGriKrwbw9um6HdLYA68.gOmjwe375ue5iLDgSv3a6\n";
 
 /// A folder with a component, and a registry.
-struct Fixture {
-    registry: Registry,
-    directory: TempDir,
+pub(crate) struct Fixture {
+    pub(crate) registry: Registry,
+    pub(crate) directory: TempDir,
 }
 
 impl Fixture {
     /// Returns `None` if the suite is skipped.
-    async fn new(users: Option<&str>) -> Option<Self> {
+    pub(crate) async fn new(users: Option<&str>) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("users");
         fs::write(&file, users.unwrap_or_default()).unwrap();
@@ -45,12 +39,12 @@ impl Fixture {
         Some(Self { registry, directory })
     }
 
-    fn reference(&self, rest: &str) -> String {
+    pub(crate) fn reference(&self, rest: &str) -> String {
         format!("{}/{rest}", self.registry.address())
     }
 
     /// Returns the command with an empty configuration of docker.
-    fn podium(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn podium(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(podium_binary().unwrap());
         command.current_dir(self.directory.path()).args(arguments).env("DOCKER_CONFIG", self.directory.path());
         for variable in ["REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR"] {
@@ -59,18 +53,18 @@ impl Fixture {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.podium(&[arguments, &["--plain-http"]].concat()).output().unwrap()
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--output", "json"]].concat());
         assert!(output.status.success(), "{}", stderr(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -81,7 +75,7 @@ async fn a_component_that_was_pushed_is_pulled_byte_for_byte() {
     let pushed = fixture.json(&["push", "registrar.wasm", &reference]);
     let pinned = pushed["reference"].as_str().unwrap();
     assert_eq!(pinned, format!("{reference}@{}", pushed["manifest"].as_str().unwrap()));
-    assert_eq!(pushed["spec"]["source"]["oci"]["reference"], pinned);
+    assert_eq!(pushed["spec"]["source"]["oci"]["image"], pinned);
 
     let by_digest = fixture.reference(&format!("team/registrar@{}", pushed["manifest"].as_str().unwrap()));
     for wanted in [&*reference, pinned, &by_digest] {
@@ -110,7 +104,7 @@ async fn what_push_prints_can_be_pasted() {
     assert!(output.status.success(), "{}", stderr(&output));
     let (pinned, yaml) = printed.split_once("\n\n").unwrap();
     let yaml: Value = serde_saphyr::from_str(yaml).unwrap();
-    assert_eq!(yaml, json!({ "spec": { "source": { "oci": { "reference": pinned } } } }), "{printed}");
+    assert_eq!(yaml, json!({ "spec": { "source": { "oci": { "image": pinned } } } }), "{printed}");
     assert!(output.stderr.is_empty(), "no progress within two seconds: {}", stderr(&output));
 }
 
@@ -150,106 +144,6 @@ async fn credentials_come_from_docker_login_or_from_flags() {
     assert!(fixture.run(&["pull", &reference, "-o", "pulled.wasm"]).status.success());
 }
 
-/// Writes manifests and blobs as cosign does, and reads them as the host does.
-struct Signer {
-    pair: EcdsaKeyPair,
-    base: String,
-}
-
-impl Signer {
-    fn new(fixture: &Fixture) -> Self {
-        let random = SystemRandom::new();
-        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.as_ref(), &random).unwrap();
-        Self { pair, base: format!("http://{}/v2/registrar", fixture.registry.address()) }
-    }
-
-    fn key(&self) -> Key {
-        let prefix = BASE64_STANDARD.decode("MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE").unwrap();
-        let der = [&prefix[..], &self.pair.public_key().as_ref()[1..]].concat();
-        let body = BASE64_STANDARD.encode(der);
-        Key::from_pem(&format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----")).unwrap()
-    }
-
-    fn sign(&self, bytes: &[u8]) -> String {
-        BASE64_STANDARD.encode(self.pair.sign(&SystemRandom::new(), bytes).unwrap())
-    }
-
-    async fn send(&self, method: &str, url: &str, media_type: &str, body: String) -> http::HeaderMap {
-        let client: legacy::Client<_, Full<Bytes>> = legacy::Client::builder(TokioExecutor::new()).build_http();
-        let request = Request::builder().method(method).uri(url).header("Content-Type", media_type);
-        let answer = client.request(request.body(Full::from(body)).unwrap()).await.unwrap();
-        assert!(answer.status().is_success(), "{url}: {answer:?}");
-        answer.headers().clone()
-    }
-
-    async fn manifest(&self, name: &str, manifest: &Value) -> Value {
-        let media_type = manifest["mediaType"].as_str().unwrap();
-        let text = manifest.to_string();
-        self.send("PUT", &format!("{}/manifests/{name}", self.base), media_type, text.clone()).await;
-        json!({ "mediaType": media_type, "digest": Digest::of(text.as_bytes()).to_string(), "size": text.len() })
-    }
-
-    async fn blob(&self, media_type: &str, text: &str) -> Value {
-        let started = self.send("POST", &format!("{}/blobs/uploads/", self.base), "", String::new()).await;
-        let digest = Digest::of(text.as_bytes()).to_string();
-        let url = format!("{}&digest={digest}", started["location"].to_str().unwrap());
-        self.send("PUT", &url, "application/octet-stream", text.to_owned()).await;
-        json!({ "mediaType": media_type, "digest": digest, "size": text.len() })
-    }
-
-    /// Attaches a signature in the classic form.
-    async fn sign_classic(&self, of: &Digest) {
-        let payload = json!({ "critical": {
-            "identity": { "docker-reference": "" },
-            "image": { "docker-manifest-digest": of.to_string() },
-            "type": "cosign container image signature",
-        } });
-        let payload = payload.to_string();
-        let mut layer = self.blob("application/vnd.dev.cosign.simplesigning.v1+json", &payload).await;
-        layer["annotations"] = json!({ "dev.cosignproject.cosign/signature": self.sign(payload.as_bytes()) });
-        let config = self.blob("application/vnd.oci.image.config.v1+json", "{}").await;
-        let manifest = json!({ "schemaVersion": 2, "mediaType": IMAGE, "config": config, "layers": [layer] });
-        self.manifest(&format!("sha256-{}.sig", of.hex()), &manifest).await;
-    }
-
-    /// Attaches a statement with this predicate type as a bundle, by the tag of referrers.
-    async fn attach(&self, of: &Digest, predicate_type: &str) {
-        let statement = json!({
-            "_type": "https://in-toto.io/Statement/v1",
-            "subject": [{ "digest": { "sha256": of.hex() } }],
-            "predicateType": predicate_type,
-            "predicate": {},
-        });
-        let payload = statement.to_string();
-        let payload_type = "application/vnd.in-toto+json";
-        let signed = format!("DSSEv1 {} {payload_type} {} {payload}", payload_type.len(), payload.len());
-        let bundle = json!({ "mediaType": BUNDLE, "dsseEnvelope": {
-            "payload": BASE64_STANDARD.encode(payload),
-            "payloadType": payload_type,
-            "signatures": [{ "sig": self.sign(signed.as_bytes()) }],
-        } });
-        let layer = self.blob(BUNDLE, &bundle.to_string()).await;
-        let config = self.blob("application/vnd.oci.empty.v1+json", "{}").await;
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": IMAGE,
-            "artifactType": BUNDLE,
-            "config": config,
-            "layers": [layer],
-            "subject": { "mediaType": IMAGE, "digest": of.to_string(), "size": 1 },
-        });
-        let digest = Digest::of(manifest.to_string().as_bytes()).to_string();
-        let entry = self.manifest(&digest, &manifest).await;
-        let index =
-            json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry] });
-        self.manifest(&format!("sha256-{}", of.hex()), &index).await;
-    }
-}
-
-const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
-const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
-
 #[tokio::test]
 async fn signatures_of_both_forms_are_found_in_a_registry() {
     let Some(fixture) = Fixture::new(None).await else { return };
@@ -265,19 +159,19 @@ async fn signatures_of_both_forms_are_found_in_a_registry() {
     let limits = Limits { component: 1 << 20, time: Duration::from_secs(60) };
     let check = async |signers: &[&Signer]| {
         let claims = client.signatures(&reference, &digest, &[], &limits).await.unwrap();
-        verify(&signers.iter().map(|signer| signer.key()).collect::<Vec<_>>(), &digest, &claims)
+        verify(&signers.iter().map(|signer| signer.key().unwrap()).collect::<Vec<_>>(), &digest, &claims)
     };
-    let [first, second, stranger] = [(); 3].map(|()| Signer::new(&fixture));
+    let [first, second, stranger] = [(); 3].map(|()| Signer::new(&fixture.registry, "registrar", None).unwrap());
     assert!(matches!(check(&[&first]).await, Err(Error::Denied(message)) if message.contains("is not signed")));
 
-    first.attach(&digest, "https://cosign.sigstore.dev/attestation/v1").await;
+    first.attach(&digest, "https://cosign.sigstore.dev/attestation/v1").await.unwrap();
     assert!(matches!(check(&[&first]).await, Err(Error::Denied(message)) if message.contains("1 signatures")));
-    first.attach(&digest, "https://sigstore.dev/cosign/sign/v1").await;
+    first.attach(&digest, SIGNATURE).await.unwrap();
     assert_eq!(check(&[&first]).await, Ok(0));
 
     // Another's bundle does not hide the classic signature.
-    stranger.attach(&digest, "https://sigstore.dev/cosign/sign/v1").await;
+    stranger.attach(&digest, SIGNATURE).await.unwrap();
     assert!(check(&[&second]).await.is_err());
-    second.sign_classic(&digest).await;
+    second.sign_classic(&digest).await.unwrap();
     assert_eq!(check(&[&first, &second]).await, Ok(1));
 }

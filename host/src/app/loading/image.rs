@@ -1,0 +1,195 @@
+//! A component from a registry: from the disk where it is there, else from the registry, and verified with the keys of
+//! the present policy either way.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use podium_engine::ports::Sender;
+use podium_pods::model::{PluginId, PluginSpec, PullSecret, Source, Tenant};
+use podium_registry::{
+    Component, Credentials, Digest, Reference,
+    signature::{Claims, Key, verify},
+};
+
+use super::Loader;
+use crate::{
+    api::Api,
+    images::{Access, Images, Kept, Store, Stored, credentials, unlisted},
+    objects::{FetchFailure, Step},
+    runtime::max_component_bytes,
+    writeback::manager_name,
+};
+
+/// A component that was fetched.
+pub(super) struct Fetched {
+    pub(super) bytes: Bytes,
+    pub(super) image: Option<Image>,
+}
+
+/// The image that a component is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::app) struct Image {
+    /// With the digest of its manifest.
+    pub(in crate::app) reference: Reference,
+    /// Why its tag was not looked up, if it was not. Escaped.
+    pub(in crate::app) stored: Option<String>,
+}
+
+/// One attempt to fetch an image for a plugin.
+struct Attempt<'a> {
+    api: &'a Api,
+    images: &'a Images,
+    plugin: PluginId,
+    reference: Reference,
+    sender: Sender,
+    secret: Option<&'a PullSecret>,
+    /// `None` if no signature is required.
+    keys: Option<Vec<Key>>,
+    /// The most bytes of the component.
+    limit: usize,
+    /// `None` before they are needed.
+    credentials: Option<Vec<Credentials>>,
+}
+
+impl Loader {
+    /// Returns true if images of the plugin must be signed.
+    pub(in crate::app) fn requires_signature(&self, spec: &PluginSpec) -> bool {
+        matches!(spec.source, Source::Oci { .. }) && self.required_keys(spec).is_some()
+    }
+
+    fn required_keys(&self, spec: &PluginSpec) -> Option<Vec<Key>> {
+        self.rules.policy.as_ref()?.required_keys(&spec.tenant())
+    }
+
+    /// Fetches an image.
+    pub(super) async fn image(
+        &self,
+        spec: &PluginSpec,
+        image: &str,
+        secret: Option<&PullSecret>,
+    ) -> Result<Fetched, FetchFailure> {
+        let images = self.images.as_ref().ok_or_else(unlisted)?;
+        let reference: Reference = image.parse().map_err(|error: podium_registry::Error| FetchFailure {
+            step: Step::Fetched,
+            reason: "ImageInvalid",
+            message: format!("spec.source.oci.image: {error}"),
+            passing: false,
+            retry_after: None,
+        })?;
+        let attempt = Attempt {
+            api: &self.api,
+            images,
+            plugin: spec.id.clone(),
+            sender: Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() },
+            secret,
+            keys: self.required_keys(spec),
+            limit: max_component_bytes(spec.limits.class),
+            credentials: None,
+            reference: reference.clone(),
+        };
+        let (component, stored) = attempt.run().await?;
+        let image = Image { reference: reference.with_digest(component.manifest), stored };
+        Ok(Fetched { bytes: component.bytes, image: Some(image) })
+    }
+
+    /// Records what the tag of a plugin names, now that its component runs. Only then is it worth running again.
+    pub(super) async fn remember(&self, spec: &PluginSpec, image: &Image) {
+        let Source::Oci { image: text, .. } = &spec.source else { return };
+        let (Some(store), Ok(tag)) = (self.images.as_ref().and_then(Images::store).cloned(), text.parse()) else {
+            return;
+        };
+        let tag: Reference = tag;
+        if let (None, Some(manifest)) = (tag.digest(), image.reference.digest().copied()) {
+            let plugin = spec.id.clone();
+            on_disk(store, move |store| store.tag_names(&plugin, &tag, &manifest)).await;
+        }
+    }
+}
+
+/// Calls the store where blocking is allowed. `None` if the call did not end.
+async fn on_disk<T: Send + 'static>(store: Arc<Store>, call: impl FnOnce(&Store) -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(move || call(&store)).await.ok()
+}
+
+impl Attempt<'_> {
+    /// Also returns why the component is not the one that the tag names now, if that is not known.
+    async fn run(mut self) -> Result<(Component, Option<String>), FetchFailure> {
+        if let Some(digest) = self.reference.digest().copied() {
+            return Ok((self.of_digest(digest).await?, None));
+        }
+        let failure = match self.of_tag().await {
+            Ok(component) => return Ok((component, None)),
+            Err(failure) => failure,
+        };
+        let Some(store) = self.images.store().cloned() else { return Err(failure) };
+        let (plugin, tag) = (self.plugin.clone(), self.reference.clone());
+        let last = on_disk(store, move |store| store.tagged(&plugin, &tag)).await.flatten();
+        let Some(digest) = last else { return Err(failure) };
+        match self.stored(digest).await {
+            Some(stored) if self.is_verified(&stored, &digest) => {
+                let note = format!("{failure}; {digest} runs, which the tag named before and which is on disk");
+                Ok((stored.component, Some(note)))
+            }
+            _ => Err(failure),
+        }
+    }
+
+    async fn of_tag(&mut self) -> Result<Component, FetchFailure> {
+        let credentials = self.credentials().await?;
+        let access = Access { reference: &self.reference, credentials: &credentials, limit: self.limit };
+        let digest = self.images.resolve(&access).await?;
+        self.of_digest(digest).await
+    }
+
+    async fn of_digest(&mut self, digest: Digest) -> Result<Component, FetchFailure> {
+        let stored = match self.stored(digest).await {
+            Some(stored) if self.is_verified(&stored, &digest) => return Ok(stored.component),
+            stored => stored,
+        };
+        let (credentials, reference) = (self.credentials().await?, self.reference.with_digest(digest));
+        let access = Access { reference: &reference, credentials: &credentials, limit: self.limit };
+        let component = match stored {
+            Some(stored) => stored.component,
+            None => self.images.pull(&access).await?,
+        };
+        let claims = match &self.keys {
+            Some(keys) => self.images.signatures(&access, &digest, keys).await?,
+            None => Claims::default(),
+        };
+        if let Some(store) = self.images.store().cloned() {
+            let (tenant, stored) = (self.tenant(), component.clone());
+            let store_it = move |store: &Store| {
+                store.store(Kept { tenant: &tenant, reference: &reference, manifest: &digest }, &stored, &claims);
+            };
+            on_disk(store, store_it).await;
+        }
+        Ok(component)
+    }
+
+    async fn stored(&self, digest: Digest) -> Option<Stored> {
+        let (store, tenant, reference) = (self.images.store()?.clone(), self.tenant(), self.reference.clone());
+        let load = move |store: &Store| store.load(Kept { tenant: &tenant, reference: &reference, manifest: &digest });
+        on_disk(store, load).await?
+    }
+
+    /// A key may have been removed from the policy since the component was stored.
+    fn is_verified(&self, stored: &Stored, digest: &Digest) -> bool {
+        self.keys.as_ref().is_none_or(|keys| verify(keys, digest, &stored.claims).is_ok())
+    }
+
+    fn tenant(&self) -> Tenant {
+        self.plugin.tenant()
+    }
+
+    async fn credentials(&mut self) -> Result<Vec<Credentials>, FetchFailure> {
+        if let Some(credentials) = &self.credentials {
+            return Ok(credentials.clone());
+        }
+        let read = match self.secret {
+            Some(secret) => credentials(self.api, &self.sender, secret, &self.reference).await?,
+            None => Vec::new(),
+        };
+        self.credentials = Some(read.clone());
+        Ok(read)
+    }
+}

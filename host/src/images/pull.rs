@@ -1,0 +1,129 @@
+//! Requests to registries, with failures in the words of a status.
+
+use std::{sync::Arc, time::Duration};
+
+use podium_pods::model::text;
+use podium_registry::{
+    Allowed, Client, Component, Credentials, Digest, Error, Limits, Reference, Resolve,
+    signature::{Claims, Key, verify},
+};
+
+use super::Store;
+use crate::objects::{FetchFailure, Step};
+
+/// The time of one operation: 32 MiB at 4 Mbit/s. A registry that is slower keeps one of few places for that long.
+const TIME: Duration = Duration::from_secs(60);
+/// The longest wait that a registry may ask for.
+const MOST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
+
+/// The registries that components may come from, and the components that came from them.
+#[derive(Clone)]
+pub struct Images {
+    client: Client,
+    store: Option<Arc<Store>>,
+}
+
+/// How one plugin reaches its registry.
+pub(crate) struct Access<'a> {
+    pub(crate) reference: &'a Reference,
+    pub(crate) credentials: &'a [Credentials],
+    /// The most bytes of a component.
+    pub(crate) limit: usize,
+}
+
+impl Images {
+    /// Returns the registries of a list, and names resolved by `resolver`. Without a store, components are pulled at
+    /// each start.
+    #[must_use]
+    pub fn new(allowed: Allowed, resolver: impl Resolve + 'static, store: Option<Store>) -> Self {
+        Self { client: Client::new(allowed, resolver), store: store.map(Arc::new) }
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        self.store.as_ref()
+    }
+
+    /// Returns the digest that a tag names now.
+    pub(crate) async fn resolve(&self, access: &Access<'_>) -> Result<Digest, FetchFailure> {
+        let found = self.client.resolve(access.reference, access.credentials, &access.limits()).await;
+        found.map_err(|error| failure(Step::Fetched, access, error))
+    }
+
+    /// Pulls the component of a reference with a digest.
+    pub(crate) async fn pull(&self, access: &Access<'_>) -> Result<Component, FetchFailure> {
+        let pulled = self.client.pull(access.reference, access.credentials, &access.limits()).await;
+        pulled.map_err(|error| failure(Step::Fetched, access, error))
+    }
+
+    /// Returns the signatures of a manifest that are of one of the keys; at least one.
+    pub(crate) async fn signatures(
+        &self,
+        access: &Access<'_>,
+        manifest: &Digest,
+        keys: &[Key],
+    ) -> Result<Claims, FetchFailure> {
+        let Access { reference, credentials, .. } = access;
+        let found = self.client.signatures(reference, manifest, credentials, &access.limits()).await;
+        let found = found.map_err(|error| failure(Step::Verified, access, error))?;
+        match verify(keys, manifest, &found) {
+            Ok(_) => Ok(found.of(keys, manifest)),
+            Err(error) => {
+                let message = format!(
+                    "{error}; sign it with cosign sign --key and a key whose public key is in the platform's policy"
+                );
+                // It may be signed after it was pushed.
+                Err(failed(Step::Verified, "SignatureMissing", true, message))
+            }
+        }
+    }
+}
+
+impl Access<'_> {
+    fn limits(&self) -> Limits {
+        Limits { component: self.limit as u64, time: TIME }
+    }
+}
+
+/// Returns the failure of a plugin whose host connects to no registry.
+pub(crate) fn unlisted() -> FetchFailure {
+    let message = "this host connects to no registry; list it in spec.registries of the policy that --policy names";
+    failed(Step::Fetched, "RegistryForbidden", false, message.to_owned())
+}
+
+fn failed(step: Step, reason: &'static str, passing: bool, message: String) -> FetchFailure {
+    let message = text::line(&format!("spec.source.oci: {message}"));
+    FetchFailure { step, reason, message, passing, retry_after: None }
+}
+
+fn failure(step: Step, access: &Access<'_>, error: Error) -> FetchFailure {
+    let host = access.reference.host();
+    let (reason, advice) = match &error {
+        Error::Forbidden(_) => {
+            ("RegistryForbidden", format!("; the platform's policy lists what {host} may lead to, in spec.registries"))
+        }
+        Error::Denied(_) if access.credentials.is_empty() => {
+            let advice = "; if the image exists, name a Secret with credentials in pullSecretName";
+            ("RegistryDenied", advice.to_owned())
+        }
+        Error::Denied(_) => {
+            let advice = "; correct the credentials in the Secret, then change this plugin, for example by setting \
+                suspend and removing it again";
+            ("RegistryDenied", advice.to_owned())
+        }
+        Error::NotFound(_) => ("ImageNotFound", "; push it, or correct image".to_owned()),
+        Error::Invalid(_) => ("ImageInvalid", String::new()),
+        Error::TooLarge(_) => ("TooLarge", String::new()),
+        Error::DigestMismatch(_) => ("DigestMismatch", String::new()),
+        Error::Busy { .. } => ("RegistryBusy", String::new()),
+        Error::Unavailable(message) if message.contains("InvalidContentType") => {
+            ("RegistryUnavailable", format!("; {host} may not speak TLS: see plainHttp of the policy"))
+        }
+        Error::Unavailable(_) => ("RegistryUnavailable", String::new()),
+    };
+    let retry_after = match error {
+        Error::Busy { retry_after, .. } => retry_after.map(|wait| wait.min(MOST_RETRY_AFTER)),
+        _ => None,
+    };
+    let passing = error.may_succeed_later();
+    FetchFailure { retry_after, ..failed(step, reason, passing, format!("{error}{advice}")) }
+}

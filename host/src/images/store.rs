@@ -1,0 +1,284 @@
+//! Components of registries on disk, so that a restart pulls no image again, and runs images also while their registry
+//! is away.
+//!
+//! A component is found by its tenant, its repository and the digest of its manifest: a tenant who knows the digest of
+//! another's image has not shown that it may pull it. Every byte is compared with its digest at each read; signatures
+//! are stored beside it, and the caller verifies them with the keys of the present policy. A file that was changed is
+//! removed. A failing disk costs a pull, never a plugin.
+//!
+//! Everything here blocks.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, ErrorKind, Read, Write},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use podium_pods::model::{PluginId, Tenant, text};
+use podium_registry::{Component, Digest, Error, Reference, signature::Claims};
+use serde::{Deserialize, Serialize};
+
+use crate::private_file;
+
+const DIRECTORY: &str = "components";
+/// Suffix of a file that is being written.
+const NEXT: &str = "next";
+/// Suffix of the file with a plugin's tag.
+const TAG: &str = "tag";
+/// The most bytes of all files together.
+const MAX_BYTES: u64 = 1 << 30;
+/// The most bytes of one file: a component of the largest class, a manifest and signatures.
+const MAX_FILE_BYTES: u64 = 34 << 20;
+/// The most bytes of a file with a tag.
+const MAX_TAG_BYTES: u64 = 4 << 10;
+/// The most files with tags. Beyond them the oldest is removed.
+const MAX_TAGS: usize = 10_000;
+const VERSION: u32 = 1;
+
+/// The directory of components of one host. No other host uses it at the same time.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    max_bytes: u64,
+    /// Held while old files are removed and a new one is stored.
+    storing: Mutex<()>,
+}
+
+/// A component from the disk, whose bytes have their digests.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) component: Component,
+    /// Those that were valid when it was pulled. The caller verifies them again.
+    pub(crate) claims: Claims,
+}
+
+/// Where a component is kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept<'a> {
+    pub(crate) tenant: &'a Tenant,
+    /// Its host and repository count.
+    pub(crate) reference: &'a Reference,
+    pub(crate) manifest: &'a Digest,
+}
+
+/// The first line of a file. The manifest and the component follow.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    version: u32,
+    manifest_bytes: usize,
+    claims: Claims,
+}
+
+/// A tag of a plugin, and the digest that it named when the plugin was loaded last.
+#[derive(Serialize, Deserialize)]
+struct Tag {
+    image: String,
+    manifest: String,
+}
+
+/// Why a file is not used. The text follows the file's path.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error(transparent)]
+    Private(#[from] private_file::Unusable),
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("is {0} bytes long, which is too long")]
+    Length(u64),
+    #[error("is malformed")]
+    Malformed,
+    #[error("was changed: {0}")]
+    Changed(#[from] Error),
+}
+
+/// A file of the directory, with the time of its last use.
+struct Used {
+    path: PathBuf,
+    owner: String,
+    is_tag: bool,
+    used: SystemTime,
+    bytes: u64,
+}
+
+impl Store {
+    /// Opens the store of a state directory, and makes it if it is not there. Removes unfinished files.
+    ///
+    /// # Errors
+    /// Those of the disk; and when the directory is a symbolic link, belongs to another user, or cannot be closed to
+    /// others.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        let directory = state.join(DIRECTORY);
+        private_file::directory(&directory)?;
+        let store = Self { directory, max_bytes: MAX_BYTES, storing: Mutex::default() };
+        for file in store.files()? {
+            if file.path.extension().is_some_and(|end| end == NEXT) {
+                fs::remove_file(&file.path)?;
+            }
+        }
+        Ok(store)
+    }
+
+    /// Returns a component whose bytes still have their digests. Removes a file that cannot be used, and logs why.
+    pub(crate) fn load(&self, kept: Kept<'_>) -> Option<Stored> {
+        self.loaded(&self.component(kept), MAX_FILE_BYTES, |bytes| stored(bytes, kept.manifest))
+    }
+
+    /// Stores a component. Only logs a failure.
+    pub(crate) fn store(&self, kept: Kept<'_>, component: &Component, claims: &Claims) {
+        let Component { bytes, manifest_bytes, .. } = component;
+        let head = Head { version: VERSION, manifest_bytes: manifest_bytes.len(), claims: claims.clone() };
+        let path = self.component(kept);
+        // A tree of texts and numbers always becomes JSON.
+        let Ok(mut head) = serde_json::to_vec(&head) else { return };
+        head.push(b'\n');
+        self.write(&path, &[&head, manifest_bytes, bytes]);
+    }
+
+    /// Returns the digest that a plugin's tag named when the plugin was loaded last, if the image is the same text.
+    pub(crate) fn tagged(&self, plugin: &PluginId, image: &Reference) -> Option<Digest> {
+        let read = |bytes: Bytes| serde_json::from_slice::<Tag>(&bytes).map_err(|_| Unusable::Malformed);
+        let tag = self.loaded(&self.tag(plugin), MAX_TAG_BYTES, read)?;
+        (tag.image == image.to_string()).then(|| tag.manifest.parse().ok()).flatten()
+    }
+
+    /// Records the digest that a plugin's tag names. Only logs a failure.
+    pub(crate) fn tag_names(&self, plugin: &PluginId, image: &Reference, manifest: &Digest) {
+        let tag = Tag { image: image.to_string(), manifest: manifest.to_string() };
+        let Ok(tag) = serde_json::to_vec(&tag) else { return };
+        self.write(&self.tag(plugin), &[&tag]);
+    }
+
+    fn component(&self, kept: Kept<'_>) -> PathBuf {
+        let Kept { tenant, reference, manifest } = kept;
+        let name = format!("{tenant}\n{}/{}\n{manifest}", reference.host(), reference.repository());
+        self.directory.join(format!("{}-{}", owner(tenant), Digest::of(name.as_bytes()).hex()))
+    }
+
+    fn tag(&self, plugin: &PluginId) -> PathBuf {
+        let name = Digest::of(plugin.to_string().as_bytes()).hex();
+        self.directory.join(format!("{}-{name}.{TAG}", owner(&plugin.tenant())))
+    }
+
+    fn loaded<T>(&self, path: &Path, limit: u64, read: impl FnOnce(Bytes) -> Result<T, Unusable>) -> Option<T> {
+        let bytes = || -> Result<Option<Bytes>, Unusable> {
+            let file = match private_file::open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let length = private_file::length(&file)?;
+            if length > limit {
+                return Err(Unusable::Length(length));
+            }
+            let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+            (&file).take(limit).read_to_end(&mut bytes)?;
+            private_file::touch(&file);
+            Ok(Some(bytes.into()))
+        };
+        let unusable = match bytes().and_then(|bytes| bytes.map(read).transpose()) {
+            Ok(read) => return read,
+            Err(unusable) => unusable,
+        };
+        tracing::warn!(file = text::path(path), "stored component {unusable}; removed");
+        if let Err(error) = fs::remove_file(path) {
+            tracing::warn!(file = text::path(path), %error, "stored component cannot be removed");
+        }
+        None
+    }
+
+    fn write(&self, path: &Path, parts: &[&[u8]]) {
+        let written = || -> io::Result<()> {
+            let length = parts.iter().map(|part| part.len() as u64).sum();
+            let _storing = self.storing.lock();
+            self.make_room(path, length)?;
+            let next = path.with_extension(NEXT);
+            let written = private_file::create(&next).and_then(|mut file| {
+                parts.iter().try_for_each(|part| file.write_all(part))?;
+                fs::rename(&next, path)
+            });
+            written.inspect_err(|_| {
+                let _ = fs::remove_file(&next);
+            })
+        };
+        if let Err(error) = written() {
+            let file = text::path(path);
+            tracing::warn!(file, %error, "component cannot be stored; a restart asks its registry again");
+        }
+    }
+
+    /// Removes files to make room for a new one: of the tenant that has the most, the least recently used first. So no
+    /// tenant removes the files of one that has less.
+    fn make_room(&self, path: &Path, length: u64) -> io::Result<()> {
+        let owner = owner_of(path);
+        let mut files = self.files()?;
+        // The new file replaces one of its name.
+        files.retain(|file| file.path != path);
+        files.sort_by_key(|file| file.used);
+        let tags = files.iter().filter(|file| file.is_tag).count();
+        if tags >= MAX_TAGS
+            && let Some(oldest) = files.iter().position(|file| file.is_tag)
+        {
+            fs::remove_file(&files.remove(oldest).path)?;
+        }
+        loop {
+            let mut sums = BTreeMap::from([(owner.as_str(), length)]);
+            for file in &files {
+                *sums.entry(&file.owner).or_default() += file.bytes;
+            }
+            if sums.values().sum::<u64>() <= self.max_bytes {
+                return Ok(());
+            }
+            let most = sums.iter().max_by_key(|(_, sum)| **sum).map(|(owner, _)| *owner);
+            let Some(oldest) = files.iter().position(|file| Some(file.owner.as_str()) == most) else {
+                let reason = format!("{length} bytes are more than the share of its tenant");
+                return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+            };
+            let file = files.remove(oldest);
+            fs::remove_file(&file.path)?;
+            tracing::debug!(file = text::path(&file.path), "stored component removed to make room");
+        }
+    }
+
+    fn files(&self) -> io::Result<Vec<Used>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_file() {
+                let (path, bytes) = (entry.path(), metadata.len());
+                let is_tag = path.extension().is_some_and(|end| end == TAG);
+                files.push(Used { owner: owner_of(&path), is_tag, path, used: metadata.modified()?, bytes });
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// The tenant in the name of a file.
+fn owner(tenant: &Tenant) -> String {
+    Digest::of(tenant.to_string().as_bytes()).hex()[..16].to_owned()
+}
+
+fn owner_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split_once('-').map_or_else(String::new, |(owner, _)| owner.to_owned())
+}
+
+fn stored(file: Bytes, manifest: &Digest) -> Result<Stored, Unusable> {
+    let end = file.iter().position(|byte| *byte == b'\n').ok_or(Unusable::Malformed)?;
+    let Head { version, manifest_bytes, claims } =
+        serde_json::from_slice(&file[..end]).map_err(|_| Unusable::Malformed)?;
+    let rest = file.slice(end + 1..);
+    if version != VERSION || manifest_bytes > rest.len() {
+        return Err(Unusable::Malformed);
+    }
+    let component = Component::stored(*manifest, rest.slice(..manifest_bytes), rest.slice(manifest_bytes..))?;
+    Ok(Stored { component, claims })
+}
+
+#[cfg(test)]
+mod tests;

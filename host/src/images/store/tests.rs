@@ -1,0 +1,150 @@
+//! The store returns only bytes that have their digests, to the tenant that pulled them, and stays within its bound.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use podium_registry::signature::Claim;
+use serde_json::json;
+
+use super::*;
+
+fn component(byte: u8, length: usize) -> Component {
+    let bytes = Bytes::from(vec![byte; length]);
+    let config = json!({ "mediaType": "application/vnd.wasm.config.v0+json", "digest": "sha256:", "size": 0 });
+    let layer = json!({
+        "mediaType": "application/wasm", "digest": Digest::of(&bytes).to_string(), "size": length,
+    });
+    let manifest = json!({ "schemaVersion": 2, "config": config, "layers": [layer] }).to_string();
+    Component::stored(Digest::of(manifest.as_bytes()), manifest.into(), bytes).unwrap()
+}
+
+fn reference(text: &str) -> Reference {
+    text.parse().unwrap()
+}
+
+fn tenant(name: &str) -> Tenant {
+    Tenant::Namespace(name.into())
+}
+
+fn claims() -> Claims {
+    Claims { claims: vec![Claim::Bundle(b"x\n".to_vec())], passed_over: 0 }
+}
+
+impl Store {
+    fn put(&self, tenant: &Tenant, component: &Component) {
+        let reference = &reference("a.example/a:1");
+        self.store(Kept { tenant, reference, manifest: &component.manifest }, component, &claims());
+    }
+
+    fn get(&self, tenant: &Tenant, image: &str, component: &Component) -> Option<Stored> {
+        self.load(Kept { tenant, reference: &reference(image), manifest: &component.manifest })
+    }
+}
+
+#[test]
+fn a_component_is_returned_to_its_tenant_and_repository_only() {
+    let state = tempfile::tempdir().unwrap();
+    let shop = tenant("shop");
+    let pulled = component(7, 3_000);
+    Store::open(state.path()).unwrap().put(&shop, &pulled);
+    let store = Store::open(state.path()).unwrap();
+    let Stored { component: found, claims: signed } = store.get(&shop, "a.example/a:2", &pulled).unwrap();
+    assert_eq!((found, signed), (pulled.clone(), claims()));
+    assert!(store.get(&tenant("bank"), "a.example/a:1", &pulled).is_none());
+    assert!(store.get(&Tenant::Cluster, "a.example/a:1", &pulled).is_none());
+    assert!(store.get(&shop, "a.example/b:1", &pulled).is_none());
+    assert!(store.get(&shop, "b.example/a:1", &pulled).is_none());
+    assert!(store.get(&shop, "a.example/a:1", &component(8, 3_000)).is_none());
+}
+
+#[test]
+fn a_file_with_any_byte_changed_is_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let (shop, pulled) = (tenant("shop"), component(7, 100));
+    let store = Store::open(state.path()).unwrap();
+    store.put(&shop, &pulled);
+    let path = store.files().unwrap().remove(0).path;
+    let whole = fs::read(&path).unwrap();
+    let head = whole.iter().position(|byte| *byte == b'\n').unwrap();
+    for at in (0..whole.len()).filter(|at| *at > head || at % 7 == 0) {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        fs::write(&path, &changed).unwrap();
+        match store.get(&shop, "a.example/a:1", &pulled) {
+            // Of the head only signatures may differ, which the caller verifies.
+            Some(found) => assert!(found.component == pulled && at < head, "byte {at}"),
+            None => {
+                assert!(!path.exists(), "byte {at}");
+                store.put(&shop, &pulled);
+            }
+        }
+    }
+    for cut in [0, head, whole.len() - 1] {
+        fs::write(&path, &whole[..cut]).unwrap();
+        assert!(store.get(&shop, "a.example/a:1", &pulled).is_none() && !path.exists(), "{cut} bytes");
+        store.put(&shop, &pulled);
+    }
+}
+
+#[test]
+fn a_file_that_others_can_write_or_that_is_a_link_is_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let (shop, pulled) = (tenant("shop"), component(7, 100));
+    let store = Store::open(state.path()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    store.put(&shop, &pulled);
+    let path = store.files().unwrap().remove(0).path;
+    assert_eq!((mode(&path), mode(&state.path().join(DIRECTORY))), (0o600, 0o700));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
+    assert!(store.get(&shop, "a.example/a:1", &pulled).is_none() && !path.exists());
+
+    store.put(&shop, &pulled);
+    let elsewhere = state.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    symlink(&elsewhere, &path).unwrap();
+    assert!(store.get(&shop, "a.example/a:1", &pulled).is_none() && elsewhere.exists());
+}
+
+#[test]
+fn a_tenant_with_many_components_removes_its_own_oldest() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store { max_bytes: 60_000, ..Store::open(state.path()).unwrap() };
+    let (shop, bank) = (tenant("shop"), tenant("bank"));
+    let of_bank = component(0, 5_000);
+    store.put(&bank, &of_bank);
+    let of_shop: Vec<_> = (1..=10).map(|byte| component(byte, 10_000)).collect();
+    for (age, component) in of_shop.iter().enumerate() {
+        store.put(&shop, component);
+        let path = store.component(Kept {
+            tenant: &shop,
+            reference: &reference("a.example/a:1"),
+            manifest: &component.manifest,
+        });
+        let used = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(age as u64 + 1);
+        fs::File::options().write(true).open(path).unwrap().set_modified(used).unwrap();
+    }
+    let kept = of_shop.iter().map(|component| store.get(&shop, "a.example/a:1", component).is_some());
+    let kept: Vec<bool> = kept.collect();
+    assert_eq!(kept, [[false; 5], [true; 5]].concat());
+    assert!(store.get(&bank, "a.example/a:1", &of_bank).is_some());
+    assert!(store.files().unwrap().iter().map(|file| file.bytes).sum::<u64>() <= 60_000);
+
+    // One that is too large for the bound removes nothing of others.
+    store.put(&tenant("new"), &component(9, 70_000));
+    assert!(store.get(&bank, "a.example/a:1", &of_bank).is_some());
+}
+
+#[test]
+fn a_tag_is_remembered_for_its_plugin_and_its_text() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::open(state.path()).unwrap();
+    let id = |name: &str| PluginId { namespace: Some("shop".into()), name: name.into() };
+    let (image, digest) = (reference("a.example/a:1"), Digest::of(b"a"));
+    store.tag_names(&id("tidy"), &image, &Digest::of(b"b"));
+    store.tag_names(&id("tidy"), &image, &digest);
+    let store = Store::open(state.path()).unwrap();
+    assert_eq!(store.tagged(&id("tidy"), &image), Some(digest));
+    assert_eq!(store.tagged(&id("other"), &image), None);
+    assert_eq!(store.tagged(&id("tidy"), &reference("a.example/a:2")), None);
+    fs::write(store.tag(&id("tidy")), "{").unwrap();
+    assert_eq!(store.tagged(&id("tidy"), &image), None);
+}
