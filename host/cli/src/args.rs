@@ -11,6 +11,7 @@ use clap::{
 use podium_host::app::compile::Compile;
 
 use crate::build::{Install, Target};
+pub use crate::uninstall::Uninstall;
 
 /// Sandboxed reconcilers for Kubernetes Pods: create, build, check and run plugins.
 #[derive(Debug, Parser)]
@@ -42,6 +43,7 @@ pub enum Command {
     Inspect(Inspect),
     Push(Push),
     Pull(Pull),
+    Uninstall(Uninstall),
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml or of a policy for editors, or the definitions of the objects for a cluster
     #[command(
@@ -89,6 +91,7 @@ impl Command {
             Self::Check(arguments) => arguments.output,
             Self::Push(arguments) => arguments.output,
             Self::Pull(arguments) => arguments.output,
+            Self::Uninstall(arguments) => arguments.output,
             Self::Inspect(arguments) if arguments.output == Format::Json => Output::Json,
             Self::New(_)
             | Self::Inspect(_)

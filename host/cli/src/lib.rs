@@ -16,6 +16,7 @@ mod plugin;
 mod publish;
 mod suggestion;
 pub mod ui;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         }
         Command::Push(arguments) => ui::block_on(publish::push::run(&arguments)),
         Command::Pull(arguments) => ui::block_on(publish::pull::run(&arguments)),
+        Command::Uninstall(arguments) => ui::block_on(uninstall::run(&arguments)),
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
         Command::Compile(arguments) => Ok(arguments.run()),

@@ -8,6 +8,7 @@
 //! components are accepted.
 
 mod failure;
+mod hold;
 mod image;
 mod swap;
 mod turns;
@@ -160,6 +161,8 @@ pub(super) struct Loader {
     outcomes: Mutex<BTreeMap<PluginId, Outcome>>,
     /// The versions that come back if the trial of those that replaced them fails.
     predecessors: Mutex<BTreeMap<PluginId, Predecessor>>,
+    /// The uids of objects that need the host's finalizer before their plugins are loaded.
+    unheld: Mutex<BTreeMap<PluginId, String>>,
     /// Trials that nothing waits for yet.
     begun: Mutex<Vec<Trial>>,
 }
@@ -198,7 +201,7 @@ impl Loader {
     ) -> Self {
         let Preparation { api, images, simulated } = preparation;
         let (pending, pending_changed, changing, outcomes) = <_>::default();
-        let (predecessors, begun) = <_>::default();
+        let (predecessors, begun, unheld) = <_>::default();
         let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
         Self {
             engine,
@@ -218,6 +221,7 @@ impl Loader {
             outcomes,
             predecessors,
             begun,
+            unheld,
         }
     }
 
@@ -325,6 +329,7 @@ impl Loader {
         if spec.suspend {
             return Ok(Prepared { spec, number, component: None, plugin: None, swap: Swap::Direct });
         }
+        self.hold(&spec).await?;
         let own = spec.id.namespace.is_none().then(|| spec.id.name.clone());
         let taker = (spec.tenant(), own);
         let fetching = match spec.source.file() {

@@ -6,6 +6,7 @@
 mod blocking;
 mod certificate;
 mod checkpoint;
+mod cleanup;
 mod cluster;
 pub mod compile;
 mod deliveries;
@@ -115,6 +116,9 @@ pub struct Options {
     pub compilation: Compilation,
     /// The bounds on grants and limits of plugins. `None` permits everything that a configuration can have.
     pub policy: Option<Policy>,
+    /// The account `system:serviceaccount:<namespace>:<name>` that finalizers of a deleted plugin are removed as where
+    /// the plugin's own account is refused. With `None` they stay until it has the right.
+    pub cleanup_account: Option<String>,
     /// Whether plugins without a ServiceAccount are refused.
     pub require_service_account: bool,
     /// The registries that components may come from. With `None` the host connects to none.
@@ -145,6 +149,7 @@ impl Options {
             prune: Prune::default(),
             compilation: Compilation::default(),
             policy: None,
+            cleanup_account: None,
             require_service_account: false,
             images: None,
             seed,
@@ -161,6 +166,8 @@ pub struct App {
     dispatch: Arc<Dispatch>,
     /// Sends the host's own requests about plugin objects.
     api: Api,
+    cleanup_account: Option<String>,
+    removals: cleanup::Removals,
     seed: u64,
     writeback: Arc<Writeback>,
     status: Arc<Status>,
@@ -310,6 +317,8 @@ impl App {
         });
 
         let (progress, phase) = watch::channel(Phase::Loading);
+        let removals = cleanup::Removals::default();
+        let left = removals.clone();
         let (watched, dead, closed) = (engine.clone(), engine.clone(), writeback.clone());
         let observed = Arc::new(Observed {
             status: status.clone(),
@@ -321,6 +330,7 @@ impl App {
             journal: journal.clone(),
             checkpoint: saved,
             phase,
+            removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
             stalled: Box::new(move || watched.stalled()),
             dead: Arc::new(move || dead.dead()),
         });
@@ -345,6 +355,8 @@ impl App {
             loader,
             dispatch,
             api: own_api,
+            cleanup_account: options.cleanup_account,
+            removals,
             seed: options.seed,
             writeback,
             status,
@@ -408,9 +420,18 @@ impl App {
             loader: self.loader.clone(),
             status: self.status.clone(),
             observed: self.observed.clone(),
+            removals: self.removals.clone(),
             clock: self.dispatch.clock.clone(),
         };
+        let cleanup = cleanup::Cleanup {
+            api: self.api.clone(),
+            known: follower.known(),
+            dispatch: self.dispatch.clone(),
+            account: self.cleanup_account.clone(),
+            removals: self.removals.clone(),
+        };
         self.services.spawn(follower.run());
+        self.services.spawn(cleanup.run());
         self.services.spawn(status.run());
         started
     }

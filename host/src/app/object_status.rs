@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    cleanup::Removals,
     loading::{Active, Failed, Loader, Outcome},
     objects::{Known, Shared},
     operator::Observed,
@@ -36,6 +37,7 @@ pub(super) struct StatusTask {
     pub(super) loader: Arc<Loader>,
     pub(super) status: Arc<Status>,
     pub(super) observed: Arc<Observed>,
+    pub(super) removals: Removals,
     pub(super) clock: Clock,
 }
 
@@ -99,6 +101,16 @@ impl StatusTask {
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
             }
+            wanted.push((object, status(&facts, publisher.shown(object), self.clock.now_millis())));
+        }
+        let removals = self.removals.lock();
+        for removing in known.desired.removing() {
+            let (Some(object), Some(removal)) = (known.desired.object(&removing.id), removals.get(&removing.id)) else {
+                continue;
+            };
+            let state = State::Removing { pods: removal.pods, refused: removal.refused.clone() };
+            let facts =
+                Facts { generation: object.generation, state, active: None, failing: None, refused: Vec::new() };
             wanted.push((object, status(&facts, publisher.shown(object), self.clock.now_millis())));
         }
         publisher.due(wanted, now)
@@ -224,6 +236,7 @@ mod tests {
             known: follower.known(),
             status: loader.status.clone(),
             observed: Arc::new(observed(loader.status.clone(), phase)),
+            removals: Removals::default(),
             loader,
             clock: Clock::starting_at(0),
         };

@@ -160,6 +160,8 @@ impl Follower {
         match action {
             Action::Load(spec) => {
                 let id = spec.id.clone();
+                let unheld = self.known.lock().desired.object(&id).filter(|of| !of.held).map(|of| of.uid.clone());
+                self.loader.of_object(&id, unheld);
                 let number = self.loader.begin(&spec).await;
                 self.known.lock().begun(&id, number);
                 if self.unlisted.contains(&Kind::of(&id)) {

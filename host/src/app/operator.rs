@@ -50,6 +50,8 @@ pub(super) struct Observed {
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) checkpoint: Option<Arc<LastSave>>,
     pub(super) phase: watch::Receiver<Phase>,
+    /// Returns the Pods that have a finalizer of a deleted plugin.
+    pub(super) removals: Box<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
     /// Why the engine starts no run.
     pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Why the engine will start none until the host is restarted.
@@ -139,7 +141,7 @@ impl Observed {
         (!uses.is_empty()).then(|| format!("used by the last run (peak) of limit: {}", uses.join(", ")))
     }
 
-    fn metrics(&self, dropped: Arc<Dropped>) -> Metrics {
+    fn metrics(self: &Arc<Self>, dropped: Arc<Dropped>) -> Metrics {
         let (queue, expectations, reader) = (self.queue.clone(), self.expectations.clone(), self.reader.clone());
         let lane = |registry: &Registry, id: &PluginId| registry.by_id(id).map(|loaded| loaded.lane);
         let plugins = self.registry.clone();
@@ -172,6 +174,7 @@ impl Observed {
         let runtime = tokio::runtime::Handle::current();
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
+        let removing = self.clone();
         Metrics::new(Sources {
             status: self.status.clone(),
             depth: Arc::new(depth),
@@ -181,6 +184,7 @@ impl Observed {
             journal: Arc::new(journal),
             checkpoint: Arc::new(checkpoint),
             tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
+            removals: Arc::new(move || (removing.removals)()),
             dropped,
         })
     }
@@ -216,6 +220,7 @@ pub(super) mod tests {
             journal: None,
             checkpoint: None,
             phase,
+            removals: Box::new(Vec::new),
             stalled: Box::new(|| None),
             dead: Arc::new(|| None),
         }

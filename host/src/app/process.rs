@@ -17,7 +17,7 @@ use futures::{StreamExt, stream};
 use podium_engine::journal;
 use podium_pods::model::{
     Prune,
-    syntax::{dns_label, qualified_name},
+    syntax::{dns_label, dns_subdomain, qualified_name},
     text,
 };
 use podium_registry::SystemResolver;
@@ -112,6 +112,10 @@ pub struct Flags {
     /// account. The host's account then needs no right to write
     #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]
     require_service_account: bool,
+    /// The ServiceAccount that removes finalizers of a deleted plugin from Pods where the plugin's own account may not;
+    /// see deploy/cleanup.yaml [default: podium-cleanup of the host's namespace in a Pod, none elsewhere]
+    #[arg(long, env = "PODIUM_CLEANUP_SERVICE_ACCOUNT", value_name = "NAMESPACE/NAME", value_parser = service_account)]
+    cleanup_service_account: Option<String>,
     /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
@@ -313,7 +317,12 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
             return Ok(Exit::MISCONFIGURED);
         }
     };
+    let cleanup_account = flags.cleanup_service_account.clone().or_else(|| {
+        let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        in_cluster.then(|| format!("system:serviceaccount:{}:podium-cleanup", client.default_namespace()))
+    });
     let start = App::start(Options {
+        cleanup_account,
         watch_client,
         namespace: flags.namespace.clone(),
         workers,
@@ -473,6 +482,14 @@ fn run_memory(mib: Option<u32>, limit: impl FnOnce() -> Option<u64>) -> u64 {
 fn namespace(text: &str) -> Result<String, &'static str> {
     dns_label(text)?;
     Ok(text.to_owned())
+}
+
+/// Returns the account as RBAC names it.
+fn service_account(text: &str) -> Result<String, &'static str> {
+    let (namespace, name) = text.split_once('/').ok_or("must be NAMESPACE/NAME")?;
+    dns_label(namespace)?;
+    dns_subdomain(name)?;
+    Ok(format!("system:serviceaccount:{namespace}:{name}"))
 }
 
 fn annotation_key(text: &str) -> Result<String, &'static str> {

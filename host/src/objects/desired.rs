@@ -8,14 +8,17 @@ use std::{
 use podium_config::Problem;
 use podium_pods::model::{PluginId, PluginSpec};
 
-use super::object::{self, Kind, Object, Spec};
+use super::{
+    finalizers::conflicts,
+    object::{self, Kind, Object, Spec},
+};
 use crate::config;
 
 /// The objects, and the decision about each.
 #[derive(Debug, Default)]
 pub(crate) struct Desired {
-    /// Plugins that files define, and what they name in `after`.
-    files: BTreeMap<PluginId, Vec<String>>,
+    /// Plugins that files define.
+    files: BTreeMap<PluginId, Arc<PluginSpec>>,
     objects: BTreeMap<PluginId, Object>,
     /// By plugin, the spec of the latest object that was read without a mistake.
     last_good: BTreeMap<PluginId, Spec>,
@@ -43,10 +46,19 @@ pub(crate) enum Action {
     Unload(PluginId),
 }
 
+/// An object that is being deleted and waits for the host.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Removing {
+    pub(crate) id: PluginId,
+    pub(crate) uid: String,
+    /// `None` if no Pod has a finalizer of the plugin that is known.
+    pub(crate) spec: Option<Arc<PluginSpec>>,
+}
+
 impl Desired {
     /// Returns an empty set beside the plugins of files.
     pub(crate) fn beside<'a>(files: impl IntoIterator<Item = &'a PluginSpec>) -> Self {
-        let files = files.into_iter().map(|spec| (spec.id.clone(), spec.after.clone())).collect();
+        let files = files.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec.clone()))).collect();
         Self { files, ..Self::default() }
     }
 
@@ -84,10 +96,21 @@ impl Desired {
         self.decisions.iter().filter_map(|(id, decision)| Some((self.objects.get(id)?, decision)))
     }
 
+    /// Returns the objects that are being deleted and have the host's finalizer. The plugin of a file keeps its
+    /// finalizers.
+    pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
+        let removing = self.objects.values().filter(|object| object.deleting && object.held);
+        removing.map(|object| {
+            let spec = if self.files.contains_key(&object.id) { None } else { object.of_finalizers() };
+            Removing { id: object.id.clone(), uid: object.uid.clone(), spec }
+        })
+    }
+
     /// Decides about every object, and returns the differences from the decisions before.
     fn decide(&mut self) -> Vec<Action> {
         let wanted: Vec<&Object> = self.objects.values().filter(|object| !object.deleting).collect();
-        let cycles = self.cycles(&wanted);
+        let mut mistakes = self.cycles(&wanted);
+        mistakes.extend(conflicts(&self.files, self.objects.values()));
         let mut decisions = BTreeMap::new();
         for object in wanted {
             let id = &object.id;
@@ -96,7 +119,7 @@ impl Desired {
                 Ok(spec) => {
                     self.last_good.insert(id.clone(), object.spec.clone());
                     self.permitted.remove(id);
-                    match cycles.get(id) {
+                    match mistakes.get(id) {
                         Some(problem) => {
                             let permissions = Some(spec.clone());
                             Decision::Refused { problems: [problem.clone()].into(), permissions }
@@ -131,7 +154,7 @@ impl Desired {
             let plugin = object.plugin.as_ref().ok()?;
             (!self.files.contains_key(&object.id)).then(|| (object.id.clone(), plugin.after.clone()))
         };
-        let of_files = self.files.iter().map(|(id, after)| (id.clone(), after.clone()));
+        let of_files = self.files.iter().map(|(id, spec)| (id.clone(), spec.after.clone()));
         config::cycles(wanted.iter().filter_map(of_object).chain(of_files))
     }
 }
@@ -212,6 +235,26 @@ mod tests {
         let deleting = Object { deleting: true, ..object("a", 1, &spec()) };
         assert_eq!(described(&desired.applied(deleting)), ["unload a"]);
         assert_eq!(desired.decided().count(), 0);
+    }
+
+    #[test]
+    fn an_object_with_the_hosts_finalizer_is_removed_when_it_is_being_deleted() {
+        let mut finalizing = spec();
+        finalizing["grants"]["write"]["finalizers"] = json!(["shop.example/hold"]);
+        let mut desired = Desired::default();
+        let held = Object { held: true, ..object("a", 1, &finalizing) };
+        desired.applied(held.clone());
+        assert_eq!(desired.removing().count(), 0);
+        desired.applied(Object { deleting: true, ..held.clone() });
+        let removing: Vec<_> = desired.removing().collect();
+        let finalizers = &removing[0].spec.as_ref().unwrap().grants.write.finalizers;
+        assert_eq!((removing.len(), &*finalizers[0].0), (1, "shop.example/hold"));
+        // A mistake elsewhere hides no finalizer.
+        finalizing["watch"] = json!(7);
+        desired.applied(Object { deleting: true, held: true, ..object("a", 2, &finalizing) });
+        assert!(desired.removing().next().unwrap().spec.is_some());
+        desired.applied(Object { deleting: true, held: false, ..held });
+        assert_eq!(desired.removing().count(), 0, "nothing is left to do");
     }
 
     #[test]

@@ -5,16 +5,17 @@
 
 mod desired;
 mod fetch;
+mod finalizers;
 mod object;
 mod publish;
 mod status;
 mod watch;
 
-pub(crate) use desired::{Action, Decision, Desired};
+pub(crate) use desired::{Action, Decision, Desired, Removing};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object};
-pub(crate) use publish::{Publisher, Update};
+pub(crate) use publish::{Publisher, Update, hold};
 pub(crate) use status::{ActiveVersion, Facts, Failing, Refusal, State, status};
 pub(crate) use watch::{Change, ObjectWatch};
 

@@ -11,6 +11,8 @@ use crate::config;
 
 /// The API group and version of both kinds.
 pub(crate) const API_VERSION: &str = "podium.dev/v1alpha1";
+/// The finalizer of objects whose plugins may hold finalizers of Pods.
+pub(crate) const FINALIZER: &str = "podium.dev/pod-finalizers";
 
 /// The two kinds of plugin objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +76,10 @@ pub(crate) struct Object {
     pub(crate) revision: String,
     /// The object is being deleted and waits for a finalizer.
     pub(crate) deleting: bool,
+    /// The object has [`FINALIZER`].
+    pub(crate) held: bool,
+    /// The creationTimestamp, of which a later one is greater as text.
+    pub(crate) created: String,
     /// Null if it cannot be read.
     pub(crate) spec: Spec,
     /// Null if there is none, or one that is too large to be the host's.
@@ -104,6 +110,10 @@ struct Metadata {
     #[serde(default)]
     resource_version: String,
     deletion_timestamp: Option<String>,
+    #[serde(default)]
+    creation_timestamp: String,
+    #[serde(default)]
+    finalizers: Vec<String>,
 }
 
 impl Object {
@@ -115,7 +125,8 @@ impl Object {
     pub(crate) fn read(kind: Kind, json: &str) -> Result<Self, String> {
         let unreadable = |error: serde_json::Error| text::line(&error.to_string());
         let Wire { metadata, spec, status } = serde_json::from_str(json).map_err(unreadable)?;
-        let Metadata { name, namespace, uid, generation, resource_version, deletion_timestamp } = metadata;
+        let Metadata { name, namespace, uid, generation, resource_version, .. } = &metadata;
+        let (name, namespace) = (name.clone(), namespace.clone());
         let namespace = namespace.filter(|_| kind == Kind::Namespaced);
         syntax::dns_subdomain(&name).map_err(|rule| format!("metadata.name {rule}"))?;
         if let Some(namespace) = &namespace {
@@ -133,15 +144,26 @@ impl Object {
         };
         Ok(Self {
             id,
-            uid,
-            generation,
-            revision: resource_version,
-            deleting: deletion_timestamp.is_some(),
+            uid: uid.clone(),
+            generation: *generation,
+            revision: resource_version.clone(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            held: metadata.finalizers.iter().any(|name| name == FINALIZER),
+            created: metadata.creation_timestamp,
             spec: Spec::new(&spec),
             grants: spec["grants"].clone().into(),
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
         })
+    }
+}
+
+impl Object {
+    /// Returns the plugin as far as finalizers of Pods need it: also if the spec has mistakes elsewhere.
+    pub(crate) fn of_finalizers(&self) -> Option<Arc<PluginSpec>> {
+        let any = json!({ "source": { "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } } });
+        let permissions = || permissions(&self.id, &self.spec.value(), &any).map(Arc::new);
+        self.plugin.as_ref().ok().cloned().or_else(permissions)
     }
 }
 

@@ -10,10 +10,10 @@ use podium_pods::model::PluginId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::object::{API_VERSION, Kind, Object};
+use super::object::{API_VERSION, FINALIZER, Kind, Object};
 use crate::api::ApiError;
 
-/// The field manager of the status.
+/// The field manager of the status and of the finalizer.
 const MANAGER: &str = "podium-host";
 /// The shortest time between two writes of one object's status.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -110,22 +110,36 @@ impl Update {
     /// # Errors
     /// Returns an error if the request cannot be made.
     pub(crate) fn request(&self) -> Result<Request<Vec<u8>>, http::Error> {
-        let kind = Kind::of(&self.id);
-        let (resource, name) = (kind.resource(), &self.id.name);
-        let mut metadata = json!({ "name": &**name, "uid": self.uid });
-        let path = match &self.id.namespace {
-            Some(namespace) => {
-                metadata["namespace"] = (**namespace).into();
-                format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}/status")
-            }
-            None => format!("/apis/{API_VERSION}/{resource}/{name}/status"),
-        };
-        let object =
-            json!({ "apiVersion": API_VERSION, "kind": kind.name(), "metadata": metadata, "status": self.status });
-        Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
-            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-            .body(object.to_string().into_bytes())
+        apply(&self.id, &self.uid, "/status", json!({ "status": self.status }))
     }
+}
+
+/// Returns the request that adds [`FINALIZER`] to an object, or removes it. It changes no other finalizer.
+///
+/// # Errors
+/// Returns an error if the request cannot be made.
+pub(crate) fn hold(id: &PluginId, uid: &str, held: bool) -> Result<Request<Vec<u8>>, http::Error> {
+    let finalizers: &[&str] = if held { &[FINALIZER] } else { &[] };
+    apply(id, uid, "", json!({ "metadata": { "finalizers": finalizers } }))
+}
+
+/// Returns a server-side apply of some fields of an object. With the uid it reaches no later object of the same name,
+/// and it never creates one.
+fn apply(id: &PluginId, uid: &str, subresource: &str, fields: Value) -> Result<Request<Vec<u8>>, http::Error> {
+    let kind = Kind::of(id);
+    let (resource, name, mut object) = (kind.resource(), &id.name, fields);
+    (object["apiVersion"], object["kind"]) = (API_VERSION.into(), kind.name().into());
+    (object["metadata"]["name"], object["metadata"]["uid"]) = ((**name).into(), uid.into());
+    let path = match &id.namespace {
+        Some(namespace) => {
+            object["metadata"]["namespace"] = (**namespace).into();
+            format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}{subresource}")
+        }
+        None => format!("/apis/{API_VERSION}/{resource}/{name}{subresource}"),
+    };
+    Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
+        .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .body(object.to_string().into_bytes())
 }
 
 #[cfg(test)]

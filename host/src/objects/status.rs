@@ -39,6 +39,12 @@ pub(crate) enum State {
         unprobed: bool,
     },
     Suspended,
+    /// The object is being deleted, and so many Pods have a finalizer of the plugin.
+    Removing {
+        pods: usize,
+        /// Escaped.
+        refused: Option<String>,
+    },
     NameTaken,
     Failed {
         step: Step,
@@ -179,6 +185,12 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
     match &facts.state {
         State::Loading => none(ready(None, "Loading", "the component is fetched and compiled")),
         State::Suspended => none(ready(Some(false), "Suspended", "spec.suspend is true; remove it to run the plugin")),
+        State::Removing { pods, refused } => {
+            let refused =
+                refused.as_ref().map_or_else(String::new, |refused| format!("; the latest refusal: {refused}"));
+            let message = format!("finalizers of the plugin are removed from pods: {pods} left{refused}");
+            none(ready(Some(false), "RemovingFinalizers", &message))
+        }
         State::NameTaken => none(ready(
             Some(false),
             "NameTaken",

@@ -110,6 +110,8 @@ pub struct Sources {
     pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
     /// Returns the number of asynchronous tasks that have not ended.
     pub tasks: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Returns how many Pods have a finalizer of a plugin that was deleted.
+    pub removals: Arc<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
     /// The number of dropped log lines.
     pub dropped: Arc<Dropped>,
 }
@@ -154,7 +156,7 @@ type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, dropped: log } =
+        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, removals, dropped: log } =
             &self.sources;
         let plugins = status.plugins();
         let encoder = &mut encoder;
@@ -179,6 +181,13 @@ impl Collector for Figures {
         counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
         let requests = "Requests sent to the API server for a plugin's writes";
         counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
+        let help = "Pods with a finalizer of a plugin that was deleted";
+        let mut metric = encoder.encode_descriptor("podium_plugin_finalizers_left", help, None, MetricType::Gauge)?;
+        for (id, pods) in removals() {
+            let labels = [("controller", id.to_string())];
+            let pods = i64::try_from(pods).unwrap_or(i64::MAX);
+            ConstGauge::new(pods).encode(metric.encode_family(&labels)?)?;
+        }
         let help = "1 while a version of the configured plugin is loaded";
         by_load(encoder, &status.loads(), "podium_plugin_ready", help, |plugin| plugin.runs)?;
         let help = "1 while the configuration of the plugin suspends it";

@@ -5,6 +5,7 @@ mod compaction;
 mod deputies;
 mod faulty;
 mod fights;
+mod finalizers;
 mod five_plugins;
 mod idle;
 mod images;

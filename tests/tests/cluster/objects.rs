@@ -29,7 +29,7 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(60);
 /// The host's account in `deploy/`, in the audit log.
-const HOST: &str = "system:serviceaccount:podium:podium-host";
+pub(crate) const HOST: &str = "system:serviceaccount:podium:podium-host";
 const NAMESPACE: &str = "objects";
 const CLUSTER_PLUGINS: &str = "/apis/podium.dev/v1alpha1/clusterreconcileplugins";
 const PLUGINS: &str = "/apis/podium.dev/v1alpha1/namespaces/objects/reconcileplugins";
@@ -59,7 +59,7 @@ async fn plugin_rights(client: &Client) -> Result<()> {
     Ok(())
 }
 
-fn digest(component: &[u8]) -> String {
+pub(crate) fn digest(component: &[u8]) -> String {
     Sha256::digest(component).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -137,6 +137,7 @@ fn is_of_tenant(sent: &Sent) -> bool {
 fn metrics(app: &App) -> String {
     let reader = app.reader();
     let sources = Sources {
+        removals: Arc::new(Vec::new),
         status: app.status(),
         depth: Arc::new(|_| 0),
         deletions: Arc::new(|_| 0),

@@ -48,6 +48,11 @@ pub enum LoadFailure {
          component or spec.config, and apply the plugin again"
     )]
     RolledBack(String),
+    #[error(
+        "the finalizer podium.dev/pod-finalizers, which plugins with grants.write.finalizers need, cannot be added to \
+         the object: {0}; the host's account needs the rights of deploy/cleanup.yaml"
+    )]
+    Unheld(String),
     #[error("the compilation did not end: {0}")]
     Panicked(String),
 }
@@ -59,6 +64,7 @@ impl LoadFailure {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
             Self::Unfetched(failure) => failure.passing,
+            Self::Unheld(_) => true,
             Self::WithoutAccount
             | Self::Forbidden(_)
             | Self::OverMemory { .. }
@@ -91,6 +97,7 @@ impl LoadFailure {
             Self::Refused(error) => step(&error.problem),
             Self::ProbeFailed(_) => (Step::Ready, "ProbeFailed"),
             Self::RolledBack(_) => (Step::Ready, "RolledBack"),
+            Self::Unheld(_) => (Step::Granted, "FinalizerNotAdded"),
             Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
         }
     }

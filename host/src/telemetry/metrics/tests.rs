@@ -16,7 +16,9 @@ fn render(status: &Arc<Status>) -> String {
         let (entries, pending_deletions, dropped_entries) = (5, 2, 1);
         Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries })
     };
+    let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
     let sources = Sources {
+        removals: Arc::new(move || vec![(removed.clone(), 3)]),
         status: status.clone(),
         depth: Arc::new(|_: &PluginId| 3),
         deletions: Arc::new(|_: &PluginId| 4),
@@ -154,7 +156,7 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
     assert!(!text.contains("forged"), "{text}");
     for (name, value) in labels(&text) {
         let is_known = match &*name {
-            "controller" | "name" => value == "shop/tidy",
+            "controller" | "name" => ["shop/tidy", "shop/removed"].contains(&&*value),
             "tenant" => value == "shop",
             "field" => value == "label",
             "counterpart" => ["another manager", "shop/tidy"].contains(&&*value),
@@ -209,6 +211,7 @@ fn every_configured_plugin_is_shown_as_ready_or_suspended() {
     }
     let text = render(&status);
     for line in [
+        r#"podium_plugin_finalizers_left{controller="shop/removed"} 3"#,
         r#"podium_plugin_ready{controller="shop/one"} 1"#,
         r#"podium_plugin_ready{controller="shop/two"} 0"#,
         r#"podium_plugin_ready{controller="shop/three"} 0"#,

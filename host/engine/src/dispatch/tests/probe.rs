@@ -62,7 +62,7 @@ async fn a_probe_runs_on_at_most_eight_pods_and_the_same_ones_each_time() {
     let first = std::mem::take(&mut *seen.lock());
     assert_eq!(probe(&rig, &before, &version).await, Ok(8));
     assert_eq!(*seen.lock(), first);
-    assert!(first.iter().collect::<std::collections::BTreeSet<_>>().len() == 8, "{first:?}");
+    assert!(first.iter().collect::<BTreeSet<_>>().len() == 8, "{first:?}");
 }
 
 #[tokio::test(start_paused = true)]
