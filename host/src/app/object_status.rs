@@ -109,8 +109,14 @@ impl StatusTask {
                 continue;
             };
             let state = State::Removing { pods: removal.pods, refused: removal.refused.clone() };
-            let facts =
-                Facts { generation: object.generation, state, active: None, failing: None, refused: Vec::new() };
+            let facts = Facts {
+                generation: object.generation,
+                state,
+                active: None,
+                failing: None,
+                refused: Vec::new(),
+                signed: false,
+            };
             wanted.push((object, status(&facts, publisher.shown(object), self.clock.now_millis())));
         }
         publisher.due(wanted, now)

@@ -1,6 +1,6 @@
 //! The port of metrics with authentication: the API server's own answers to its reviews, over TLS.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use http::Request;
@@ -11,6 +11,7 @@ use podium_tests::{
     wait::until,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     cluster,

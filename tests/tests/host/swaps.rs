@@ -11,7 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kube::api::{Patch, PatchParams};
@@ -21,6 +21,7 @@ use podium_host::app::App;
 use podium_pods::model::{PluginSpec, Source};
 use podium_tests::{embedded, guests, plugins, wire::Wire};
 use serde_json::json;
+use tokio::time::Instant;
 
 const SWAPS: usize = 1_000;
 /// Swaps between two looks at all Pods.

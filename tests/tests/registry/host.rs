@@ -169,7 +169,7 @@ async fn a_stored_image_is_verified_with_the_keys_of_the_present_policy() -> Res
 enum Attack {
     /// More bytes than the manifest says, without a length.
     Endless,
-    /// A length of a terabyte, and bytes for as long as somebody reads.
+    /// A length of a terabyte, and bytes for as long as the client reads.
     Length,
     /// As many bytes as the manifest says, and others.
     Others,
