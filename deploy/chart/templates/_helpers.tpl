@@ -3,6 +3,11 @@
 {{ .Release.Name }}-host
 {{- end }}
 
+{{/* Name of the account that removes finalizers of deleted plugins. */}}
+{{- define "podium.cleanup" -}}
+{{ .Release.Name }}-cleanup
+{{- end }}
+
 {{- define "podium.selector" -}}
 app.kubernetes.io/name: podium
 app.kubernetes.io/instance: {{ .Release.Name }}

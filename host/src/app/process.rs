@@ -113,7 +113,8 @@ pub struct Flags {
     #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]
     require_service_account: bool,
     /// The ServiceAccount that removes finalizers of a deleted plugin from Pods where the plugin's own account may not;
-    /// see deploy/cleanup.yaml [default: podium-cleanup of the host's namespace in a Pod, none elsewhere]
+    /// its rights are in deploy/kustomize/base/cleanup.yaml [default: podium-cleanup of the host's namespace in a Pod,
+    /// none elsewhere]
     #[arg(long, env = "PODIUM_CLEANUP_SERVICE_ACCOUNT", value_name = "NAMESPACE/NAME", value_parser = service_account)]
     cleanup_service_account: Option<String>,
     /// Watch only the Pods of this namespace; the host then needs rights only there

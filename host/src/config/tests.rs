@@ -217,9 +217,10 @@ fn kind_metadata_and_source_are_checked() {
         ("file: plugin.wasm", "configMap: { name: a, key: a, sha256: a }", "spec.source.configMap.sha256: "),
         (
             "file: plugin.wasm",
-            "file: a.wasm, oci: { image: a }",
-            "spec.source.oci: images are not supported by this release",
+            "oci: { image: a }",
+            "spec.source.oci.image: \"a\" must begin with the host of a registry",
         ),
+        ("file: plugin.wasm", "file: a.wasm, oci: { image: a.example/b:1 }", "spec.source: has more than one place"),
     ];
     for (from, to, expected) in table {
         let messages = errors(&[&minimal("a", "").replace(from, to)]);

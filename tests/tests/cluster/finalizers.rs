@@ -15,14 +15,14 @@ use kube::{
 };
 use podium_tests::{
     guests,
-    process::{Host, HostOptions, podium_binary, workspace_dir},
+    process::{Host, HostOptions, podium_binary},
     wait::until,
 };
 use serde_json::{Value, json};
 
 use crate::{
     cluster,
-    kubectl::{Kubectl, stderr},
+    kubectl::Kubectl,
     objects::{HOST, digest},
     workloads::{account, create, namespace, pod},
 };
@@ -98,11 +98,7 @@ async fn object(client: &Client, name: &str) -> Result<Value> {
 async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
-    kubectl.install(&["namespace.yaml", "rbac.yaml", "crds.yaml"])?;
-    for file in ["cleanup.yaml", "cleanup-admission.yaml"] {
-        let path = workspace_dir().join("deploy").join(file);
-        kubectl.admin(&["apply", "--server-side", "-f", &path.to_string_lossy()])?;
-    }
+    kubectl.install(&["namespace.yaml", "rbac.yaml", "crds.yaml", "cleanup.yaml", "admission-cleanup.yaml"])?;
     let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;
     namespace(&client, NAMESPACE).await?;
     rights(&client).await?;
@@ -173,8 +169,11 @@ async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
         Ok(())
     })
     .await?;
-    let metrics = host.get("/metrics").await?;
-    ensure!(!metrics.contains("finalizers/holder"), "series of the plugin are left");
+    until("the end of its series", SOON, async || {
+        ensure!(!host.get("/metrics").await?.contains("finalizers/holder"), "they are there");
+        Ok(())
+    })
+    .await?;
     let writes = plane.audit().writes_of(HOST, mark)?;
     let by_cleanup = writes.iter().filter(|write| write.impersonated.as_deref() == Some(CLEANUP) && write.code == 200);
     let by_cleanup = by_cleanup.count();
@@ -185,33 +184,41 @@ async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     Ok(())
 }
 
+/// Sends a merge patch as another user, and returns the message of a refusal. kubectl would read the object before.
+async fn refusal(client: &Client, user: &str, path: &str, patch: &Value) -> Result<Option<String>> {
+    let request = Request::patch(path)
+        .header("impersonate-user", user)
+        .header("content-type", "application/merge-patch+json")
+        .body(patch.to_string().into_bytes())?;
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn cleanup_can_do_nothing_else(kubectl: &Kubectl, client: &Client) -> Result<()> {
-    let finalizers = json!({ "metadata": { "finalizers": [FINALIZER, "batch.kubernetes.io/job-tracking"] } });
+    let kept = "batch.kubernetes.io/job-tracking";
+    let finalizers = json!({ "metadata": { "finalizers": [FINALIZER, kept] } });
     let name = format!("cart-{}", PODS - 1);
     kubectl.admin(&["-n", NAMESPACE, "patch", "pod", &name, "--type=merge", "-p", &finalizers.to_string()])?;
-    let patch = |patch: Value| {
-        let patch = patch.to_string();
-        kubectl.run(CLEANUP, &["-n", NAMESPACE, "patch", "pod", &name, "--type=merge", "-p", &patch], b"")
-    };
-    let kept = "batch.kubernetes.io/job-tracking";
-    for (change, refusal) in [
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}");
+    for (change, expected) in [
         (json!({ "metadata": { "labels": { "a": "b" } } }), "only remove one finalizer"),
         (json!({ "metadata": { "labels": { "a": "b" }, "finalizers": [kept] } }), "nothing but finalizers"),
         (json!({ "metadata": { "finalizers": [FINALIZER] } }), "finalizers of Kubernetes"),
         (json!({ "metadata": { "finalizers": [] } }), "only remove one finalizer"),
         (json!({ "metadata": { "finalizers": [kept, "guests.example/other"] } }), "only remove one finalizer"),
     ] {
-        let output = patch(change.clone())?;
-        ensure!(!output.status.success() && stderr(&output).contains(refusal), "{change}: {}", stderr(&output));
+        let refused = refusal(client, CLEANUP, &path, &change).await?;
+        ensure!(refused.as_ref().is_some_and(|message| message.contains(expected)), "{change}: {refused:?}");
     }
-    let output = patch(json!({ "metadata": { "finalizers": [kept] } }))?;
-    ensure!(output.status.success(), "{}", stderr(&output));
+    let refused = refusal(client, CLEANUP, &path, &json!({ "metadata": { "finalizers": [kept] } })).await?;
+    ensure!(refused.is_none(), "{refused:?}");
     // The host's account changes nothing of a plugin but the host's finalizer.
     plugin(client, "kept").await?;
-    let patch =
-        ["-n", NAMESPACE, "patch", "reconcileplugin", "kept", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#];
-    let output = kubectl.run(HOST, &patch, b"")?;
-    ensure!(!output.status.success() && stderr(&output).contains("only the finalizer"), "{}", stderr(&output));
+    let refused = refusal(client, HOST, &format!("{PLUGINS}/kept"), &json!({ "spec": { "suspend": true } })).await?;
+    ensure!(refused.as_ref().is_some_and(|message| message.contains("only the finalizer")), "{refused:?}");
     Ok(())
 }
 

@@ -50,7 +50,7 @@ pub enum LoadFailure {
     RolledBack(String),
     #[error(
         "the finalizer podium.dev/pod-finalizers, which plugins with grants.write.finalizers need, cannot be added to \
-         the object: {0}; the host's account needs the rights of deploy/cleanup.yaml"
+         the object: {0}; the host's account needs the rights of deploy/kustomize/base/cleanup.yaml"
     )]
     Unheld(String),
     #[error("the compilation did not end: {0}")]
