@@ -102,7 +102,7 @@ impl Cleanup {
         }
     }
 
-    /// Writes to at most so many Pods, or ends the removal.
+    /// Writes to at most `most` Pods, or ends the removal.
     async fn step(&self, object: &Removing, progress: &mut Progress, most: &mut usize) {
         // Its unload is on its way. Without a current cache nothing is known of Pods.
         if self.dispatch.registry.by_id(&object.id).is_some() || stale(&self.dispatch.reader).is_some() {

@@ -39,7 +39,7 @@ pub(crate) enum State {
         unprobed: bool,
     },
     Suspended,
-    /// The object is being deleted, and so many Pods have a finalizer of the plugin.
+    /// The object is being deleted, and this number of Pods have a finalizer of the plugin.
     Removing {
         pods: usize,
         /// Escaped.

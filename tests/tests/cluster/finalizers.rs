@@ -198,7 +198,8 @@ async fn refusal(client: &Client, user: &str, path: &str, patch: &Value) -> Resu
 }
 
 async fn cleanup_can_do_nothing_else(kubectl: &Kubectl, client: &Client) -> Result<()> {
-    let kept = "batch.kubernetes.io/job-tracking";
+    // Of services, so no controller removes it from a Pod.
+    let kept = "service.kubernetes.io/load-balancer-cleanup";
     let finalizers = json!({ "metadata": { "finalizers": [FINALIZER, kept] } });
     let name = format!("cart-{}", PODS - 1);
     kubectl.admin(&["-n", NAMESPACE, "patch", "pod", &name, "--type=merge", "-p", &finalizers.to_string()])?;

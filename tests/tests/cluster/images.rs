@@ -19,7 +19,7 @@ use crate::{
     cluster,
     kubectl::{Kubectl, stderr},
     plugins::SEEN,
-    workloads::{create, label, namespace, pod},
+    workloads::{create, label, pod},
 };
 
 const SOON: Duration = Duration::from_secs(60);
@@ -149,7 +149,6 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
     });
     fs::write(path("policy.yaml"), policy.to_string())?;
     Kubectl::new(&plane).install(&["namespace.yaml", "rbac.yaml", "crds.yaml"])?;
-    namespace(&client, "podium").await?;
     let argument = |name: &str| path(name).to_string_lossy().into_owned();
     let options = HostOptions {
         kubeconfig: plane.kubeconfig_of("podium", "podium-host").await?,
