@@ -148,7 +148,7 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
         },
     });
     fs::write(path("policy.yaml"), policy.to_string())?;
-    Kubectl::new(&plane).install(&["namespace.yaml", "rbac.yaml", "crds.yaml"])?;
+    Kubectl::new(&plane).install(&["namespace.yaml", "rbac.yaml", "roles.yaml", "crds.yaml"])?;
     let argument = |name: &str| path(name).to_string_lossy().into_owned();
     let options = HostOptions {
         kubeconfig: plane.kubeconfig_of("podium", "podium-host").await?,
