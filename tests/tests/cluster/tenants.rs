@@ -216,6 +216,18 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     })
     .await?;
 
+    // The host removes finalizers that the grant covers, so who may not patch Pods may not ask for them.
+    for right in ["reads-pods", "creates-pods", "plugins"] {
+        bind(&client, right, "mallory", false).await?;
+    }
+    until("the rights", SOON, async || granted(&apply(&kubectl, "mallory", &plugin("modest", &spec()))?)).await?;
+    let finalizers = with("grants.write.finalizers", json!(["other.example/protects"]));
+    for name in ["modest", "new"] {
+        let refused = apply(&kubectl, "mallory", &plugin(name, &finalizers))?;
+        let message = "spec.grants.write.finalizers: mallory may not patch pods in shop";
+        ensure!(!refused.status.success() && stderr(&refused).contains(message), "{}", stderr(&refused));
+    }
+
     // Alice may do all of it, and is warned that the account may not.
     let mut all = with(
         "grants.write",
