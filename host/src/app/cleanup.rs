@@ -1,8 +1,8 @@
 //! Removes the finalizers that a deleted plugin's Pods still have, and then the finalizer of its object.
 //!
 //! The object stays until then, so a host that is started again continues: the objects and the cache show the rest of
-//! the work, and nothing is kept beside them. A write of a run of the plugin may arrive late, so the object's finalizer is removed
-//! only after the longest time that a request has.
+//! the work, and nothing is kept beside them. A write of a run of the plugin may arrive late, so the object's finalizer
+//! is removed only after the longest time that a request has.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn finalizers_are_removed_as_another_account_if_the_plugins_own_is_refused() {
+    async fn another_account_removes_finalizers_if_the_plugins_own_is_refused() {
         let server = Arc::new(Server::default());
         let (patches, removals, _alive) = started(Some(CLEANUP), server.clone()).await;
         sleep(Duration::from_secs(6)).await;
