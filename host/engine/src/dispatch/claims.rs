@@ -3,12 +3,15 @@
 //! changes that the object still lacks. Otherwise runs on Pods of one workload that start together, each of which
 //! writes to all of them, would each send every write.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use podium_pods::{
     model::{Action, ObjectRef},
-    sync::watch,
+    sync::Notify,
 };
 
 use super::Lane;
@@ -22,19 +25,16 @@ enum Target {
 }
 
 /// The targets of all deliveries under way.
-#[derive(Debug)]
-pub(super) struct Claims {
-    held: Mutex<BTreeSet<(Lane, Target)>>,
-    /// Changes when a claim has ended.
-    freed: watch::Sender<()>,
-    receiver: watch::Receiver<()>,
-}
+#[derive(Debug, Default)]
+pub(super) struct Claims(Mutex<State>);
 
-impl Default for Claims {
-    fn default() -> Self {
-        let (freed, receiver) = watch::channel(());
-        Self { held: Mutex::default(), freed, receiver }
-    }
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeSet<(Lane, Target)>,
+    /// Deliveries that wait, in the order in which they began to wait. A `watch` channel would wake them in a random
+    /// order, and a simulation would not repeat.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+    tickets: u64,
 }
 
 /// The targets of one delivery, which ends when this is dropped.
@@ -45,29 +45,43 @@ pub(super) struct Claim<'a> {
     targets: Vec<(Lane, Target)>,
 }
 
+/// The place of a delivery that waits, which ends when this is dropped.
+struct Place<'a> {
+    claims: &'a Claims,
+    ticket: u64,
+    freed: Arc<Notify>,
+}
+
 impl Claims {
     /// Waits until no other delivery of the plugin writes to any of these targets. A delivery waits for all of its
     /// targets and holds none meanwhile, so deliveries never wait for each other in a circle.
     pub(super) async fn claim(&self, lane: Lane, staged: &Staged) -> Claim<'_> {
         let targets: BTreeSet<_> = staged.writes.iter().map(|write| (lane, target(&write.get().action))).collect();
         let targets = Vec::from_iter(targets);
-        let mut freed = self.receiver.clone();
-        loop {
-            // Before the look, so that a claim that ends after it wakes this one.
-            freed.mark_unchanged();
-            if self.take(&targets) {
+        let place = {
+            let mut state = self.0.lock();
+            if state.take(&targets) {
                 return Claim { claims: self, targets };
             }
-            // It only fails without a sender, which `self` has.
-            let _ = freed.changed().await;
+            state.tickets += 1;
+            let (ticket, freed) = (state.tickets, Arc::new(Notify::new()));
+            state.waiting.insert(ticket, freed.clone());
+            Place { claims: self, ticket, freed }
+        };
+        loop {
+            place.freed.notified().await;
+            if self.0.lock().take(&targets) {
+                return Claim { claims: self, targets };
+            }
         }
     }
+}
 
-    fn take(&self, targets: &[(Lane, Target)]) -> bool {
-        let mut held = self.held.lock();
-        let free = targets.iter().all(|target| !held.contains(target));
+impl State {
+    fn take(&mut self, targets: &[(Lane, Target)]) -> bool {
+        let free = targets.iter().all(|target| !self.held.contains(target));
         if free {
-            held.extend(targets.iter().cloned());
+            self.held.extend(targets.iter().cloned());
         }
         free
     }
@@ -78,12 +92,19 @@ impl Drop for Claim<'_> {
         if self.targets.is_empty() {
             return;
         }
-        let mut held = self.claims.held.lock();
+        let mut state = self.claims.0.lock();
         for target in &self.targets {
-            held.remove(target);
+            state.held.remove(target);
         }
-        drop(held);
-        self.claims.freed.send_replace(());
+        for freed in state.waiting.values() {
+            freed.notify_one();
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.claims.0.lock().waiting.remove(&self.ticket);
     }
 }
 
