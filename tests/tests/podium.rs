@@ -339,7 +339,7 @@ fn push_and_pull_refuse_wrong_arguments_and_files() {
         (&["push", "core.wasm", "a.example/b:1"], 1, "core WebAssembly module"),
         (&["push", "not.wasm", "--configmap", "c/d"], 1, "not a WebAssembly component"),
         (&["pull", "b:1"], 1, "must begin with the host of a registry"),
-        (&["pull", "a.example/b"], 1, "a tag or a digest is missing"),
+        (&["pull", "a.example/b"], 1, "must have a tag or a digest"),
         (&["pull", "a.example/b:1", "--timeout", "0"], 2, "--timeout"),
         (&["pull", "a.example/b:1", "--username", "u"], 1, "PODIUM_REGISTRY_PASSWORD"),
         (&["pull", "a.example/b:1", "--ca-file", "not.wasm"], 1, "no certificate"),
