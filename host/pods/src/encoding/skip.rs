@@ -1,6 +1,6 @@
 //! Finds the end of a string, or of a whole value, in JSON without parsing it.
 //!
-//! Sixteen or sixty-four bytes are examined in one step, as simdjson does (Langdale and Lemire, 2019). Nothing is
+//! Sixty-four bytes of a value are examined in one step, as simdjson does (Langdale and Lemire, 2019). Nothing is
 //! validated here: in bytes that are not JSON, an end may be anywhere or missing. Callers compare the bytes up to the
 //! end with text that is known to be JSON.
 
@@ -22,27 +22,10 @@ struct NoSimd;
 #[cfg(target_arch = "x86_64")]
 mod simd {
     use core::arch::x86_64::{
-        __m128i, __m256i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
-        _mm256_movemask_epi8, _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi8,
+        __m256i, _mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi8,
     };
 
     use super::{Block, CASE, NoSimd, Quotes};
-
-    #[inline]
-    #[target_feature(enable = "sse2")]
-    fn string_sse2(bytes: &[u8; 16]) -> (u32, u32) {
-        let halves = u128::from_le_bytes(*bytes);
-        let bytes: __m128i = _mm_set_epi64x((halves >> 64) as i64, halves as i64);
-        let equal = |to: u8| _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(to as i8))) as u32;
-        (equal(b'"'), equal(b'\\'))
-    }
-
-    /// Returns the masks of quotes and backslashes.
-    #[inline]
-    pub(super) fn string(bytes: &[u8; 16]) -> (u32, u32) {
-        // SAFETY: SSE2 is part of x86-64; every processor has it.
-        unsafe { string_sse2(bytes) }
-    }
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -105,11 +88,6 @@ mod simd {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod simd {
-    pub(super) fn string(bytes: &[u8; 16]) -> (u32, u32) {
-        let equal = |to: u8| bytes.iter().enumerate().fold(0, |mask, (at, byte)| mask | u32::from(*byte == to) << at);
-        (equal(b'"'), equal(b'\\'))
-    }
-
     pub(super) fn container_end(_: &[u8], _: usize) -> Result<Option<usize>, super::NoSimd> {
         Err(super::NoSimd)
     }
@@ -138,31 +116,13 @@ pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;
     let mut escaped = false;
     loop {
-        let rest = json.get(at..)?;
-        let (quote, backslash) = match rest.first_chunk::<16>() {
-            Some(block) => {
-                let (quotes, backslashes) = simd::string(block);
-                (quotes.trailing_zeros() as usize, backslashes.trailing_zeros() as usize)
-            }
-            None => {
-                let place = |of| rest.iter().position(|byte| *byte == of).unwrap_or(32);
-                let (quote, backslash) = (place(b'"'), place(b'\\'));
-                if quote == 32 && backslash == 32 {
-                    return None;
-                }
-                (quote, backslash)
-            }
-        };
-        if quote < backslash {
-            return Some((at + quote, escaped));
+        let found = at + memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
+        if json.get(found) == Some(&b'"') {
+            return Some((found, escaped));
         }
-        if backslash < 16 {
-            // The byte after a backslash always belongs to the escape.
-            escaped = true;
-            at += backslash + 2;
-        } else {
-            at += 16;
-        }
+        // The byte after a backslash always belongs to the escape.
+        escaped = true;
+        at = found + 2;
     }
 }
 
