@@ -56,7 +56,8 @@ impl Claims {
     /// Waits until no other delivery of the plugin writes to any of these targets. A delivery waits for all of its
     /// targets and holds none meanwhile, so deliveries never wait for each other in a circle.
     pub(super) async fn claim(&self, lane: Lane, staged: &Staged) -> Claim<'_> {
-        let targets: BTreeSet<_> = staged.writes.iter().map(|write| (lane, target(&write.get().action))).collect();
+        let targets: BTreeSet<_> =
+            staged.writes.iter().filter_map(|write| Some((lane, target(&write.get().action)?))).collect();
         let targets = Vec::from_iter(targets);
         let place = {
             let mut state = self.0.lock();
@@ -108,18 +109,12 @@ impl Drop for Place<'_> {
     }
 }
 
-fn target(action: &Action) -> Target {
+/// Returns the Pod or the object that the action writes to.
+fn target(action: &Action) -> Option<Target> {
     match action {
-        Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => Target::Object(object.clone()),
-        Action::SetLabel { target, .. }
-        | Action::RemoveLabel { target, .. }
-        | Action::SetAnnotation { target, .. }
-        | Action::RemoveAnnotation { target, .. }
-        | Action::AddFinalizer { target, .. }
-        | Action::RemoveFinalizer { target, .. }
-        | Action::SetCondition { target, .. }
-        | Action::RemoveCondition { target, .. }
-        | Action::DeletePod { target, .. }
-        | Action::EvictPod { target } => Target::Pod(target.uid.clone()),
+        Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => {
+            Some(Target::Object(object.clone()))
+        }
+        action => action.pod().map(|pod| Target::Pod(pod.uid.clone())),
     }
 }
