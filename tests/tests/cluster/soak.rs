@@ -50,6 +50,8 @@ const FAULTS: [Faults; 6] = [
 struct Sample {
     at: Duration,
     resident: f64,
+    /// Of the resident memory what is no file's: a leak shows here first.
+    anonymous: f64,
     descriptors: f64,
     threads: f64,
     tasks: f64,
@@ -59,12 +61,17 @@ struct Sample {
 impl Sample {
     async fn take(host: &Host, at: Duration) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{}/status", host.id()))?;
-        let threads = status.lines().find_map(|line| line.strip_prefix("Threads:"));
+        let line = |name: &str| -> Result<&str> {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.with_context(|| format!("no {name} in the status of the process"))
+        };
+        let kibibytes: f64 = line("RssAnon")?.trim_end_matches(" kB").trim().parse()?;
         Ok(Self {
             at,
             resident: host.metric("process_resident_memory_bytes", &[]).await?,
+            anonymous: kibibytes * 1_024.0,
             descriptors: host.metric("process_open_fds", &[]).await?,
-            threads: threads.context("no number of threads")?.trim().parse()?,
+            threads: line("Threads")?.trim().parse()?,
             tasks: host.metric("podium_runtime_tasks", &[]).await?,
             cpu_seconds: host.metric("process_cpu_seconds_total", &[]).await?,
         })
@@ -255,13 +262,17 @@ fn judged(samples: &[Sample], length: Duration) -> Result<String> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { bail!("no samples after {warm_up:?}") };
     let most = |of: fn(&Sample) -> f64| samples.iter().map(of).fold(0.0, f64::max);
     let per_hour = slope(&samples, |sample| sample.resident) / MIB;
+    let anonymous_per_hour = slope(&samples, |sample| sample.anonymous) / MIB;
     let span = last.at.saturating_sub(first.at);
     let cpu = 100.0 * (last.cpu_seconds - first.cpu_seconds) / span.as_secs_f64();
     let figures = format!(
         "{span:.0?} after {warm_up:.0?}: resident {:.1} to {:.1} MiB, {per_hour:.2} MiB/h; \
+         anonymous {:.1} to {:.1} MiB, {anonymous_per_hour:.2} MiB/h; \
          descriptors {} to {}, {:.2}/h; threads {} to {}, {:.2}/h; tasks {} to {}, {:.2}/h; {cpu:.1} % of a processor",
         first.resident / MIB,
         last.resident / MIB,
+        first.anonymous / MIB,
+        last.anonymous / MIB,
         first.descriptors,
         last.descriptors,
         slope(&samples, |sample| sample.descriptors),
@@ -277,9 +288,10 @@ fn judged(samples: &[Sample], length: Duration) -> Result<String> {
         ensure!(most(of) <= of(first) + 20.0, "{figures}");
     }
     if length >= LONG {
-        ensure!(per_hour <= 1.0, "{figures}");
+        ensure!(per_hour <= 1.0 && anonymous_per_hour <= 1.0, "{figures}");
     } else {
         ensure!(last.resident <= 1.25 * first.resident, "{figures}");
+        ensure!(last.anonymous <= 1.25 * first.anonymous, "{figures}");
     }
     Ok(figures)
 }
