@@ -44,7 +44,7 @@ pub(super) struct Turns<L> {
     /// `None`: each lane is a tenant, and jobs take no memory.
     claims: Option<Arc<dyn Claims<L>>>,
     lanes: HashMap<L, Lane, FixedState>,
-    tenants: BTreeMap<u32, Tenant<L>>,
+    tenants: HashMap<u32, Tenant<L>, FixedState>,
     present: Present,
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
@@ -153,7 +153,7 @@ where
             budget: MemoryBudget::UNLIMITED,
             claims: None,
             lanes: HashMap::with_hasher(hasher.clone()),
-            tenants: BTreeMap::new(),
+            tenants: HashMap::with_hasher(hasher.clone()),
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
@@ -187,14 +187,19 @@ where
             let demand = claims.demand(lane);
             self.set_demand(lane, &demand, now);
         }
+        self.set_due(lane, due, now);
+    }
+
+    /// Records whether a lane whose job has just started has another due slot. Its claim was read for that job.
+    pub(super) fn set_due(&mut self, lane: L, due: bool, now: Instant) {
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.due = due;
         }
         self.place(lane, now);
     }
 
-    /// Returns the next lane of which a job may start. The caller calls [`Self::start`] for it, or [`Self::due`] if the
-    /// lane has no due slot after all.
+    /// Returns the next lane of which a job may start, after it has read its claim. The caller calls [`Self::start`] for
+    /// it, unless the lane has no due slot after all, and [`Self::set_due`].
     pub(super) fn next(&mut self, now: Instant) -> Option<L> {
         self.hand_out(now);
         self.age(now);
@@ -210,7 +215,7 @@ where
     }
 
     /// Starts a job of the lane, and charges the cost of the lane's latest runs in advance. The caller calls
-    /// [`Self::due`] next.
+    /// [`Self::set_due`] next.
     pub(super) fn start(&mut self, lane: L, job: u64, now: Instant) -> Option<Claim> {
         self.numbers += 1;
         self.started += 1;
@@ -249,7 +254,16 @@ where
     /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for each
     /// job: returns false after that.
     pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
-        let Some(taken) = self.taken.get_mut(&job).filter(|taken| taken.running) else { return false };
+        let ended = self.end_run(job, cost, now);
+        if let Some(tenant) = ended {
+            self.refresh(tenant, now);
+        }
+        ended.is_some()
+    }
+
+    /// Does what [`Self::ran`] does, but leaves the tenant off the board: the caller refreshes it. Returns its number.
+    fn end_run(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> Option<u32> {
+        let taken = self.taken.get_mut(&job).filter(|taken| taken.running)?;
         (taken.running, taken.ran) = (false, cost.is_some());
         let Taken { lane, claim, charged, since, .. } = *taken;
         self.running -= 1;
@@ -276,13 +290,12 @@ where
                 }
             }
         }
-        self.refresh(claim.tenant, now);
-        true
+        Some(claim.tenant)
     }
 
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, ended: JobEnd, now: Instant) {
-        self.ran(job, None, now);
+        self.end_run(job, None, now);
         let Some(Taken { lane, claim, ran, hand, used, short, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
@@ -303,7 +316,9 @@ where
                 JobEnd::Otherwise => {}
             }
         }
-        self.place(lane, now);
+        if let Some(number) = self.put(lane, now).filter(|number| *number != claim.tenant) {
+            self.refresh(number, now);
+        }
         self.serve(claim.tenant, now);
     }
 
@@ -354,7 +369,7 @@ where
         if let Some(claims) = &self.claims {
             return claims.claim(lane);
         }
-        let unused = || self.tenants.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        let unused = || self.tenants.keys().max().map_or(0, |last| last.saturating_add(1));
         Claim { tenant: self.lanes.get(&lane).map_or_else(unused, |state| state.tenant), bytes: 0 }
     }
 
@@ -388,7 +403,14 @@ where
 
     /// Adds the lane to its group if the lane's own jobs permit another one and the tokens for it are there.
     fn place(&mut self, lane: L, now: Instant) {
-        let Some(state) = self.lanes.get(&lane) else { return };
+        if let Some(number) = self.put(lane, now) {
+            self.refresh(number, now);
+        }
+    }
+
+    /// Does what [`Self::place`] does without refreshing the tenant. Returns its number.
+    fn put(&mut self, lane: L, now: Instant) -> Option<u32> {
+        let state = self.lanes.get(&lane)?;
         let number = state.tenant;
         if state.may_start() {
             self.list(lane, None, now);
@@ -397,7 +419,7 @@ where
             self.end_waiting(lane);
             self.serve(number, now);
         }
-        self.refresh(number, now);
+        Some(number)
     }
 
     /// Adds the lane to its group with the tokens for its next job, or leaves it waiting for them. The caller refreshes
