@@ -19,10 +19,9 @@ use std::{
     time::Duration,
 };
 
-use board::Board;
+use board::{Board, Entry, Listing};
 use budget::{LaneTokens, Timer};
 use foldhash::quality::FixedState;
-use smallvec::SmallVec;
 use tenant::{Tenant, Wait};
 use tokio::time::Instant;
 
@@ -239,7 +238,6 @@ where
         let taken = Taken { lane, claim, charged, since: now, running: true, ran: false, hand, used, short };
         self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
-            self.board.unlist(tenant);
             tenant.account.charge(charged, turn);
             tenant.runs += 1;
             tenant.jobs += 1;
@@ -261,7 +259,7 @@ where
         ended.is_some()
     }
 
-    /// Does what [`Self::ran`] does, but leaves the tenant off the board: the caller refreshes it. Returns its number.
+    /// Does what [`Self::ran`] does, but does not refresh the tenant, whose number it returns.
     fn end_run(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> Option<u32> {
         let taken = self.taken.get_mut(&job).filter(|taken| taken.running)?;
         (taken.running, taken.ran) = (false, cost.is_some());
@@ -270,7 +268,6 @@ where
         self.memory = self.memory.saturating_sub(claim.bytes);
         let used = nanos(JOB + cost.unwrap_or_default());
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
-            self.board.unlist(tenant);
             tenant.runs -= 1;
             tenant.memory = tenant.memory.saturating_sub(claim.bytes);
             tenant.lately.ran(now.saturating_duration_since(since), used, now);
@@ -453,33 +450,32 @@ where
         }
     }
 
-    /// Lists the tenant on the board if it may start a job.
+    /// Lists the tenant on the board if it may start a job, where it belongs now.
     fn refresh(&mut self, number: u32, now: Instant) {
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
-        self.board.unlist(tenant);
-        if tenant.groups.is_empty() {
-            return;
-        }
-        if tenant.runs >= self.occupancy.runs_of_tenant() || tenant.jobs >= self.occupancy.jobs_of_tenant() {
+        let may_start = !tenant.groups.is_empty()
+            && tenant.runs < self.occupancy.runs_of_tenant()
+            && tenant.jobs < self.occupancy.jobs_of_tenant();
+        if !may_start {
+            self.board.set(number, tenant, Listing::default());
             return;
         }
         self.present.cap_credit(&mut tenant.account);
         let heavy = !tenant.lately.is_light(now);
         let left = self.budget.left_of_tenant(tenant.memory);
+        let mut listing = Listing::default();
         if let Some((wait, bytes)) = tenant.overdue() {
             // Nothing else of the tenant starts before.
-            if bytes <= left {
-                self.board.list_urgent(number, tenant, (heavy, wait), bytes);
-            }
+            listing.urgent = (bytes <= left).then_some(((heavy, wait), bytes));
+            self.board.set(number, tenant, listing);
             return;
         }
-        let first = tenant.first_within(left).map(|(key, _)| key);
-        let mut fitting = SmallVec::<[_; 2]>::new();
+        let (key, first) = (tenant.account.key(), tenant.first_within(left).map(|(key, _)| key));
         for (bytes, group) in &mut tenant.groups {
             let is_before =
                 || group.ready.first_key_value().is_some_and(|(key, _)| first.is_none_or(|first| *key < first));
             if *bytes <= left {
-                fitting.push((*bytes, group.wait != Wait::No));
+                listing.entries.push(Entry { place: (heavy, *bytes), key, passed: group.wait != Wait::No });
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
                 self.numbers += 1;
                 group.wait = Wait::Waits(self.numbers);
@@ -487,9 +483,7 @@ where
                 self.patience.insert(self.numbers, waiting);
             }
         }
-        for (bytes, passed) in fitting {
-            self.board.list(number, tenant, (heavy, bytes), passed);
-        }
+        self.board.set(number, tenant, listing);
     }
 
     /// Marks the groups that have waited too long.
