@@ -49,6 +49,8 @@ pub(super) struct Turns<L> {
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
     patience: BTreeMap<u64, Waiting>,
+    /// Set when a group begins to wait for memory.
+    pub(super) has_new_waits: bool,
     /// When lanes that wait for tokens may have them.
     timers: BTreeMap<(Instant, u64), Timer<L>>,
     /// The worker, the memory and the place that jobs hold, by the job's number.
@@ -157,6 +159,7 @@ where
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
+            has_new_waits: false,
             timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
             memory: 0,
@@ -483,6 +486,7 @@ where
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
                 self.numbers += 1;
                 group.wait = Wait::Waits(self.numbers);
+                self.has_new_waits = true;
                 let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
                 self.patience.insert(self.numbers, waiting);
             }
@@ -548,6 +552,7 @@ where
             let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
             self.numbers += 1;
             group.wait = Wait::Waits(self.numbers);
+            self.has_new_waits = true;
             self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
             self.refresh(number, now);
         }
