@@ -71,9 +71,6 @@ const GATE_PAUSE: Duration = Duration::from_millis(250);
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
-/// How soon a key is tried again whose plugin waits for a version that its new configuration permits. The new version
-/// tries all keys at once.
-const REVOKED_PAUSE: Duration = Duration::from_secs(1);
 /// How long a commit waits for the cache to show what it wrote.
 const SEE_WRITES: Duration = Duration::from_secs(2);
 
@@ -145,8 +142,8 @@ impl Dispatch {
             self.queue.done(&job, Next::Settled);
             return Either::Left(Next::Settled);
         };
-        if plugin.is_revoked() {
-            let next = Next::Postponed(REVOKED_PAUSE);
+        if let Some(pause) = plugin.revocation.pause() {
+            let next = Next::Postponed(pause);
             self.queue.done(&job, next);
             return Either::Left(next);
         }
