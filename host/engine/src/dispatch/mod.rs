@@ -127,6 +127,13 @@ enum Step {
 }
 
 impl Dispatch {
+    /// Forgets all of a plugin that was unloaded, and of which the ingest loop queues no keys any more.
+    pub fn forget(&self, lane: Lane) {
+        self.queue.remove_lane(lane);
+        self.expectations.forget_lane(lane);
+        self.registry.forget_unloaded(&self.queue.remembered());
+    }
+
     /// Runs keys one after another until the queue is closed.
     pub async fn work(self: Arc<Self>) {
         while let Some(job) = self.queue.next().await {

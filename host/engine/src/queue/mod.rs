@@ -24,7 +24,7 @@ use podium_pods::sync::{Mutex, Notify};
 use slots::{Cause, Slots};
 pub use tokens::{Amounts, Demand, KINDS, Rate};
 use tokio::time::Instant;
-pub use turns::TenantFigures;
+pub use turns::{Remembered, TenantFigures};
 
 pub use crate::backoff::Backoff;
 
@@ -295,6 +295,12 @@ where
         self.slots.lock().remove_lane(lane, Instant::now());
         // It may have waited for memory and held up others.
         self.wake.notify_one();
+    }
+
+    /// Forgets tenants whose lanes were all removed, when their debts are paid. Returns what is left. Takes a time in
+    /// proportion to the number of lanes and tenants.
+    pub fn remembered(&self) -> Remembered<L> {
+        self.slots.lock().turns.remembered(Instant::now())
     }
 
     /// True if the lane was removed after the slot's running job was taken.

@@ -10,6 +10,7 @@
 mod board;
 mod budget;
 mod delay;
+mod remembered;
 mod tenant;
 
 use std::{
@@ -22,6 +23,7 @@ use std::{
 use board::Board;
 use budget::{LaneTokens, Timer};
 use foldhash::quality::FixedState;
+pub use remembered::Remembered;
 use smallvec::SmallVec;
 use tenant::{Tenant, Wait};
 use tokio::time::Instant;
@@ -73,6 +75,8 @@ struct Lane {
     due: bool,
     /// It is in its group.
     listed: bool,
+    /// It was removed, and not used since.
+    removed: bool,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
     /// Lower than that of all lanes while its jobs fail: halved by each failure, one more with each success.
@@ -138,7 +142,8 @@ pub struct TenantFigures {
     pub stale: usize,
     /// Those of them whose lane waits for tokens.
     pub without_tokens: usize,
-    /// Requests of runs that were refused for want of tokens since the start, by the kind of the tokens.
+    /// Requests of runs that were refused for want of tokens since the queue has the tenant, by the kind of
+    /// the tokens.
     pub refused: [u64; KINDS],
     /// The cost by which the tenant is ahead of the tenant whose turn it is.
     pub debt: Duration,
@@ -197,6 +202,7 @@ where
     pub(super) fn set_due(&mut self, lane: L, due: bool, now: Instant) {
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.due = due;
+            state.removed &= !due;
         }
         self.place(lane, now);
     }
@@ -318,6 +324,9 @@ where
                 JobEnd::Failed => state.limit = (state.limit / 2).max(1),
                 JobEnd::Otherwise => {}
             }
+            if state.removed && state.jobs == 0 {
+                self.lanes.remove(&lane);
+            }
         }
         if let Some(number) = self.put(lane, now).filter(|number| *number != claim.tenant) {
             self.refresh(number, now);
@@ -329,7 +338,7 @@ where
     pub(super) fn remove(&mut self, lane: L, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let tenant = state.tenant;
-        (state.due, state.limit) = (false, self.lane_limit);
+        (state.due, state.removed, state.limit) = (false, true, self.lane_limit);
         self.unlist_lane(lane, now);
         self.end_waiting(lane);
         if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
@@ -380,7 +389,8 @@ where
         let account = self.open_account(claim.tenant, now);
         let (tenant, bytes, limit) = (claim.tenant, claim.bytes, self.lane_limit);
         let tokens = LaneTokens::new(now);
-        let state = Lane { account, tenant, bytes, due: false, listed: false, jobs: 0, limit, estimate: 0, tokens };
+        let (due, listed, removed) = (false, false, false);
+        let state = Lane { account, tenant, bytes, due, listed, removed, jobs: 0, limit, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 

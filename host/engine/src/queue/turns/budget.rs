@@ -30,6 +30,11 @@ impl Buckets {
         changes.fold(false, |changed, change| changed | change)
     }
 
+    /// True if no token is missing.
+    pub(super) fn are_full(&mut self, now: Instant) -> bool {
+        self.0.iter_mut().all(|bucket| bucket.wait(bucket.burst(), now).is_zero())
+    }
+
     pub(super) fn give_back(&mut self, amounts: Amounts, now: Instant) {
         self.0.iter_mut().zip(amounts).filter(|(_, tokens)| *tokens > 0).for_each(|(bucket, tokens)| {
             bucket.give_back(tokens, now);
