@@ -31,6 +31,8 @@ pub(super) struct Slots<L, S, I> {
     marks: Marks,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
+    /// Slots were delayed since the last [`Self::looked`].
+    pub(super) has_new_delays: bool,
     pub(super) waits: Waits<L, S, I>,
     /// Waits for lanes that are delayed may be left.
     look_again: Option<Instant>,
@@ -122,6 +124,7 @@ where
             ready: HashMap::with_hasher(hasher),
             marks: Marks::default(),
             delayed: BTreeMap::new(),
+            has_new_delays: false,
             look_again: None,
             numbers: 0,
             closed: false,
@@ -440,6 +443,7 @@ where
             let due = (due, self.numbers);
             state.at = SlotStage::Delayed(due);
             self.delayed.insert(due, key);
+            self.has_new_delays = true;
         }
     }
 
@@ -467,6 +471,12 @@ where
             let (lane, slot) = first.remove();
             self.place((lane, slot), now);
         }
+    }
+
+    /// A worker has found no job, and waits until [`Self::next_due`].
+    pub(super) fn looked(&mut self) {
+        self.has_new_delays = false;
+        self.turns.has_new_waits = false;
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {

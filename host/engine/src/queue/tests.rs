@@ -248,7 +248,7 @@ async fn a_lane_whose_jobs_fail_has_fewer_until_they_succeed() {
 }
 
 /// Workers that wait for an item.
-async fn waiting_workers<S, I>(
+pub(super) async fn waiting_workers<S, I>(
     queue: &Arc<Queue<u8, S, I>>,
     count: usize,
 ) -> Vec<tokio::task::JoinHandle<Option<Job<u8, S, I>>>>

@@ -10,6 +10,7 @@
 mod board;
 mod budget;
 mod delay;
+mod remembered;
 mod tenant;
 
 use std::{
@@ -22,6 +23,7 @@ use std::{
 use board::{Board, Entry, Listing};
 use budget::{LaneTokens, Timer};
 use foldhash::quality::FixedState;
+pub use remembered::Remembered;
 use tenant::{Tenant, Wait};
 use tokio::time::Instant;
 
@@ -48,6 +50,8 @@ pub(super) struct Turns<L> {
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
     patience: BTreeMap<u64, Waiting>,
+    /// Set when a group begins to wait for memory.
+    pub(super) has_new_waits: bool,
     /// When lanes that wait for tokens may have them.
     timers: BTreeMap<(Instant, u64), Timer<L>>,
     /// The worker, the memory and the place that jobs hold, by the job's number.
@@ -70,6 +74,8 @@ struct Lane {
     due: bool,
     /// It is in its group.
     listed: bool,
+    /// It was removed, and not used since.
+    removed: bool,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
     /// Lower than that of all lanes while its jobs fail: halved by each failure, one more with each success.
@@ -135,7 +141,8 @@ pub struct TenantFigures {
     pub stale: usize,
     /// Those of them whose lane waits for tokens.
     pub without_tokens: usize,
-    /// Requests of runs that were refused for want of tokens since the start, by the kind of the tokens.
+    /// Requests of runs that were refused for want of tokens since the queue has the tenant, by the kind of
+    /// the tokens.
     pub refused: [u64; KINDS],
     /// The cost by which the tenant is ahead of the tenant whose turn it is.
     pub debt: Duration,
@@ -156,6 +163,7 @@ where
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
+            has_new_waits: false,
             timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
             memory: 0,
@@ -193,6 +201,7 @@ where
     pub(super) fn set_due(&mut self, lane: L, due: bool, now: Instant) {
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.due = due;
+            state.removed &= !due;
         }
         self.place(lane, now);
     }
@@ -312,6 +321,9 @@ where
                 JobEnd::Failed => state.limit = (state.limit / 2).max(1),
                 JobEnd::Otherwise => {}
             }
+            if state.removed && state.jobs == 0 {
+                self.lanes.remove(&lane);
+            }
         }
         if let Some(number) = self.put(lane, now).filter(|number| *number != claim.tenant) {
             self.refresh(number, now);
@@ -323,7 +335,7 @@ where
     pub(super) fn remove(&mut self, lane: L, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let tenant = state.tenant;
-        (state.due, state.limit) = (false, self.lane_limit);
+        (state.due, state.removed, state.limit) = (false, true, self.lane_limit);
         self.unlist_lane(lane, now);
         self.end_waiting(lane);
         if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
@@ -374,7 +386,8 @@ where
         let account = self.open_account(claim.tenant, now);
         let (tenant, bytes, limit) = (claim.tenant, claim.bytes, self.lane_limit);
         let tokens = LaneTokens::new(now);
-        let state = Lane { account, tenant, bytes, due: false, listed: false, jobs: 0, limit, estimate: 0, tokens };
+        let (due, listed, removed) = (false, false, false);
+        let state = Lane { account, tenant, bytes, due, listed, removed, jobs: 0, limit, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
@@ -479,6 +492,7 @@ where
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
                 self.numbers += 1;
                 group.wait = Wait::Waits(self.numbers);
+                self.has_new_waits = true;
                 let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
                 self.patience.insert(self.numbers, waiting);
             }
@@ -542,6 +556,7 @@ where
             let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
             self.numbers += 1;
             group.wait = Wait::Waits(self.numbers);
+            self.has_new_waits = true;
             self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
             self.refresh(number, now);
         }

@@ -6,7 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, advance};
 
-use super::super::{Backoff, Claim, Claims, Demand, Job, Member, MemoryBudget, Next, Order, Queue, Rate};
+use super::super::{
+    Backoff, Claim, Claims, Demand, Job, Member, MemoryBudget, Next, Order, Queue, Rate, tests::waiting_workers,
+};
 
 type TestQueue = Queue<u8, &'static str, u32>;
 type TestJob = Job<u8, &'static str, u32>;
@@ -177,6 +179,44 @@ async fn a_successor_does_not_wait_for_a_lane_without_memory() {
     assert_eq!(lanes(&all(&queue).await), [1]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_runs_a_successor_whose_predecessor_loses_its_memory() {
+    let queue = ordered(Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(100), Arc::new(Mixed)));
+    queue.add([(1, "costly", 1)]);
+    let costly = now(&queue).await.unwrap();
+    queue.ran(&costly, Duration::from_secs(1));
+    queue.done(&costly, Next::Settled);
+    let queue = Arc::new(queue);
+    let workers = waiting_workers(&queue, 2).await;
+    // Lane 1 is next after lane 7, whose job leaves 20 of the 40 bytes that lane 1 needs.
+    queue.add_changed([(7, "other", 1), (1, POD.0, POD.1), (2, POD.0, POD.1)]);
+    assert_eq!(ends(workers).await, [(7, Duration::ZERO), (2, Duration::ZERO)]);
+}
+
+/// Returns the lanes of the jobs that waiting workers take within a minute, and when they took them.
+async fn ends(workers: Vec<tokio::task::JoinHandle<Option<TestJob>>>) -> Vec<(u8, Duration)> {
+    let start = Instant::now();
+    let taken = workers.into_iter().map(|worker| async move {
+        let job = tokio::time::timeout(Duration::from_secs(60), worker).await.ok()?.unwrap()?;
+        Some((job.lane, start.elapsed()))
+    });
+    futures::future::join_all(taken).await.into_iter().flatten().collect()
+}
+
+#[derive(Debug)]
+struct Mixed;
+
+impl Claims<u8> for Mixed {
+    fn claim(&self, lane: u8) -> Claim {
+        let bytes = match lane {
+            1 => 40,
+            7 => 30,
+            _ => 10,
+        };
+        Claim { tenant: 1, bytes }
+    }
+}
+
 #[derive(Debug)]
 struct Wide;
 
@@ -282,6 +322,56 @@ async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
         queue.done(&now(&queue).await.unwrap(), next);
         assert_eq!(lanes(&all(&queue).await), [1, 8]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_ends_the_wait_for_a_leading_lane() {
+    let queue = Arc::new(queue());
+    let workers = waiting_workers(&queue, 2).await;
+    // The worker that is woken takes the leading lane's job, which is long.
+    changed(&queue, &[9, 1]);
+    assert_eq!(ends(workers).await, [(9, Duration::ZERO), (1, Duration::from_millis(100))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_runs_the_requeue_of_a_job_whose_end_freed_another() {
+    let queue = Arc::new(queue());
+    let first = begin(&queue).await;
+    let workers = waiting_workers(&queue, 2).await;
+    // A delivery ends the job, no worker: the one that is woken takes the successor's.
+    queue.done(&first, Next::After(Duration::from_secs(1)));
+    assert_eq!(ends(workers).await, [(2, Duration::ZERO), (1, Duration::from_secs(1))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_its_timer_woke_leaves_the_next_delay_to_another() {
+    let queue = Arc::new(queue());
+    changed(&queue, &[2]);
+    let second = now(&queue).await.unwrap();
+    let workers = waiting_workers(&queue, 3).await;
+    // Lane 1 waits for lane 2, which was due before, and for lane 9.
+    written(&queue, &[9, 1]);
+    tokio::task::yield_now().await;
+    // Two delays of which one worker learns.
+    queue.done(&second, Next::After(Duration::from_secs(1)));
+    let expected = [(9, Duration::ZERO), (1, Duration::from_millis(100)), (2, Duration::from_secs(1))];
+    assert_eq!(ends(workers).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_delays_is_seen_by_a_worker_that_waits() {
+    let queue = Arc::new(queue());
+    queue.add([(20, "cart-0", 1), (20, "cart-1", 1)]);
+    let jobs = all(&queue).await;
+    let first = begin(&queue).await;
+    let workers = waiting_workers(&queue, 4).await;
+    queue.done(&jobs[0], Next::After(Duration::from_secs(1)));
+    queue.done(&first, Next::After(Duration::from_secs(3)));
+    queue.done(&jobs[1], Next::After(Duration::from_secs(2)));
+    let seconds = |lane, seconds| (lane, Duration::from_secs(seconds));
+    let mut ends = ends(workers).await;
+    ends.sort_by_key(|(_, after)| *after);
+    assert_eq!(ends, [seconds(2, 0), seconds(20, 1), seconds(20, 2), seconds(1, 3)]);
 }
 
 #[tokio::test(start_paused = true)]
