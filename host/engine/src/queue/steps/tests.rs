@@ -180,7 +180,7 @@ async fn a_successor_does_not_wait_for_a_lane_without_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_waits_runs_a_successor_whose_predecessor_loses_its_memory() {
+async fn a_worker_that_waits_runs_the_successor_of_a_lane_that_lost_its_memory() {
     let queue = ordered(Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(100), Arc::new(Mixed)));
     queue.add([(1, "costly", 1)]);
     let costly = now(&queue).await.unwrap();
