@@ -189,18 +189,27 @@ where
         latest.map(|until| WaitEnd { until: Some(until), holds_slot: waiting.is_new(lane) })
     }
 
-    /// The item does not wait any more, because it starts or is not due: only others still wait for it.
+    /// The item does not wait any more, because it starts: only others still wait for it.
     pub(super) fn forget_waiter(&mut self, lane: L, object: &Object<S, I>) {
         self.change(object, |edges| edges.retain(|edge| edge.waiter != lane));
+    }
+
+    /// The item is not run again after the job that is under way. Frees no other, because they wait for that job.
+    pub(super) fn settles(&mut self, lane: L, object: &Object<S, I>) {
+        self.change(object, |edges| skip_next(edges, lane));
     }
 
     /// A job of the item is done. `is_due`: because it was added while the job was under way. Returns the items that
     /// may start now.
     pub(super) fn done(&mut self, lane: L, object: &Object<S, I>, is_due: bool) -> Lanes<L> {
-        self.change(object, |edges| {
-            edges.retain(|edge| edge.on != lane || (edge.later && is_due));
+        let freed = self.change(object, |edges| {
+            if !is_due {
+                skip_next(edges, lane);
+            }
+            edges.retain(|edge| edge.on != lane || edge.later);
             edges.iter_mut().filter(|edge| edge.on == lane).for_each(|edge| edge.later = false);
-        })
+        });
+        freed.into_iter().filter(|freed| is_due || *freed != lane).collect()
     }
 
     /// Sets the state after a skipped step for an item that waits and whose job is done now.
@@ -364,12 +373,25 @@ impl<L: Copy + Eq> Waiting<L> {
     }
 }
 
+/// Ends the waits of a lane whose job is under way and has no next one. Those that wait for the next one wait for the
+/// one that is under way, and for what the lane's item waits for itself.
+fn skip_next<L: Copy + Eq>(edges: &mut SmallVec<[Edge<L>; 2]>, lane: L) {
+    inherit(edges, lane, true);
+    edges.retain(|edge| edge.waiter != lane);
+    edges.iter_mut().filter(|edge| edge.on == lane).for_each(|edge| edge.later = false);
+}
+
 /// Replaces waits for the lane's next job by waits for what its item waits for itself. `later`: a job is under way.
 fn pass<L: Copy + Eq>(edges: &mut SmallVec<[Edge<L>; 2]>, lane: L, later: bool) {
-    let is_for = |edge: &Edge<L>| edge.on == lane && edge.later == later;
+    inherit(edges, lane, later);
+    edges.retain(|edge| edge.on != lane || edge.later != later);
+}
+
+/// Adds what the lane's item waits for itself to the waits of the items that wait for the lane's next job.
+fn inherit<L: Copy + Eq>(edges: &mut SmallVec<[Edge<L>; 2]>, lane: L, later: bool) {
+    let is_for = |edge: &&Edge<L>| edge.on == lane && edge.later == later;
     let own: SmallVec<[Edge<L>; 2]> = edges.iter().filter(|edge| edge.waiter == lane).copied().collect();
-    let waiters: Lanes<L> = edges.iter().filter(|edge| is_for(edge)).map(|edge| edge.waiter).collect();
-    edges.retain(|edge| !is_for(edge));
+    let waiters: Lanes<L> = edges.iter().filter(is_for).map(|edge| edge.waiter).collect();
     for waiter in waiters {
         for edge in &own {
             let has_it = edges.iter().any(|other| (other.waiter, other.on) == (waiter, edge.on));

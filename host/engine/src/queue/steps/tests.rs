@@ -433,6 +433,34 @@ async fn a_stop_of_a_run_that_wrote_holds_for_its_next_run_too() {
     assert!(all(&queue).await.is_empty() && queue.is_idle());
 }
 
+/// Queues a step of lanes 1, 2 and 3 that a job of lane 2 wrote, and returns the job.
+async fn writes_for_all(queue: &TestQueue) -> TestJob {
+    changed(queue, &[2]);
+    let job = now(queue).await.unwrap();
+    written(queue, &[1, 2, 3]);
+    assert!(now(queue).await.is_none(), "lane 1 waits for the job, lane 3 for the next one of lane 2");
+    job
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_of_a_lane_that_is_not_run_again_waits_for_those_before() {
+    for answered in [false, true] {
+        let queue = queue();
+        let job = writes_for_all(&queue).await;
+        if answered {
+            let number = queue.changed_during(&job).unwrap();
+            queue.answered(&job, number);
+            queue.done(&job, Next::FailedFor(Duration::from_secs(600)));
+        } else {
+            queue.done(&job, Next::Final);
+        }
+        let first = all(&queue).await;
+        assert_eq!(lanes(&first), [1], "lane 3 waits for lane 1, for which lane 2 waited");
+        queue.done(&first[0], Next::Settled);
+        assert_eq!(lanes(&all(&queue).await), [3]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
     let queue = queue();
