@@ -10,7 +10,7 @@
 //! A wait for an item that is not run now ends at once; the item then waits for what that one waited for.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,
     sync::Arc,
     time::Duration,
@@ -124,6 +124,11 @@ where
             counts: HashMap::with_hasher(hasher.clone()),
             numbers: 0,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn edges(&self) -> usize {
+        self.objects.values().map(|waiting| waiting.edges.len()).sum()
     }
 
     /// True while nothing waits.
@@ -326,9 +331,17 @@ where
     fn change(&mut self, object: &Object<S, I>, change: impl FnOnce(&mut SmallVec<[Edge<L>; 2]>)) -> Lanes<L> {
         let Some(waiting) = self.objects.get_mut(object) else { return Lanes::new() };
         change(&mut waiting.edges);
-        let (edges, mut freed) = (&waiting.edges, Lanes::new());
+        // One look at the edges, of which there may be many more than waiters.
+        let mut awaited = HashSet::<L, FixedState>::default();
+        // Whether each item that waits does so only for a time.
+        let mut waits = HashMap::<L, bool, FixedState>::default();
+        for edge in &waiting.edges {
+            awaited.insert(edge.on);
+            *waits.entry(edge.waiter).or_insert(true) &= matches!(edge.kind, WaitKind::Leading(_));
+        }
+        let mut freed = Lanes::new();
         waiting.awaited.retain(|(on, number)| {
-            let is_awaited = edges.iter().any(|edge| edge.on == *on);
+            let is_awaited = awaited.contains(on);
             if !is_awaited && let Some(awaited) = self.awaited.get_mut(on) {
                 awaited.remove(number);
                 if awaited.is_empty() {
@@ -339,18 +352,19 @@ where
             is_awaited
         });
         waiting.waiters.retain(|waiter| {
-            let mut own = edges.iter().filter(|edge| edge.waiter == waiter.lane).peekable();
-            let waits = own.peek().is_some();
-            if own.all(|edge| matches!(edge.kind, WaitKind::Leading(_))) {
+            let is_for_a_time = waits.get(&waiter.lane).copied();
+            if is_for_a_time.unwrap_or(true) {
                 freed.push(waiter.lane);
             }
-            if !waits && let Some(count) = self.counts.get_mut(&waiter.lane) {
+            if is_for_a_time.is_none()
+                && let Some(count) = self.counts.get_mut(&waiter.lane)
+            {
                 *count -= 1;
                 if *count == 0 {
                     self.counts.remove(&waiter.lane);
                 }
             }
-            waits
+            is_for_a_time.is_some()
         });
         if waiting.edges.is_empty() {
             self.objects.remove(object);

@@ -474,3 +474,21 @@ async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
     let start = Instant::now();
     assert_eq!((queue.next().await.unwrap().lane, start.elapsed().as_secs()), (2, 5));
 }
+
+#[test]
+fn a_chain_of_plugins_has_two_waits_for_each_and_not_one_for_each_pair() {
+    let lanes = 0..100_u8;
+    let after = |lane: u8| lane.checked_sub(1).into_iter().collect::<Vec<_>>();
+    let member = |lane| Member { lane, group: 0, phase: 0, after: after(lane), leads: false };
+    let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, 1);
+    queue.set_order(Order::new(&lanes.clone().map(member).collect::<Vec<_>>()));
+    changed(&queue, &lanes.clone().collect::<Vec<_>>());
+    let waits = queue.slots.lock().waits.edges();
+    assert!(waits < 2 * lanes.len(), "{waits} waits");
+    for lane in lanes {
+        let job = queue.slots.lock().take(Instant::now()).unwrap();
+        assert_eq!(job.lane, lane);
+        queue.done(&job, Next::Settled);
+    }
+    assert!(queue.is_idle());
+}
