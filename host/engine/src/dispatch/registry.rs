@@ -266,7 +266,8 @@ impl Registry {
         self.inner.read().lanes.len()
     }
 
-    /// Forgets the plugins that are not loaded, and the tenants without a loaded plugin, of which the queue has nothing.
+    /// Forgets the plugins that are not loaded, and the tenants without a loaded plugin, if the queue has nothing of
+    /// them.
     pub(super) fn forget_unloaded(&self, remembered: &Remembered<Lane>) {
         let mut inner = self.inner.write();
         let Inner { plugins, lanes, log_rates, tenants, claims, rates, .. } = &mut *inner;

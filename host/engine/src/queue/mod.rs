@@ -197,7 +197,7 @@ where
                 }
                 let job = slots.take(Instant::now());
                 let due = slots.next_due();
-                // While this worker runs, another one has to wait for what is due next.
+                // While this worker runs, another one has to wait for the next that is due.
                 let more = job.as_ref().is_some_and(|job| {
                     let is_unwatched = due.is_some() && (slept || slots.has_new_delays);
                     slots.has_ready() || slots.turns.next_tokens().is_some() || is_unwatched || slots.may_pass(job.lane)
@@ -297,8 +297,8 @@ where
         self.wake.notify_one();
     }
 
-    /// Forgets tenants whose lanes were all removed, when their debts are paid. Returns what is left. Takes a time in
-    /// proportion to the number of lanes and tenants.
+    /// Forgets tenants whose lanes were all removed, when their debts are paid. Returns those that are left. The
+    /// time grows with the number of lanes and tenants.
     pub fn remembered(&self) -> Remembered<L> {
         self.slots.lock().turns.remembered(Instant::now())
     }

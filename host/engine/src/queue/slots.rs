@@ -321,8 +321,6 @@ where
                 let queued = if matches!(next, Next::After(_)) { None } else { Some(item.queued) };
                 let before = |delay| PriorState::Delayed(now + delay, queued.unwrap_or(now + delay));
                 self.waits.ran(job.lane, object, delay.map_or(PriorState::Nothing, before));
-            } else {
-                self.waits.forget_waiter(job.lane, object);
             }
             self.waits.done(job.lane, object, is_due)
         });
@@ -372,7 +370,7 @@ where
         let Some(item) = self.running(job) else { return };
         item.dirty = item.dirty.filter(|dirty| dirty.latest != number);
         if item.dirty.is_none() && !self.waits.is_empty() {
-            self.waits.forget_waiter(job.lane, &(job.slot.clone(), job.item.clone()));
+            self.waits.settles(job.lane, &(job.slot.clone(), job.item.clone()));
         }
     }
 

@@ -171,7 +171,7 @@ async fn a_delivery_to_two_pods_is_not_passed_for_ever_by_deliveries_to_one() {
     // Its second Pod is free, but it was there before.
     let mut later = std::pin::pin!(claims.claim(Lane(0), &second));
     assert!(futures::poll!(later.as_mut()).is_pending());
-    assert!(futures::poll!(std::pin::pin!(claims.claim(Lane(0), &other))).is_ready(), "nobody waits for it");
+    assert!(futures::poll!(std::pin::pin!(claims.claim(Lane(0), &other))).is_ready(), "no other wants it");
     assert!(futures::poll!(std::pin::pin!(claims.claim(Lane(1), &second))).is_ready(), "another plugin's");
     drop(held);
     let waited = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("both are free");

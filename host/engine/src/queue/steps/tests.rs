@@ -180,7 +180,7 @@ async fn a_successor_does_not_wait_for_a_lane_without_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_waits_runs_a_successor_whose_predecessor_loses_its_memory() {
+async fn a_worker_that_waits_runs_the_successor_of_a_lane_that_lost_its_memory() {
     let queue = ordered(Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(100), Arc::new(Mixed)));
     queue.add([(1, "costly", 1)]);
     let costly = now(&queue).await.unwrap();
@@ -433,6 +433,34 @@ async fn a_stop_of_a_run_that_wrote_holds_for_its_next_run_too() {
     assert!(all(&queue).await.is_empty() && queue.is_idle());
 }
 
+/// Queues a step of lanes 1, 2 and 3 that a job of lane 2 wrote, and returns the job.
+async fn writes_for_all(queue: &TestQueue) -> TestJob {
+    changed(queue, &[2]);
+    let job = now(queue).await.unwrap();
+    written(queue, &[1, 2, 3]);
+    assert!(now(queue).await.is_none(), "lane 1 waits for the job, lane 3 for the next one of lane 2");
+    job
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_of_a_lane_that_is_not_run_again_waits_for_those_before() {
+    for answered in [false, true] {
+        let queue = queue();
+        let job = writes_for_all(&queue).await;
+        if answered {
+            let number = queue.changed_during(&job).unwrap();
+            queue.answered(&job, number);
+            queue.done(&job, Next::FailedFor(Duration::from_secs(600)));
+        } else {
+            queue.done(&job, Next::Final);
+        }
+        let first = all(&queue).await;
+        assert_eq!(lanes(&first), [1], "lane 3 waits for lane 1, for which lane 2 waited");
+        queue.done(&first[0], Next::Settled);
+        assert_eq!(lanes(&all(&queue).await), [3]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
     let queue = queue();
@@ -445,4 +473,22 @@ async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
     queue.done(&running, Next::After(Duration::from_secs(5)));
     let start = Instant::now();
     assert_eq!((queue.next().await.unwrap().lane, start.elapsed().as_secs()), (2, 5));
+}
+
+#[test]
+fn a_chain_of_plugins_has_two_waits_for_each_and_not_one_for_each_pair() {
+    let lanes = 0..100_u8;
+    let after = |lane: u8| lane.checked_sub(1).into_iter().collect::<Vec<_>>();
+    let member = |lane| Member { lane, group: 0, phase: 0, after: after(lane), leads: false };
+    let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, 1);
+    queue.set_order(Order::new(&lanes.clone().map(member).collect::<Vec<_>>()));
+    changed(&queue, &lanes.clone().collect::<Vec<_>>());
+    let waits = queue.slots.lock().waits.edges();
+    assert!(waits < 2 * lanes.len(), "{waits} waits");
+    for lane in lanes {
+        let job = queue.slots.lock().take(Instant::now()).unwrap();
+        assert_eq!(job.lane, lane);
+        queue.done(&job, Next::Settled);
+    }
+    assert!(queue.is_idle());
 }

@@ -200,7 +200,7 @@ fn runs_wait_for_the_tokens_that_runs_lately_used() {
 }
 
 #[test]
-fn a_lane_that_needs_two_kinds_of_tokens_has_its_turn_beside_lanes_that_need_one() {
+fn a_lane_that_needs_two_kinds_of_tokens_has_its_turn_too() {
     let mut bench = Bench::new();
     let (writers, readers) = ((0..5).map(|plugin| (1, plugin)), (10..15).map(|plugin| (1, plugin)));
     let both = (1, 20);
