@@ -238,7 +238,7 @@ where
             if is_empty {
                 self.ready.remove(&lane);
             }
-            self.turns.due(lane, !is_empty, now);
+            self.turns.set_due(lane, !is_empty, now);
             if job.is_some() {
                 return job;
             }
@@ -249,12 +249,11 @@ where
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
         let (_, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot.clone());
-        let items = &self.slots.get(&key)?.items;
-        let Some((first, _)) = starts(&self.waits, &key, items, now).find(|(_, start)| *start <= now) else {
+        let state = self.slots.get_mut(&key)?;
+        let Some((first, _)) = starts(&self.waits, &key, &state.items, now).find(|(_, start)| *start <= now) else {
             self.place(key, now);
             return None;
         };
-        let state = self.slots.get_mut(&key)?;
         let item = state.items.remove(first);
         if !self.waits.is_empty() {
             self.waits.forget_waiter(lane, &(slot.clone(), item.item.clone()));
@@ -275,8 +274,11 @@ where
     }
 
     pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> Done {
-        let key = (job.lane, job.slot.clone());
-        let is_orphaned = self.slots.get(&key).is_none_or(|state| state.at == SlotStage::Orphaned);
+        let entry = match self.slots.entry((job.lane, job.slot.clone())) {
+            Entry::Occupied(entry) => Some(entry),
+            Entry::Vacant(_) => None,
+        };
+        let is_orphaned = entry.as_ref().is_none_or(|entry| entry.get().at == SlotStage::Orphaned);
         let ended = match next {
             _ if is_orphaned => JobEnd::Otherwise,
             Next::Settled | Next::Final | Next::After(_) => JobEnd::Well,
@@ -284,11 +286,13 @@ where
             Next::FailedFor(_) | Next::Postponed(_) => JobEnd::Otherwise,
         };
         self.turns.done(job.number, ended, now);
-        let Some(state) = self.slots.get_mut(&key).filter(|state| !state.items.is_empty()) else {
+        let Some(mut entry) = entry.filter(|entry| !entry.get().items.is_empty()) else {
             return Done::Forgotten;
         };
+        let state = entry.get_mut();
         let mut item = state.items.remove(0);
-        if state.at == SlotStage::Orphaned {
+        if is_orphaned {
+            let key = entry.key().clone();
             self.place(key, now);
             return Done::Orphaned;
         }
@@ -338,7 +342,13 @@ where
             }
             (None, None) => Done::Forgotten,
         };
-        self.place(key, now);
+        if state.items.is_empty() {
+            entry.remove();
+            self.shrink();
+        } else {
+            let key = entry.key().clone();
+            self.place(key, now);
+        }
         if let Some((freed, object)) = freed.zip(object) {
             self.free(freed, &object, now);
         }

@@ -176,9 +176,7 @@ impl Packed {
                 true => Some(here.differing(own, others)),
                 false => None,
             };
-            if differing.is_some() || !here.is_same_json(own, (there, others), identity) {
-                changed = changed.with(Section::Full);
-            }
+            let mut is_same = differing.is_none();
             for (section, place) in sections(fragment) {
                 let differs = match differing {
                     Some(places) => places & 1 << place != 0,
@@ -186,7 +184,12 @@ impl Packed {
                 };
                 if differs {
                     changed = changed.with(section);
+                    is_same = false;
                 }
+            }
+            // Different sections come from different JSON, which is not rendered then.
+            if !is_same || !here.is_same_json(own, (there, others), identity) {
+                changed = changed.with(Section::Full);
             }
         }
         changed

@@ -226,7 +226,11 @@ where
 
     /// Lists those lanes of a tenant that waited for its tokens and have them now, and refreshes the tenant.
     pub(super) fn serve(&mut self, number: u32, now: Instant) {
-        for kind in 0..KINDS {
+        let waits =
+            |tokens: &TenantTokens<L>, kind: usize| !tokens.waiting[kind].is_empty() || tokens.timers[kind].is_some();
+        let Some(tenant) = self.tenants.get(&number) else { return };
+        let kinds: [bool; KINDS] = std::array::from_fn(|kind| waits(&tenant.tokens, kind));
+        for kind in (0..KINDS).filter(|kind| kinds[*kind]) {
             while let Some((waiting, lane)) = self.first_waiting(number, kind) {
                 let need = self.need(lane)[kind];
                 let Some(tenant) = self.tenants.get_mut(&number) else { return };
