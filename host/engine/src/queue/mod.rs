@@ -234,6 +234,11 @@ where
         }
     }
 
+    /// Charges a cost that no job had to a lane and its tenant, as that of a run.
+    pub fn charge(&self, lane: L, cost: Duration) {
+        self.slots.lock().turns.charge_cost(lane, cost, Instant::now());
+    }
+
     /// Charges one token to a job: one of those that the job took when it started, or else one that no other job waits
     /// for. Never waits: returns false if there is none, and counts the `refused` writes, live reads or Events. `kind`
     /// is below [`KINDS`].

@@ -276,27 +276,44 @@ where
         self.running -= 1;
         self.memory = self.memory.saturating_sub(claim.bytes);
         let used = nanos(JOB + cost.unwrap_or_default());
+        self.correct((claim.tenant, lane), charged, used);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.runs -= 1;
             tenant.memory = tenant.memory.saturating_sub(claim.bytes);
             tenant.lately.ran(now.saturating_duration_since(since), used, now);
-            tenant.account.correct(charged, used);
-            if let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == claim.tenant) {
-                let before = state.account.key();
-                state.account.correct(charged, used);
-                if state.listed
-                    && let Some(group) = tenant.groups.get_mut(&state.bytes)
-                {
-                    group.ready.remove(&before);
-                    group.ready.insert(state.account.key(), lane);
-                }
-                if cost.is_some() {
-                    // A quarter of the latest, so that one unusual run does not decide.
-                    state.estimate = state.estimate - state.estimate / 4 + used / 4;
-                }
+            if cost.is_some()
+                && let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == claim.tenant)
+            {
+                // A quarter of the latest, so that one unusual run does not decide.
+                state.estimate = state.estimate - state.estimate / 4 + used / 4;
             }
         }
         Some(claim.tenant)
+    }
+
+    /// Charges a cost that no job had to a lane and its tenant.
+    pub(super) fn charge_cost(&mut self, lane: L, cost: Duration, now: Instant) {
+        if !self.lanes.contains_key(&lane) {
+            self.open(lane, self.claim(lane), now);
+        }
+        let Some(tenant) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
+        self.correct((tenant, lane), 0, nanos(cost));
+        self.refresh(tenant, now);
+    }
+
+    /// Replaces a cost that a tenant and its lane were charged. The caller refreshes the tenant.
+    fn correct(&mut self, (number, lane): (u32, L), charged: u64, used: u64) {
+        let Some(tenant) = self.tenants.get_mut(&number) else { return };
+        tenant.account.correct(charged, used);
+        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == number) else { return };
+        let before = state.account.key();
+        state.account.correct(charged, used);
+        if state.listed
+            && let Some(group) = tenant.groups.get_mut(&state.bytes)
+        {
+            group.ready.remove(&before);
+            group.ready.insert(state.account.key(), lane);
+        }
     }
 
     /// Ends a job.

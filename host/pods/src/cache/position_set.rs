@@ -88,24 +88,6 @@ impl PositionSet {
         iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).flatten()
     }
 
-    /// Returns the number of positions from the first for which `before` is false to the last for which `within` is
-    /// true; of these positions, `within` must be true for a prefix only. Takes a few comparisons, and time for the
-    /// entries in between, but not for the others.
-    pub(super) fn count_within(&self, before: impl Fn(Position) -> bool, within: impl Fn(Position) -> bool) -> usize {
-        let at = self.chunk_at(&before);
-        let (_, [_, right], tail) = cut(self.chunk(at), before);
-        let (mut count, mut ended) = (0, false);
-        let after = self.chunks().skip(at + 1);
-        let mut ranges =
-            iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).filter(|range| !range.is_empty());
-        while !ended && let Some(range) = ranges.next() {
-            let inside = count_within(&range, &within);
-            ended = inside < range.len();
-            count += inside;
-        }
-        count
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = Position> {
         self.chunks().flat_map(ranges).flatten()
     }
@@ -210,23 +192,6 @@ fn cut(entries: &[Position], before: impl Fn(Position) -> bool) -> (&[Position],
     (&entries[..at - 1], [first..low, low..last + 1], &entries[at + 1..])
 }
 
-/// Returns the number of positions at the beginning of a range for which `within` is true.
-fn count_within(range: &Range<Position>, within: impl Fn(Position) -> bool) -> usize {
-    if range.end.checked_sub(1).is_none_or(&within) {
-        return range.len();
-    }
-    let (mut low, mut high) = (range.start, range.end - 1);
-    while low < high {
-        let middle = low + ((high - low) / 2);
-        if within(middle) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    (low - range.start) as usize
-}
-
 fn split(mut entries: &[Position]) -> impl Iterator<Item = Chunk> {
     iter::from_fn(move || {
         let (chunk, rest) = entries.split_at(match entries.len() {
@@ -319,9 +284,6 @@ mod tests {
             check(&set, &model)?;
             let rest = set.iter_from(|position| order(position) < order(from));
             prop_assert!(rest.eq(model.range(order(from)..).map(|(_, position)| *position)));
-            let to = order(from).saturating_add(1 << 20);
-            let counted = set.count_within(|position| order(position) < order(from), |position| order(position) < to);
-            prop_assert_eq!(counted, model.range(order(from)..to).count());
         }
         Ok(())
     }
@@ -373,9 +335,5 @@ mod tests {
         assert!(comparisons.take() < 25);
         set.insert(100_000, |position| compare(position, 100_000));
         assert_eq!((entries(&set), comparisons.take()), (2, 1), "at the end");
-        let counted = set
-            .count_within(|position| compare(position, 30_000).is_lt(), |position| compare(position, 40_000).is_lt());
-        assert_eq!(counted, 10_000);
-        assert!(comparisons.take() < 50);
     }
 }
