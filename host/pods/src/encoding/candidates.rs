@@ -105,7 +105,7 @@ impl Candidate {
     }
 
     /// Makes the values of a fragment that matched those to store. Returns `None` for an unshared fragment with other
-    /// values than before: only the decoder can tell whether they are valid.
+    /// values than before: only the decoder knows whether they are valid.
     pub(super) fn accept(&self, draft: &mut Draft) -> Option<()> {
         let Some(held) = &self.held else { return Some(()) };
         (draft.own.bytes == held.values()).then(|| draft.own.bytes.clone_from(&held.stored))

@@ -58,7 +58,7 @@ use std::{
 use candidates::Candidates;
 use chunks::Interner;
 use foldhash::quality::FixedState;
-pub(crate) use forms::{put_varint, uuid, uuid_text, varint};
+pub(crate) use forms::{put_varint, unzigzag, uuid, uuid_text, varint, zigzag};
 pub(crate) use fragment::FRAGMENTS;
 use fragment::{Fragment, PerFragment};
 use learned::{Learned, Owner};

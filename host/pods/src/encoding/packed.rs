@@ -317,7 +317,7 @@ impl Packed {
         skeleton.is_unshared.then(|| text().expect("bytes that `unshared::stored` wrote"))
     }
 
-    /// Returns what is stored of an unshared fragment for reads without decoding.
+    /// Returns the fields of an unshared fragment that are read without decoding.
     fn head(&self, fragment: Fragment) -> Option<Head<'_>> {
         self.skeleton(fragment).is_unshared.then(|| unshared::head(fragment, self.own(fragment)))?
     }

@@ -1,4 +1,4 @@
-//! What is known of each fragment of a workload's Pods: a skeleton whose text is the dictionary of unshared fragments
+//! The knowledge about each fragment of a workload's Pods: a skeleton whose text is the dictionary of unshared fragments
 //! (`unshared.rs`), and the structures that only one Pod had lately.
 //!
 //! The first Pod of a workload makes a skeleton. A later Pod with another structure is stored unshared, and the next
