@@ -9,6 +9,7 @@
 //! binary search over the whole set of an index finds the start of the namespace, in a few microseconds at most.
 
 use std::{
+    borrow::Cow,
     cell::Cell,
     cmp::Ordering,
     collections::{BinaryHeap, binary_heap::PeekMut},
@@ -35,7 +36,7 @@ enum Source<'a> {
     Everything,
     Namespace(&'a PositionSet),
     /// The sets of several values of an index; they do not overlap.
-    Index(Vec<&'a PositionSet>),
+    Index(Vec<Cow<'a, PositionSet>>),
 }
 
 /// The condition of the query that every candidate of the source satisfies and that is not filtered again.
@@ -55,10 +56,13 @@ impl Snapshot {
     pub(super) fn slice_of(&self, query: &PodQuery, limit: usize, most: u64, after: Option<&Cursor>) -> Slice {
         let (source, satisfied) = self.source(query);
         let merges = Cell::new(0);
-        let candidates = match source {
+        let candidates = match &source {
             Source::Everything => self.walk(after),
             Source::Namespace(set) => self.walk_namespace(set, query.namespace.as_ref(), after),
-            Source::Index(sets) => self.walk_index(sets, query.namespace.as_deref(), after, &merges),
+            Source::Index(sets) => {
+                let sets = sets.iter().map(|set| &**set).collect();
+                self.walk_index(sets, query.namespace.as_deref(), after, &merges)
+            }
         };
         let (mut slice, mut last, mut copied) = (Slice::default(), None, 0);
         for slot in candidates {
@@ -102,7 +106,7 @@ impl Snapshot {
             size = set.len();
             best = (Source::Namespace(set), Satisfied::Nothing);
         }
-        let mut offer = |sets: Vec<&'a PositionSet>, satisfied| {
+        let mut offer = |sets: Vec<Cow<'a, PositionSet>>, satisfied| {
             let candidates = self.count_candidates(&sets, query);
             if candidates <= size {
                 size = candidates;
@@ -111,31 +115,31 @@ impl Snapshot {
         };
         // Among sets of equal size the last one wins: its condition costs the most to filter by.
         if let Some(phase) = &query.phase {
-            offer(self.indexes.phases.get(phase).into_iter().collect(), Satisfied::Phase);
+            offer(self.indexes.phases.get(phase).map(Cow::Borrowed).into_iter().collect(), Satisfied::Phase);
         }
         if let Some(node) = &query.node {
-            offer(self.indexes.nodes.get(node).into_iter().collect(), Satisfied::Node);
+            offer(self.indexes.nodes.get(node).map(Cow::Borrowed).into_iter().collect(), Satisfied::Node);
         }
         if let Some(uid) = &query.owner_uid {
-            offer(self.indexes.owners.get(uid).into_iter().collect(), Satisfied::Owner);
+            offer(self.indexes.owners.get(uid).map(Cow::Borrowed).into_iter().collect(), Satisfied::Owner);
         }
-        let unindexed = [&self.indexes.many_labels];
+        let unindexed = [Cow::Borrowed(&self.indexes.many_labels)];
         let unindexed = if self.count_candidates(&unindexed, query) == 0 { &[][..] } else { &unindexed };
         for (at, requirement) in query.labels.0.iter().enumerate() {
             if let LabelRequirement { key, operator: LabelOperator::In, values } = requirement {
                 let mut values: Vec<_> = values.iter().collect();
                 values.sort_unstable();
                 values.dedup();
-                let sets = values.into_iter().filter_map(|value| self.indexes.label(key, value));
+                let sets = values.into_iter().filter_map(|value| self.indexes.labels.get(&self.pods, key, value));
                 let satisfied = if unindexed.is_empty() { Satisfied::Label(at) } else { Satisfied::Nothing };
-                offer(sets.chain(unindexed.iter().copied()).collect(), satisfied);
+                offer(sets.chain(unindexed.iter().cloned()).collect(), satisfied);
             }
         }
         best
     }
 
     /// Returns the number of candidates in the sets; for a query of one namespace only Pods of that namespace count.
-    fn count_candidates(&self, sets: &[&PositionSet], query: &PodQuery) -> usize {
+    fn count_candidates(&self, sets: &[Cow<'_, PositionSet>], query: &PodQuery) -> usize {
         let sizes = sets.iter().map(|set| match &query.namespace {
             None => set.len(),
             Some(namespace) => set.count_within(

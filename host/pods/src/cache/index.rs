@@ -9,6 +9,7 @@ use imbl::OrdMap;
 use podium_wire::{Labels, Section, SectionSet};
 
 use super::{
+    label_index::LabelIndex,
     position_set::{Position, PositionSet},
     snapshot::Pods,
 };
@@ -36,21 +37,21 @@ impl Index {
         }
     }
 
-    fn get_mut(&mut self, value: &str) -> Option<&mut PositionSet> {
+    pub(super) fn get_mut(&mut self, value: &str) -> Option<&mut PositionSet> {
         match self {
             Self::One(one) => one.as_mut().filter(|(only, _)| **only == *value).map(|(_, set)| set),
             Self::Many(sets) => sets.get_mut(value),
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::One(one) => one.is_none(),
             Self::Many(sets) => sets.is_empty(),
         }
     }
 
-    fn insert(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
+    pub(super) fn insert(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
         if let Some(set) = self.get_mut(value) {
             return set.insert(position, place);
         }
@@ -66,7 +67,7 @@ impl Index {
     }
 
     /// Builds an index from the positions of each value, which must be in order.
-    fn from_positions<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Position>)>) -> Self {
+    pub(super) fn from_positions<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Position>)>) -> Self {
         let mut sets = values
             .into_iter()
             .map(|(value, positions)| (Arc::<str>::from(value), PositionSet::from_ordered(&positions)));
@@ -76,7 +77,7 @@ impl Index {
         }
     }
 
-    fn remove(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
+    pub(super) fn remove(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
         let Some(set) = self.get_mut(value) else { return };
         set.remove(position, place);
         if set.is_empty() {
@@ -99,19 +100,14 @@ pub(super) struct Indexes {
     pub(super) nodes: Index,
     pub(super) owners: Index,
     pub(super) phases: Index,
-    labels: OrdMap<Arc<str>, Index>,
+    pub(super) labels: LabelIndex,
     /// The Pods with too many labels; none of them is in `labels`.
     pub(super) many_labels: PositionSet,
 }
 
 impl Indexes {
-    /// Returns the Pods that have the label `key` with `value`, except those in `many_labels`.
-    pub(super) fn label(&self, key: &str, value: &str) -> Option<&PositionSet> {
-        self.labels.get(key).and_then(|values| values.get(value))
-    }
-
-    /// Builds the indexes of Pods in their order; their positions are numbered from 0.
-    pub(super) fn from_pods(pods: &[Arc<CachedPod>]) -> Self {
+    /// Builds the indexes of Pods in their order; their positions are numbered from 0. `stored` hashes labels.
+    pub(super) fn from_pods(pods: &[Arc<CachedPod>], stored: &Pods) -> Self {
         let (mut nodes, mut phases, mut owners) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Position>>::new());
         let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Position>>> = BTreeMap::new();
@@ -137,15 +133,11 @@ impl Indexes {
                 owners.entry(uid).or_default().extend(positions.clone());
             }
         }
-        let labels = labelled.into_iter().map(|(key, values)| {
-            let values = values.iter().map(|(value, positions)| (&**value, positions.clone()));
-            (Arc::from(key.as_str()), Index::from_positions(values))
-        });
         Self {
             nodes: Index::from_positions(nodes.iter().map(|(node, positions)| (&**node, positions.clone()))),
             phases: Index::from_positions(phases.iter().map(|(phase, positions)| (&**phase, positions.clone()))),
             owners: Index::from_positions(owners.iter().map(|(uid, positions)| (&**uid, positions.clone()))),
-            labels: labels.collect(),
+            labels: LabelIndex::from_positions(labelled, stored),
             many_labels: PositionSet::from_ordered(&many_labels),
         }
     }
@@ -194,27 +186,12 @@ impl Indexes {
                 _ => {}
             }
             let indexed = |labels| if is_many(&labels) { Labels::new() } else { labels };
-            self.replace_labels(position, place, &indexed(from), &indexed(to));
-        }
-    }
-
-    fn replace_labels(&mut self, position: Position, place: impl Fn(Position) -> Ordering, from: &Labels, to: &Labels) {
-        for (key, value) in from.iter().filter(|(key, value)| to.get(*key) != Some(value)) {
-            if let Some(values) = self.labels.get_mut(key.as_str()) {
-                values.remove(value, position, &place);
-                if values.is_empty() {
-                    self.labels.remove(key.as_str());
-                }
+            let (from, to) = (indexed(from), indexed(to));
+            for (key, value) in from.iter().filter(|(key, value)| to.get(*key) != Some(value)) {
+                self.labels.remove(pods, position, (key, value), place);
             }
-        }
-        for (key, value) in to.iter().filter(|(key, value)| from.get(*key) != Some(value)) {
-            match self.labels.get_mut(key.as_str()) {
-                Some(values) => values.insert(value, position, &place),
-                None => {
-                    let mut values = Index::default();
-                    values.insert(value, position, &place);
-                    self.labels.insert(key.as_str().into(), values);
-                }
+            for (key, value) in to.iter().filter(|(key, value)| from.get(*key) != Some(value)) {
+                self.labels.insert(pods, position, (key, value), place);
             }
         }
     }

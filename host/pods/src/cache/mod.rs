@@ -9,6 +9,7 @@
 mod find;
 mod hash_index;
 mod index;
+mod label_index;
 mod page;
 mod persistent_vec;
 mod position_set;

@@ -54,6 +54,10 @@ impl Pods {
         self.hasher.hash_one((namespace, name)) as u32
     }
 
+    pub(super) fn label_hash(&self, key: &str, value: &str) -> u32 {
+        self.hasher.hash_one((key, value)) as u32
+    }
+
     fn uid_hash(&self, uid: &str) -> u32 {
         self.hasher.hash_one(uid) as u32
     }
@@ -135,7 +139,7 @@ impl Snapshot {
     pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
         let edits = self.pods.edits + 1;
         self.pods = Pods { edits, ..Pods::from_records(self.pods.hasher.clone(), records, pods) };
-        self.indexes = Indexes::from_pods(pods);
+        self.indexes = Indexes::from_pods(pods, &self.pods);
         let mut positions = 0..;
         let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
         let namespaces = namespaces.filter_map(|pods| {
