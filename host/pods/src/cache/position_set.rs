@@ -52,7 +52,7 @@ impl PositionSet {
     /// Builds a set from positions that are in order.
     pub(super) fn from_ordered(positions: &[Position]) -> Self {
         let mut set = Self::default();
-        set.rewrite(0, &extended(&[], positions.iter().map(|position| *position..*position + 1)), positions.len());
+        set.rewrite(0, &extended(&[], positions.iter().map(|position| *position..*position + 1)), |_| 0);
         set
     }
 
@@ -75,20 +75,20 @@ impl PositionSet {
         let chunk = entries(self.chunk(at));
         let (head, [left, right], tail) = cut(&chunk, before);
         let grown = extended(head, [left, position..position + 1, right].into_iter().chain(ranges(tail)));
-        self.rewrite(at, &grown, self.len() + 1);
+        self.rewrite(at, &grown, |len| len + 1);
     }
 
     /// Removes a position, if the set contains it.
     pub(super) fn remove(&mut self, position: Position, place: impl Fn(Position) -> Ordering) {
         let at = self.chunk_at(|other| place(other) != Ordering::Greater);
-        let chunk = || Ranges::of(self.chunk(at));
-        if !chunk().any(|range| range.contains(&position)) {
+        let chunk = entries(self.chunk(at));
+        if !ranges(&chunk).any(|range| range.contains(&position)) {
             return;
         }
-        let left = chunk().flat_map(|range| {
+        let left = ranges(&chunk).flat_map(|range| {
             if range.contains(&position) { [range.start..position, position + 1..range.end] } else { [range, 0..0] }
         });
-        self.rewrite(at, &extended(&[], left), self.len() - 1);
+        self.rewrite(at, &extended(&[], left), |len| len - 1);
     }
 
     /// Returns the positions in order, from the first for which `before` is false.
@@ -123,17 +123,18 @@ impl PositionSet {
         first.into_iter().chain(self.chunks().skip(at + 1).flat_map(Ranges::of))
     }
 
-    /// Replaces the entries of a chunk; the set then has `new_len` positions.
-    fn rewrite(&mut self, at: usize, entries: &[Position], new_len: usize) {
-        let Self::Many(chunks, len) = self else {
+    /// Replaces the entries of a chunk. `len` returns the new number of positions of a set of several chunks.
+    fn rewrite(&mut self, at: usize, entries: &[Position], len: impl Fn(u32) -> u32) {
+        let Self::Many(chunks, all) = self else {
             *self = if entries.len() <= MAX_CHUNK {
                 Self::few(&stored(entries))
             } else {
-                Self::Many(Arc::new(split(entries).collect()), new_len as u32)
+                let positions: usize = ranges(entries).map(|range| range.len()).sum();
+                Self::Many(Arc::new(split(entries).collect()), positions as u32)
             };
             return;
         };
-        *len = new_len as u32;
+        *all = len(*all);
         let chunks = Arc::make_mut(chunks);
         chunks.splice(at..=at, split(entries));
         if let [only] = &**chunks {
@@ -188,7 +189,10 @@ fn stored(entries: &[Position]) -> SmallVec<[u8; 2 * MAX_CHUNK]> {
         let distance = position - last;
         // A range ends after its first position.
         let number = if entry & RANGE_END != 0 { (distance as u64) << 1 | 1 } else { zigzag(distance) << 1 };
-        put_varint(number, &mut bytes);
+        match u8::try_from(number) {
+            Ok(short @ ..0x80) => bytes.push(short),
+            _ => put_varint(number, &mut bytes),
+        }
         last = position;
     }
     bytes
@@ -209,8 +213,12 @@ struct Stored<'a> {
 impl Iterator for Stored<'_> {
     type Item = Position;
 
+    #[inline]
     fn next(&mut self) -> Option<Position> {
-        let (number, rest) = varint(self.bytes)?;
+        let (number, rest) = match self.bytes {
+            [short @ ..0x80, rest @ ..] => (u64::from(*short), rest),
+            bytes => varint(bytes)?,
+        };
         self.bytes = rest;
         let is_end = number & 1 != 0;
         self.last += if is_end { (number >> 1) as i64 } else { unzigzag(number >> 1) };
