@@ -14,6 +14,7 @@ mod install;
 mod kills;
 mod kubectl;
 mod load;
+mod many_objects;
 mod metrics_access;
 mod monitoring;
 mod objects;
