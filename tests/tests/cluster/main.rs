@@ -20,6 +20,7 @@ mod monitoring;
 mod objects;
 mod owners;
 mod plugins;
+mod restarts;
 mod second_wall;
 mod small;
 mod soak;
