@@ -80,7 +80,8 @@ fn components(state: &Path) -> Option<Store> {
     opened
         .inspect_err(|error| {
             let directory = text::path(state);
-            tracing::warn!(directory, %error, "components are not stored; each start fetches all of them, and runs what the objects say");
+            let message = "components are not stored; each start fetches all of them, and runs what the objects say";
+            tracing::warn!(directory, %error, "{message}");
         })
         .ok()
 }

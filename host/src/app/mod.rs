@@ -123,8 +123,8 @@ pub struct Options {
     pub require_service_account: bool,
     /// The registries that components may come from. With `None` the host connects to none.
     pub images: Option<Images>,
-    /// The components and the versions of plugin objects on disk. With `None`, a restart fetches all components again, and
-    /// runs what the objects say.
+    /// The components and the versions of plugin objects on disk. With `None`, a restart fetches all components again,
+    /// and runs what the objects say.
     pub components: Option<Store>,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,

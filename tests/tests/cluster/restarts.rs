@@ -9,7 +9,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, Patch, PatchParams},
 };
-use podium_tests::{guests, process::Host};
+use podium_tests::{guests, process::Host, wait::until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -62,8 +62,7 @@ async fn a_restart_runs_the_version_that_ran_before_it() -> Result<()> {
     Kubectl::new(&plane).install(&["crds.yaml"])?;
     pod(&client, NAMESPACE, "a").await?;
     let host = Host::spawn(&options).await?;
-    podium_tests::wait::until("the kind", Duration::from_secs(60), async || apply(&client, &spec(&sha256)).await)
-        .await?;
+    until("the kind", Duration::from_secs(60), async || apply(&client, &spec(&sha256)).await).await?;
     condition(&client, "Ready", "True", "Running").await?;
     labelled(&client, "a").await?;
 
@@ -88,8 +87,9 @@ async fn a_restart_runs_the_version_that_ran_before_it() -> Result<()> {
     ensure!(host.terminate().await?.success(), "it failed");
 
     // The policy of the next start permits neither.
+    let namespaces = json!({ NAMESPACE: { "excluded": true } });
     let policy = json!({
-        "apiVersion": "podium.dev/v1alpha1", "kind": "Policy", "spec": { "namespaces": { NAMESPACE: { "excluded": true } } },
+        "apiVersion": "podium.dev/v1alpha1", "kind": "Policy", "spec": { "namespaces": namespaces },
     });
     fs::write(state.path().join("policy.yaml"), policy.to_string())?;
     let mut excluded = options.clone();
@@ -112,7 +112,7 @@ async fn a_restart_runs_the_version_that_ran_before_it() -> Result<()> {
     condition(&client, "Fetched", "True", "Stored").await?;
     ensure!(host.terminate().await?.success(), "it failed");
 
-    // Grants that were narrowed while no host ran are not given back, in any start.
+    // Grants that were narrowed while no host ran do not come back, in any start.
     let mut narrow = panics;
     narrow["grants"]["write"] = json!({});
     apply(&client, &narrow).await?;

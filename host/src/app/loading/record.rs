@@ -1,5 +1,5 @@
-//! What runs when a host is started again: the version of an object that ran before, also if the object's present spec
-//! cannot be loaded, or was refused after it was tried.
+//! A host that is started again runs the version of an object that ran before, also if the object's present spec cannot
+//! be loaded, or was refused after it was tried.
 //!
 //! The record is on disk, where only the host writes: the status of an object could be written by others. The version
 //! is loaded as any other, so the present policy, signatures and spec must permit it.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_is_recorded_after_its_trial_and_one_that_was_rolled_back_stays_refused() {
+    async fn a_version_is_recorded_after_its_trial_and_a_rolled_back_one_is_refused() {
         let state = tempfile::tempdir().unwrap();
         let (loader, _observe) = loader_on(Rules::default(), Some(state.path())).await;
         tokio::spawn(loader.clone().retry());
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_that_is_stopped_or_whose_object_is_deleted_leaves_no_version_behind() {
+    async fn a_plugin_that_is_stopped_or_deleted_leaves_no_version_behind() {
         let state = tempfile::tempdir().unwrap();
         let (loader, _observe) = loader_on(Rules::default(), Some(state.path())).await;
         let number = began(&loader, 1, "1").await;

@@ -1,4 +1,4 @@
-//! What a host that is started again must know of a plugin object: the version that ran last, and the spec that was
+//! The record of a plugin object, for a host that is started again: the version that ran last, and the spec that was
 //! refused after it was tried. The object has neither, and its status could be written by others.
 
 use std::path::PathBuf;
