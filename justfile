@@ -155,6 +155,12 @@ bench-runs *ARGS:
 figures-compile *ARGS:
     cargo test --workspace --test compile -- --ignored --nocapture --test-threads=1 figures:: {{ARGS}}
 
+# 500 plugin objects of 50 tenants on the real control plane, with a release build: start, requests, memory, p99
+figures-plugins:
+    cargo build --release --workspace --bin podium-host
+    PODIUM_CLUSTER_TESTS=1 PODIUM_OBJECTS_HOST="$(realpath "${CARGO_TARGET_DIR:-target}")/release/podium-host" \
+        cargo test --workspace --test cluster -- --ignored --nocapture five_hundred_plugins
+
 # The Rust plugins as components, in target/plugins
 build-plugins:
     for plugin in plugins/*/Cargo.toml; do \

@@ -106,6 +106,13 @@ fn object(namespaced: bool) -> Value {
     let account = "!has(self.source.oci) || !has(self.source.oci.pullSecretName) || has(self.serviceAccountName)";
     rules(&mut spec, &[(account, "serviceAccountName is missing: source.oci.pullSecretName is read as this account")]);
     rules(&mut spec, &[(sections, "watch.sections has a section that grants.read.pods.sections does not have")]);
+    let finalizers = "!has(oldSelf.grants) || !has(oldSelf.grants.write) || !has(oldSelf.grants.write.finalizers) || \
+        oldSelf.grants.write.finalizers.all(old, has(self.grants) && has(self.grants.write) && \
+        has(self.grants.write.finalizers) && old in self.grants.write.finalizers)";
+    // Without the grant nothing would remove them: the deletion of the object removes those of its last grants.
+    let message = "grants.write.finalizers lacks a finalizer that it had, which pods may have; to revoke it, delete \
+        this object, which removes its finalizers from pods, and create it again";
+    rules(&mut spec, &[(finalizers, message)]);
     if namespaced {
         without(&mut spec, "serviceAccountNamespace");
     } else {

@@ -73,14 +73,15 @@ pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_mil
     Ok(State { journal, checkpoint, code, components })
 }
 
-/// Opens the store of components in a state directory. Logs a failure; the host then pulls all components at each
+/// Opens the store of components in a state directory. Logs a failure; the host then fetches all components at each
 /// start.
 fn components(state: &Path) -> Option<Store> {
     let opened = Store::open(state);
     opened
         .inspect_err(|error| {
             let directory = text::path(state);
-            tracing::warn!(directory, %error, "components of registries are not stored; each start pulls all of them");
+            let message = "components are not stored; each start fetches all of them, and runs what the objects say";
+            tracing::warn!(directory, %error, "{message}");
         })
         .ok()
 }

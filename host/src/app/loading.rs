@@ -7,52 +7,49 @@
 //! Every plugin is compared with the platform's policy here, before its component is read. `runtime` decides which
 //! components are accepted.
 
+mod attempt;
 mod failure;
 mod hold;
 mod image;
+mod pending;
+mod record;
+mod retry;
 mod swap;
 mod turns;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
+use pending::PendingLoads;
 use podium_config::Problem;
-use podium_engine::ingest::IngestHandle;
 use podium_engine::{
-    backoff::Backoff,
     dispatch::{Dispatch, Lane, LoadedPlugin},
+    ingest::IngestHandle,
     journal::Journal,
     ports::{Reconcile, Sender},
     status::{LoadState, PluginState, Status},
 };
-use podium_pods::model::{LimitClass, PluginId, PluginSpec, Source, text};
+use podium_pods::model::{PluginId, PluginSpec, text};
+use podium_registry::Reference;
 use swap::{Predecessor, Swap, Trial};
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::Notify;
 use tracing::field;
 use turns::Turns;
 
+use attempt::From;
 pub use failure::LoadFailure;
-use image::{Fetched, Image};
+pub(super) use record::OfObject;
+use record::Recorded;
 
+use super::objects::Began;
 use crate::{
     api::Api,
-    config::{
-        Policy,
-        file::{self, FileError},
-    },
-    images::Images,
-    objects::{ConfigMapKey, Step, config_map, sha256},
-    runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes},
+    config::Policy,
+    images::{Images, Store, Tried},
+    objects::Step,
+    runtime::Engine,
     writeback::manager_name,
 };
-
-/// The waits between attempts, without jitter. With the longest wait, a component that takes all of its 60 s to compile
-/// uses at most a fifth of a processor.
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
 /// Components that are read and compiled at the same time, so that a slow one does not delay those of other tenants.
 /// Each may take 1 or 2 GiB in the compiler's process.
@@ -80,8 +77,10 @@ pub(super) struct Component {
     pub(super) sha256: String,
     /// Its imports, such as `podium:reconcile/writes@0.1.0.label`.
     pub(super) imports: Vec<String>,
-    /// `None` if it is not from a registry.
-    pub(super) image: Option<Image>,
+    /// With the digest of its manifest; `None` if it is not from a registry.
+    pub(super) image: Option<Reference>,
+    /// Why the bytes of the disk run although their place was asked, if they do. Escaped.
+    pub(super) stored: Option<String>,
 }
 
 /// The version that was installed last, and the failure since.
@@ -101,6 +100,8 @@ pub(super) struct Active {
     /// The number of the load that installed it.
     pub(super) number: u64,
     pub(super) component: Component,
+    /// The object that it is of, if it ran before the host was started.
+    pub(super) restored: Option<Began>,
 }
 
 /// A load that failed.
@@ -128,6 +129,8 @@ pub(super) struct Preparation {
     pub(super) api: Api,
     /// Fetches components from registries. With `None` there are none.
     pub(super) images: Option<Images>,
+    /// With `None`, a restart fetches all components, and runs what the specs say.
+    pub(super) store: Option<Arc<Store>>,
     /// See [`Loader::simulated`].
     pub(super) simulated: bool,
 }
@@ -144,6 +147,8 @@ pub(super) struct Loader {
     api: Api,
     /// Fetches components from registries.
     images: Option<Images>,
+    /// Components and records of objects on disk.
+    store: Option<Arc<Store>>,
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
     /// time.
     simulated: bool,
@@ -161,32 +166,12 @@ pub(super) struct Loader {
     outcomes: Mutex<BTreeMap<PluginId, Outcome>>,
     /// The versions that come back if the trial of those that replaced them fails.
     predecessors: Mutex<BTreeMap<PluginId, Predecessor>>,
-    /// The uids of objects that need the host's finalizer before their plugins are loaded.
-    unheld: Mutex<BTreeMap<PluginId, String>>,
+    /// The objects of plugins.
+    objects: Mutex<BTreeMap<PluginId, Recorded>>,
+    /// Held while the record of an object is written, so that the latest one is written last.
+    saving: tokio::sync::Mutex<()>,
     /// Trials that nothing waits for yet.
     begun: Mutex<Vec<Trial>>,
-}
-
-/// Loads that have not succeeded yet and are not refused.
-#[derive(Default)]
-struct PendingLoads {
-    /// By plugin, the number of the load whose attempts count: the latest one, until it succeeds or is refused and
-    /// until the plugin is unloaded.
-    current: BTreeMap<PluginId, u64>,
-    /// Plugins whose load is to be tried again.
-    waiting: BTreeMap<PluginId, Waiting>,
-    /// Loads so far.
-    made: u64,
-}
-
-#[derive(Clone)]
-struct Waiting {
-    spec: PluginSpec,
-    /// Attempts that failed in a row.
-    attempts: u32,
-    due: Instant,
-    /// The number of the load, as in [`PendingLoads::current`].
-    number: u64,
 }
 
 impl Loader {
@@ -199,9 +184,9 @@ impl Loader {
         rules: Rules,
         preparation: Preparation,
     ) -> Self {
-        let Preparation { api, images, simulated } = preparation;
+        let Preparation { api, images, store, simulated } = preparation;
         let (pending, pending_changed, changing, outcomes) = <_>::default();
-        let (predecessors, begun, unheld) = <_>::default();
+        let (predecessors, begun, objects, saving) = <_>::default();
         let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
         Self {
             engine,
@@ -212,6 +197,7 @@ impl Loader {
             rules,
             api,
             images,
+            store,
             simulated,
             pending,
             pending_changed,
@@ -221,7 +207,8 @@ impl Loader {
             outcomes,
             predecessors,
             begun,
-            unheld,
+            objects,
+            saving,
         }
     }
 
@@ -246,13 +233,15 @@ impl Loader {
 
     /// Reads, checks and compiles a plugin, and plans another attempt when that fails for a reason that may pass.
     pub(super) async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
-        let number = self.begin(&spec).await;
+        let number = self.begin(&spec, None).await;
         self.first_attempt(spec, number).await
     }
 
-    /// Begins the load of a plugin, and supersedes an earlier one that has not ended. Returns the number of the load.
-    pub(super) async fn begin(&self, spec: &PluginSpec) -> u64 {
+    /// Begins the load of a plugin, of an object or a file, and supersedes an earlier one that has not ended. Returns
+    /// the number of the load.
+    pub(super) async fn begin(&self, spec: &PluginSpec, of: Option<OfObject>) -> u64 {
         let _changing = self.changing.lock().await;
+        self.of_object(&spec.id, of);
         self.end_trial(&spec.id);
         self.restrict(spec);
         self.expect(&spec.id);
@@ -263,7 +252,14 @@ impl Loader {
     /// another attempt. A load that was superseded or whose plugin was unloaded meanwhile changes nothing.
     pub(super) async fn load(&self, spec: PluginSpec, number: u64) {
         let id = spec.id.clone();
-        match self.first_attempt(spec, number).await {
+        let attempt = match self.restored(&spec, number).await {
+            Some(failure) => {
+                self.failed(spec, 1, number, &failure).await;
+                Err(failure)
+            }
+            None => self.first_attempt(spec, number).await,
+        };
+        match attempt {
             Ok(prepared) => self.install_if(prepared, |pending| pending.is_current(&id, number)).await,
             Err(failure) => {
                 let (retry, error) = (failure.is_passing(), failure.to_string());
@@ -291,6 +287,8 @@ impl Loader {
         self.record(id, number, &failure);
         if !goes_on && self.take_out(id).await {
             tracing::warn!(plugin = %id, "plugin stopped: its new configuration has mistakes and may permit less");
+            self.note_stopped(id);
+            self.save_record(id).await;
         }
         number
     }
@@ -308,74 +306,11 @@ impl Loader {
     }
 
     async fn first_attempt(&self, spec: PluginSpec, number: u64) -> Result<Prepared, LoadFailure> {
-        let attempt = self.attempt(spec.clone(), number).await;
+        let attempt = self.attempt(spec.clone(), number, From::Source).await;
         if let Err(failure) = &attempt {
             self.failed(spec, 1, number, failure).await;
         }
         attempt
-    }
-
-    async fn attempt(&self, spec: PluginSpec, number: u64) -> Result<Prepared, LoadFailure> {
-        if self.rules.require_service_account && spec.impersonate.is_none() {
-            return Err(LoadFailure::WithoutAccount);
-        }
-        let problems = self.rules.policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
-        if !problems.is_empty() {
-            return Err(LoadFailure::Forbidden(problems));
-        }
-        if let Some(most) = self.dispatch.queue.most_of_a_job().filter(|most| spec.limits.memory_bytes as u64 > *most) {
-            return Err(LoadFailure::OverMemory { mib: spec.limits.memory_bytes >> 20, most_mib: most >> 20 });
-        }
-        if spec.suspend {
-            return Ok(Prepared { spec, number, component: None, plugin: None, swap: Swap::Direct });
-        }
-        self.hold(&spec).await?;
-        let own = spec.id.namespace.is_none().then(|| spec.id.name.clone());
-        let taker = (spec.tenant(), own);
-        let fetching = match spec.source.file() {
-            Some(_) => None,
-            None => Some(self.fetches.take(taker.clone()).await),
-        };
-        let fetched = self.fetched(&spec).await?;
-        let _turn = self.turns.take(taker).await;
-        drop(fetching);
-        let engine = self.engine.clone();
-        let policy = self.rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
-        let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
-        let compile = move || {
-            let in_file = || component(spec.source.file().unwrap_or(Path::new("")), spec.limits.class);
-            let Fetched { bytes: wasm, image } = match fetched {
-                Some(fetched) => fetched,
-                None => Fetched { bytes: in_file()?.into(), image: None },
-            };
-            let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
-            let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image };
-            let plugin: Option<Arc<dyn Reconcile>> = Some(Arc::new(plugin));
-            Ok(Prepared { spec, number, component: Some(component), plugin, swap: Swap::Direct })
-        };
-        let compiled = if self.simulated {
-            compile()
-        } else {
-            let compiled = tokio::task::spawn_blocking(compile).await;
-            compiled.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
-        };
-        // In the same turn: the memory of a few runs is less than the compiler's, which has ended.
-        self.probed(compiled?).await
-    }
-
-    /// Fetches the component; `None` for one in a file, which is read where blocking is allowed.
-    async fn fetched(&self, spec: &PluginSpec) -> Result<Option<Fetched>, LoadFailure> {
-        match &spec.source {
-            Source::File(_) => Ok(None),
-            Source::ConfigMap { namespace, name, key, sha256 } => {
-                let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
-                let limit = max_component_bytes(spec.limits.class);
-                let source = ConfigMapKey { namespace, name, key, sha256 };
-                let bytes = config_map(&self.api, &sender, source, limit).await?.into();
-                Ok(Some(Fetched { bytes, image: None }))
-            }
-            Source::Oci { image, pull_secret } => Ok(Some(self.image(spec, image, pull_secret.as_ref()).await?)),
-        }
     }
 
     /// Records a failed attempt of a load, unless a later load or an unload has replaced the load. A version that runs
@@ -397,70 +332,18 @@ impl Loader {
         };
         self.status.set_load(&id, state, goes_on);
         self.record(&id, number, failure);
+        if let LoadFailure::ProbeFailed(failure) = failure {
+            self.note_refused(&id, Tried::Before, failure);
+        }
         if !goes_on && self.take_out(&id).await {
+            self.note_stopped(&id);
             tracing::warn!(
                 plugin = %id,
                 %file,
                 "plugin stopped: its new configuration permits less than the version that ran, and could not be loaded"
             );
         }
-    }
-
-    fn try_later(&self, spec: PluginSpec, attempts: u32, number: u64, at_least: Duration) {
-        let due = Instant::now() + BACKOFF.doubled(attempts).max(at_least);
-        let waiting = Waiting { attempts, due, number, spec };
-        self.pending.lock().waiting.insert(waiting.spec.id.clone(), waiting);
-        self.pending_changed.notify_one();
-    }
-
-    /// Retries waiting loads when they are due, and waits for the ends of trials; never returns. A slow attempt delays
-    /// no other.
-    pub(super) async fn retry(self: Arc<Self>) -> anyhow::Result<()> {
-        let (mut attempts, mut trials) = (FuturesUnordered::new(), FuturesUnordered::new());
-        loop {
-            let next = self.pending.lock().waiting.values().map(|waiting| waiting.due).min();
-            let due = async {
-                match next {
-                    Some(due) => sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                Some(()) = attempts.next() => {}
-                Some(()) = trials.next() => {}
-                () = self.pending_changed.notified() => {
-                    let begun = std::mem::take(&mut *self.begun.lock());
-                    trials.extend(begun.into_iter().map(|trial| self.follow(trial)));
-                }
-                () = due => {
-                    let due = self.pending.lock().take_due(Instant::now());
-                    attempts.extend(due.into_iter().map(|waiting| self.retry_one(waiting)));
-                }
-            }
-        }
-    }
-
-    async fn retry_one(&self, waiting: Waiting) {
-        let Waiting { spec, attempts, number, .. } = waiting;
-        let attempt = self.attempt(spec.clone(), number).await;
-        if !self.is_current(&spec.id, number) {
-            return;
-        }
-        match attempt {
-            Ok(prepared) => self.install_if(prepared, |pending| pending.is_current(&spec.id, number)).await,
-            Err(failure) => {
-                let attempts = attempts.saturating_add(1);
-                let (plugin, file, error) = (&spec.id, spec.source.to_string(), failure.to_string());
-                if failure.is_passing() {
-                    let seconds = BACKOFF.doubled(attempts).as_secs();
-                    tracing::warn!(%plugin, %file, attempts, seconds, error, "plugin not loaded, to be retried");
-                } else {
-                    tracing::error!(%plugin, %file, attempts, error, "plugin not loaded");
-                }
-                self.failed(spec, attempts, number, &failure).await;
-            }
-        }
+        self.save_record(&id).await;
     }
 
     fn is_current(&self, id: &PluginId, number: u64) -> bool {
@@ -479,6 +362,7 @@ impl Loader {
         let id = spec.id.clone();
         let file = spec.source.to_string();
         let image = component.as_ref().and_then(|component| component.image.clone());
+        let manifest = image.as_ref().and_then(Reference::digest).copied();
         let remembered = image.map(|image| (spec.clone(), image));
         let lane = {
             let _changing = self.changing.lock().await;
@@ -494,19 +378,24 @@ impl Loader {
                 self.take_out(&id).await;
                 self.status.set_load(&id, LoadState::Suspended, false);
                 self.outcomes.lock().insert(id.clone(), Outcome::default());
+                self.note_stopped(&id);
+                self.save_record(&id).await;
                 tracing::info!(plugin = %id, %file, "plugin suspended");
                 return;
             };
             let before = self.predecessor(&spec, swap);
-            let active = component.map(|component| Active { number, component });
+            let active = component.map(|component| Active { number, component, restored: None });
             let unprobed = swap == Swap::Tried { pods: 0 };
             self.outcomes.lock().insert(id.clone(), Outcome { active, failure: None, unprobed });
             let lane = self.put(spec, plugin);
-            if let Some(before) = before {
-                self.begin_trial(&id, number, lane, before);
+            let ran = self.ran(&id, manifest.as_ref());
+            match before {
+                Some(before) => self.begin_trial(&id, number, lane, before, ran),
+                None => self.note_ran(&id, ran),
             }
             lane
         };
+        self.save_record(&id).await;
         self.ingest_handle.plugins_changed(Some(lane)).await;
         if let Some((spec, image)) = remembered {
             self.remember(&spec, &image).await;
@@ -538,6 +427,8 @@ impl Loader {
         let ran = self.take_out(id).await;
         self.status.remove(id);
         self.outcomes.lock().remove(id);
+        self.of_object(id, None);
+        self.save_record(id).await;
         if ran || suspended {
             tracing::info!(plugin = %id, file = file.map(field::display), "plugin unloaded");
         }
@@ -559,42 +450,6 @@ impl Loader {
     fn running(&self, id: &PluginId) -> Option<Arc<LoadedPlugin>> {
         self.dispatch.registry.by_id(id).filter(|loaded| !loaded.is_revoked())
     }
-}
-
-impl PendingLoads {
-    /// Supersedes an earlier load of the plugin.
-    fn begin(&mut self, id: &PluginId) -> u64 {
-        self.made += 1;
-        self.waiting.remove(id);
-        self.current.insert(id.clone(), self.made);
-        self.made
-    }
-
-    /// Removes the attempts that are due from those that wait. Their loads stay the current ones.
-    fn take_due(&mut self, now: Instant) -> Vec<Waiting> {
-        self.waiting.extract_if(.., |_, waiting| waiting.due <= now).map(|(_, waiting)| waiting).collect()
-    }
-
-    fn is_current(&self, id: &PluginId, number: u64) -> bool {
-        self.current.get(id) == Some(&number)
-    }
-
-    /// Ends the load of a plugin. Returns false if none is under way.
-    fn forget(&mut self, id: &PluginId) -> bool {
-        self.waiting.remove(id);
-        self.current.remove(id).is_some()
-    }
-}
-
-/// The component's bytes from a file, at most as many as its class may have.
-fn component(path: &Path, class: LimitClass) -> Result<Vec<u8>, LoadFailure> {
-    file::read(path, max_component_bytes(class) as u64).map_err(|error| match error {
-        FileError::TooLarge { bytes, .. } => {
-            let problem = Box::new(LoadProblem::too_large(bytes, class));
-            LoadFailure::Refused(LoadError { file: path.to_owned(), problem })
-        }
-        error => LoadFailure::Unreadable { path: text::path(path), error },
-    })
 }
 
 #[cfg(test)]

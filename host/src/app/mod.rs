@@ -64,7 +64,7 @@ use crate::{
     api::Api,
     checkpoint::Coverage,
     config::Policy,
-    images::Images,
+    images::{Images, Store},
     live::LivePods,
     runtime::{Compilation, Engine, EngineOptions},
     watch::{Counters, Watch, WatchOptions},
@@ -123,6 +123,9 @@ pub struct Options {
     pub require_service_account: bool,
     /// The registries that components may come from. With `None` the host connects to none.
     pub images: Option<Images>,
+    /// The components and the versions of plugin objects on disk. With `None`, a restart fetches all components again,
+    /// and runs what the objects say.
+    pub components: Option<Store>,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,
     /// The time at the start in epoch milliseconds.
@@ -152,6 +155,7 @@ impl Options {
             cleanup_account: None,
             require_service_account: false,
             images: None,
+            components: None,
             seed,
             now_millis,
             wall_clock: None,
@@ -343,7 +347,7 @@ impl App {
             ingest_handle,
             journal.clone(),
             Rules { policy: options.policy, require_service_account: options.require_service_account },
-            Preparation { api: components, images: options.images, simulated },
+            Preparation { api: components, images: options.images, store: options.components.map(Arc::new), simulated },
         );
         let loader = Arc::new(loader);
         services.spawn(loader.clone().retry());

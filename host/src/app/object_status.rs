@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::Api,
-    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, status},
+    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, Wanted, status},
     writeback::{ClosedKind, manager_name},
 };
 
@@ -101,7 +101,7 @@ impl StatusTask {
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
             }
-            wanted.push((object, status(&facts, publisher.shown(object), self.clock.now_millis())));
+            wanted.push(self.wanted(object, &facts, publisher));
         }
         let removals = self.removals.lock();
         for removing in known.desired.removing() {
@@ -117,25 +117,31 @@ impl StatusTask {
                 refused: Vec::new(),
                 signed: false,
             };
-            wanted.push((object, status(&facts, publisher.shown(object), self.clock.now_millis())));
+            wanted.push(self.wanted(object, &facts, publisher));
         }
         publisher.due(wanted, now)
+    }
+
+    fn wanted<'a>(&self, object: &'a Object, facts: &Facts, publisher: &Publisher) -> Wanted<'a> {
+        let status = status(facts, publisher.shown(object), self.clock.now_millis());
+        Wanted { object, status, is_provisional: facts.state == State::Loading }
     }
 
     fn facts(&self, known: &Known, object: &Object, decision: &Decision, load: Option<&LoadState>) -> Facts {
         let id = &object.id;
         let Outcome { active, failure, unprobed } = self.loader.outcome(id);
-        let active = active.filter(|_| *decision != Decision::NameTaken).map(|Active { number, component }| {
-            let began = known.load(id, number);
-            ActiveVersion {
-                generation: began.map(|began| began.generation),
-                sha256: component.sha256,
-                imports: component.imports,
-                image: component.image.as_ref().map(|image| image.reference.to_string()),
-                stored: component.image.and_then(|image| image.stored),
-                grants: began.map_or(Value::Null, |began| Value::clone(&began.grants)),
-            }
-        });
+        let active =
+            active.filter(|_| *decision != Decision::NameTaken).map(|Active { number, component, restored }| {
+                let began = restored.as_ref().or_else(|| known.load(id, number));
+                ActiveVersion {
+                    generation: began.map(|began| began.generation),
+                    sha256: component.sha256,
+                    imports: component.imports,
+                    image: component.image.as_ref().map(ToString::to_string),
+                    stored: component.stored,
+                    grants: began.map_or(Value::Null, |began| Value::clone(&began.grants)),
+                }
+            });
         // The attempt of the object's present spec: an earlier one says nothing of it.
         let latest = known.latest(id);
         let state = match (decision, load, failure) {
@@ -253,9 +259,9 @@ mod tests {
         let ready = |status: &Value| status["conditions"][4]["reason"].as_str().unwrap().to_owned();
         let reasons = || server.applied.lock().iter().map(ready).collect::<Vec<_>>();
         sleep(Duration::from_secs(30)).await;
-        assert_eq!(reasons(), ["Loading", "ConfigMapNotFound"]);
+        assert_eq!(reasons(), ["ConfigMapNotFound"]);
         sleep(Duration::from_secs(3_600)).await;
-        assert_eq!(reasons().len(), 2, "{:?}", server.applied.lock());
+        assert_eq!(reasons().len(), 1, "{:?}", server.applied.lock());
 
         // The same in other words is of a new generation, and is not loaded again.
         server.object.lock()["spec"]["suspend"] = false.into();
@@ -268,7 +274,7 @@ mod tests {
         sleep(Duration::from_secs(30)).await;
         server.object.lock()["status"] = json!({});
         sleep(Duration::from_secs(310)).await;
-        let expected = ["Loading", "ConfigMapNotFound", "ConfigMapNotFound", "Suspended", "Suspended"];
+        let expected = ["ConfigMapNotFound", "ConfigMapNotFound", "Suspended", "Suspended"];
         assert_eq!(reasons(), expected);
     }
 }

@@ -12,7 +12,7 @@ use podium_pods::model::{BoxFuture, PluginId, PluginSpec};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::loading::Loader;
+use super::loading::{Loader, OfObject};
 use crate::{
     api::Api,
     objects::{Action, Change, Desired, Kind, ObjectWatch},
@@ -160,9 +160,13 @@ impl Follower {
         match action {
             Action::Load(spec) => {
                 let id = spec.id.clone();
-                let unheld = self.known.lock().desired.object(&id).filter(|of| !of.held).map(|of| of.uid.clone());
-                self.loader.of_object(&id, unheld);
-                let number = self.loader.begin(&spec).await;
+                let of = self.known.lock().desired.object(&id).map(|object| OfObject {
+                    uid: object.uid.clone(),
+                    generation: object.generation,
+                    spec: object.spec.clone(),
+                    held: object.held,
+                });
+                let number = self.loader.begin(&spec, of).await;
                 self.known.lock().begun(&id, number);
                 if self.unlisted.contains(&Kind::of(&id)) {
                     self.first.insert(id.clone());

@@ -1,6 +1,6 @@
 //! Requests to registries, with failures in the words of a status.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use podium_pods::model::text;
 use podium_registry::{
@@ -8,7 +8,6 @@ use podium_registry::{
     signature::{Claims, Key, verify},
 };
 
-use super::Store;
 use crate::objects::{FetchFailure, Step};
 
 /// The time of one operation: 32 MiB at 4 Mbit/s. A registry that is slower keeps one of few places for that long.
@@ -16,11 +15,10 @@ const TIME: Duration = Duration::from_secs(60);
 /// The longest wait that a registry may ask for.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// The registries that components may come from, and the components that came from them.
+/// The registries that components may come from.
 #[derive(Clone)]
 pub struct Images {
     client: Client,
-    store: Option<Arc<Store>>,
 }
 
 /// How one plugin reaches its registry.
@@ -32,15 +30,10 @@ pub(crate) struct Access<'a> {
 }
 
 impl Images {
-    /// Returns the registries of a list, and names resolved by `resolver`. Without a store, components are pulled at
-    /// each start.
+    /// Returns the registries of a list, and names resolved by `resolver`.
     #[must_use]
-    pub fn new(allowed: Allowed, resolver: impl Resolve + 'static, store: Option<Store>) -> Self {
-        Self { client: Client::new(allowed, resolver), store: store.map(Arc::new) }
-    }
-
-    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
-        self.store.as_ref()
+    pub fn new(allowed: Allowed, resolver: impl Resolve + 'static) -> Self {
+        Self { client: Client::new(allowed, resolver) }
     }
 
     /// Returns the digest that a tag names now.

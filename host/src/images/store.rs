@@ -1,5 +1,5 @@
-//! Components of registries on disk, so that a restart pulls no image again, and runs images also while their registry
-//! is away.
+//! Components on disk, so that a restart pulls no image again, and runs components also while their registry is away or
+//! their ConfigMap has others; and which version of a plugin ran.
 //!
 //! A component is found by its tenant, its repository and the digest of its manifest: a tenant who knows the digest of
 //! another's image has not shown that it may pull it. Every byte is compared with its digest at each read; signatures
@@ -7,6 +7,8 @@
 //! removed. A failing disk costs a pull, never a plugin.
 //!
 //! Everything here blocks.
+
+mod record;
 
 use std::{
     collections::BTreeMap,
@@ -20,6 +22,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use podium_pods::model::{PluginId, Tenant, text};
 use podium_registry::{Component, Digest, Error, Reference, signature::Claims};
+pub(crate) use record::{Ran, Record, Refused, Tried};
 use serde::{Deserialize, Serialize};
 
 use crate::private_file;
@@ -138,6 +141,22 @@ impl Store {
         self.write(&path, &[&head, manifest_bytes, bytes]);
     }
 
+    /// Returns the component of a tenant with a SHA-256 in hexadecimal digits, which was in a ConfigMap.
+    pub(crate) fn load_bytes(&self, tenant: &Tenant, sha256: &str) -> Option<Bytes> {
+        self.loaded(&self.bytes(tenant, sha256), MAX_FILE_BYTES, |bytes| {
+            if Digest::of(&bytes).hex() == sha256 { Ok(bytes) } else { Err(Unusable::Malformed) }
+        })
+    }
+
+    /// Stores a component of a ConfigMap, if it is not there. Only logs a failure.
+    pub(crate) fn store_bytes(&self, tenant: &Tenant, sha256: &str, bytes: &[u8]) {
+        let path = self.bytes(tenant, sha256);
+        match private_file::open(&path) {
+            Ok(file) => private_file::touch(&file),
+            Err(_) => self.write(&path, &[bytes]),
+        }
+    }
+
     /// Returns the digest that a plugin's tag named when the plugin was loaded last, if the image is the same text.
     pub(crate) fn tagged(&self, plugin: &PluginId, image: &Reference) -> Option<Digest> {
         let read = |bytes: Bytes| serde_json::from_slice::<Tag>(&bytes).map_err(|_| Unusable::Malformed);
@@ -156,6 +175,11 @@ impl Store {
         let Kept { tenant, reference, manifest } = kept;
         let name = format!("{tenant}\n{}/{}\n{manifest}", reference.host(), reference.repository());
         self.directory.join(format!("{}-{}", owner(tenant), Digest::of(name.as_bytes()).hex()))
+    }
+
+    fn bytes(&self, tenant: &Tenant, sha256: &str) -> PathBuf {
+        let name = Digest::of(format!("{tenant}\nConfigMap\n{sha256}").as_bytes());
+        self.directory.join(format!("{}-{}", owner(tenant), name.hex()))
     }
 
     fn tag(&self, plugin: &PluginId) -> PathBuf {
@@ -184,10 +208,17 @@ impl Store {
             Err(unusable) => unusable,
         };
         tracing::warn!(file = text::path(path), "stored component {unusable}; removed");
-        if let Err(error) = fs::remove_file(path) {
+        self.remove(path);
+        None
+    }
+
+    fn remove(&self, path: &Path) {
+        let _storing = self.storing.lock();
+        if let Err(error) = fs::remove_file(path)
+            && error.kind() != ErrorKind::NotFound
+        {
             tracing::warn!(file = text::path(path), %error, "stored component cannot be removed");
         }
-        None
     }
 
     fn write(&self, path: &Path, parts: &[&[u8]]) {

@@ -59,6 +59,11 @@ impl Spec {
         Self(value.to_string().into())
     }
 
+    /// Returns the text.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
     /// Parses the text.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or_default()
@@ -185,6 +190,14 @@ fn plugin(kind: Kind, id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Pro
         metadata["namespace"] = (**namespace).into();
     }
     config::object(&json!({ "apiVersion": API_VERSION, "kind": kind.name(), "metadata": metadata, "spec": spec }))
+}
+
+/// Returns the plugin of a spec that was read before.
+///
+/// # Errors
+/// Returns the mistakes in it; this host may know other rules than the one that read it.
+pub(crate) fn plugin_again(id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Problem>> {
+    plugin(Kind::of(id), id, spec)
 }
 
 /// The fields of a spec that permit something. `PluginSpec::permits` compares them.

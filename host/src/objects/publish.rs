@@ -1,9 +1,14 @@
 //! When the status of an object is written, and by which request. The times are arguments; the caller sends.
 //!
 //! A status is written when it differs from what the API server shows, at most once in [`PAUSE`] for an object and
-//! [`MOST`] times for all objects at each call. Nothing is written while nothing changes.
+//! [`MOST`] times for all objects at each call. Nothing is written while nothing changes. The status of a load that has
+//! not ended is written after [`PROVISIONAL`]: most loads end before, so that a start with many plugins costs one write
+//! for each.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use http::Request;
 use podium_pods::model::PluginId;
@@ -19,13 +24,28 @@ const MANAGER: &str = "podium-host";
 const PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause after writes that failed.
 const LONGEST: Duration = Duration::from_secs(300);
-/// The most writes of one call, which the caller makes every second or two.
-pub(crate) const MOST: usize = 10;
+/// The most writes of one call, which the caller makes every two seconds: 25 a second, of which an API server notices
+/// little. With 10, the statuses of 500 new plugins took more than two minutes.
+pub(crate) const MOST: usize = 50;
+/// For how long an object waits for its first result before its status says that it is being loaded.
+const PROVISIONAL: Duration = Duration::from_secs(10);
 
 /// The last write to each object.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
     written: BTreeMap<PluginId, Written>,
+    /// Objects with a provisional status, by plugin: uid, and when it is written if there is no result before.
+    provisional: BTreeMap<PluginId, (String, Instant)>,
+}
+
+/// The status that an object should have.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) object: &'a Object,
+    /// With `None` it stays as it is.
+    pub(crate) status: Option<Value>,
+    /// The first load of the object has not ended.
+    pub(crate) is_provisional: bool,
 }
 
 #[derive(Debug)]
@@ -60,14 +80,21 @@ impl Publisher {
         self.written.get(&object.id).filter(|written| written.uid == object.uid)
     }
 
-    /// Returns the writes that are due. `wanted` has the status that each object should have; an object that is missing
-    /// in it is forgotten, and one with `None` stays as it is.
-    pub(crate) fn due(&mut self, wanted: Vec<(&Object, Option<Value>)>, now: Instant) -> Vec<Update> {
+    /// Returns the writes that are due. An object that is missing in `wanted` is forgotten.
+    pub(crate) fn due(&mut self, wanted: Vec<Wanted<'_>>, now: Instant) -> Vec<Update> {
         let mut due = Vec::new();
-        let mut present = std::collections::BTreeSet::new();
-        for (object, status) in wanted {
+        let (mut present, mut provisional) = (BTreeSet::new(), std::mem::take(&mut self.provisional));
+        for Wanted { object, status, is_provisional } in wanted {
             present.insert(object.id.clone());
             let Some(status) = status else { continue };
+            if is_provisional {
+                let known = provisional.remove(&object.id).filter(|(uid, _)| *uid == object.uid);
+                let (uid, at) = known.unwrap_or_else(|| (object.uid.clone(), now + PROVISIONAL));
+                self.provisional.insert(object.id.clone(), (uid, at));
+                if now < at {
+                    continue;
+                }
+            }
             let written = self.of(object);
             let is_stored =
                 |written: &Written| written.sent == status && written.stored.as_ref() == Some(&object.status);
@@ -81,11 +108,11 @@ impl Publisher {
                 continue;
             }
             let since = written.map(|written| written.next);
-            due.push((since, Update { id: object.id.clone(), uid: object.uid.clone(), status }));
+            due.push(((is_provisional, since), Update { id: object.id.clone(), uid: object.uid.clone(), status }));
         }
         self.written.retain(|id, _| present.contains(id));
-        // Those first that were never written, then those that have waited for longest.
-        due.sort_by_key(|(since, _)| *since);
+        // Results first; of these, those that were never written, then those that have waited for longest.
+        due.sort_by_key(|(order, _)| *order);
         due.into_iter().take(MOST).map(|(_, update)| update).collect()
     }
 
@@ -155,6 +182,10 @@ mod tests {
         Object { status: Arc::new(status), ..object(name, 1, &spec()) }
     }
 
+    fn wanted(object: &Object, status: Option<Value>) -> Wanted<'_> {
+        Wanted { object, status, is_provisional: false }
+    }
+
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
@@ -168,9 +199,9 @@ mod tests {
     async fn a_status_that_the_object_has_is_not_written() {
         let (mut publisher, now) = (Publisher::default(), Instant::now());
         let object = with_status("a", json!({ "x": 1 }));
-        assert_eq!(publisher.due(vec![(&object, Some(json!({ "x": 1 })))], now), []);
-        assert_eq!(publisher.due(vec![(&object, None)], now), []);
-        assert_eq!(publisher.due(vec![(&object, Some(json!({ "x": 2 })))], now).len(), 1);
+        assert_eq!(publisher.due(vec![wanted(&object, Some(json!({ "x": 1 })))], now), []);
+        assert_eq!(publisher.due(vec![wanted(&object, None)], now), []);
+        assert_eq!(publisher.due(vec![wanted(&object, Some(json!({ "x": 2 })))], now).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,27 +209,28 @@ mod tests {
         let (mut publisher, now) = (Publisher::default(), Instant::now());
         let want = || Some(json!({ "x": 2, "unknown": 1 }));
         let old = with_status("a", Value::Null);
-        let update = publisher.due(vec![(&old, want())], now).pop().unwrap();
+        let update = publisher.due(vec![wanted(&old, want())], now).pop().unwrap();
         // The API server does not store a field that it does not know.
         publisher.answered(update, Ok(json!({ "status": { "x": 2 } })), now);
         assert_eq!(publisher.shown(&old), &json!({ "x": 2 }));
-        assert_eq!(publisher.due(vec![(&old, want())], now + seconds(60)), [], "on its way");
+        assert_eq!(publisher.due(vec![wanted(&old, want())], now + seconds(60)), [], "on its way");
         let new = with_status("a", json!({ "x": 2 }));
         for after in [6, 3_600, 1 << 30] {
-            assert_eq!(publisher.due(vec![(&new, want())], now + seconds(after)), []);
+            assert_eq!(publisher.due(vec![wanted(&new, want())], now + seconds(after)), []);
         }
         let edited = with_status("a", json!({ "x": 9 }));
-        assert_eq!(publisher.due(vec![(&edited, want())], now + seconds(3_600)).len(), 1);
+        assert_eq!(publisher.due(vec![wanted(&edited, want())], now + seconds(3_600)).len(), 1);
         let recreated = Object { uid: "other".into(), ..old };
-        assert_eq!(publisher.due(vec![(&recreated, want())], now + seconds(6)).len(), 1);
+        assert_eq!(publisher.due(vec![wanted(&recreated, want())], now + seconds(6)).len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_object_is_written_every_5_s_and_all_by_10_at_a_time() {
+    async fn one_object_is_written_every_5_s_and_all_by_50_at_a_time() {
         let (mut publisher, now) = (Publisher::default(), Instant::now());
-        let objects: Vec<_> = (0..25).map(|at| with_status(&format!("p{at:02}"), Value::Null)).collect();
-        let want =
-            |number: u64| -> Vec<_> { objects.iter().map(|object| (object, Some(json!({ "x": number })))).collect() };
+        let objects: Vec<_> = (0..125).map(|at| with_status(&format!("p{at:03}"), Value::Null)).collect();
+        let want = |number: u64| -> Vec<_> {
+            objects.iter().map(|object| wanted(object, Some(json!({ "x": number })))).collect()
+        };
         let mut written = Vec::new();
         for second in 0..4 {
             for update in publisher.due(want(second), now + seconds(second)) {
@@ -207,9 +239,29 @@ mod tests {
                 publisher.answered(update, Ok(stored), now + seconds(second));
             }
         }
-        let each: std::collections::BTreeSet<_> = written.iter().collect();
-        assert_eq!((written.len(), each.len()), (25, 25), "{written:?}");
-        assert_eq!(publisher.due(want(9), now + seconds(5)).len(), 10, "those of the first second");
+        let each: BTreeSet<_> = written.iter().collect();
+        assert_eq!((written.len(), each.len()), (125, 125), "{written:?}");
+        assert_eq!(publisher.due(want(9), now + seconds(5)).len(), 50, "those of the first second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_load_that_has_not_ended_is_written_after_10_s_and_behind_results() {
+        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let objects: Vec<_> = (0..80).map(|at| with_status(&format!("p{at:02}"), Value::Null)).collect();
+        let mut due = |loaded: std::ops::Range<usize>, second: u64| {
+            let status =
+                |at, object| Wanted { is_provisional: !loaded.contains(&at), ..wanted(object, Some(1.into())) };
+            let wanted = objects.iter().enumerate().map(|(at, object)| status(at, object)).collect();
+            let due = publisher.due(wanted, now + seconds(second));
+            due.iter().map(|update| update.id.name.to_string()).collect::<Vec<_>>()
+        };
+        assert!(due(0..0, 0).is_empty());
+        assert_eq!(due(0..2, 9), ["p00", "p01"]);
+        let names = |range: std::ops::Range<usize>| range.map(|at| format!("p{at:02}"));
+        let expected: Vec<_> = names(60..80).chain(names(2..32)).collect();
+        assert_eq!(due(60..80, 10), expected);
+        // An object that is loaded again later is provisional again for as long.
+        assert!(due(0..80, 20).len() == 50 && due(2..80, 21).iter().all(|name| !["p00", "p01"].contains(&&**name)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -218,7 +270,7 @@ mod tests {
         let object = with_status("a", Value::Null);
         let mut writes = Vec::new();
         for second in 0..1_000 {
-            for update in publisher.due(vec![(&object, Some(json!({ "x": 1 })))], began + seconds(second)) {
+            for update in publisher.due(vec![wanted(&object, Some(json!({ "x": 1 })))], began + seconds(second)) {
                 writes.push(second);
                 publisher.answered(update, Err(failed(403)), began + seconds(second));
             }

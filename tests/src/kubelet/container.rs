@@ -29,12 +29,12 @@ pub(super) struct Container {
 }
 
 impl Container {
-    pub(super) async fn start(pod: ParsedPod, api_port: u16) -> Result<Self> {
+    pub(super) async fn start(pod: ParsedPod, api_port: u16, ports: &[u16]) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("podium-tests-{}-{number}", std::process::id());
         let directory = tempfile::tempdir()?;
-        let network = PodNetwork::new(api_port).await?;
+        let network = PodNetwork::new(&[&[api_port], ports].concat()).await?;
         let mut command = Command::new("podman");
         command.args(["--runtime", "runc", "run", "--rm", "--name", &name, "--hostname", &pod.name]);
         command.args(["--pull", "always", "--quiet", "--tls-verify=false"]);

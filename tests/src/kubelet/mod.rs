@@ -70,11 +70,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Kubelet {
-    /// Starts the node.
+    /// Starts the node. In its Pods, these ports of 127.0.0.1 are those of the machine, beside the API server's.
     ///
     /// # Errors
     /// Returns an error if the API server refuses it.
-    pub async fn start(plane: &ControlPlane, namespace: &str) -> Result<Self> {
+    pub async fn start(plane: &ControlPlane, namespace: &str, ports: &[u16]) -> Result<Self> {
         let client = plane.client().await?;
         let node = json!({ "metadata": { "name": NODE } });
         client.request::<Value>(Request::post(NODES).body(node.to_string().into_bytes())?).await?;
@@ -84,6 +84,7 @@ impl Kubelet {
             client,
             namespace: namespace.to_owned(),
             port: plane.address().port(),
+            ports: ports.to_vec(),
             containers: containers.clone(),
         };
         let failed = failure.clone();
@@ -136,6 +137,8 @@ struct Node {
     namespace: String,
     /// The API server's.
     port: u16,
+    /// The others.
+    ports: Vec<u16>,
     containers: Containers,
 }
 
@@ -174,7 +177,7 @@ impl Node {
         let known = locked(&self.containers).get(&uid).cloned();
         let Some(container) = known else {
             let parsed = pod::parse(&serde_json::to_value(pod)?, &self.client, &self.namespace).await?;
-            let container = Container::start(parsed, self.port).await?;
+            let container = Container::start(parsed, self.port, &self.ports).await?;
             locked(&self.containers).insert(uid, Arc::new(container));
             return Ok(());
         };

@@ -1,5 +1,5 @@
-//! The network of a Pod: a namespace with nothing but a loopback interface, on which the API server has the port that
-//! it has on the machine.
+//! The network of a Pod: a namespace with nothing but a loopback interface, on which the API server and the registry
+//! have the ports that they have on the machine.
 
 use std::{
     fs::File,
@@ -30,13 +30,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct PodNetwork {
     /// The namespace lives as long as a process in it.
     holder: Process,
-    relay: JoinHandle<()>,
+    relays: Vec<JoinHandle<()>>,
     _directory: TempDir,
 }
 
 impl PodNetwork {
-    /// Creates the network, in which `port` of 127.0.0.1 is that of the machine.
-    pub(super) async fn new(port: u16) -> Result<Self> {
+    /// Creates the network, in which these ports of 127.0.0.1 are those of the machine.
+    pub(super) async fn new(ports: &[u16]) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new("unshare");
         // Ends with its standard input, that is, with the test.
@@ -49,21 +49,11 @@ impl PodNetwork {
             ensure!(Instant::now() < deadline, "waited for the Pod's network: {}", holder.log());
             sleep(PAUSE).await;
         }
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let listener = inside(holder.id(), move || Ok(TcpListener::bind(address)?)).await?;
-        listener.set_nonblocking(true)?;
-        let listener = net::TcpListener::from_std(listener)?;
-        let relay = tokio::spawn(async move {
-            while let Ok((mut inner, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    if let Ok(mut outer) = net::TcpStream::connect(address).await {
-                        // An error is the end of the connection, which both sides see.
-                        let _ = copy_bidirectional(&mut inner, &mut outer).await;
-                    }
-                });
-            }
-        });
-        Ok(Self { holder, relay, _directory: directory })
+        let mut relays = Vec::new();
+        for port in ports {
+            relays.push(relay(holder.id(), (Ipv4Addr::LOCALHOST, *port).into()).await?);
+        }
+        Ok(Self { holder, relays, _directory: directory })
     }
 
     /// Returns the path of the namespace.
@@ -92,8 +82,25 @@ impl PodNetwork {
 
 impl Drop for PodNetwork {
     fn drop(&mut self) {
-        self.relay.abort();
+        self.relays.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// Passes connections to an address in the network of a process on to the same address of the machine.
+async fn relay(pid: u32, address: SocketAddr) -> Result<JoinHandle<()>> {
+    let listener = inside(pid, move || Ok(TcpListener::bind(address)?)).await?;
+    listener.set_nonblocking(true)?;
+    let listener = net::TcpListener::from_std(listener)?;
+    Ok(tokio::spawn(async move {
+        while let Ok((mut inner, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                if let Ok(mut outer) = net::TcpStream::connect(address).await {
+                    // An error is the end of the connection, which both sides see.
+                    let _ = copy_bidirectional(&mut inner, &mut outer).await;
+                }
+            });
+        }
+    }))
 }
 
 fn path(pid: u32) -> String {

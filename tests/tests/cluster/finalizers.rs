@@ -123,6 +123,19 @@ async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     let finalizers = object(&client, "holder").await?["metadata"]["finalizers"].clone();
     ensure!(finalizers == json!(["podium.dev/pod-finalizers"]), "{finalizers}");
 
+    // The finalizer cannot be taken out of the grant; another one can be added.
+    let grant =
+        |finalizers: Value| json!({ "spec": { "grants": { "write": { "finalizers": finalizers } } } }).to_string();
+    let patch = |finalizers: Value| {
+        let patch = ["-n", NAMESPACE, "patch", "reconcileplugin", "holder", "--type=merge", "-p", &grant(finalizers)];
+        kubectl.admin(&patch)
+    };
+    for narrower in [json!(null), json!([]), json!(["guests.example/other"])] {
+        let refusal = patch(narrower.clone()).err().context("it was accepted")?.to_string();
+        ensure!(refusal.contains("lacks a finalizer that it had"), "{narrower}: {refusal}");
+    }
+    patch(json!(["guests.example/other", FINALIZER]))?;
+
     // A second plugin with the name is refused, with both names.
     plugin(&client, "second").await?;
     until("the refusal", SOON, async || {

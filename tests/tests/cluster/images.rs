@@ -137,6 +137,7 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
     let tag = format!("{address}/team/tidy:1.0");
     let pinned = push(directory.path(), &tag, "1.0.0")?;
     let signer = Signer::new(&registry, "team/tidy", Some("user:word"))?;
+    let other = Signer::new(&registry, "team/tidy", Some("user:word"))?;
 
     let images = json!({ "signatureRequired": true, "signatureKeys": [signer.pem()?] });
     let policy = json!({
@@ -226,6 +227,27 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
     ensure!(stored["status"]["active"]["image"] == moved, "{}", stored["status"]);
     lax.ready("c").await?;
     ensure!(host.terminate().await?.success(), "it failed");
+
+    // Of an image that cannot be pulled the version before runs, also after a restart, if a key of the present policy
+    // has signed it.
+    strict.image(&format!("{}@sha256:{}", tag, "0".repeat(64)), "pull")?;
+    let host = Host::spawn(&options).await?;
+    let away = strict.condition("Fetched", "False", "RegistryUnavailable").await?;
+    ensure!(away["status"]["active"]["image"] == pinned, "{}", away["status"]);
+    ensure!(host.terminate().await?.success(), "it failed");
+    let mut other_key = policy.clone();
+    other_key["spec"]["defaults"]["images"]["signatureKeys"] = json!([other.pem()?]);
+    fs::write(path("policy.yaml"), other_key.to_string())?;
+    let host = Host::spawn(&options).await?;
+    until("the end of the version", SOON, async || {
+        let away = strict.condition("Fetched", "False", "RegistryUnavailable").await?;
+        ensure!(away["status"]["active"].is_null(), "{}", away["status"]);
+        Ok(())
+    })
+    .await?;
+    ensure!(host.log().contains("no signature of"), "{}", host.log());
+    ensure!(host.terminate().await?.success(), "it failed");
+    fs::write(path("policy.yaml"), policy.to_string())?;
 
     // Without the bytes nothing runs, and the status says so.
     fs::remove_dir_all(path("state").join("components"))?;

@@ -358,7 +358,7 @@ fn cpu(id: u32) -> Result<Duration> {
 }
 
 /// Returns a figure of `/proc/ID/status` in MiB.
-fn memory(id: u32, name: &str) -> Result<f64> {
+pub(crate) fn memory(id: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such figure")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;

@@ -30,7 +30,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(60);
 /// The host's account in `deploy/`, in the audit log.
 pub(crate) const HOST: &str = "system:serviceaccount:podium:podium-host";
-const NAMESPACE: &str = "objects";
+pub(crate) const NAMESPACE: &str = "objects";
 const CLUSTER_PLUGINS: &str = "/apis/podium.dev/v1alpha1/clusterreconcileplugins";
 const PLUGINS: &str = "/apis/podium.dev/v1alpha1/namespaces/objects/reconcileplugins";
 
@@ -66,7 +66,7 @@ pub(crate) fn digest(component: &[u8]) -> String {
     })
 }
 
-async fn config_map(client: &Client, component: Arc<[u8]>) -> Result<String> {
+pub(crate) async fn config_map(client: &Client, component: Arc<[u8]>) -> Result<String> {
     let sha256 = digest(&component);
     let data = [("plugin.wasm".to_owned(), ByteString(component.to_vec()))].into();
     let object = ConfigMap {
@@ -96,7 +96,7 @@ fn shipped_rights() -> Result<BTreeSet<String>> {
     Ok(rules.into_iter().flat_map(rights).collect())
 }
 
-fn spec(sha256: &str) -> Value {
+pub(crate) fn spec(sha256: &str) -> Value {
     json!({
         "source": { "configMap": { "name": "labeller", "key": "plugin.wasm", "sha256": sha256 } },
         "serviceAccountName": "labeller",
@@ -106,7 +106,7 @@ fn spec(sha256: &str) -> Value {
 }
 
 /// Applies the object as `kubectl apply --server-side` does.
-async fn apply(client: &Client, spec: &Value) -> Result<()> {
+pub(crate) async fn apply(client: &Client, spec: &Value) -> Result<()> {
     let object = json!({
         "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
         "metadata": { "name": "labeller", "namespace": NAMESPACE }, "spec": spec,
@@ -123,7 +123,7 @@ async fn object(client: &Client) -> Result<Value> {
 }
 
 /// Waits until the condition, of the present generation, has this status and reason. Returns the object.
-async fn condition(client: &Client, kind: &str, status: &str, reason: &str) -> Result<Value> {
+pub(crate) async fn condition(client: &Client, kind: &str, status: &str, reason: &str) -> Result<Value> {
     until(&format!("{kind}={status} {reason}"), SOON, async || {
         let object = object(client).await?;
         let conditions = object["status"]["conditions"].as_array().context("no conditions")?;
@@ -135,7 +135,7 @@ async fn condition(client: &Client, kind: &str, status: &str, reason: &str) -> R
     .await
 }
 
-async fn labelled(client: &Client, name: &str) -> Result<()> {
+pub(crate) async fn labelled(client: &Client, name: &str) -> Result<()> {
     let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), NAMESPACE);
     until("the label", SOON, async || label(&api.get(name).await?, SEEN).map(drop).ok_or_else(|| anyhow!("none"))).await
 }
@@ -148,7 +148,7 @@ fn own_writes(plane: &ControlPlane, mark: Mark) -> Result<Vec<String>> {
 }
 
 /// The host's account and its rights as `deploy/` has them, without the kinds.
-async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Mark)> {
+pub(crate) async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Mark)> {
     Kubectl::new(plane).install(&["namespace.yaml", "rbac.yaml"])?;
     account(client, "podium", "default").await?;
     let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;

@@ -10,23 +10,25 @@ use super::crates::Crate;
 
 /// The silence after which a save is complete. Editors write, rename and touch a file.
 const QUIET: Duration = Duration::from_millis(150);
+/// Capacity of the channel of changed files. When it is full, during a long build, the events wait in the kernel.
+const PATHS: usize = 256;
 
 /// Watches the files of some crates.
 pub(super) struct Changes {
     /// Stops watching when dropped.
     _watcher: RecommendedWatcher,
-    paths: mpsc::UnboundedReceiver<PathBuf>,
+    paths: mpsc::Receiver<PathBuf>,
 }
 
 impl Changes {
     pub(super) fn of(crates: &[Crate]) -> anyhow::Result<Self> {
-        let (sender, paths) = mpsc::unbounded_channel();
+        let (sender, paths) = mpsc::channel(PATHS);
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // An event about a read would make each build cause the next one.
             let Ok(event) = event else { return };
             if !event.kind.is_access() {
-                // The receiver is gone when `dev` ends.
-                event.paths.into_iter().for_each(|path| drop(sender.send(path)));
+                // This is the watcher's own thread. The receiver is gone when `dev` ends.
+                event.paths.into_iter().for_each(|path| drop(sender.blocking_send(path)));
             }
         })
         .context("cannot watch files")?;
@@ -78,5 +80,24 @@ mod tests {
         std::fs::write(crates[0].directory.join("Cargo.lock"), "").unwrap();
         std::fs::write(crates[0].directory.join("Cargo.toml"), "").unwrap();
         assert_eq!(changes.next(&crates).await, Some(BTreeSet::from([0])));
+    }
+    #[tokio::test]
+    async fn a_change_behind_more_events_than_the_channel_holds_is_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let crates: Vec<_> = ["a", "b"].iter().map(|name| Crate { directory: folder.join(name) }).collect();
+        for one in &crates {
+            std::fs::create_dir_all(one.directory.join("src")).unwrap();
+        }
+        let mut changes = Changes::of(&crates).unwrap();
+        for number in 0..2 * PATHS {
+            std::fs::write(crates[1].directory.join("src").join(format!("{number}.rs")), "").unwrap();
+        }
+        std::fs::write(crates[0].directory.join("Cargo.toml"), "").unwrap();
+        let mut all = BTreeSet::new();
+        while all.len() < 2 {
+            all.extend(changes.next(&crates).await.unwrap());
+        }
+        assert_eq!(all, BTreeSet::from([0, 1]));
     }
 }

@@ -69,6 +69,13 @@ async fn a_small_layer_answered_with_much_is_cut_at_its_size() {
 }
 
 #[tokio::test]
+async fn a_body_announced_with_much_is_refused_before_its_first_byte() {
+    let manifest = manifest(WASM.len(), &Digest::of(WASM));
+    let server = serving(manifest, |_| Reply::silence().with("Content-Length", "1000000000")).await;
+    assert!(matches!(pull(&server).await, Err(Error::TooLarge(_))));
+}
+
+#[tokio::test]
 async fn an_endless_body_ends_at_its_bound() {
     let server = serving(manifest(1 << 20, &Digest::of(WASM)), |_| Reply::endless()).await;
     assert!(matches!(pull(&server).await, Err(Error::TooLarge(_))));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use podium_engine::ports::Sender;
-use podium_pods::model::{PluginId, PluginSpec, PullSecret, Source, Tenant};
+use podium_pods::model::{PluginId, PluginSpec, PullSecret, Source, Tenant, text};
 use podium_registry::{
     Component, Credentials, Digest, Reference,
     signature::{Claims, Key, verify},
@@ -23,22 +23,18 @@ use crate::{
 /// A component that was fetched.
 pub(super) struct Fetched {
     pub(super) bytes: Bytes,
-    pub(super) image: Option<Image>,
-}
-
-/// The image that a component is from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::app) struct Image {
-    /// With the digest of its manifest.
-    pub(in crate::app) reference: Reference,
-    /// Why its tag was not looked up, if it was not. Escaped.
-    pub(in crate::app) stored: Option<String>,
+    /// With the digest of its manifest; `None` if the component is not from a registry.
+    pub(super) image: Option<Reference>,
+    /// Why the bytes of the disk are used although their place was asked, if they are. Escaped.
+    pub(super) stored: Option<String>,
 }
 
 /// One attempt to fetch an image for a plugin.
 struct Attempt<'a> {
     api: &'a Api,
-    images: &'a Images,
+    /// `None` if only the disk is asked.
+    images: Option<&'a Images>,
+    store: Option<&'a Arc<Store>>,
     plugin: PluginId,
     reference: Reference,
     sender: Sender,
@@ -69,6 +65,37 @@ impl Loader {
         secret: Option<&PullSecret>,
     ) -> Result<Fetched, FetchFailure> {
         let images = self.images.as_ref().ok_or_else(unlisted)?;
+        let attempt = self.fetching(spec, image, secret, Some(images))?;
+        let reference = attempt.reference.clone();
+        let (component, stored) = attempt.run().await?;
+        Ok(Fetched { bytes: component.bytes, image: Some(reference.with_digest(component.manifest)), stored })
+    }
+
+    /// Returns an image of which the disk has the bytes, and a signature of a present key if one is required.
+    pub(super) async fn image_on_disk(
+        &self,
+        spec: &PluginSpec,
+        image: &str,
+        manifest: Digest,
+    ) -> Result<Fetched, FetchFailure> {
+        let attempt = self.fetching(spec, image, None, None)?;
+        let reference = attempt.reference.with_digest(manifest);
+        match attempt.stored(manifest).await {
+            Some(stored) if attempt.is_verified(&stored, &manifest) => {
+                Ok(Fetched { bytes: stored.component.bytes, image: Some(reference), stored: None })
+            }
+            Some(_) => Err(not_on_disk(format!("no signature of {reference} is of a key of the platform's policy"))),
+            None => Err(not_on_disk(format!("{reference} is not on disk any more"))),
+        }
+    }
+
+    fn fetching<'a>(
+        &'a self,
+        spec: &PluginSpec,
+        image: &str,
+        secret: Option<&'a PullSecret>,
+        images: Option<&'a Images>,
+    ) -> Result<Attempt<'a>, FetchFailure> {
         let reference: Reference = image.parse().map_err(|error: podium_registry::Error| FetchFailure {
             step: Step::Fetched,
             reason: "ImageInvalid",
@@ -76,38 +103,43 @@ impl Loader {
             passing: false,
             retry_after: None,
         })?;
-        let attempt = Attempt {
+        Ok(Attempt {
             api: &self.api,
             images,
+            store: self.store.as_ref(),
             plugin: spec.id.clone(),
             sender: Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() },
             secret,
             keys: self.required_keys(spec),
             limit: max_component_bytes(spec.limits.class),
             credentials: None,
-            reference: reference.clone(),
-        };
-        let (component, stored) = attempt.run().await?;
-        let image = Image { reference: reference.with_digest(component.manifest), stored };
-        Ok(Fetched { bytes: component.bytes, image: Some(image) })
+            reference,
+        })
     }
 
     /// Records what the tag of a plugin names, now that its component runs. Only then is it worth running again.
-    pub(super) async fn remember(&self, spec: &PluginSpec, image: &Image) {
+    pub(super) async fn remember(&self, spec: &PluginSpec, image: &Reference) {
         let Source::Oci { image: text, .. } = &spec.source else { return };
-        let (Some(store), Ok(tag)) = (self.images.as_ref().and_then(Images::store).cloned(), text.parse()) else {
-            return;
-        };
+        let (Some(store), Ok(tag)) = (self.store.clone(), text.parse()) else { return };
         let tag: Reference = tag;
-        if let (None, Some(manifest)) = (tag.digest(), image.reference.digest().copied()) {
+        if let (None, Some(manifest)) = (tag.digest(), image.digest().copied()) {
             let plugin = spec.id.clone();
             on_disk(store, move |store| store.tag_names(&plugin, &tag, &manifest)).await;
         }
     }
 }
 
+/// Returns the failure of a component that the disk should have.
+pub(super) fn not_on_disk(message: String) -> FetchFailure {
+    let message = text::line(&message);
+    FetchFailure { step: Step::Fetched, reason: "NotOnDisk", message, passing: false, retry_after: None }
+}
+
 /// Calls the store where blocking is allowed. `None` if the call did not end.
-async fn on_disk<T: Send + 'static>(store: Arc<Store>, call: impl FnOnce(&Store) -> T + Send + 'static) -> Option<T> {
+pub(super) async fn on_disk<T: Send + 'static>(
+    store: Arc<Store>,
+    call: impl FnOnce(&Store) -> T + Send + 'static,
+) -> Option<T> {
     tokio::task::spawn_blocking(move || call(&store)).await.ok()
 }
 
@@ -121,7 +153,7 @@ impl Attempt<'_> {
             Ok(component) => return Ok((component, None)),
             Err(failure) => failure,
         };
-        let Some(store) = self.images.store().cloned() else { return Err(failure) };
+        let Some(store) = self.store.cloned() else { return Err(failure) };
         let (plugin, tag) = (self.plugin.clone(), self.reference.clone());
         let last = on_disk(store, move |store| store.tagged(&plugin, &tag)).await.flatten();
         let Some(digest) = last else { return Err(failure) };
@@ -137,7 +169,7 @@ impl Attempt<'_> {
     async fn of_tag(&mut self) -> Result<Component, FetchFailure> {
         let credentials = self.credentials().await?;
         let access = Access { reference: &self.reference, credentials: &credentials, limit: self.limit };
-        let digest = self.images.resolve(&access).await?;
+        let digest = self.images()?.resolve(&access).await?;
         self.of_digest(digest).await
     }
 
@@ -150,13 +182,13 @@ impl Attempt<'_> {
         let access = Access { reference: &reference, credentials: &credentials, limit: self.limit };
         let component = match stored {
             Some(stored) => stored.component,
-            None => self.images.pull(&access).await?,
+            None => self.images()?.pull(&access).await?,
         };
         let claims = match &self.keys {
-            Some(keys) => self.images.signatures(&access, &digest, keys).await?,
+            Some(keys) => self.images()?.signatures(&access, &digest, keys).await?,
             None => Claims::default(),
         };
-        if let Some(store) = self.images.store().cloned() {
+        if let Some(store) = self.store.cloned() {
             let (tenant, stored) = (self.tenant(), component.clone());
             let store_it = move |store: &Store| {
                 store.store(Kept { tenant: &tenant, reference: &reference, manifest: &digest }, &stored, &claims);
@@ -167,7 +199,7 @@ impl Attempt<'_> {
     }
 
     async fn stored(&self, digest: Digest) -> Option<Stored> {
-        let (store, tenant, reference) = (self.images.store()?.clone(), self.tenant(), self.reference.clone());
+        let (store, tenant, reference) = (self.store?.clone(), self.tenant(), self.reference.clone());
         let load = move |store: &Store| store.load(Kept { tenant: &tenant, reference: &reference, manifest: &digest });
         on_disk(store, load).await?
     }
@@ -175,6 +207,10 @@ impl Attempt<'_> {
     /// A key may have been removed from the policy since the component was stored.
     fn is_verified(&self, stored: &Stored, digest: &Digest) -> bool {
         self.keys.as_ref().is_none_or(|keys| verify(keys, digest, &stored.claims).is_ok())
+    }
+
+    fn images(&self) -> Result<&Images, FetchFailure> {
+        self.images.ok_or_else(unlisted)
     }
 
     fn tenant(&self) -> Tenant {

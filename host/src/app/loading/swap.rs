@@ -15,6 +15,7 @@ use podium_pods::model::{PluginId, PluginSpec};
 use tokio::sync::oneshot;
 
 use super::{Active, LoadFailure, Loader, Outcome, Prepared};
+use crate::images::{Ran, Tried};
 
 /// How a version is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(super) struct Trial {
     number: u64,
     loaded: Arc<LoadedPlugin>,
     before: Arc<LoadedPlugin>,
+    /// For the record of the object, if the trial succeeds.
+    ran: Option<Ran>,
     /// Closed when the trial is of no use any more.
     ended: oneshot::Receiver<()>,
 }
@@ -86,12 +89,13 @@ impl Loader {
         number: u64,
         lane: Lane,
         (before, active): (Arc<LoadedPlugin>, Option<Active>),
+        ran: Option<Ran>,
     ) {
         let Some(loaded) = self.dispatch.registry.get(lane) else { return };
         let (sender, ended) = oneshot::channel();
         let predecessor = Predecessor { number, loaded: before.clone(), active, _ended: sender };
         self.predecessors.lock().insert(id.clone(), predecessor);
-        self.begun.lock().push(Trial { id: id.clone(), number, loaded, before, ended });
+        self.begun.lock().push(Trial { id: id.clone(), number, loaded, before, ran, ended });
         self.pending_changed.notify_one();
     }
 
@@ -102,7 +106,7 @@ impl Loader {
 
     /// Waits for the end of a trial, and brings the version before back if it failed.
     pub(super) async fn follow(&self, trial: Trial) {
-        let Trial { id, number, loaded, before, ended } = trial;
+        let Trial { id, number, loaded, before, ran, ended } = trial;
         let result = tokio::select! {
             biased;
             _ = ended => return,
@@ -113,12 +117,17 @@ impl Loader {
             let replaced = |predecessor: &mut Predecessor| predecessor.number == number;
             let predecessor =
                 self.predecessors.lock().extract_if(.., |of, before| *of == id && replaced(before)).next();
-            let (Err(failure), Some((_, predecessor))) = (result, predecessor) else { return };
-            match self.roll_back(&id, number, predecessor, failure) {
-                Some(lane) => lane,
-                None => return,
+            let Some((_, predecessor)) = predecessor else { return };
+            match result {
+                Ok(()) => {
+                    self.note_ran(&id, ran);
+                    None
+                }
+                Err(failure) => self.roll_back(&id, number, predecessor, failure),
             }
         };
+        self.save_record(&id).await;
+        let Some(lane) = lane else { return };
         self.ingest_handle.plugins_changed(Some(lane)).await;
     }
 
@@ -126,6 +135,7 @@ impl Loader {
     fn roll_back(&self, id: &PluginId, number: u64, predecessor: Predecessor, failure: String) -> Option<Lane> {
         let Predecessor { loaded: before, active, .. } = predecessor;
         self.running(id).filter(|running| running.spec.permits(&before.spec))?;
+        self.note_refused(id, Tried::After, &failure);
         let failure = LoadFailure::RolledBack(failure);
         let error = failure.to_string();
         let lane = self.put(before.spec.clone(), before.reconcile.clone());
@@ -250,7 +260,7 @@ mod tests {
     async fn a_trial_ends_when_the_next_load_begins() {
         let (loader, _observe) = at_work().await;
         let version = swapped(&loader, tried("2", false)).await;
-        loader.begin(&configured("3")).await;
+        loader.begin(&configured("3"), None).await;
         trap(&loader, &version).await;
         assert_eq!(config(&loader), "2");
     }

@@ -1,22 +1,24 @@
 //! Claims about loads and unloads that meet, over an ingest loop at work and without WebAssembly.
 
+use std::{path::Path, time::Duration};
+
 use podium_engine::{
     clock::Clock,
     dispatch::{Expectations, PodQueue, Registry},
     fixtures::Nowhere,
     ingest::{Ingest, IngestOptions},
     ports::{Outcome, Request, RunReport, Staged, Usage, World},
-    queue::{MemoryBudget, Queue},
+    queue::{Backoff, MemoryBudget, Queue},
 };
 use podium_pods::{
     cache,
-    model::{BoxFuture, Limits, Revision, Tenant},
+    model::{BoxFuture, Limits, Revision, Source, Tenant},
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
-use super::{super::blocking::BlockingJobs, *};
+use super::{super::blocking::BlockingJobs, retry::BACKOFF, *};
 use crate::{objects::FetchFailure, runtime::EngineOptions};
 
 struct Idle;
@@ -47,6 +49,11 @@ pub(in crate::app) async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>)
 }
 
 async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
+    loader_on(rules, None).await
+}
+
+/// A loader whose components and records are in a state directory.
+pub(super) async fn loader_on(rules: Rules, state: Option<&Path>) -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
@@ -92,6 +99,7 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
         http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body)))
     });
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+    let store = state.map(|state| Arc::new(Store::open(state).unwrap()));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     (
         Arc::new(Loader::new(
@@ -101,7 +109,7 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
             handle,
             None,
             rules,
-            Preparation { api, images: None, simulated: false },
+            Preparation { api, images: None, store, simulated: false },
         )),
         observe,
     )
@@ -346,12 +354,12 @@ async fn a_component_of_a_config_map_is_read_and_one_of_another_digest_is_not() 
 async fn a_load_that_was_superseded_changes_nothing() {
     let (loader, _observe) = loader().await;
     let suspended = PluginSpec { suspend: true, ..spec() };
-    let earlier = loader.begin(&suspended).await;
+    let earlier = loader.begin(&suspended, None).await;
     loader.install(prepared()).await;
     // It would succeed, and take the plugin out.
     loader.load(suspended.clone(), earlier).await;
     assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Loaded]));
-    let latest = loader.begin(&suspended).await;
+    let latest = loader.begin(&suspended, None).await;
     loader.load(suspended, latest).await;
     assert_eq!(states(&loader), [LoadState::Suspended]);
 }
@@ -388,7 +396,7 @@ async fn a_pause_that_a_registry_asks_for_is_kept() {
             retry_after: retry_after.map(Duration::from_secs),
         })
     };
-    let number = loader.begin(&spec()).await;
+    let number = loader.begin(&spec(), None).await;
     for (asked, waits) in [(None, 1), (Some(90), 90)] {
         loader.failed(spec(), 1, number, &busy(asked)).await;
         let due = loader.pending.lock().waiting[&spec().id].due;

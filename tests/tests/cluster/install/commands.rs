@@ -37,7 +37,7 @@ impl Reader {
         fs::write(path("administrator"), config.to_string())?;
         config["users"][0]["user"]["as"] = json!("alice");
         fs::write(path("tenant"), config.to_string())?;
-        // The registry of the tests has no TLS.
+        // The registry of the tests is on loopback and has no TLS.
         let insecure = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.address());
         fs::write(path("registries.conf"), insecure)?;
         let page = fs::read_to_string(workspace_dir().join("docs/install.md"))?;
@@ -57,6 +57,7 @@ impl Reader {
         command.env("HELM_CACHE_HOME", path("helm")).env("HELM_CONFIG_HOME", path("helm"));
         command.env("CONTAINERS_REGISTRIES_CONF", path("registries.conf"));
         command.env("REGISTRY", self.registry.address().to_string()).env("VERSION", &self.version);
+        command.env("PRIVATE", "true").env("PLAIN_HTTP", "true");
         // Plugins are built beside the guests of other suites, whose dependencies they share.
         command.env("CARGO_TARGET_DIR", target_dir()?.join("guests"));
         command.env("PODIUM_IMAGE_BINARY", host_binary()?);

@@ -43,8 +43,9 @@ async fn start() -> Result<Option<Cluster>> {
     let Some(helm) = Helm::build().await? else { return Ok(None) };
     let Some((plane, client, turn)) = cluster(0).await? else { return Ok(None) };
     let registry = Registry::start(None).await?.context("there is a control plane and no registry")?;
+    let port = registry.address().port();
     let reader = Reader::new(&plane, &helm, registry)?;
-    let kubelet = Kubelet::start(&plane, "podium").await?;
+    let kubelet = Kubelet::start(&plane, "podium", &[port]).await?;
     Ok(Some(Cluster { plane, client, kubelet, reader, _turn: turn }))
 }
 
@@ -82,6 +83,11 @@ async fn the_commands_of_the_page_install_upgrade_and_leave_nothing() -> Result<
     // The tenant may do so only in its own namespace.
     let elsewhere = ["--namespace=default", "get", "reconcileplugins"];
     ensure!(!kubectl.run("alice", &elsewhere, b"")?.status.success(), "alice may read plugins elsewhere");
+
+    reader.run("A plugin from a registry", "registry").await.with_context(|| kubelet.report())?;
+    reader.run("A plugin from a registry", "tenant").await.with_context(|| kubelet.report())?;
+    let kind = ["--namespace=shop", "get", "reconcileplugin/workload-label", "--output=jsonpath={.spec.source}"];
+    ensure!(!kubectl.admin(&kind)?.contains("configMap"), "{}", kubectl.admin(&kind)?);
 
     reader.version = "0.1.1".to_owned();
     reader.run("Upgrade", "").await.with_context(|| kubelet.report())?;
