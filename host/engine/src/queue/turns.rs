@@ -197,8 +197,8 @@ where
         self.place(lane, now);
     }
 
-    /// Returns the next lane of which a job may start, after it has read its claim. The caller calls [`Self::start`] for
-    /// it, unless the lane has no due slot after all, and [`Self::set_due`].
+    /// Returns the next lane of which a job may start, after it has read its claim. The caller calls [`Self::start`]
+    /// for it, unless the lane has no due slot after all, and [`Self::set_due`].
     pub(super) fn next(&mut self, now: Instant) -> Option<L> {
         self.hand_out(now);
         self.age(now);
