@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
-    io::{self, ErrorKind},
+    io::{self, ErrorKind, Read},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::Path,
 };
@@ -24,11 +24,30 @@ pub(crate) enum Unusable {
     Foreign,
     #[error("has mode {0:o}, which lets others read or write it")]
     Open(u32),
+    #[error("is {0} bytes long, which is too long")]
+    Length(u64),
 }
 
 /// Opens a file for reading that is no symbolic link; on a pipe it does not wait.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
+/// Reads a whole file of at most `limit` bytes, and marks it as used. Returns `None` if there is no file.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
+    let file = match open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let length = length(&file)?;
+    if length > limit {
+        return Err(Unusable::Length(length));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    (&file).take(limit).read_to_end(&mut bytes)?;
+    touch(&file);
+    Ok(Some(bytes))
 }
 
 /// Creates a file that only the host's user can read and write. Fails if there is one.
@@ -37,7 +56,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the length of a regular file. Fails if another user owns it, or can read or write it.
-pub(crate) fn length(file: &File) -> Result<u64, Unusable> {
+fn length(file: &File) -> Result<u64, Unusable> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(Unusable::NotRegular);

@@ -13,7 +13,7 @@ mod record;
 use std::{
     collections::BTreeMap,
     fs,
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -88,10 +88,6 @@ struct Tag {
 enum Unusable {
     #[error(transparent)]
     Private(#[from] private_file::Unusable),
-    #[error("cannot be read: {0}")]
-    Io(#[from] io::Error),
-    #[error("is {0} bytes long, which is too long")]
-    Length(u64),
     #[error("is malformed")]
     Malformed,
     #[error("was changed: {0}")]
@@ -188,22 +184,8 @@ impl Store {
     }
 
     fn loaded<T>(&self, path: &Path, limit: u64, read: impl FnOnce(Bytes) -> Result<T, Unusable>) -> Option<T> {
-        let bytes = || -> Result<Option<Bytes>, Unusable> {
-            let file = match private_file::open(path) {
-                Ok(file) => file,
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
-            let length = private_file::length(&file)?;
-            if length > limit {
-                return Err(Unusable::Length(length));
-            }
-            let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-            (&file).take(limit).read_to_end(&mut bytes)?;
-            private_file::touch(&file);
-            Ok(Some(bytes.into()))
-        };
-        let unusable = match bytes().and_then(|bytes| bytes.map(read).transpose()) {
+        let bytes = private_file::read(path, limit).map_err(Unusable::from);
+        let unusable = match bytes.and_then(|bytes| bytes.map(|bytes| read(bytes.into())).transpose()) {
             Ok(read) => return read,
             Err(unusable) => unusable,
         };

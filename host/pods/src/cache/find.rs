@@ -331,8 +331,8 @@ mod tests {
 
     #[test]
     fn a_query_of_one_namespace_reads_only_sets_with_pods_of_this_namespace() {
-        // Two Pods of each namespace have all values that are searched for; without an index for its namespace alone, a
-        // query would examine six Pods instead of the ten of its namespace.
+        // Two Pods of each namespace have all values that are searched for. An index of the whole cluster would have
+        // six candidates, fewer than the ten Pods of the namespace.
         let pods = (0..30_u64).map(|at| {
             let mut pod = pod(&format!("p{at:02}"), &format!("u{at}"), at + 1, "shared");
             let word = if at < 6 { "shared" } else { "other" };

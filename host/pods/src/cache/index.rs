@@ -44,8 +44,8 @@ impl Value<'_> {
 
 /// Keyed hashes of a namespace and of a value, which stand for them: two of them are never the same by chance. The key
 /// is a secret of the process, so the place of an entry in the map says nothing about the text, and the comparisons on
-/// the way to it do not depend on similar texts. The entries of a namespace are next to each other, so a change of a Pod
-/// copies few nodes of the map.
+/// the way to it do not depend on similar texts. The entries of a namespace are next to each other, so a change of a
+/// Pod copies few nodes of the map.
 type Fingerprint = [u64; 2];
 
 /// All indexes of a snapshot. A selector may name any label, so every label is indexed by key and value, except those

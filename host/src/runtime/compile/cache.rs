@@ -46,8 +46,6 @@ const MAX_FILE_BYTES: u64 = (HEADER_BYTES + MAX_CODE_BYTES + MAC_BYTES) as u64;
 pub(super) enum Unusable {
     #[error(transparent)]
     Private(#[from] private_file::Unusable),
-    #[error("cannot be read: {0}")]
-    Io(#[from] io::Error),
     #[error("is {0} bytes long, which is too long or too short")]
     Length(u64),
     #[error("was not written by this host, or was changed")]
@@ -151,19 +149,8 @@ impl Cache {
     /// Returns `None` when there is no file. The returned bytes are the bytes that were authenticated: the file is not
     /// read again.
     fn read(&self, path: &Path, key: Key, engine: &Sha256) -> Result<Option<Artifact>, Unusable> {
-        let file = match private_file::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let length = private_file::length(&file)?;
-        if length > MAX_FILE_BYTES {
-            return Err(Unusable::Length(length));
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-        (&file).take(length.saturating_add(1)).read_to_end(&mut bytes)?;
+        let Some(bytes) = private_file::read(path, MAX_FILE_BYTES)? else { return Ok(None) };
         let code = self.authenticate(&bytes, key, engine)?;
-        private_file::touch(&file);
         Ok(Some(Artifact::authentic(bytes, code)))
     }
 
@@ -292,8 +279,8 @@ fn header(key: Key, engine: &Sha256, owner: [u8; TAG_BYTES], code_bytes: usize) 
 /// it.
 fn key(path: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<[u8; KEY_BYTES]> {
     match read_key(path) {
-        Ok(key) => return Ok(key),
-        Err(Unusable::Io(error)) if error.kind() == ErrorKind::NotFound => {}
+        Ok(Some(key)) => return Ok(key),
+        Ok(None) => {}
         Err(unusable) => {
             tracing::warn!(
                 file = text::path(path),
@@ -308,12 +295,10 @@ fn key(path: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Res
     Ok(key)
 }
 
-fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], Unusable> {
-    let file = private_file::open(path)?;
-    let length = private_file::length(&file)?;
-    let mut bytes = Vec::new();
-    file.take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    bytes.try_into().map_err(|_| Unusable::Length(length))
+fn read_key(path: &Path) -> Result<Option<[u8; KEY_BYTES]>, Unusable> {
+    let Some(bytes) = private_file::read(path, KEY_BYTES as u64)? else { return Ok(None) };
+    let length = bytes.len() as u64;
+    bytes.try_into().map(Some).map_err(|_| Unusable::Length(length))
 }
 
 #[cfg(test)]
