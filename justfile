@@ -97,7 +97,7 @@ test-taint CASES="1000000":
     PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test taint
 
 # How well the processor time of runs distinguishes what other tenants have from what exists nowhere: figures of PROBES
-# runs of each call, 0.5 is chance. Calls that name an object must stay within 0.05 of it
+# runs of each call and search, 0.5 is chance. All must stay within 0.05 of it
 figures-timing PROBES="100000":
     PODIUM_TIMING_PROBES={{PROBES}} \
         cargo test --release --workspace --test taint -- --include-ignored --nocapture --test-threads=1 timing::

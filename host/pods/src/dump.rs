@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use podium_wire::Section;
 
 use crate::{
-    encoding::{FRAGMENTS, Packed, PodIdentity, Shape, SkeletonPool},
-    model::{PodKey, Prune, Revision},
+    encoding::{FRAGMENTS, Packed, PodIdentity, Scratch, Shape, SkeletonPool},
+    model::{PodKey, Revision},
     pod::{CachedPod, Record, RecordArena},
 };
 
@@ -34,7 +34,7 @@ pub enum Entry {
         /// Its values of the three fragments.
         own: Vec<u8>,
     },
-    /// The JSON of an unshared Pod.
+    /// The JSON of a Pod with an unshared fragment.
     Unshared(Vec<u8>),
 }
 
@@ -98,6 +98,7 @@ pub struct Decoder<'a> {
     /// The skeletons of each shape, and the shape itself once a Pod has verified it.
     shapes: Vec<([usize; FRAGMENTS], Option<Arc<Shape>>)>,
     pods: Vec<Record>,
+    scratch: Scratch,
     arena: RecordArena,
 }
 
@@ -105,7 +106,8 @@ impl<'a> Decoder<'a> {
     /// Returns a decoder that adds its skeletons to the pool.
     #[must_use]
     pub fn new(pool: &'a SkeletonPool) -> Self {
-        Self { pool, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), arena: RecordArena::default() }
+        let (scratch, arena) = (Scratch::default(), RecordArena::default());
+        Self { pool, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), scratch, arena }
     }
 
     /// Decodes the next entry. Returns `None` if it does not fit the entries before it, or is a Pod that does not come
@@ -127,7 +129,10 @@ impl<'a> Decoder<'a> {
                 let key = PodKey::new(packed.shape().namespace(), &name, &uid);
                 self.push(&CachedPod::from_parts(key, Revision(revision), packed))?;
             }
-            Entry::Unshared(json) => self.push(&CachedPod::unshared(&json, &Prune::NOTHING).ok()?)?,
+            Entry::Unshared(json) => {
+                let (pod, _) = CachedPod::read(&json, self.pool, &mut self.scratch, |_, _| None).ok()?;
+                self.push(&pod)?;
+            }
         }
         Some(())
     }

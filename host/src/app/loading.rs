@@ -439,8 +439,7 @@ impl Loader {
     async fn take_out(&self, id: &PluginId) -> bool {
         let Some(lane) = self.dispatch.registry.remove(id) else { return false };
         self.ingest_handle.plugins_changed(None).await;
-        self.dispatch.queue.remove_lane(lane);
-        self.dispatch.expectations.forget_lane(lane);
+        self.dispatch.forget(lane);
         if let Some(journal) = &self.journal {
             journal.absent(id, self.dispatch.clock.now_millis());
         }

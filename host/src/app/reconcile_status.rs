@@ -55,7 +55,7 @@ impl Observed {
         }
     }
 
-    /// Returns the tenants that have a plugin or had one, and a key, a run or a debt.
+    /// Returns the tenants that have a key, a run or a debt.
     fn tenants(&self) -> Vec<Tenant> {
         let names = self.registry.tenants();
         let of = |(number, figures): (u32, TenantFigures)| {

@@ -100,7 +100,7 @@ pub struct Sources {
     pub depth: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
     /// Returns how many deletions are kept for a plugin because its runs on them have not settled.
     pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
-    /// Returns the current figures of every tenant that has a plugin or had one.
+    /// Returns the current figures of every tenant that has a plugin, or had one until lately.
     pub tenants: Arc<dyn Fn() -> Vec<TenantFigures> + Send + Sync>,
     /// Returns the current figures of the cache.
     pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,

@@ -50,7 +50,7 @@ const FAULTS: [Faults; 6] = [
 struct Sample {
     at: Duration,
     resident: f64,
-    /// Of the resident memory what is no file's: a leak shows here first.
+    /// Resident memory without pages of files: a leak shows here first.
     anonymous: f64,
     descriptors: f64,
     threads: f64,

@@ -36,8 +36,8 @@ struct Field {
     calls: &'static [(&'static str, Ask)],
 }
 
-/// Calls that are refused, or that name an object.
-const NAMED: &[Field] = &[
+/// Calls that are refused or that name an object, and searches by a value.
+const FIELDS: &[Field] = &[
     Field {
         of: |pod| Some(pod.key.name.to_string()),
         calls: &[
@@ -72,10 +72,6 @@ const NAMED: &[Field] = &[
             ("delete-pod by uid", |program, uid| program.delete_pod(Some([OWN, "cart-1", uid]))),
         ],
     },
-];
-
-/// Searches by a value that an index of all Pods has.
-const SEARCHED: &[Field] = &[
     Field {
         of: |pod| pod.labels().unwrap().remove("secret"),
         calls: &[("count by label", |program, value| {
@@ -178,21 +174,12 @@ fn chance(probes: usize) -> f64 {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
-fn a_call_takes_as_long_for_an_object_elsewhere_as_for_none() {
+fn a_call_takes_as_long_for_what_exists_elsewhere_as_for_nothing() {
     let probes = probes();
-    for (name, figure) in figures(NAMED, probes) {
+    for (name, figure) in figures(FIELDS, probes) {
         println!("{name}: {figure:.3}");
         let most = chance(probes).max(0.05);
         assert!((figure - 0.5).abs() <= most, "{name}: {figure:.3} of {probes} probes, {most:.3} around 0.5 is chance");
-    }
-}
-
-#[test]
-#[ignore = "prints figures and checks nothing"]
-#[expect(clippy::print_stdout, reason = "figures")]
-fn figures_of_searches_by_values_elsewhere() {
-    for (name, figure) in figures(SEARCHED, probes()) {
-        println!("{name}: {figure:.3}");
     }
 }
 

@@ -2,6 +2,9 @@
 //! to one object at the same time: the second is planned when the cache shows what the first wrote, and sends only the
 //! changes that the object still lacks. Otherwise runs on Pods of one workload that start together, each of which
 //! writes to all of them, would each send every write.
+//!
+//! Deliveries to one object are sent in the order in which they came, so none is passed for ever by others that need
+//! fewer objects. A delivery waits only for earlier ones, so deliveries never wait for each other in a circle.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,10 +33,11 @@ pub(super) struct Claims(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    held: BTreeSet<(Lane, Target)>,
-    /// Deliveries that wait, in the order in which they began to wait. A `watch` channel would wake them in a random
-    /// order, and a simulation would not repeat.
-    waiting: BTreeMap<u64, Arc<Notify>>,
+    /// The deliveries to each target by their tickets. The first one writes, when it is the first one at all of its
+    /// targets; the others wait. None is empty.
+    ///
+    /// A `watch` channel would wake them in a random order, and a simulation would not repeat.
+    targets: BTreeMap<(Lane, Target), BTreeMap<u64, Arc<Notify>>>,
     tickets: u64,
 }
 
@@ -42,70 +46,55 @@ struct State {
 #[must_use]
 pub(super) struct Claim<'a> {
     claims: &'a Claims,
-    targets: Vec<(Lane, Target)>,
-}
-
-/// The place of a delivery that waits, which ends when this is dropped.
-struct Place<'a> {
-    claims: &'a Claims,
+    targets: BTreeSet<(Lane, Target)>,
     ticket: u64,
-    freed: Arc<Notify>,
 }
 
 impl Claims {
-    /// Waits until no other delivery of the plugin writes to any of these targets. A delivery waits for all of its
-    /// targets and holds none meanwhile, so deliveries never wait for each other in a circle.
+    /// Waits until no earlier delivery of the plugin writes, or waits to write, to any of these targets.
     pub(super) async fn claim(&self, lane: Lane, staged: &Staged) -> Claim<'_> {
-        let targets: BTreeSet<_> =
-            staged.writes.iter().filter_map(|write| Some((lane, target(&write.get().action)?))).collect();
-        let targets = Vec::from_iter(targets);
-        let place = {
-            let mut state = self.0.lock();
-            if state.take(&targets) {
-                return Claim { claims: self, targets };
-            }
-            state.tickets += 1;
-            let (ticket, freed) = (state.tickets, Arc::new(Notify::new()));
-            state.waiting.insert(ticket, freed.clone());
-            Place { claims: self, ticket, freed }
-        };
-        loop {
-            place.freed.notified().await;
-            if self.0.lock().take(&targets) {
-                return Claim { claims: self, targets };
-            }
+        let targets = staged.writes.iter().filter_map(|write| Some((lane, target(&write.get().action)?)));
+        let (claim, turn) = self.enter(targets.collect());
+        while !claim.is_first() {
+            turn.notified().await;
         }
+        claim
+    }
+
+    fn enter(&self, targets: BTreeSet<(Lane, Target)>) -> (Claim<'_>, Arc<Notify>) {
+        let turn = Arc::new(Notify::new());
+        let mut state = self.0.lock();
+        state.tickets += 1;
+        let ticket = state.tickets;
+        for target in &targets {
+            state.targets.entry(target.clone()).or_default().insert(ticket, turn.clone());
+        }
+        (Claim { claims: self, targets, ticket }, turn)
     }
 }
 
-impl State {
-    fn take(&mut self, targets: &[(Lane, Target)]) -> bool {
-        let free = targets.iter().all(|target| !self.held.contains(target));
-        if free {
-            self.held.extend(targets.iter().cloned());
-        }
-        free
+impl Claim<'_> {
+    fn is_first(&self) -> bool {
+        let state = self.claims.0.lock();
+        let first = |target| state.targets.get(target).and_then(BTreeMap::first_key_value);
+        self.targets.iter().all(|target| first(target).is_none_or(|(ticket, _)| *ticket == self.ticket))
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if self.targets.is_empty() {
-            return;
-        }
         let mut state = self.claims.0.lock();
+        // In the order of their tickets.
+        let mut freed = BTreeMap::new();
         for target in &self.targets {
-            state.held.remove(target);
+            let Some(deliveries) = state.targets.get_mut(target) else { continue };
+            deliveries.remove(&self.ticket);
+            match deliveries.first_key_value() {
+                Some((ticket, turn)) => _ = freed.insert(*ticket, turn.clone()),
+                None => _ = state.targets.remove(target),
+            }
         }
-        for freed in state.waiting.values() {
-            freed.notify_one();
-        }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.claims.0.lock().waiting.remove(&self.ticket);
+        freed.values().for_each(|turn| turn.notify_one());
     }
 }
 

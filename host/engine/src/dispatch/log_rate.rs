@@ -23,7 +23,10 @@ const LINE_BYTES: usize = 320;
 /// A tenant has a share for this long after a line, and for as long again at most.
 const WINDOW: Duration = Duration::from_secs(BURST);
 
-/// The rates of all tenants that have a plugin or had one.
+/// After this time a tenant that logged nothing has a full bucket, however many tenants log.
+const FORGET: Duration = Duration::from_secs(3_600);
+
+/// The rates of all tenants that have a plugin, or had one until lately.
 #[derive(Debug, Default)]
 pub(super) struct LogRates {
     tenants: BTreeMap<Tenant, Arc<TenantRate>>,
@@ -84,6 +87,12 @@ impl LogRates {
             own: Mutex::new(Bucket::new()),
             losses: Mutex::default(),
         }
+    }
+
+    /// Forgets the tenants that have no plugin and logged nothing for [`FORGET`].
+    pub(super) fn forget_unused(&mut self, now: Instant) {
+        let is_recent = |rate: &TenantRate| now.saturating_duration_since(rate.bucket.lock().filled) < FORGET;
+        self.tenants.retain(|_, rate| Arc::strong_count(rate) > 1 || is_recent(rate));
     }
 }
 

@@ -71,9 +71,6 @@ const GATE_PAUSE: Duration = Duration::from_millis(250);
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
-/// How soon a key is tried again whose plugin waits for a version that its new configuration permits. The new version
-/// tries all keys at once.
-const REVOKED_PAUSE: Duration = Duration::from_secs(1);
 /// How long a commit waits for the cache to show what it wrote.
 const SEE_WRITES: Duration = Duration::from_secs(2);
 
@@ -130,6 +127,13 @@ enum Step {
 }
 
 impl Dispatch {
+    /// Forgets all of a plugin that was unloaded, and of which the ingest loop queues no keys any more.
+    pub fn forget(&self, lane: Lane) {
+        self.queue.remove_lane(lane);
+        self.expectations.forget_lane(lane);
+        self.registry.forget_unloaded(&self.queue.remembered());
+    }
+
     /// Runs keys one after another until the queue is closed.
     pub async fn work(self: Arc<Self>) {
         while let Some(job) = self.queue.next().await {
@@ -145,8 +149,8 @@ impl Dispatch {
             self.queue.done(&job, Next::Settled);
             return Either::Left(Next::Settled);
         };
-        if plugin.is_revoked() {
-            let next = Next::Postponed(REVOKED_PAUSE);
+        if let Some(pause) = plugin.revocation.pause() {
+            let next = Next::Postponed(pause);
             self.queue.done(&job, next);
             return Either::Left(next);
         }

@@ -2,6 +2,7 @@
 //!
 //! A run of a probe reads the cache as any run does. Its state is a copy, its live reads are refused, and it has passed
 //! at its first commit, because there is no honest report of writes that are not sent. Its staged writes are dropped.
+//! The tenant is charged for it as for other runs.
 
 use std::{
     future::poll_fn,
@@ -68,6 +69,8 @@ impl Dispatch {
         let pods = drawn(&*snapshot, spec, self.seed).await;
         if pods.is_empty() {
             let instance = AssertUnwindSafe(reconcile.instantiate(Box::new(world()))).catch_unwind().await;
+            // An instance has no report, as a run that is dropped.
+            self.queue.charge(before.lane, began.elapsed().min(spec.limits.cpu));
             return match instance.unwrap_or(Ok(())) {
                 Err(failure) if failure.kind.is_panic() => Err(described("at its start", &failure)),
                 _ => Ok(0),
@@ -100,7 +103,12 @@ impl Dispatch {
             };
             committed.store(false, SeqCst);
             let run = reconcile.reconcile(request, Box::new(world()));
-            if let Err(failure) = until_commit(run, &committed).instrument(span).await
+            let started = Instant::now();
+            let (ended, cost) = until_commit(run, &committed).instrument(span).await;
+            // A run that was dropped cannot report its time on the processor. It has had no more than this.
+            let most = || started.elapsed().min(spec.limits.cpu);
+            self.queue.charge(before.lane, cost.unwrap_or_else(most));
+            if let Err(failure) = ended
                 && failure.kind.is_panic()
             {
                 return Err(described(&format!("on pod {}/{}", key.namespace, key.name), &failure));
@@ -115,8 +123,11 @@ fn described(place: &str, failure: &Failure) -> String {
     format!("{place}, reason {}: {}", failure.kind.name(), failure.message)
 }
 
-/// Polls a run until it ends or commits, and drops it then.
-async fn until_commit(run: BoxFuture<'_, RunReport<Staged>>, committed: &AtomicBool) -> Result<(), Failure> {
+/// Polls a run until it ends or commits, and drops it then. Returns its processor time too, if it ended.
+async fn until_commit(
+    run: BoxFuture<'_, RunReport<Staged>>,
+    committed: &AtomicBool,
+) -> (Result<(), Failure>, Option<Duration>) {
     let mut run = AssertUnwindSafe(run).catch_unwind();
     let ended = poll_fn(|context| match run.poll_unpin(context) {
         Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -124,11 +135,11 @@ async fn until_commit(run: BoxFuture<'_, RunReport<Staged>>, committed: &AtomicB
         Poll::Pending => Poll::Pending,
     });
     match ended.await {
-        None => Ok(()),
-        Some(Ok(report)) => report.result.map(|_| ()),
+        None => (Ok(()), None),
+        Some(Ok(report)) => (report.result.map(|_| ()), Some(report.usage.cpu)),
         Some(Err(panic)) => {
             let message = format!("the host panicked: {}", panic_message(&*panic));
-            Err(Failure { kind: FailureKind::Host, message })
+            (Err(Failure { kind: FailureKind::Host, message }), None)
         }
     }
 }

@@ -1,9 +1,14 @@
 //! The plugins that are loaded, by lane.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use parking_lot::{Mutex, RwLock};
 use podium_pods::model::{PluginId, PluginSpec, RequestRates, Tenant};
+use tokio::time::Instant;
 
 use super::{
     Excess, State, budget,
@@ -15,12 +20,12 @@ use super::{
 use crate::{
     journal::PluginEntries,
     ports::{Reconcile, Sender},
-    queue::{Claim, Claims, Demand},
+    queue::{Claim, Claims, Demand, Remembered},
     status::PluginStatus,
 };
 
-/// A plugin's place in the queue. The plugin keeps it for as long as the host runs, even while it is unloaded, and no
-/// other plugin has it. So no run of a plugin that was unloaded and loaded again overlaps a run of its earlier load.
+/// A plugin's place in the queue. The plugin keeps it until it was unloaded and its last job has ended, and no other
+/// plugin ever has it. So no run of a plugin that was unloaded and loaded again overlaps a run of its earlier load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u32);
 
@@ -93,10 +98,12 @@ pub struct Registry {
 #[derive(Default)]
 struct Inner {
     plugins: BTreeMap<Lane, Arc<LoadedPlugin>>,
-    /// The lane of every plugin that is loaded or was.
+    /// The lane of every plugin that is loaded, or of which the queue has something.
     lanes: BTreeMap<PluginId, Lane>,
+    /// The number of the latest lane, and that of the latest tenant.
+    latest: (u32, u32),
     log_rates: LogRates,
-    /// The number of every tenant of the queue that has a plugin or had one.
+    /// The number of every tenant of the queue that has a plugin, or of which the queue has something.
     tenants: BTreeMap<Payer, u32>,
     /// The claim and the tokens of a run, for each loaded plugin.
     claims: BTreeMap<Lane, (Claim, Demand)>,
@@ -113,6 +120,17 @@ fn payer(spec: &PluginSpec) -> Payer {
 }
 
 impl Inner {
+    /// Returns the lane and the tenant of a plugin. New ones have numbers that were never used.
+    fn numbers(&mut self, spec: &PluginSpec) -> (Lane, u32) {
+        let Self { lanes, tenants, latest: (lane, tenant), .. } = self;
+        let next = |latest: &mut u32| {
+            *latest = latest.saturating_add(1);
+            *latest
+        };
+        let lane = *lanes.entry(spec.id.clone()).or_insert_with(|| Lane(next(lane)));
+        (lane, *tenants.entry(payer(spec)).or_insert_with(|| next(tenant)))
+    }
+
     /// Returns the state of a plugin: that of its group while a plugin of the group is loaded, else that of its version
     /// before, else an empty one.
     fn state(&self, lane: Lane, spec: &PluginSpec) -> Arc<Mutex<State>> {
@@ -175,8 +193,8 @@ impl Registry {
         may_emit.map(|plugin| plugin.sender.clone()).collect()
     }
 
-    /// Returns the tenants of the queue that have a plugin or had one, by the number of their claims: the namespace, or
-    /// `cluster/NAME` for a `ClusterReconcilePlugin`.
+    /// Returns the tenants of the queue that have a plugin, or had one until lately, by the number of their claims: the
+    /// namespace, or `cluster/NAME` for a `ClusterReconcilePlugin`.
     #[must_use]
     pub fn tenants(&self) -> BTreeMap<u32, String> {
         let name = |(tenant, plugin): &Payer| match (tenant, plugin) {
@@ -215,10 +233,7 @@ impl Registry {
         entries: Option<PluginEntries>,
     ) -> Lane {
         let mut inner = self.inner.write();
-        let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
-        let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
-        let tenant = u32::try_from(inner.tenants.len() + 1).unwrap_or(u32::MAX);
-        let tenant = *inner.tenants.entry(payer(&spec)).or_insert(tenant);
+        let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
         let state = inner.state(lane, &spec);
@@ -244,6 +259,24 @@ impl Registry {
             loaded.revocation.revoke();
             loaded.lane
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn numbered(&self) -> usize {
+        self.inner.read().lanes.len()
+    }
+
+    /// Forgets the plugins that are not loaded, and the tenants without a loaded plugin, if the queue has nothing of
+    /// them.
+    pub(super) fn forget_unloaded(&self, remembered: &Remembered<Lane>) {
+        let mut inner = self.inner.write();
+        let Inner { plugins, lanes, log_rates, tenants, claims, rates, .. } = &mut *inner;
+        lanes.retain(|_, lane| plugins.contains_key(lane) || remembered.lanes.contains(lane));
+        let used: BTreeSet<u32> = claims.values().map(|(claim, _)| claim.tenant).collect();
+        tenants.retain(|_, number| used.contains(number) || remembered.tenants.contains(number));
+        let named: BTreeSet<&Tenant> = tenants.keys().map(|(tenant, _)| tenant).collect();
+        rates.retain(|tenant, _| named.contains(tenant));
+        log_rates.forget_unused(Instant::now());
     }
 }
 

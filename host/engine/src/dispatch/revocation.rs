@@ -3,18 +3,21 @@
 //! A run and its delivery are dropped where they wait. A guest that computes waits at its next tick, after a
 //! millisecond. Until then the engine refuses its host calls.
 
-use std::{
-    pin::pin,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
-};
+use std::{pin::pin, sync::OnceLock, time::Duration};
 
 use futures::future::{Either, select};
 use podium_pods::sync::watch;
+use tokio::time::Instant;
+
+/// How soon a key is tried again whose plugin waits for a version that its new configuration permits: after as long as
+/// it has waited so far, between these. Keys of a plugin that waits for days cost little, and the new version, which
+/// tries the keys of all Pods at once, finds a deletion soon.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Whether a loaded version of a plugin may still run. A revocation is final; the next version has its own.
 #[derive(Debug)]
 pub(super) struct Revocation {
-    revoked: AtomicBool,
+    since: OnceLock<Instant>,
     sender: watch::Sender<()>,
     /// Has seen nothing, so that its clones see a revocation that came before them.
     receiver: watch::Receiver<()>,
@@ -23,18 +26,24 @@ pub(super) struct Revocation {
 impl Default for Revocation {
     fn default() -> Self {
         let (sender, receiver) = watch::channel(());
-        Self { revoked: AtomicBool::new(false), sender, receiver }
+        Self { since: OnceLock::new(), sender, receiver }
     }
 }
 
 impl Revocation {
     pub(super) fn revoke(&self) {
-        self.revoked.store(true, SeqCst);
+        self.since.get_or_init(Instant::now);
         self.sender.send_replace(());
     }
 
     pub(super) fn is_revoked(&self) -> bool {
-        self.revoked.load(SeqCst)
+        self.since.get().is_some()
+    }
+
+    /// Returns how long a key waits before it is tried again; `None` if the version may run.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        let (least, most) = PAUSES;
+        self.since.get().map(|since| since.elapsed().clamp(least, most))
     }
 
     /// Does `work` until it ends. Returns `None` and drops it at a revocation, also at one that came before.

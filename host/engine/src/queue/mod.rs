@@ -24,7 +24,7 @@ use podium_pods::sync::{Mutex, Notify};
 use slots::{Cause, Slots};
 pub use tokens::{Amounts, Demand, KINDS, Rate};
 use tokio::time::Instant;
-pub use turns::TenantFigures;
+pub use turns::{Remembered, TenantFigures};
 
 pub use crate::backoff::Backoff;
 
@@ -186,6 +186,7 @@ where
     ///
     /// Cancel safe: an item is taken only in the poll that returns it.
     pub async fn next(&self) -> Option<Job<L, S, I>> {
+        let mut slept = false;
         loop {
             let (job, due, more) = {
                 let mut slots = self.slots.lock();
@@ -195,10 +196,16 @@ where
                     return None;
                 }
                 let job = slots.take(Instant::now());
-                // While this worker runs, another one has to wait for the moment when there are tokens.
-                let may_pass = job.as_ref().is_some_and(|job| slots.may_pass(job.lane));
-                let more = slots.has_ready() || slots.turns.next_tokens().is_some() || may_pass;
-                (job, slots.next_due(), more)
+                let due = slots.next_due();
+                // While this worker runs, another one has to wait for the next that is due.
+                let more = job.as_ref().is_some_and(|job| {
+                    let is_unwatched = due.is_some() && (slept || slots.has_new_delays);
+                    slots.has_ready() || slots.turns.next_tokens().is_some() || is_unwatched || slots.may_pass(job.lane)
+                });
+                if job.is_none() {
+                    slots.looked();
+                }
+                (job, due, more)
             };
             if let Some(job) = job {
                 // One notification may stand for many items: pass it on before running.
@@ -207,11 +214,12 @@ where
                 }
                 return Some(job);
             }
+            slept = false;
             match due {
                 Some(due) => tokio::select! {
                     biased;
                     () = self.wake.notified() => {}
-                    () = tokio::time::sleep_until(due) => {}
+                    () = tokio::time::sleep_until(due) => slept = true,
                 },
                 None => self.wake.notified().await,
             }
@@ -224,6 +232,11 @@ where
         if self.slots.lock().turns.ran(job.number, Some(cost), Instant::now()) {
             self.wake.notify_one();
         }
+    }
+
+    /// Charges a cost that no job had to a lane and its tenant, as that of a run.
+    pub fn charge(&self, lane: L, cost: Duration) {
+        self.slots.lock().turns.charge_cost(lane, cost, Instant::now());
     }
 
     /// Charges one token to a job: one of those that the job took when it started, or else one that no other job waits
@@ -287,6 +300,12 @@ where
         self.slots.lock().remove_lane(lane, Instant::now());
         // It may have waited for memory and held up others.
         self.wake.notify_one();
+    }
+
+    /// Forgets tenants whose lanes were all removed, when their debts are paid. Returns those that are left. The
+    /// time grows with the number of lanes and tenants.
+    pub fn remembered(&self) -> Remembered<L> {
+        self.slots.lock().turns.remembered(Instant::now())
     }
 
     /// True if the lane was removed after the slot's running job was taken.

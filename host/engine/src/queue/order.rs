@@ -4,7 +4,10 @@
 //! before the lanes of all other groups, which wait for it for a short time at most. [`super::waits`] describes
 //! the waits.
 
-use std::{collections::HashMap, hash::Hash};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 use foldhash::quality::FixedState;
 use smallvec::SmallVec;
@@ -36,7 +39,7 @@ struct Place<L> {
     phase: u8,
     leads: bool,
     /// All predecessors of its phase, also those of its predecessors.
-    earlier: Box<[L]>,
+    earlier: HashSet<L, FixedState>,
     /// All successors of its group.
     successors: Box<[L]>,
 }
@@ -66,7 +69,7 @@ impl<L: Copy + Eq + Hash> Order<L> {
             let Member { lane, group, phase, leads, .. } = *member;
             let own = &earlier[&lane];
             let cycle = |before: &L| earlier[before].contains(&lane);
-            let earlier: Box<[L]> = own.iter().copied().filter(|before| !cycle(before)).collect();
+            let earlier = own.iter().copied().filter(|before| !cycle(before)).collect();
             let place = Place { group, phase, leads, earlier, successors: Box::default() };
             places.insert(lane, place);
         }
@@ -81,7 +84,7 @@ impl<L: Copy + Eq + Hash> Order<L> {
             }
         }
         let followed: Vec<L> = order.places.values().flat_map(|place| place.successors.iter().copied()).collect();
-        let follows: std::collections::HashSet<L, FixedState> = followed.into_iter().collect();
+        let follows: HashSet<L, FixedState> = followed.into_iter().collect();
         if leading == 0 {
             order.places.retain(|lane, place| !place.successors.is_empty() || follows.contains(lane));
         }
@@ -109,12 +112,22 @@ impl<L: Copy + Eq + Hash> Order<L> {
         lanes.iter().copied().filter(|other| self.binds(*other, lane)).collect()
     }
 
-    /// Returns those of `predecessors` that have the latest phase. They wait for the others, if those are due as
-    /// recently.
-    pub(super) fn latest_phase(&self, predecessors: &[L]) -> Lanes<L> {
-        let phase = |lane: &L| self.places.get(lane).map(|place| place.phase);
-        let latest = predecessors.iter().map(phase).max();
-        predecessors.iter().copied().filter(|lane| Some(phase(lane)) == latest).collect()
+    /// Returns those of `predecessors`, which are sorted, that no other of them follows. They wait for the others, if
+    /// those are due as recently.
+    pub(super) fn last(&self, predecessors: &[L]) -> Lanes<L> {
+        let place = |lane: &L| self.places.get(lane);
+        let latest = predecessors.iter().filter_map(place).map(|place| place.phase).max();
+        let in_phase = |lane: &&L| place(lane).is_some_and(|place| Some(place.phase) == latest);
+        let mut left: Lanes<L> = predecessors.iter().filter(in_phase).copied().collect();
+        let mut last = Lanes::new();
+        // A lane comes after all that it follows.
+        while let Some(lane) = left.pop() {
+            last.push(lane);
+            if let Some(place) = place(&lane).filter(|place| !place.earlier.is_empty()) {
+                left.retain(|before| !place.earlier.contains(before));
+            }
+        }
+        last
     }
 
     /// Sorts lanes, predecessors first.
@@ -136,7 +149,7 @@ impl<L: Copy + Eq + Hash> Order<L> {
     }
 }
 
-fn precedes<L: Eq>(before: L, first: &Place<L>, second: &Place<L>) -> bool {
+fn precedes<L: Eq + Hash>(before: L, first: &Place<L>, second: &Place<L>) -> bool {
     let in_phase = || first.phase == second.phase && second.earlier.contains(&before);
     first.group == second.group && (first.phase < second.phase || in_phase())
 }
@@ -182,7 +195,9 @@ mod tests {
         assert_eq!([1, 2, 3, 4, 5].map(before), [vec![], vec![1], vec![1, 2], vec![1, 2, 3], vec![1, 2, 3, 4]]);
         assert!(!order.contains(6), "it has neither predecessors nor successors");
         assert_eq!(order.predecessors(4, &[1, 2, 5]).to_vec(), [1, 2]);
-        assert_eq!(order.latest_phase(&[1, 2]).to_vec(), [2], "lane 2 waits for lane 1");
+        assert_eq!(order.last(&[1, 2]).to_vec(), [2], "lane 2 waits for lane 1");
+        assert_eq!(order.last(&[1, 2, 3, 4]).to_vec(), [4], "lanes 2 and 3 are predecessors of lane 4");
+        assert_eq!(order.last(&[2, 3]).to_vec(), [3]);
         let mut lanes = [5, 4, 6, 3, 2, 1];
         order.sort(&mut lanes);
         assert_eq!(lanes, [6, 1, 2, 3, 4, 5]);

@@ -31,6 +31,8 @@ pub(super) struct Slots<L, S, I> {
     marks: Marks,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
+    /// Slots were delayed since the last [`Self::looked`].
+    pub(super) has_new_delays: bool,
     pub(super) waits: Waits<L, S, I>,
     /// Waits for lanes that are delayed may be left.
     look_again: Option<Instant>,
@@ -122,6 +124,7 @@ where
             ready: HashMap::with_hasher(hasher),
             marks: Marks::default(),
             delayed: BTreeMap::new(),
+            has_new_delays: false,
             look_again: None,
             numbers: 0,
             closed: false,
@@ -238,7 +241,7 @@ where
             if is_empty {
                 self.ready.remove(&lane);
             }
-            self.turns.due(lane, !is_empty, now);
+            self.turns.set_due(lane, !is_empty, now);
             if job.is_some() {
                 return job;
             }
@@ -249,12 +252,11 @@ where
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
         let (_, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot.clone());
-        let items = &self.slots.get(&key)?.items;
-        let Some((first, _)) = starts(&self.waits, &key, items, now).find(|(_, start)| *start <= now) else {
+        let state = self.slots.get_mut(&key)?;
+        let Some((first, _)) = starts(&self.waits, &key, &state.items, now).find(|(_, start)| *start <= now) else {
             self.place(key, now);
             return None;
         };
-        let state = self.slots.get_mut(&key)?;
         let item = state.items.remove(first);
         if !self.waits.is_empty() {
             self.waits.forget_waiter(lane, &(slot.clone(), item.item.clone()));
@@ -275,8 +277,11 @@ where
     }
 
     pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> Done {
-        let key = (job.lane, job.slot.clone());
-        let is_orphaned = self.slots.get(&key).is_none_or(|state| state.at == SlotStage::Orphaned);
+        let entry = match self.slots.entry((job.lane, job.slot.clone())) {
+            Entry::Occupied(entry) => Some(entry),
+            Entry::Vacant(_) => None,
+        };
+        let is_orphaned = entry.as_ref().is_none_or(|entry| entry.get().at == SlotStage::Orphaned);
         let ended = match next {
             _ if is_orphaned => JobEnd::Otherwise,
             Next::Settled | Next::Final | Next::After(_) => JobEnd::Well,
@@ -284,11 +289,13 @@ where
             Next::FailedFor(_) | Next::Postponed(_) => JobEnd::Otherwise,
         };
         self.turns.done(job.number, ended, now);
-        let Some(state) = self.slots.get_mut(&key).filter(|state| !state.items.is_empty()) else {
+        let Some(mut entry) = entry.filter(|entry| !entry.get().items.is_empty()) else {
             return Done::Forgotten;
         };
+        let state = entry.get_mut();
         let mut item = state.items.remove(0);
-        if state.at == SlotStage::Orphaned {
+        if is_orphaned {
+            let key = entry.key().clone();
             self.place(key, now);
             return Done::Orphaned;
         }
@@ -314,8 +321,6 @@ where
                 let queued = if matches!(next, Next::After(_)) { None } else { Some(item.queued) };
                 let before = |delay| PriorState::Delayed(now + delay, queued.unwrap_or(now + delay));
                 self.waits.ran(job.lane, object, delay.map_or(PriorState::Nothing, before));
-            } else {
-                self.waits.forget_waiter(job.lane, object);
             }
             self.waits.done(job.lane, object, is_due)
         });
@@ -338,7 +343,13 @@ where
             }
             (None, None) => Done::Forgotten,
         };
-        self.place(key, now);
+        if state.items.is_empty() {
+            entry.remove();
+            self.shrink();
+        } else {
+            let key = entry.key().clone();
+            self.place(key, now);
+        }
         if let Some((freed, object)) = freed.zip(object) {
             self.free(freed, &object, now);
         }
@@ -359,7 +370,7 @@ where
         let Some(item) = self.running(job) else { return };
         item.dirty = item.dirty.filter(|dirty| dirty.latest != number);
         if item.dirty.is_none() && !self.waits.is_empty() {
-            self.waits.forget_waiter(job.lane, &(job.slot.clone(), job.item.clone()));
+            self.waits.settles(job.lane, &(job.slot.clone(), job.item.clone()));
         }
     }
 
@@ -430,6 +441,7 @@ where
             let due = (due, self.numbers);
             state.at = SlotStage::Delayed(due);
             self.delayed.insert(due, key);
+            self.has_new_delays = true;
         }
     }
 
@@ -457,6 +469,12 @@ where
             let (lane, slot) = first.remove();
             self.place((lane, slot), now);
         }
+    }
+
+    /// A worker has found no job, and waits until [`Self::next_due`].
+    pub(super) fn looked(&mut self) {
+        self.has_new_delays = false;
+        self.turns.has_new_waits = false;
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {

@@ -66,7 +66,7 @@ where
         let order = &self.waits.order;
         let edge = |on: L, kind: WaitKind| Edge { waiter: lane, on, kind, later: running.contains(&on) };
         // Those that wait since this step wait for their own predecessors; for the others that is not known.
-        let predecessors = order.latest_phase(&order.predecessors(lane, fresh));
+        let predecessors = order.last(&order.predecessors(lane, fresh));
         let predecessors = predecessors.into_iter().chain(order.predecessors(lane, others));
         let mut edges: SmallVec<[Edge<L>; 4]> = predecessors.map(|on| edge(on, WaitKind::Order)).collect();
         let leading = order.leading(lane, fresh).into_iter().chain(order.leading(lane, others));

@@ -194,6 +194,32 @@ async fn failures_back_off_to_5_min_and_success_resets() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lane_that_was_charged_without_a_job_waits_for_the_others() {
+    for is_due in [false, true] {
+        let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), usize::MAX, 1);
+        let add = |lane| queue.add((0..100).map(|slot| (lane, slot, ())));
+        if is_due {
+            add(1);
+        }
+        queue.charge(1, Duration::from_millis(100));
+        if !is_due {
+            add(1);
+        }
+        add(2);
+        let mut lanes = Vec::new();
+        for _ in 0..40 {
+            let job = queue.next().await.unwrap();
+            queue.ran(&job, Duration::from_millis(10));
+            queue.done(&job, Next::Settled);
+            lanes.push(job.lane);
+        }
+        assert_eq!(lanes[..9], [2; 9], "due before the charge: {is_due}");
+        let first = lanes.iter().filter(|lane| **lane == 1).count();
+        assert!((14..=16).contains(&first), "the rest is shared: {first} of 40");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn lanes_take_turns_so_a_backlog_starves_no_neighbour() {
     let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), usize::MAX, 1);
     queue.add((0..1_000).map(|slot| (1, slot, ())));
@@ -248,7 +274,7 @@ async fn a_lane_whose_jobs_fail_has_fewer_until_they_succeed() {
 }
 
 /// Workers that wait for an item.
-async fn waiting_workers<S, I>(
+pub(super) async fn waiting_workers<S, I>(
     queue: &Arc<Queue<u8, S, I>>,
     count: usize,
 ) -> Vec<tokio::task::JoinHandle<Option<Job<u8, S, I>>>>

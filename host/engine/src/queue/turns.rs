@@ -10,6 +10,7 @@
 mod board;
 mod budget;
 mod delay;
+mod remembered;
 mod tenant;
 
 use std::{
@@ -19,10 +20,10 @@ use std::{
     time::Duration,
 };
 
-use board::Board;
+use board::{Board, Entry, Listing};
 use budget::{LaneTokens, Timer};
 use foldhash::quality::FixedState;
-use smallvec::SmallVec;
+pub use remembered::Remembered;
 use tenant::{Tenant, Wait};
 use tokio::time::Instant;
 
@@ -44,11 +45,13 @@ pub(super) struct Turns<L> {
     /// `None`: each lane is a tenant, and jobs take no memory.
     claims: Option<Arc<dyn Claims<L>>>,
     lanes: HashMap<L, Lane, FixedState>,
-    tenants: BTreeMap<u32, Tenant<L>>,
+    tenants: HashMap<u32, Tenant<L>, FixedState>,
     present: Present,
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
     patience: BTreeMap<u64, Waiting>,
+    /// Set when a group begins to wait for memory.
+    pub(super) has_new_waits: bool,
     /// When lanes that wait for tokens may have them.
     timers: BTreeMap<(Instant, u64), Timer<L>>,
     /// The worker, the memory and the place that jobs hold, by the job's number.
@@ -71,6 +74,8 @@ struct Lane {
     due: bool,
     /// It is in its group.
     listed: bool,
+    /// It was removed, and not used since.
+    removed: bool,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
     /// Lower than that of all lanes while its jobs fail: halved by each failure, one more with each success.
@@ -136,7 +141,8 @@ pub struct TenantFigures {
     pub stale: usize,
     /// Those of them whose lane waits for tokens.
     pub without_tokens: usize,
-    /// Requests of runs that were refused for want of tokens since the start, by the kind of the tokens.
+    /// Requests of runs that were refused for want of tokens since the queue has the tenant, by the kind of
+    /// the tokens.
     pub refused: [u64; KINDS],
     /// The cost by which the tenant is ahead of the tenant whose turn it is.
     pub debt: Duration,
@@ -153,10 +159,11 @@ where
             budget: MemoryBudget::UNLIMITED,
             claims: None,
             lanes: HashMap::with_hasher(hasher.clone()),
-            tenants: BTreeMap::new(),
+            tenants: HashMap::with_hasher(hasher.clone()),
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
+            has_new_waits: false,
             timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
             memory: 0,
@@ -187,14 +194,20 @@ where
             let demand = claims.demand(lane);
             self.set_demand(lane, &demand, now);
         }
+        self.set_due(lane, due, now);
+    }
+
+    /// Records whether a lane whose job has just started has another due slot. Its claim was read for that job.
+    pub(super) fn set_due(&mut self, lane: L, due: bool, now: Instant) {
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.due = due;
+            state.removed &= !due;
         }
         self.place(lane, now);
     }
 
-    /// Returns the next lane of which a job may start. The caller calls [`Self::start`] for it, or [`Self::due`] if the
-    /// lane has no due slot after all.
+    /// Returns the next lane of which a job may start, after it has read its claim. The caller calls [`Self::start`]
+    /// for it, unless the lane has no due slot after all, and [`Self::set_due`].
     pub(super) fn next(&mut self, now: Instant) -> Option<L> {
         self.hand_out(now);
         self.age(now);
@@ -210,7 +223,7 @@ where
     }
 
     /// Starts a job of the lane, and charges the cost of the lane's latest runs in advance. The caller calls
-    /// [`Self::due`] next.
+    /// [`Self::set_due`] next.
     pub(super) fn start(&mut self, lane: L, job: u64, now: Instant) -> Option<Claim> {
         self.numbers += 1;
         self.started += 1;
@@ -234,7 +247,6 @@ where
         let taken = Taken { lane, claim, charged, since: now, running: true, ran: false, hand, used, short };
         self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
-            self.board.unlist(tenant);
             tenant.account.charge(charged, turn);
             tenant.runs += 1;
             tenant.jobs += 1;
@@ -249,40 +261,64 @@ where
     /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for each
     /// job: returns false after that.
     pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
-        let Some(taken) = self.taken.get_mut(&job).filter(|taken| taken.running) else { return false };
+        let ended = self.end_run(job, cost, now);
+        if let Some(tenant) = ended {
+            self.refresh(tenant, now);
+        }
+        ended.is_some()
+    }
+
+    /// Does what [`Self::ran`] does, but does not refresh the tenant, whose number it returns.
+    fn end_run(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> Option<u32> {
+        let taken = self.taken.get_mut(&job).filter(|taken| taken.running)?;
         (taken.running, taken.ran) = (false, cost.is_some());
         let Taken { lane, claim, charged, since, .. } = *taken;
         self.running -= 1;
         self.memory = self.memory.saturating_sub(claim.bytes);
         let used = nanos(JOB + cost.unwrap_or_default());
+        self.correct((claim.tenant, lane), charged, used);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
-            self.board.unlist(tenant);
             tenant.runs -= 1;
             tenant.memory = tenant.memory.saturating_sub(claim.bytes);
             tenant.lately.ran(now.saturating_duration_since(since), used, now);
-            tenant.account.correct(charged, used);
-            if let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == claim.tenant) {
-                let before = state.account.key();
-                state.account.correct(charged, used);
-                if state.listed
-                    && let Some(group) = tenant.groups.get_mut(&state.bytes)
-                {
-                    group.ready.remove(&before);
-                    group.ready.insert(state.account.key(), lane);
-                }
-                if cost.is_some() {
-                    // A quarter of the latest, so that one unusual run does not decide.
-                    state.estimate = state.estimate - state.estimate / 4 + used / 4;
-                }
+            if cost.is_some()
+                && let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == claim.tenant)
+            {
+                // A quarter of the latest, so that one unusual run does not decide.
+                state.estimate = state.estimate - state.estimate / 4 + used / 4;
             }
         }
-        self.refresh(claim.tenant, now);
-        true
+        Some(claim.tenant)
+    }
+
+    /// Charges a cost that no job had to a lane and its tenant.
+    pub(super) fn charge_cost(&mut self, lane: L, cost: Duration, now: Instant) {
+        if !self.lanes.contains_key(&lane) {
+            self.open(lane, self.claim(lane), now);
+        }
+        let Some(tenant) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
+        self.correct((tenant, lane), 0, nanos(cost));
+        self.refresh(tenant, now);
+    }
+
+    /// Replaces a cost that a tenant and its lane were charged. The caller refreshes the tenant.
+    fn correct(&mut self, (number, lane): (u32, L), charged: u64, used: u64) {
+        let Some(tenant) = self.tenants.get_mut(&number) else { return };
+        tenant.account.correct(charged, used);
+        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == number) else { return };
+        let before = state.account.key();
+        state.account.correct(charged, used);
+        if state.listed
+            && let Some(group) = tenant.groups.get_mut(&state.bytes)
+        {
+            group.ready.remove(&before);
+            group.ready.insert(state.account.key(), lane);
+        }
     }
 
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, ended: JobEnd, now: Instant) {
-        self.ran(job, None, now);
+        self.end_run(job, None, now);
         let Some(Taken { lane, claim, ran, hand, used, short, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
@@ -302,8 +338,13 @@ where
                 JobEnd::Failed => state.limit = (state.limit / 2).max(1),
                 JobEnd::Otherwise => {}
             }
+            if state.removed && state.jobs == 0 {
+                self.lanes.remove(&lane);
+            }
         }
-        self.place(lane, now);
+        if let Some(number) = self.put(lane, now).filter(|number| *number != claim.tenant) {
+            self.refresh(number, now);
+        }
         self.serve(claim.tenant, now);
     }
 
@@ -311,7 +352,7 @@ where
     pub(super) fn remove(&mut self, lane: L, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let tenant = state.tenant;
-        (state.due, state.limit) = (false, self.lane_limit);
+        (state.due, state.removed, state.limit) = (false, true, self.lane_limit);
         self.unlist_lane(lane, now);
         self.end_waiting(lane);
         if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
@@ -354,7 +395,7 @@ where
         if let Some(claims) = &self.claims {
             return claims.claim(lane);
         }
-        let unused = || self.tenants.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        let unused = || self.tenants.keys().max().map_or(0, |last| last.saturating_add(1));
         Claim { tenant: self.lanes.get(&lane).map_or_else(unused, |state| state.tenant), bytes: 0 }
     }
 
@@ -362,7 +403,8 @@ where
         let account = self.open_account(claim.tenant, now);
         let (tenant, bytes, limit) = (claim.tenant, claim.bytes, self.lane_limit);
         let tokens = LaneTokens::new(now);
-        let state = Lane { account, tenant, bytes, due: false, listed: false, jobs: 0, limit, estimate: 0, tokens };
+        let (due, listed, removed) = (false, false, false);
+        let state = Lane { account, tenant, bytes, due, listed, removed, jobs: 0, limit, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
@@ -388,7 +430,14 @@ where
 
     /// Adds the lane to its group if the lane's own jobs permit another one and the tokens for it are there.
     fn place(&mut self, lane: L, now: Instant) {
-        let Some(state) = self.lanes.get(&lane) else { return };
+        if let Some(number) = self.put(lane, now) {
+            self.refresh(number, now);
+        }
+    }
+
+    /// Does what [`Self::place`] does without refreshing the tenant. Returns its number.
+    fn put(&mut self, lane: L, now: Instant) -> Option<u32> {
+        let state = self.lanes.get(&lane)?;
         let number = state.tenant;
         if state.may_start() {
             self.list(lane, None, now);
@@ -397,7 +446,7 @@ where
             self.end_waiting(lane);
             self.serve(number, now);
         }
-        self.refresh(number, now);
+        Some(number)
     }
 
     /// Adds the lane to its group with the tokens for its next job, or leaves it waiting for them. The caller refreshes
@@ -431,43 +480,41 @@ where
         }
     }
 
-    /// Lists the tenant on the board if it may start a job.
+    /// Lists the tenant on the board if it may start a job, where it belongs now.
     fn refresh(&mut self, number: u32, now: Instant) {
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
-        self.board.unlist(tenant);
-        if tenant.groups.is_empty() {
-            return;
-        }
-        if tenant.runs >= self.occupancy.runs_of_tenant() || tenant.jobs >= self.occupancy.jobs_of_tenant() {
+        let may_start = !tenant.groups.is_empty()
+            && tenant.runs < self.occupancy.runs_of_tenant()
+            && tenant.jobs < self.occupancy.jobs_of_tenant();
+        if !may_start {
+            self.board.set(number, tenant, Listing::default());
             return;
         }
         self.present.cap_credit(&mut tenant.account);
         let heavy = !tenant.lately.is_light(now);
         let left = self.budget.left_of_tenant(tenant.memory);
+        let mut listing = Listing::default();
         if let Some((wait, bytes)) = tenant.overdue() {
             // Nothing else of the tenant starts before.
-            if bytes <= left {
-                self.board.list_urgent(number, tenant, (heavy, wait), bytes);
-            }
+            listing.urgent = (bytes <= left).then_some(((heavy, wait), bytes));
+            self.board.set(number, tenant, listing);
             return;
         }
-        let first = tenant.first_within(left).map(|(key, _)| key);
-        let mut fitting = SmallVec::<[_; 2]>::new();
+        let (key, first) = (tenant.account.key(), tenant.first_within(left).map(|(key, _)| key));
         for (bytes, group) in &mut tenant.groups {
             let is_before =
                 || group.ready.first_key_value().is_some_and(|(key, _)| first.is_none_or(|first| *key < first));
             if *bytes <= left {
-                fitting.push((*bytes, group.wait != Wait::No));
+                listing.entries.push(Entry { place: (heavy, *bytes), key, passed: group.wait != Wait::No });
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
                 self.numbers += 1;
                 group.wait = Wait::Waits(self.numbers);
+                self.has_new_waits = true;
                 let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
                 self.patience.insert(self.numbers, waiting);
             }
         }
-        for (bytes, passed) in fitting {
-            self.board.list(number, tenant, (heavy, bytes), passed);
-        }
+        self.board.set(number, tenant, listing);
     }
 
     /// Marks the groups that have waited too long.
@@ -526,6 +573,7 @@ where
             let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
             self.numbers += 1;
             group.wait = Wait::Waits(self.numbers);
+            self.has_new_waits = true;
             self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
             self.refresh(number, now);
         }

@@ -10,7 +10,7 @@
 //! A wait for an item that is not run now ends at once; the item then waits for what that one waited for.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,
     sync::Arc,
     time::Duration,
@@ -126,6 +126,11 @@ where
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn edges(&self) -> usize {
+        self.objects.values().map(|waiting| waiting.edges.len()).sum()
+    }
+
     /// True while nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty()
@@ -189,18 +194,27 @@ where
         latest.map(|until| WaitEnd { until: Some(until), holds_slot: waiting.is_new(lane) })
     }
 
-    /// The item does not wait any more, because it starts or is not due: only others still wait for it.
+    /// The item does not wait any more, because it starts: only others still wait for it.
     pub(super) fn forget_waiter(&mut self, lane: L, object: &Object<S, I>) {
         self.change(object, |edges| edges.retain(|edge| edge.waiter != lane));
+    }
+
+    /// The item is not run again after the job that is under way. Frees no other, because they wait for that job.
+    pub(super) fn settles(&mut self, lane: L, object: &Object<S, I>) {
+        self.change(object, |edges| skip_next(edges, lane));
     }
 
     /// A job of the item is done. `is_due`: because it was added while the job was under way. Returns the items that
     /// may start now.
     pub(super) fn done(&mut self, lane: L, object: &Object<S, I>, is_due: bool) -> Lanes<L> {
-        self.change(object, |edges| {
-            edges.retain(|edge| edge.on != lane || (edge.later && is_due));
+        let freed = self.change(object, |edges| {
+            if !is_due {
+                skip_next(edges, lane);
+            }
+            edges.retain(|edge| edge.on != lane || edge.later);
             edges.iter_mut().filter(|edge| edge.on == lane).for_each(|edge| edge.later = false);
-        })
+        });
+        freed.into_iter().filter(|freed| is_due || *freed != lane).collect()
     }
 
     /// Sets the state after a skipped step for an item that waits and whose job is done now.
@@ -317,9 +331,17 @@ where
     fn change(&mut self, object: &Object<S, I>, change: impl FnOnce(&mut SmallVec<[Edge<L>; 2]>)) -> Lanes<L> {
         let Some(waiting) = self.objects.get_mut(object) else { return Lanes::new() };
         change(&mut waiting.edges);
-        let (edges, mut freed) = (&waiting.edges, Lanes::new());
+        // One look at the edges, of which there may be many more than waiters.
+        let mut awaited = HashSet::<L, FixedState>::default();
+        // Whether each item that waits does so only for a time.
+        let mut waits = HashMap::<L, bool, FixedState>::default();
+        for edge in &waiting.edges {
+            awaited.insert(edge.on);
+            *waits.entry(edge.waiter).or_insert(true) &= matches!(edge.kind, WaitKind::Leading(_));
+        }
+        let mut freed = Lanes::new();
         waiting.awaited.retain(|(on, number)| {
-            let is_awaited = edges.iter().any(|edge| edge.on == *on);
+            let is_awaited = awaited.contains(on);
             if !is_awaited && let Some(awaited) = self.awaited.get_mut(on) {
                 awaited.remove(number);
                 if awaited.is_empty() {
@@ -330,18 +352,19 @@ where
             is_awaited
         });
         waiting.waiters.retain(|waiter| {
-            let mut own = edges.iter().filter(|edge| edge.waiter == waiter.lane).peekable();
-            let waits = own.peek().is_some();
-            if own.all(|edge| matches!(edge.kind, WaitKind::Leading(_))) {
+            let is_for_a_time = waits.get(&waiter.lane).copied();
+            if is_for_a_time.unwrap_or(true) {
                 freed.push(waiter.lane);
             }
-            if !waits && let Some(count) = self.counts.get_mut(&waiter.lane) {
+            if is_for_a_time.is_none()
+                && let Some(count) = self.counts.get_mut(&waiter.lane)
+            {
                 *count -= 1;
                 if *count == 0 {
                     self.counts.remove(&waiter.lane);
                 }
             }
-            waits
+            is_for_a_time.is_some()
         });
         if waiting.edges.is_empty() {
             self.objects.remove(object);
@@ -364,12 +387,25 @@ impl<L: Copy + Eq> Waiting<L> {
     }
 }
 
+/// Ends the waits of a lane whose job is under way and has no next one. Those that wait for the next one wait for the
+/// one that is under way, and for what the lane's item waits for itself.
+fn skip_next<L: Copy + Eq>(edges: &mut SmallVec<[Edge<L>; 2]>, lane: L) {
+    inherit(edges, lane, true);
+    edges.retain(|edge| edge.waiter != lane);
+    edges.iter_mut().filter(|edge| edge.on == lane).for_each(|edge| edge.later = false);
+}
+
 /// Replaces waits for the lane's next job by waits for what its item waits for itself. `later`: a job is under way.
 fn pass<L: Copy + Eq>(edges: &mut SmallVec<[Edge<L>; 2]>, lane: L, later: bool) {
-    let is_for = |edge: &Edge<L>| edge.on == lane && edge.later == later;
+    inherit(edges, lane, later);
+    edges.retain(|edge| edge.on != lane || edge.later != later);
+}
+
+/// Adds what the lane's item waits for itself to the waits of the items that wait for the lane's next job.
+fn inherit<L: Copy + Eq>(edges: &mut SmallVec<[Edge<L>; 2]>, lane: L, later: bool) {
+    let is_for = |edge: &&Edge<L>| edge.on == lane && edge.later == later;
     let own: SmallVec<[Edge<L>; 2]> = edges.iter().filter(|edge| edge.waiter == lane).copied().collect();
-    let waiters: Lanes<L> = edges.iter().filter(|edge| is_for(edge)).map(|edge| edge.waiter).collect();
-    edges.retain(|edge| !is_for(edge));
+    let waiters: Lanes<L> = edges.iter().filter(is_for).map(|edge| edge.waiter).collect();
     for waiter in waiters {
         for edge in &own {
             let has_it = edges.iter().any(|other| (other.waiter, other.on) == (waiter, edge.on));

@@ -1,12 +1,16 @@
 //! An ordered set of Pods, stored as their positions. The caller defines the order, because only the caller knows
 //! which Pod is in a position.
 //!
-//! A first list assigns consecutive positions in name order, so the Pods of a workload are one range: eight bytes,
-//! whatever their number. A position that continues no range takes four bytes.
+//! A first list assigns consecutive positions in name order, so the Pods of a workload are one range, whatever their
+//! number. Each range is stored as its distance from the one before it and its length, in one to five bytes each.
 //!
 //! Persistent: a clone shares everything; a change copies one chunk and the list of chunks.
 
 use std::{cmp::Ordering, iter, ops::Range, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::encoding::{put_varint, unzigzag, varint, zigzag};
 
 /// The index of a Pod in the store. All positions are below [`RANGE_END`]: no cache has as many Pods.
 pub(super) type Position = u32;
@@ -17,44 +21,50 @@ const RANGE_END: Position = 1 << 31;
 
 /// Entries in order. Each range is as long as possible within its chunk, so a chunk's positions have only one
 /// representation.
-type Chunk = Arc<[Position]>;
+type Entries = SmallVec<[Position; MAX_CHUNK + 3]>;
+/// Stored entries, see [`stored`].
+type Chunk = Arc<[u8]>;
 
 /// The most entries of a chunk. A larger chunk is split; an empty chunk is removed.
 const MAX_CHUNK: usize = 128;
 /// The entries of the left part of a split, which leaves space for more.
 const FULL_CHUNK: usize = MAX_CHUNK * 7 / 8;
+/// The most bytes of a set without an allocation: as many as the other variants take.
+const INLINE: usize = 22;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) enum PositionSet {
-    #[default]
-    None,
-    /// One entry: one position.
-    One([Position; 1]),
-    /// Two entries. Most sets are the Pods of one workload, and so one range.
-    Two([Position; 2]),
-    /// One chunk with more entries.
+    /// The stored entries and their length. Most sets are the Pods of one workload, and so one range.
+    Inline(u8, [u8; INLINE]),
+    /// One chunk with more bytes.
     Few(Chunk),
     /// Several chunks, none empty, and the number of positions in all of them.
     Many(Arc<Vec<Chunk>>, u32),
 }
 
+impl Default for PositionSet {
+    fn default() -> Self {
+        Self::Inline(0, [0; INLINE])
+    }
+}
+
 impl PositionSet {
     /// Builds a set from positions that are in order.
     pub(super) fn from_ordered(positions: &[Position]) -> Self {
-        let mut set = Self::None;
-        set.rewrite(0, &extended(&[], positions.iter().map(|position| *position..*position + 1)), positions.len());
+        let mut set = Self::default();
+        set.rewrite(0, &extended(&[], positions.iter().map(|position| *position..*position + 1)), |_| 0);
         set
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Many(_, len) => *len as usize,
-            few => ranges(few.chunk(0)).map(|range| range.len()).sum(),
+            few => Ranges::of(few.chunk(0)).map(|range| range.len()).sum(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Self::None)
+        matches!(self, Self::Inline(0, _))
     }
 
     /// Inserts a position that is not in the set. `place` compares the Pod of another position with the Pod of this
@@ -62,77 +72,74 @@ impl PositionSet {
     pub(super) fn insert(&mut self, position: Position, place: impl Fn(Position) -> Ordering) {
         let before = |other| place(other) == Ordering::Less;
         let at = self.chunk_at(before);
-        let (head, [left, right], tail) = cut(self.chunk(at), before);
+        let chunk = entries(self.chunk(at));
+        let (head, [left, right], tail) = cut(&chunk, before);
         let grown = extended(head, [left, position..position + 1, right].into_iter().chain(ranges(tail)));
-        self.rewrite(at, &grown, self.len() + 1);
+        self.rewrite(at, &grown, |len| len + 1);
     }
 
     /// Removes a position, if the set contains it.
     pub(super) fn remove(&mut self, position: Position, place: impl Fn(Position) -> Ordering) {
         let at = self.chunk_at(|other| place(other) != Ordering::Greater);
-        let chunk = self.chunk(at);
-        if !ranges(chunk).any(|range| range.contains(&position)) {
+        let chunk = entries(self.chunk(at));
+        if !ranges(&chunk).any(|range| range.contains(&position)) {
             return;
         }
-        let left = ranges(chunk).flat_map(|range| {
+        let left = ranges(&chunk).flat_map(|range| {
             if range.contains(&position) { [range.start..position, position + 1..range.end] } else { [range, 0..0] }
         });
-        self.rewrite(at, &extended(&[], left), self.len() - 1);
+        self.rewrite(at, &extended(&[], left), |len| len - 1);
     }
 
     /// Returns the positions in order, from the first for which `before` is false.
     pub(super) fn iter_from(&self, before: impl Fn(Position) -> bool) -> impl Iterator<Item = Position> {
-        let at = self.chunk_at(&before);
-        let (_, [_, right], tail) = cut(self.chunk(at), before);
-        let after = self.chunks().skip(at + 1);
-        iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).flatten()
-    }
-
-    /// Returns the number of positions from the first for which `before` is false to the last for which `within` is
-    /// true; of these positions, `within` must be true for a prefix only. Takes a few comparisons, and time for the
-    /// entries in between, but not for the others.
-    pub(super) fn count_within(&self, before: impl Fn(Position) -> bool, within: impl Fn(Position) -> bool) -> usize {
-        let at = self.chunk_at(&before);
-        let (_, [_, right], tail) = cut(self.chunk(at), before);
-        let (mut count, mut ended) = (0, false);
-        let after = self.chunks().skip(at + 1);
-        let mut ranges =
-            iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).filter(|range| !range.is_empty());
-        while !ended && let Some(range) = ranges.next() {
-            let inside = count_within(&range, &within);
-            ended = inside < range.len();
-            count += inside;
-        }
-        count
+        self.ranges_from(before).flatten()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Position> {
-        self.chunks().flat_map(ranges).flatten()
+        self.chunks().flat_map(Ranges::of).flatten()
     }
 
-    /// Replaces the entries of a chunk; the set then has `new_len` positions.
-    fn rewrite(&mut self, at: usize, entries: &[Position], new_len: usize) {
-        let Self::Many(chunks, len) = self else {
-            *self = match entries {
-                [] => Self::None,
-                [one] => Self::One([*one]),
-                [one, two] => Self::Two([*one, *two]),
-                _ if entries.len() <= MAX_CHUNK => Self::Few(entries.into()),
-                _ => Self::Many(Arc::new(split(entries).collect()), new_len as u32),
+    /// Returns the ranges from the first position for which `before` is false; the first may be empty.
+    fn ranges_from(&self, before: impl Fn(Position) -> bool) -> impl Iterator<Item = Range<Position>> {
+        let at = self.chunk_at(&before);
+        let chunk = entries(self.chunk(at));
+        let (_, [_, right], tail) = cut(&chunk, before);
+        let first: SmallVec<[_; 4]> = iter::once(right).chain(ranges(tail)).collect();
+        first.into_iter().chain(self.chunks().skip(at + 1).flat_map(Ranges::of))
+    }
+
+    /// Replaces the entries of a chunk. `len` returns the new number of positions of a set of several chunks.
+    fn rewrite(&mut self, at: usize, entries: &[Position], len: impl Fn(u32) -> u32) {
+        let Self::Many(chunks, all) = self else {
+            *self = if entries.len() <= MAX_CHUNK {
+                Self::few(&stored(entries))
+            } else {
+                let positions: usize = ranges(entries).map(|range| range.len()).sum();
+                Self::Many(Arc::new(split(entries).collect()), positions as u32)
             };
             return;
         };
-        *len = new_len as u32;
+        *all = len(*all);
         let chunks = Arc::make_mut(chunks);
         chunks.splice(at..=at, split(entries));
         if let [only] = &**chunks {
-            let only = Arc::clone(only);
-            *self = Self::None;
-            self.rewrite(0, &only, new_len);
+            *self = Self::few(&Arc::clone(only));
         }
     }
 
-    fn chunks(&self) -> impl Iterator<Item = &[Position]> {
+    fn few(chunk: &[u8]) -> Self {
+        let mut bytes = [0; INLINE];
+        match bytes.get_mut(..chunk.len()) {
+            Some(inline) => {
+                inline.copy_from_slice(chunk);
+                Self::Inline(chunk.len() as u8, bytes)
+            }
+            None => Self::Few(chunk.into()),
+        }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let count = match self {
             Self::Many(chunks, _) => chunks.len(),
             _ => 1,
@@ -140,24 +147,94 @@ impl PositionSet {
         (0..count).map(|at| self.chunk(at))
     }
 
-    /// Returns the entries of a chunk, or none if the chunk does not exist.
-    fn chunk(&self, at: usize) -> &[Position] {
+    /// Returns the stored entries of a chunk, or none if the chunk does not exist.
+    fn chunk(&self, at: usize) -> &[u8] {
         match self {
             Self::Many(chunks, _) => chunks.get(at).map(|chunk| &**chunk).unwrap_or_default(),
-            Self::None => &[],
-            Self::One(entries) => entries,
-            Self::Two(entries) => entries,
-            Self::Few(entries) => entries,
+            Self::Inline(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Few(chunk) => chunk,
         }
     }
 
     /// Returns the index of the last chunk for whose first position `before` is true, or of the first chunk if there is
     /// none.
     fn chunk_at(&self, before: impl Fn(Position) -> bool) -> usize {
+        let is_before = |chunk: &Chunk| Ranges::of(chunk).next().is_some_and(|range| before(range.start));
         match self {
-            Self::Many(chunks, _) => chunks[1..].partition_point(|chunk| before(chunk[0])),
+            Self::Many(chunks, _) => chunks[1..].partition_point(is_before),
             _ => 0,
         }
+    }
+}
+
+/// Returns the stored form of entries: for each the distance from the last one, and whether it is the end of a range.
+fn stored(entries: &[Position]) -> SmallVec<[u8; 2 * MAX_CHUNK]> {
+    let (mut bytes, mut last) = (SmallVec::new(), 0);
+    for entry in entries {
+        let position = i64::from(entry & !RANGE_END);
+        let distance = position - last;
+        // A range ends after its first position.
+        let number = if entry & RANGE_END != 0 { (distance as u64) << 1 | 1 } else { zigzag(distance) << 1 };
+        match u8::try_from(number) {
+            Ok(short @ ..0x80) => bytes.push(short),
+            _ => put_varint(number, &mut bytes),
+        }
+        last = position;
+    }
+    bytes
+}
+
+/// Returns the entries of a chunk.
+fn entries(chunk: &[u8]) -> Entries {
+    Stored { bytes: chunk, last: 0 }.collect()
+}
+
+/// Yields the entries of a chunk.
+#[derive(Clone)]
+struct Stored<'a> {
+    bytes: &'a [u8],
+    last: i64,
+}
+
+impl Iterator for Stored<'_> {
+    type Item = Position;
+
+    #[inline]
+    fn next(&mut self) -> Option<Position> {
+        let (number, rest) = match self.bytes {
+            [short @ ..0x80, rest @ ..] => (u64::from(*short), rest),
+            bytes => varint(bytes)?,
+        };
+        self.bytes = rest;
+        let is_end = number & 1 != 0;
+        self.last += if is_end { (number >> 1) as i64 } else { unzigzag(number >> 1) };
+        // `stored` wrote a position.
+        Some(self.last as Position | if is_end { RANGE_END } else { 0 })
+    }
+}
+
+/// Yields the ranges of a chunk.
+struct Ranges<'a>(Stored<'a>);
+
+impl<'a> Ranges<'a> {
+    fn of(chunk: &'a [u8]) -> Self {
+        Self(Stored { bytes: chunk, last: 0 })
+    }
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = Range<Position>;
+
+    fn next(&mut self) -> Option<Range<Position>> {
+        let start = self.0.next()?;
+        let mut rest = self.0.clone();
+        Some(match rest.next() {
+            Some(end) if end & RANGE_END != 0 => {
+                self.0 = rest;
+                start..(end & !RANGE_END) + 1
+            }
+            _ => start..start + 1,
+        })
     }
 }
 
@@ -167,14 +244,17 @@ fn ranges(entries: &[Position]) -> impl Iterator<Item = Range<Position>> {
 }
 
 /// Appends ranges to entries. A range that continues the last one is merged with it; empty ranges are skipped.
-fn extended(head: &[Position], ranges: impl Iterator<Item = Range<Position>>) -> Vec<Position> {
+fn extended(head: &[Position], ranges: impl Iterator<Item = Range<Position>>) -> Entries {
     // A change adds at most three entries: it splits a range in two and inserts a position between them.
-    let mut entries = Vec::with_capacity(MAX_CHUNK + 3);
-    entries.extend_from_slice(head);
+    let mut entries = Entries::from_slice(head);
     for range in ranges.filter(|range| !range.is_empty()) {
         debug_assert!(range.end <= RANGE_END, "{range:?} are not positions");
         match entries.last() {
-            Some(end) if (end & !RANGE_END) + 1 == range.start => _ = entries.pop_if(|end| *end & RANGE_END != 0),
+            Some(end) if (end & !RANGE_END) + 1 == range.start => {
+                if end & RANGE_END != 0 {
+                    entries.pop();
+                }
+            }
             _ => entries.push(range.start),
         }
         // The last entry is now the first position of the range, and may be its only one.
@@ -210,23 +290,6 @@ fn cut(entries: &[Position], before: impl Fn(Position) -> bool) -> (&[Position],
     (&entries[..at - 1], [first..low, low..last + 1], &entries[at + 1..])
 }
 
-/// Returns the number of positions at the beginning of a range for which `within` is true.
-fn count_within(range: &Range<Position>, within: impl Fn(Position) -> bool) -> usize {
-    if range.end.checked_sub(1).is_none_or(&within) {
-        return range.len();
-    }
-    let (mut low, mut high) = (range.start, range.end - 1);
-    while low < high {
-        let middle = low + ((high - low) / 2);
-        if within(middle) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    (low - range.start) as usize
-}
-
 fn split(mut entries: &[Position]) -> impl Iterator<Item = Chunk> {
     iter::from_fn(move || {
         let (chunk, rest) = entries.split_at(match entries.len() {
@@ -237,7 +300,7 @@ fn split(mut entries: &[Position]) -> impl Iterator<Item = Chunk> {
             _ => FULL_CHUNK,
         });
         entries = rest;
-        (!chunk.is_empty()).then(|| chunk.into())
+        (!chunk.is_empty()).then(|| stored(chunk)[..].into())
     })
 }
 
@@ -264,7 +327,7 @@ mod tests {
     ];
 
     fn entries(set: &PositionSet) -> usize {
-        set.chunks().map(<[Position]>::len).sum()
+        set.chunks().map(|chunk| super::entries(chunk).len()).sum()
     }
 
     /// Checks that the set has the positions of the model, in their only representation.
@@ -272,13 +335,11 @@ mod tests {
         prop_assert!(set.iter().eq(model.values().copied()));
         prop_assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()));
         let (least, most) = match set {
-            PositionSet::None => (0, 0),
-            PositionSet::One(_) => (1, 1),
-            PositionSet::Two(_) => (2, 2),
-            PositionSet::Few(_) => (3, MAX_CHUNK),
+            PositionSet::Inline(..) => (0, INLINE),
+            PositionSet::Few(chunk) => (1 + MAX_CHUNK * usize::from(chunk.len() <= INLINE), MAX_CHUNK),
             PositionSet::Many(chunks, _) => (1 + (MAX_CHUNK * usize::from(chunks.len() < 2)), MAX_CHUNK),
         };
-        for chunk in set.chunks() {
+        for chunk in set.chunks().map(super::entries) {
             prop_assert!((least..=most).contains(&chunk.len()), "{chunk:x?}");
             prop_assert!(chunk.first().is_none_or(|first| first & RANGE_END == 0), "{chunk:x?}");
             let fits = |one, next| {
@@ -319,9 +380,6 @@ mod tests {
             check(&set, &model)?;
             let rest = set.iter_from(|position| order(position) < order(from));
             prop_assert!(rest.eq(model.range(order(from)..).map(|(_, position)| *position)));
-            let to = order(from).saturating_add(1 << 20);
-            let counted = set.count_within(|position| order(position) < order(from), |position| order(position) < to);
-            prop_assert_eq!(counted, model.range(order(from)..to).count());
         }
         Ok(())
     }
@@ -363,6 +421,17 @@ mod tests {
     }
 
     #[test]
+    fn a_position_takes_the_bytes_of_its_distance() {
+        let bytes =
+            |positions: &[Position]| PositionSet::from_ordered(positions).chunks().map(<[u8]>::len).sum::<usize>();
+        assert_eq!(bytes(&[5, 6, 7, 8]), 2);
+        assert_eq!(bytes(&Vec::from_iter((0..1_000).step_by(30))), 34);
+        assert_eq!(bytes(&Vec::from_iter((0..100).map(|at| 400 * at))), 199);
+        assert_eq!(bytes(&[RANGE_END - 1, 0]), 10);
+        assert_eq!(size_of::<PositionSet>(), 24);
+    }
+
+    #[test]
     fn a_position_in_a_long_range_is_found_in_few_comparisons() {
         let (mut set, comparisons) = (PositionSet::from_ordered(&Vec::from_iter(0..100_000)), Cell::new(0));
         let compare = |position: Position, at| {
@@ -373,9 +442,5 @@ mod tests {
         assert!(comparisons.take() < 25);
         set.insert(100_000, |position| compare(position, 100_000));
         assert_eq!((entries(&set), comparisons.take()), (2, 1), "at the end");
-        let counted = set
-            .count_within(|position| compare(position, 30_000).is_lt(), |position| compare(position, 40_000).is_lt());
-        assert_eq!(counted, 10_000);
-        assert!(comparisons.take() < 50);
     }
 }

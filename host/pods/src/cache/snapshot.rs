@@ -124,7 +124,7 @@ impl Snapshot {
         Self {
             pods: Pods::new(FixedState::with_seed(seed)),
             namespaces: OrdMap::new(),
-            indexes: Indexes::default(),
+            indexes: Indexes::new(seed),
             revision: Revision::default(),
             staleness: None,
         }
@@ -135,7 +135,7 @@ impl Snapshot {
     pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
         let edits = self.pods.edits + 1;
         self.pods = Pods { edits, ..Pods::from_records(self.pods.hasher.clone(), records, pods) };
-        self.indexes = Indexes::from_pods(pods);
+        self.indexes = self.indexes.of(pods);
         let mut positions = 0..;
         let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
         let namespaces = namespaces.filter_map(|pods| {

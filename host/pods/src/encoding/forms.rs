@@ -368,11 +368,11 @@ fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
-pub(super) fn zigzag(number: i64) -> u64 {
+pub(crate) fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-pub(super) fn unzigzag(number: u64) -> i64 {
+pub(crate) fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 

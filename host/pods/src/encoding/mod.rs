@@ -16,10 +16,13 @@
 //!   are removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
 //! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
 //!   unshared, with its JSON.
+//! - A fragment with a structure that no other Pod of its workload has is stored unshared (`unshared.rs`): it takes
+//!   bytes of its own Pod only.
 //! - A skeleton is freed with the last Pod that has it.
 //! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
 //!   decoder passes on unread (`structure.rs`).
 
+mod candidates;
 mod chunks;
 mod compact;
 mod forms;
@@ -42,7 +45,9 @@ mod template;
 mod tests;
 mod tokens;
 mod unshared;
+mod whole;
 mod words;
+mod workloads;
 
 use std::{
     collections::HashMap,
@@ -50,19 +55,21 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use candidates::Candidates;
 use chunks::Interner;
 use foldhash::quality::FixedState;
-pub(crate) use forms::{put_varint, uuid, uuid_text, varint};
+pub(crate) use forms::{put_varint, unzigzag, uuid, uuid_text, varint, zigzag};
 pub(crate) use fragment::FRAGMENTS;
 use fragment::{Fragment, PerFragment};
 use learned::{Learned, Owner};
 pub use packed::Packed;
-use podium_wire::{Pod, json::JsonError};
+use podium_wire::{Pod, SectionBytes, json::JsonError};
 pub use scan::Scratch;
-use scan::{Candidates, Draft, Extent, Scanned};
+use scan::{Draft, Extent, Scanned};
 pub use skeleton::PodIdentity;
 use skeleton::{Charge, Skeleton, Usage};
 use structure::{Generalised, Positions, Structure};
+use workloads::{Sighting, Workloads};
 
 use crate::{
     model::Prune,
@@ -78,6 +85,12 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn namespace(&self) -> &Arc<str> {
         &self.skeletons[Fragment::Object].namespace
+    }
+
+    /// Returns true for a Pod whose object is its whole JSON.
+    fn is_whole(&self) -> bool {
+        let object = &self.skeletons[Fragment::Object];
+        object.is_unshared && object.dictionary().is_empty()
     }
 
     /// Returns true if its Pods, read again, would have skeletons that they share with more Pods.
@@ -108,6 +121,7 @@ struct Table {
     skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
     interner: Interner,
     learned: Learned,
+    workloads: Workloads,
     /// The bytes of skeletons with only one user, by namespace.
     usage: HashMap<Box<str>, Usage, FixedState>,
     /// Shapes by the addresses of their skeletons, which live as long as the shape.
@@ -203,6 +217,7 @@ impl SkeletonPool {
             skeletons: PerFragment::from_fn(|_| HashMap::with_hasher(hasher.clone())),
             interner: Interner::new(hasher.clone()),
             learned: Learned::new(hasher.clone()),
+            workloads: Workloads::new(hasher.clone()),
             usage: HashMap::with_hasher(hasher.clone()),
             shapes: HashMap::with_hasher(hasher.clone()),
             remove_unused_at: 0,
@@ -237,11 +252,14 @@ impl SkeletonPool {
     ) -> Result<Read<'a>, EncodeError> {
         let head = scan::head(json);
         let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
-        let held = held.map(|held| Arc::clone(held.as_ref().shape()));
-        let like = Prediction { recent: if held.is_none() { scratch.recent.upgrade() } else { None }, held };
+        let recent = if held.is_none() { scratch.recent.upgrade() } else { None };
+        let like = Prediction { recent, held: held.as_ref().map(|held| Arc::clone(held.as_ref().shape())) };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
-        let likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
+        let mut likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
+        if let Some(held) = held {
+            likely = likely.with_held(held.as_ref());
+        }
         if let Some(cut) = scan::cut(json, head, likely, scratch, Extent::All, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &like)
         {
@@ -336,6 +354,17 @@ impl SkeletonPool {
             key.as_ref().and_then(|key| self.known(of.fragment, &key.text, key.placeholders))
         };
         let mut skeleton = known(&key);
+        if skeleton.is_none() && recent.is_empty() {
+            let text = key.as_ref().map_or(&*draft.text, |key| &key.text);
+            let values = key.as_ref().map_or(&*draft.own.bytes, |key| &key.own);
+            let placeholders = key.as_ref().map_or(draft.placeholders(), |key| key.placeholders);
+            let sighting = Sighting { structure: id as u32, pod: self.hasher.hash_one(of.identity.uid) as u32 };
+            if let Some((unshared, stored)) = self.unshared(of, (text, values, placeholders), owner.workload, sighting)
+            {
+                draft.own.bytes = stored;
+                return Some(unshared);
+            }
+        }
         if skeleton.is_none() && learned::learn(&mut positions, &draft.text, &structure, &recent, structure_of) {
             let is_recorded = {
                 let table = &mut *self.table.lock();
@@ -357,11 +386,41 @@ impl SkeletonPool {
             let table = &mut *self.table.lock();
             let usage = table.usage(of.namespace);
             table.learned.record_skeleton(id, owner, skeleton.as_ref()?, &structure, &positions, &usage);
+            if of.fragment != Fragment::Status {
+                table.workloads.record_skeleton(owner.workload, skeleton.as_ref()?);
+            }
         }
         if let Some(key) = key {
             draft.own.bytes = key.own;
         }
         skeleton.inspect(|skeleton| skeleton.learned_in(self.hasher.hash_one(of.namespace)))
+    }
+
+    /// Stores a fragment with this text, these values and this number of placeholders unshared. Returns `None` if its
+    /// workload has no dictionary, if another Pod had its structure, and if it is too long or no fragment of a Pod.
+    fn unshared(
+        &self,
+        of: &FragmentInput<'_>,
+        (text, values, placeholders): (&[u8], &[u8], usize),
+        workload: u64,
+        sighting: Sighting,
+    ) -> Option<(Arc<Skeleton>, Vec<u8>)> {
+        // A status changes with most events, and would be decoded with each.
+        if of.fragment == Fragment::Status || text.len() + values.len() > unshared::LONGEST {
+            return None;
+        }
+        let skeleton = {
+            let table = &mut *self.table.lock();
+            let usage = table.usage(of.namespace);
+            table.workloads.unshared(workload, sighting, &usage)?
+        };
+        let known = tokens::placeholders(text).filter(|known| known.len() == placeholders)?;
+        let pod = skeleton::decoded(of.fragment, text, &tokens::resolve(&known, values, of.identity)?)?;
+        // It must not be too large to encode.
+        SectionBytes::encode(&pod).ok()?;
+        let head = unshared::Head::of(of.fragment, &pod);
+        let stored = unshared::stored(head, text, skeleton.dictionary(), values);
+        Some((skeleton, stored))
     }
 
     fn known(&self, fragment: Fragment, key: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {

@@ -11,7 +11,8 @@ use super::{
     fragment::{Fragment, PerFragment},
     skeleton::{self, Skeleton, place, sections},
     tokens::{self, Tokens},
-    unshared,
+    unshared::{self, Head, OwnText},
+    whole,
 };
 
 /// Enough for the values of a Pod with up to three containers. A [`Packed`] lives for one event or one run, so unused
@@ -83,6 +84,10 @@ impl Packed {
     pub(crate) fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
         let packed = Self { starts: split(own)?, shape, own: SmallVec::from_slice(own) };
         let is_valid = |fragment| {
+            // Another process sends the JSON of a Pod with an unshared fragment.
+            if packed.skeleton(fragment).is_unshared {
+                return false;
+            }
             let values = packed.skeleton(fragment).resolve(packed.own(fragment), identity);
             values.is_some_and(|values| values.iter().all(|value| value.is_valid()))
         };
@@ -90,21 +95,32 @@ impl Packed {
     }
 
     fn has_values_of_its_shape(&self, identity: PodIdentity<'_>) -> bool {
-        Fragment::ALL.into_iter().all(|fragment| self.skeleton(fragment).has_values(self.own(fragment), identity))
+        // Those of an unshared fragment belong to its text, and no other Pod gets them.
+        let is_value = |fragment| {
+            let skeleton = self.skeleton(fragment);
+            skeleton.is_unshared || skeleton.has_values(self.own(fragment), identity)
+        };
+        Fragment::ALL.into_iter().all(is_value)
     }
 
     /// Encodes a Pod without sharing anything with other Pods. `json` is the JSON that it was decoded from.
     ///
     /// # Errors
     /// Returns an error if a section is too large, or if `json` is not an object.
-    pub fn unshared(mut pod: Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
-        prune.cut(&mut pod.annotations);
-        let bytes = SectionBytes::encode(&pod)?;
-        let skeletons = unshared::key(json, prune).and_then(|key| skeleton::unshared(&pod, &bytes, &key));
-        let skeletons = skeletons.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
-        let shape = Shape { skeletons: PerFragment(skeletons.map(Arc::new)) };
-        // It has no placeholder except those of the revision, which are not stored.
-        let packed = Self::from_record(Arc::new(shape), &joined(PerFragment::default()));
+    pub fn unshared(pod: &Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
+        let text = whole::text(json, prune).ok_or_else(not_the_json_of_a_pod)?;
+        let own = Fragment::ALL.map(|fragment| {
+            let text = if fragment == Fragment::Object { &*text } else { b"" };
+            unshared::stored(Head::of(fragment, pod), text, &[], &[])
+        });
+        let skeletons = Fragment::ALL.map(|_| Arc::new(Skeleton::whole(&pod.header.namespace)));
+        let shape = Arc::new(Shape { skeletons: PerFragment(skeletons) });
+        let packed = Self::from_record(shape, &joined(PerFragment(own.each_ref().map(|own| &**own))));
+        let header = &pod.header;
+        // The revision is the only value that is not in the text, and its section is none of the encoded ones.
+        let identity = PodIdentity { name: &header.name, uid: &header.uid, revision: 0 };
+        let decoded = packed.decode(Fragment::Object, identity).ok_or_else(not_the_json_of_a_pod)?;
+        SectionBytes::encode(&decoded)?;
         Ok(packed)
     }
 
@@ -147,6 +163,9 @@ impl Packed {
     #[must_use]
     pub fn section(&self, identity: PodIdentity<'_>, section: Section) -> Cow<'_, [u8]> {
         let Some((fragment, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
+        if self.skeleton(fragment).is_unshared {
+            return Cow::Owned(self.decoded(fragment, identity).get(section).to_vec());
+        }
         match self.skeleton(fragment).fixed(place) {
             Some(bytes) => Cow::Borrowed(bytes),
             None => Cow::Owned(self.skeleton(fragment).section(place, self.own(fragment), identity)),
@@ -171,14 +190,18 @@ impl Packed {
         for fragment in Fragment::ALL {
             let (here, own) = (self.skeleton(fragment), all_own[fragment]);
             let (there, others) = (old.skeleton(fragment), all_others[fragment]);
+            if Arc::ptr_eq(here, there) && own == others {
+                continue;
+            }
+            if here.is_unshared || there.is_unshared {
+                changed = changed.union(self.changed_unshared(old, fragment, identity));
+                continue;
+            }
             let differing = match Arc::ptr_eq(here, there) {
-                true if own == others => continue,
                 true => Some(here.differing(own, others)),
                 false => None,
             };
-            if differing.is_some() || !here.is_same_json(own, (there, others), identity) {
-                changed = changed.with(Section::Full);
-            }
+            let mut is_same = differing.is_none();
             for (section, place) in sections(fragment) {
                 let differs = match differing {
                     Some(places) => places & 1 << place != 0,
@@ -186,7 +209,32 @@ impl Packed {
                 };
                 if differs {
                     changed = changed.with(section);
+                    is_same = false;
                 }
+            }
+            // Different sections come from different JSON, which is not rendered then.
+            if !is_same || !here.is_same_json(own, (there, others), identity) {
+                changed = changed.with(Section::Full);
+            }
+        }
+        changed
+    }
+
+    /// Returns the sections of a fragment whose bytes differ, if the fragment is unshared in one of the states.
+    fn changed_unshared(&self, old: &Self, fragment: Fragment, identity: PodIdentity<'_>) -> SectionSet {
+        let mut changed = SectionSet::EMPTY;
+        if self.json(identity) != old.json(identity) {
+            changed = changed.with(Section::Full);
+        }
+        let decoded = |packed: &Self| packed.skeleton(fragment).is_unshared.then(|| packed.decoded(fragment, identity));
+        let (here, there) = (decoded(self), decoded(old));
+        for (section, _) in sections(fragment) {
+            let bytes = |packed: &Self, decoded: &Option<SectionBytes>| match decoded {
+                Some(decoded) => decoded.get(section).to_vec(),
+                None => packed.section(identity, section).into_owned(),
+            };
+            if bytes(self, &here) != bytes(old, &there) {
+                changed = changed.with(section);
             }
         }
         changed
@@ -196,32 +244,46 @@ impl Packed {
     pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
         place(section).is_some_and(|(fragment, place)| {
             let here = self.skeleton(fragment);
-            Arc::ptr_eq(here, other.skeleton(fragment)) && here.is_alike(place, self.own(fragment), other.own(fragment))
+            Arc::ptr_eq(here, other.skeleton(fragment))
+                && !here.is_unshared
+                && here.is_alike(place, self.own(fragment), other.own(fragment))
         })
     }
 
     /// Returns the creation time in milliseconds since 1970.
     #[must_use]
     pub fn created(&self, identity: PodIdentity<'_>) -> i64 {
-        self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity)
+        match self.head(Fragment::Object) {
+            Some(Head::Object { created, .. }) => created,
+            _ => self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity),
+        }
     }
 
     /// Returns `metadata.generation`, 0 if it is absent.
     #[must_use]
     pub fn generation(&self) -> i64 {
-        self.skeleton(Fragment::Object).generation()
+        match self.head(Fragment::Object) {
+            Some(Head::Object { generation, .. }) => generation,
+            _ => self.skeleton(Fragment::Object).generation(),
+        }
     }
 
     /// Returns the node's name, or `None` until the Pod is scheduled.
     #[must_use]
     pub fn node<'a>(&'a self, identity: PodIdentity<'a>) -> Option<Cow<'a, str>> {
-        self.skeleton(Fragment::Spec).node(self.own(Fragment::Spec), identity)
+        match self.head(Fragment::Spec) {
+            Some(Head::Spec { node }) => node.map(Cow::Borrowed),
+            _ => self.skeleton(Fragment::Spec).node(self.own(Fragment::Spec), identity),
+        }
     }
 
     /// Returns the phase; empty if the API server has not set one yet.
     #[must_use]
     pub fn phase<'a>(&'a self, identity: PodIdentity<'a>) -> &'a str {
-        self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity)
+        match self.head(Fragment::Status) {
+            Some(Head::Status { phase }) => phase,
+            _ => self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity),
+        }
     }
 
     /// Returns the whole object as the API server wrote it, without pruned fields.
@@ -234,12 +296,50 @@ impl Packed {
     /// Like [`Self::json`]. Returns `None` if the skeletons do not form an object, as those of another process may.
     pub(super) fn rendered(&self, identity: PodIdentity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
-        let values = PerFragment::from_fn(|fragment| self.skeleton(fragment).values(self.own(fragment), identity));
-        let texts = PerFragment::from_fn(|fragment| Tokens::from(&self.skeleton(fragment).text));
+        let own_texts = PerFragment::from_fn(|fragment| self.own_text(fragment));
+        let values = PerFragment::try_from_fn(|fragment| match &own_texts[fragment] {
+            Some(own) => tokens::resolve(&own.placeholders, own.values(), identity),
+            None => Some(self.skeleton(fragment).values(self.own(fragment), identity)),
+        })?;
+        let texts = PerFragment::from_fn(|fragment| match &own_texts[fragment] {
+            Some(own) => Tokens::from(&*own.text),
+            None => Tokens::from(&self.skeleton(fragment).text),
+        });
         let rest = tokens::render(texts, |fragment, placeholder, out| {
             values[fragment].get(placeholder)?.write(out);
             Some(())
         })?;
         Some([HEAD, rest.strip_prefix(b"{")?].concat())
     }
+
+    /// Returns the text of a fragment, if it is unshared.
+    #[expect(clippy::expect_used, reason = "stored bytes never change and do not leave the process")]
+    pub(super) fn own_text(&self, fragment: Fragment) -> Option<OwnText> {
+        let skeleton = self.skeleton(fragment);
+        let text = || OwnText::open(fragment, self.own(fragment), skeleton.dictionary());
+        skeleton.is_unshared.then(|| text().expect("bytes that `unshared::stored` wrote"))
+    }
+
+    /// Returns the fields of an unshared fragment that are read without decoding.
+    fn head(&self, fragment: Fragment) -> Option<Head<'_>> {
+        self.skeleton(fragment).is_unshared.then(|| unshared::head(fragment, self.own(fragment)))?
+    }
+
+    /// Returns the sections that the decoder makes of an unshared fragment.
+    #[expect(clippy::expect_used, reason = "it was decoded and encoded when it was stored")]
+    fn decoded(&self, fragment: Fragment, identity: PodIdentity<'_>) -> SectionBytes {
+        // An object that is the whole JSON contains the other fragments.
+        let fragment = if self.shape.is_whole() { Fragment::Object } else { fragment };
+        let decoded = self.decode(fragment, identity).and_then(|pod| SectionBytes::encode(&pod).ok());
+        decoded.expect("a fragment of a Pod")
+    }
+
+    fn decode(&self, fragment: Fragment, identity: PodIdentity<'_>) -> Option<Pod> {
+        let own = self.own_text(fragment)?;
+        skeleton::decoded(fragment, &own.text, &tokens::resolve(&own.placeholders, own.values(), identity)?)
+    }
+}
+
+fn not_the_json_of_a_pod() -> CodecError {
+    CodecError::Malformed("not the JSON of a Pod".to_owned())
 }

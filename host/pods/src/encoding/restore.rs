@@ -15,9 +15,9 @@ use super::{
 
 impl Shape {
     /// Returns the texts of the skeletons, each with an address that identifies it while this shape lives, or `None`
-    /// for an unshared Pod.
+    /// if a fragment is unshared.
     pub(crate) fn keys(&self) -> Option<[(usize, &ChunkedBytes); FRAGMENTS]> {
-        if self.skeletons[Fragment::Object].is_unshared {
+        if self.skeletons.0.iter().any(|skeleton| skeleton.is_unshared) {
             return None;
         }
         Some(self.skeletons.0.each_ref().map(|skeleton| (Arc::as_ptr(skeleton).addr(), &skeleton.text)))

@@ -11,11 +11,13 @@ use memchr::{memchr, memmem::Finder};
 use smallvec::SmallVec;
 
 use super::{
-    Shape, forms,
+    Shape,
+    candidates::{Candidate, Candidates},
+    forms,
     fragment::{Fragment, PerFragment},
     matcher::Matcher,
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
-    skeleton::{STATUSES, Skeleton, TRANSITIONS},
+    skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
 use crate::{model::Prune, sync::Weak};
@@ -62,49 +64,6 @@ pub(super) struct Scanned<'a> {
     pub(super) revision: u64,
     /// The skeletons that matched.
     pub(super) known: PerFragment<Option<Arc<Skeleton>>>,
-}
-
-/// Skeletons to match first, in order: those of a shape, then their recorded successors.
-#[derive(Debug, Default)]
-pub(super) struct Candidates {
-    shape: Option<Arc<Shape>>,
-    next: PerFragment<[Option<Arc<Skeleton>>; TRANSITIONS]>,
-    /// The hash of the Pod's namespace. Generalised skeletons of other namespaces are not used.
-    namespace: u64,
-}
-
-impl Candidates {
-    /// Returns the candidates for a Pod in the namespace with this hash.
-    pub(super) fn like(shape: Arc<Shape>, namespace: u64) -> Self {
-        if shape.skeletons[Fragment::Object].is_unshared {
-            return Self::default();
-        }
-        Self {
-            next: PerFragment::from_fn(|fragment| shape.skeletons[fragment].transitions()),
-            namespace,
-            shape: Some(shape),
-        }
-    }
-
-    fn of(&self, fragment: Fragment) -> impl Iterator<Item = &Arc<Skeleton>> {
-        let skeletons =
-            self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
-        skeletons.filter(|skeleton| self.is_usable(skeleton))
-    }
-
-    /// Returns the skeletons that are tried after those of [`Self::of`].
-    fn others(&self, fragment: Fragment) -> impl Iterator<Item = Arc<Skeleton>> {
-        let object = self.shape.as_ref().filter(|_| fragment == Fragment::Status);
-        let object = object.map(|shape| &shape.skeletons[Fragment::Object]);
-        let statuses = object.into_iter().flat_map(|object| (0..STATUSES).filter_map(|at| object.latest_status(at)));
-        statuses.filter(move |skeleton| {
-            self.is_usable(skeleton) && !self.of(fragment).any(|tried| Arc::ptr_eq(tried, skeleton))
-        })
-    }
-
-    fn is_usable(&self, skeleton: &Skeleton) -> bool {
-        !skeleton.is_superseded() && skeleton.is_for(self.namespace)
-    }
 }
 
 /// The first members of a Pod's metadata, as an API server writes them.
@@ -319,12 +278,12 @@ impl<'a> Scanner<'a, '_> {
         let head = self.head?;
         let Head { namespace, name, uid, revision, .. } = head;
         let revision = forms::number(revision)?;
-        let mut likely: SmallVec<[_; 1 + TRANSITIONS]> = self.candidates.of(Fragment::Object).map(Arc::clone).collect();
-        likely.retain(|outer| *outer.namespace == *namespace);
+        let mut likely: SmallVec<[_; 1 + TRANSITIONS]> = self.candidates.of(Fragment::Object).collect();
+        likely.retain(|outer| *outer.skeleton.namespace == *namespace);
         for outer in likely {
             self.identify(name.as_bytes(), uid.as_bytes());
             if self.matches_candidate(&outer, &head).is_some() {
-                self.known[Fragment::Object] = Some(outer);
+                self.known[Fragment::Object] = Some(outer.skeleton);
                 let known = std::mem::take(&mut self.known);
                 return Some(Scanned { namespace, name, uid, revision, known });
             }
@@ -334,14 +293,14 @@ impl<'a> Scanner<'a, '_> {
     }
 
     /// Matches the whole object against one candidate.
-    fn matches_candidate(&mut self, outer: &Skeleton, head: &Head<'a>) -> Option<()> {
-        let key = outer.text.contiguous()?.strip_prefix(b"{")?;
+    fn matches_candidate(&mut self, outer: &Candidate, head: &Head<'a>) -> Option<()> {
         let mut draft = std::mem::take(&mut self.drafts[Fragment::Object]);
         let matcher = Matcher::new(self.json, head.metadata, head);
-        let end = matcher
-            .skeleton(key.into(), &outer.placeholders, &mut draft, |fragment, at| self.nested_fragment(fragment, at));
+        let nested = |fragment, at| self.nested_fragment(fragment, at);
+        let end = matcher.skeleton(outer.members()?, outer.placeholders(), &mut draft, nested);
+        let accepted = end.filter(|end| *end == self.json.len()).and_then(|_| outer.accept(&mut draft));
         self.drafts[Fragment::Object] = draft;
-        (end == Some(self.json.len())).then_some(())
+        accepted
     }
 
     /// Resets the scan.
@@ -484,16 +443,18 @@ impl<'a> Scanner<'a, '_> {
         }
         self.seen |= 1 << fragment as u8;
         if let Some(head) = &self.head {
-            let likely = self.candidates.of(fragment).map(Arc::clone).chain(self.candidates.others(fragment));
-            for likely in likely.filter(|likely| !likely.text.is_empty()) {
+            let likely = self.candidates.of(fragment).chain(self.candidates.others(fragment));
+            for likely in likely.filter(|likely| !likely.is_empty()) {
+                let draft = &mut self.drafts[fragment];
                 let matcher = Matcher::new(self.json, value, head);
-                if let Some(end) =
-                    matcher.skeleton(likely.tokens(), &likely.placeholders, &mut self.drafts[fragment], |_, _| None)
+                let end = matcher.skeleton(likely.tokens(), likely.placeholders(), draft, |_, _| None);
+                if let Some(end) = end
+                    && likely.accept(draft).is_some()
                 {
-                    self.known[fragment] = Some(likely);
+                    self.known[fragment] = Some(likely.skeleton);
                     return Some(end);
                 }
-                self.drafts[fragment].clear();
+                draft.clear();
             }
         }
         self.fragment = fragment;

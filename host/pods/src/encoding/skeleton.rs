@@ -22,7 +22,7 @@ use podium_wire::{Header, Pod, Section, SectionBytes};
 use super::{
     chunks::{ChunkedBytes, Interner},
     forms,
-    fragment::{FRAGMENTS, Fragment, PerFragment},
+    fragment::{Fragment, PerFragment},
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
     structure::Structure,
     template::{Hole, Template, number_of},
@@ -71,12 +71,13 @@ pub(super) enum Source<T> {
 }
 
 pub(super) struct Skeleton {
-    /// The text is the whole JSON of one Pod, and no other Pod shares it.
+    /// Each Pod has a text of its own (`unshared.rs`), and this has no sections.
     pub(super) is_unshared: bool,
     /// At least one placeholder is a string that may have any contents, or a word of one.
     pub(super) is_generalised: bool,
-    /// The JSON with placeholders. Empty for a fragment that the object does not have, and for spec and status of an
-    /// unshared Pod. Never in chunks for the object around spec and status.
+    /// The JSON with placeholders. Empty for a fragment that the object does not have. Never in chunks for the object
+    /// around spec and status. Of an unshared skeleton it is the dictionary of the Pods' own texts, never in chunks;
+    /// empty for a Pod whose object is its whole JSON.
     pub(super) text: ChunkedBytes,
     pub(super) placeholders: Box<[Placeholder]>,
     /// The number of bytes before the first placeholder.
@@ -146,6 +147,8 @@ enum HotFields {
     Status {
         phase: Source<Box<str>>,
     },
+    /// Each Pod has its own.
+    UnsharedPart,
 }
 
 /// The number of transitions that a skeleton remembers.
@@ -171,11 +174,35 @@ fn bystander() -> Vec<u8> {
     [&head[..], &fragment(Fragment::Spec), br#","status":"#, &fragment(Fragment::Status), b"}"].concat()
 }
 
-/// Builds the skeleton with this text and verifies it with the values of one Pod. Returns `None` if the verification
-/// fails.
+/// Decodes a fragment with this text; `write` appends the value of a placeholder.
 ///
 /// The Pod's other fragments are left out, because the decoder's output for one fragment does not depend on the
 /// others.
+fn decode(fragment: Fragment, key: &[u8], write: impl Fn(usize, &mut Vec<u8>) -> Option<()>) -> Option<Pod> {
+    let outer = bystander();
+    let mut keys = PerFragment([&*outer, b"{}", b"{}"]);
+    // The decoder treats an absent fragment as an empty one.
+    keys[fragment] = if key.is_empty() { b"{}" } else { key };
+    let json =
+        tokens::render(
+            PerFragment(keys.0.map(Tokens::from)),
+            |of, at, out| {
+                if of == fragment { write(at, out) } else { None }
+            },
+        )?;
+    podium_wire::json::decode(&json).ok()
+}
+
+/// Decodes a fragment with this text and these values.
+pub(super) fn decoded(fragment: Fragment, key: &[u8], values: &[Value<'_>]) -> Option<Pod> {
+    decode(fragment, key, |at, out| {
+        values.get(at)?.write(out);
+        Some(())
+    })
+}
+
+/// Builds the skeleton with this text and verifies it with the values of one Pod. Returns `None` if the verification
+/// fails.
 pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIdentity<'_>) -> Option<Skeleton> {
     let mut placeholders = tokens::placeholders(key)?;
     // One Pod cannot prove that any string is valid at a position.
@@ -188,22 +215,8 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
     if !values.iter().all(|value| value.is_valid()) || tokens::has_sentinel(key)? {
         return None;
     }
-    let outer = bystander();
-    let mut keys = PerFragment([&*outer, b"{}", b"{}"]);
-    // The decoder treats an absent fragment as an empty one.
-    keys[fragment] = if key.is_empty() { b"{}" } else { key };
-    let decode =
-        |write: &dyn Fn(usize, &mut Vec<u8>) -> Option<()>| {
-            let json = tokens::render(PerFragment(keys.0.map(Tokens::from)), |of, at, out| {
-                if of == fragment { write(at, out) } else { None }
-            })?;
-            podium_wire::json::decode(&json).ok()
-        };
-    let actual = decode(&|at, out| {
-        values.get(at)?.write(out);
-        Some(())
-    })?;
-    let traced = decode(&|at, out| {
+    let actual = decoded(fragment, key, &values)?;
+    let traced = decode(fragment, key, |at, out| {
         tokens::write_sentinel(resolved_kind(&placeholders, at), fragment as usize * MAX_PLACEHOLDERS + at, out);
         Some(())
     })?;
@@ -259,17 +272,11 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
     let built = Skeleton {
         text: ChunkedBytes::Contiguous(key.into()),
         before: tokens::before_placeholders(key),
-        is_unshared: false,
         is_generalised,
         templates: templates.into(),
         namespace: if fragment == Fragment::Object { actual.header.namespace.as_str().into() } else { Arc::default() },
-        hot,
         placeholders,
-        next: Mutex::new(Default::default()),
-        only_user: Mutex::new(None),
-        users: AtomicU8::new(0),
-        is_superseded: AtomicBool::new(false),
-        learned_in: AtomicU64::new(0),
+        ..Skeleton::empty(hot)
     };
     let proven = match fragment {
         Fragment::Object => {
@@ -298,47 +305,45 @@ pub(super) fn generate_name(key: &[u8]) -> &str {
     text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
 }
 
-/// Returns the skeletons of an unshared Pod. Returns None if `key` is malformed.
-pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[Skeleton; FRAGMENTS]> {
-    let namespace: Arc<str> = pod.header.namespace.as_str().into();
-    let mut placeholders = [tokens::placeholders(key)?, Box::default(), Box::default()];
-    Some(Fragment::ALL.map(|fragment| {
-        Skeleton {
-            text: ChunkedBytes::Contiguous(if fragment == Fragment::Object { key.into() } else { Box::default() }),
-            before: 0,
-            is_unshared: fragment == Fragment::Object,
+impl Skeleton {
+    fn empty(hot: HotFields) -> Self {
+        Self {
+            is_unshared: false,
             is_generalised: false,
-            placeholders: std::mem::take(&mut placeholders[fragment as usize]),
-            templates: sections(fragment)
-                .map(|(section, _)| Template {
-                    bytes: ChunkedBytes::Contiguous(bytes.get(section).into()),
-                    holes: Box::default(),
-                })
-                .collect(),
-            namespace: Arc::clone(&namespace),
-            hot: match fragment {
-                Fragment::Object => HotFields::Outer {
-                    name_prefix: Box::default(),
-                    created: Source::Constant(pod.header.created.0),
-                    generation: pod.header.generation,
-                    statuses: Box::new(Mutex::new(Default::default())),
-                },
-                Fragment::Spec => HotFields::Spec {
-                    node: Source::Constant(pod.spec.node_name.as_deref().map(Box::from)),
-                    domain: Box::default(),
-                },
-                _ => HotFields::Status { phase: Source::Constant(pod.status.phase.as_str().into()) },
-            },
+            text: ChunkedBytes::Contiguous(Box::default()),
+            placeholders: Box::default(),
+            before: 0,
+            templates: Box::default(),
+            namespace: Arc::default(),
+            hot,
             next: Mutex::new(Default::default()),
             only_user: Mutex::new(None),
             users: AtomicU8::new(0),
             is_superseded: AtomicBool::new(false),
             learned_in: AtomicU64::new(0),
         }
-    }))
-}
+    }
 
-impl Skeleton {
+    /// Returns the skeleton of unshared fragments, with the text of this one as dictionary.
+    pub(super) fn unshared(&self) -> Self {
+        let hot = match &self.hot {
+            HotFields::Outer { name_prefix, .. } => HotFields::Outer {
+                name_prefix: name_prefix.clone(),
+                created: Source::Constant(0),
+                generation: 0,
+                statuses: Box::default(),
+            },
+            _ => HotFields::UnsharedPart,
+        };
+        let text = ChunkedBytes::Contiguous(self.text.to_vec().into());
+        Self { is_unshared: true, text, namespace: Arc::clone(&self.namespace), ..Self::empty(hot) }
+    }
+
+    /// Returns the skeleton of each fragment of a Pod whose object is its whole JSON.
+    pub(super) fn whole(namespace: &str) -> Self {
+        Self { is_unshared: true, namespace: namespace.into(), ..Self::empty(HotFields::UnsharedPart) }
+    }
+
     /// Interns the texts that are likely to have chunks in common with other skeletons.
     pub(super) fn share(&mut self, fragment: Fragment, key: &[u8], interner: &mut Interner) {
         // Objects around spec and status share little, and are compared faster in one piece.
@@ -358,6 +363,9 @@ impl Skeleton {
 
     /// Records that a Pod changed from this skeleton to `next`.
     pub(super) fn record_transition(&self, next: &Arc<Self>) {
+        if self.is_unshared || next.is_unshared {
+            return;
+        }
         let mut known = self.next.lock();
         if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, next))) {
             known.rotate_right(1);
@@ -376,6 +384,9 @@ impl Skeleton {
     /// Records that a Pod with this object has this status.
     pub(super) fn record_status(&self, status: &Arc<Self>) {
         let HotFields::Outer { statuses, .. } = &self.hot else { return };
+        if status.is_unshared {
+            return;
+        }
         let mut known = statuses.lock();
         if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, status))) {
             known.rotate_right(1);
@@ -438,6 +449,11 @@ impl Skeleton {
         let bytes = self.text.len() + self.templates.iter().map(|template| template.bytes.len()).sum::<usize>();
         let holes = self.templates.iter().map(|template| size_of_val(&*template.holes)).sum::<usize>();
         size_of::<Self>() + OF_TABLES + bytes + holes + size_of_val(&*self.placeholders)
+    }
+
+    /// Returns the dictionary of the Pods' own texts.
+    pub(super) fn dictionary(&self) -> &[u8] {
+        self.text.contiguous().filter(|_| self.is_unshared).unwrap_or_default()
     }
 
     /// Returns its text as tokens.

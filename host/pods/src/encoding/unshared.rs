@@ -1,108 +1,151 @@
-//! The text of an unshared Pod: its whole JSON without pruned fields.
+//! An unshared fragment: a fragment that is stored with the text of its own skeleton, compressed, instead of a
+//! reference to a skeleton that other Pods have.
 //!
-//! Used for JSON that no API server writes, for example with spaces between members, so it is not optimised. Member
-//! names of the object and of its metadata are written again; everything else is returned byte for byte.
+//! Without another Pod of its structure, a skeleton with its encoded sections, placeholders and tables takes several
+//! times the bytes of the text; compressed with the skeleton of another Pod of the workload as dictionary, the text
+//! takes a tenth. Sections are decoded when they are read, so statuses, which change with most events, are never
+//! unshared on their own. A Pod in a form that no API server writes is stored the
+//! same way, without a dictionary: its object is the whole JSON, and spec and status are empty.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
-};
-use serde_json::value::RawValue;
+use lz4_flex::block;
+use podium_wire::{Header, Pod};
 
 use super::{
-    Prune, forms,
-    placeholder::{Kind, PLACEHOLDER},
+    forms::{put_varint, unzigzag, varint, zigzag},
+    fragment::Fragment,
+    tokens::{self, Placeholder},
 };
 
-/// Returns the text, or `None` if the JSON or its metadata is not an object.
-pub(super) fn key(json: &[u8], prune: &Prune) -> Option<Vec<u8>> {
-    // The decoder accepts any bytes in strings that it ignores; readers of this rely on UTF-8.
-    let json = String::from_utf8_lossy(json);
-    let mut out = vec![b'{'];
-    for (key, value) in members(&json)? {
-        match &*key {
-            "kind" | "apiVersion" => {}
-            "metadata" => {
-                begin(&key, &mut out)?;
-                metadata(value.get(), prune, &mut out)?;
+/// The longest text that is compressed. An LZ4 reference reaches 64 KiB back, over the text and its dictionary.
+pub(super) const LONGEST: usize = 32 << 10;
+
+/// The fields that are read without decoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head<'a> {
+    Object { created: i64, generation: i64 },
+    Spec { node: Option<&'a str> },
+    Status { phase: &'a str },
+}
+
+/// The stored bytes of an unshared fragment: the length of the next two, the head, the text, and the values of the
+/// text's placeholders.
+#[derive(Debug, Clone, Copy)]
+struct Stored<'a> {
+    head: Head<'a>,
+    /// The length of the text if it is compressed.
+    compressed: Option<usize>,
+    text: &'a [u8],
+    values: &'a [u8],
+}
+
+/// The text of an unshared fragment, with its stored bytes.
+#[derive(Debug)]
+pub(super) struct OwnText {
+    pub(super) text: Vec<u8>,
+    pub(super) placeholders: Box<[Placeholder]>,
+    pub(super) stored: Vec<u8>,
+    /// The number of bytes of values at the end of the stored ones.
+    values: usize,
+}
+
+impl OwnText {
+    /// Returns `None` for malformed bytes.
+    pub(super) fn open(fragment: Fragment, own: &[u8], dictionary: &[u8]) -> Option<Self> {
+        let Stored { compressed, text, values, .. } = Stored::read(fragment, own)?;
+        let text = match compressed {
+            None => text.to_vec(),
+            Some(length) if length <= LONGEST => block::decompress_with_dict(text, length, dictionary).ok()?,
+            Some(_) => return None,
+        };
+        Some(Self { placeholders: tokens::placeholders(&text)?, text, stored: own.to_vec(), values: values.len() })
+    }
+
+    /// Returns the bytes of the values of the text's placeholders.
+    pub(super) fn values(&self) -> &[u8] {
+        &self.stored[self.stored.len() - self.values..]
+    }
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn of(fragment: Fragment, pod: &'a Pod) -> Self {
+        match fragment {
+            Fragment::Object => {
+                let Header { created, generation, .. } = &pod.header;
+                Self::Object { created: created.0, generation: *generation }
             }
-            _ => member(&key, value, &mut out)?,
+            Fragment::Spec => Self::Spec { node: pod.spec.node_name.as_deref() },
+            Fragment::Status => Self::Status { phase: &pod.status.phase },
         }
     }
-    out.push(b'}');
-    Some(out)
-}
 
-fn metadata(json: &str, prune: &Prune, out: &mut Vec<u8>) -> Option<()> {
-    out.push(b'{');
-    for (key, value) in members(json)? {
-        let text = value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-        match &*key {
-            "managedFields" => {}
-            // A placeholder, so that comparisons ignore the revision as they do for other Pods.
-            "resourceVersion" if text.is_some_and(|text| forms::number(text.as_bytes()).is_some()) => {
-                begin(&key, out)?;
-                out.extend([b'"', PLACEHOLDER, Kind::Revision as u8, b'"']);
+    fn put(self, out: &mut Vec<u8>) {
+        let mut text = |number: usize, text: &str| {
+            put_varint(number as u64, out);
+            out.extend_from_slice(text.as_bytes());
+        };
+        match self {
+            Self::Object { created, generation } => {
+                put_varint(zigzag(created), out);
+                put_varint(zigzag(generation), out);
             }
-            "annotations" if prune.cuts_annotations() && value.get().starts_with('{') => {
-                begin(&key, out)?;
-                out.push(b'{');
-                for (key, value) in members(value.get())?.into_iter().filter(|(key, _)| !prune.cuts_annotation(key)) {
-                    member(&key, value, out)?;
-                }
-                out.push(b'}');
-            }
-            _ => member(&key, value, out)?,
+            Self::Spec { node: None } => text(0, ""),
+            Self::Spec { node: Some(node) } => text(node.len() + 1, node),
+            Self::Status { phase } => text(phase.len(), phase),
         }
     }
-    out.push(b'}');
-    Some(())
-}
 
-fn member(key: &str, value: &RawValue, out: &mut Vec<u8>) -> Option<()> {
-    begin(key, out)?;
-    out.extend_from_slice(value.get().as_bytes());
-    Some(())
-}
-
-/// Appends the name of a member.
-fn begin(key: &str, out: &mut Vec<u8>) -> Option<()> {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    serde_json::to_writer(&mut *out, key).ok()?;
-    out.push(b':');
-    Some(())
-}
-
-fn members(json: &str) -> Option<Vec<(String, &RawValue)>> {
-    serde_json::from_str(json).ok().map(|Members(members)| members)
-}
-
-/// Members in their order, including those with equal names.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersVisitor).map(Members)
+    fn read(fragment: Fragment, bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (number, rest) = varint(bytes)?;
+        let text = |length: u64| {
+            let (text, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            Some((str::from_utf8(text).ok()?, rest))
+        };
+        Some(match (fragment, number) {
+            (Fragment::Object, _) => {
+                let (generation, rest) = varint(rest)?;
+                (Self::Object { created: unzigzag(number), generation: unzigzag(generation) }, rest)
+            }
+            (Fragment::Spec, 0) => (Self::Spec { node: None }, rest),
+            (Fragment::Spec, _) => text(number - 1).map(|(node, rest)| (Self::Spec { node: Some(node) }, rest))?,
+            (Fragment::Status, _) => text(number).map(|(phase, rest)| (Self::Status { phase }, rest))?,
+        })
     }
 }
 
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Vec<(String, &'de RawValue)>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
+impl<'a> Stored<'a> {
+    fn read(fragment: Fragment, own: &'a [u8]) -> Option<Self> {
+        let (length, rest) = varint(own)?;
+        let (bytes, values) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+        let (head, rest) = Head::read(fragment, bytes)?;
+        let (number, text) = varint(rest)?;
+        let length = usize::try_from(number).ok()?;
+        Some(Self { head, compressed: length.checked_sub(1), text, values })
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
-        while let Some(member) = map.next_entry()? {
-            members.push(member);
+}
+
+/// Returns the stored bytes of a fragment with this text and these values.
+pub(super) fn stored(head: Head<'_>, text: &[u8], dictionary: &[u8], values: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    head.put(&mut bytes);
+    let compressed = (!dictionary.is_empty()).then(|| block::compress_with_dict(text, dictionary));
+    match compressed.filter(|compressed| compressed.len() < text.len()) {
+        Some(compressed) => {
+            put_varint(text.len() as u64 + 1, &mut bytes);
+            bytes.extend_from_slice(&compressed);
         }
-        Ok(members)
+        None => {
+            put_varint(0, &mut bytes);
+            bytes.extend_from_slice(text);
+        }
     }
+    let mut stored = Vec::with_capacity(bytes.len() + values.len() + 3);
+    put_varint(bytes.len() as u64, &mut stored);
+    stored.extend_from_slice(&bytes);
+    stored.extend_from_slice(values);
+    stored
+}
+
+/// Returns the fields of a fragment that are read without decoding, or `None` for malformed bytes.
+pub(super) fn head(fragment: Fragment, own: &[u8]) -> Option<Head<'_>> {
+    Stored::read(fragment, own).map(|stored| stored.head)
 }

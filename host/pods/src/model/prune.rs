@@ -1,6 +1,6 @@
 //! Annotations that are removed from every Pod before it is stored, together with managedFields.
 
-use podium_wire::{Annotations, syntax::LAST_APPLIED};
+use podium_wire::syntax::LAST_APPLIED;
 
 /// The keys of annotations to remove. Readers do not see them, and a change of one is not a change of the Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +38,5 @@ impl Prune {
 
     pub(crate) fn cuts_annotations(&self) -> bool {
         !self.annotations.is_empty()
-    }
-
-    pub(crate) fn cut(&self, annotations: &mut Annotations) {
-        annotations.retain(|key, _| !self.cuts_annotation(key));
     }
 }

@@ -60,12 +60,12 @@ impl CachedPod {
     /// See [`Self::unshared`].
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
         if !pod.full.is_empty() {
-            return Self::pack_unshared(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
+            return Self::pack_unshared(pod, pod.full.as_bytes(), &Prune::NOTHING);
         }
         let record = SectionBytes::encode(pod)?.record(&pod.header, SectionSet::ALL)?;
         let json = podium_wire::Record::open(record).and_then(|record| podium_wire::json::render(&record));
         let json = json.map_err(|error| CodecError::Malformed(error.to_string()))?;
-        Self::pack_unshared(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
+        Self::pack_unshared(pod, json.to_string().as_bytes(), &Prune::NOTHING)
     }
 
     /// Reads the JSON of a Pod without sharing anything with other Pods, for a Pod that is not stored for long.
@@ -73,11 +73,11 @@ impl CachedPod {
     /// # Errors
     /// Returns an error if the JSON is not a Pod, its revision cannot be compared, or a section is too large.
     pub fn unshared(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
-        Self::pack_unshared(podium_wire::json::decode(json)?, json, prune)
+        Self::pack_unshared(&podium_wire::json::decode(json)?, json, prune)
     }
 
     /// Packs a Pod, decoded and as JSON, without sharing anything with other Pods.
-    fn pack_unshared(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+    fn pack_unshared(pod: &podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         let header = &pod.header;
         let key = PodKey::new(&header.namespace, &header.name, &header.uid);
         let revision = Revision::parse(&header.resource_version)?;
@@ -115,7 +115,7 @@ impl CachedPod {
             Err(EncodeError::Unusual(pod)) => {
                 // For a Pod of unknown form, `held` may not have been called yet.
                 ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
-                Ok((Self::pack_unshared(*pod, json, pool.prune())?, before))
+                Ok((Self::pack_unshared(&pod, json, pool.prune())?, before))
             }
             Err(EncodeError::Json(error)) => Err(error.into()),
         }

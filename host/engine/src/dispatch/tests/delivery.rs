@@ -138,14 +138,16 @@ async fn a_delivery_that_panics_is_a_failure_and_its_key_is_run_again() {
     assert!(bench.dispatch.queue.is_idle());
 }
 
+/// Writes to each of these Pods.
+fn staged(names: &[&str]) -> Staged {
+    let keys = names.iter().map(|name| named("shop", name).key.clone());
+    let unlabel = |target| Action::RemoveLabel { target, key: "team".into() };
+    report(Ok(Outcome::Settled), keys.map(unlabel).collect()).staged
+}
+
 #[tokio::test(start_paused = true)]
 async fn deliveries_to_one_pod_are_sent_one_after_the_other() {
     let claims = Claims::default();
-    let staged = |names: &[&str]| {
-        let keys = names.iter().map(|name| named("shop", name).key.clone());
-        let unlabel = |target| Action::RemoveLabel { target, key: "team".into() };
-        report(Ok(Outcome::Settled), keys.map(unlabel).collect()).staged
-    };
     let [both, second, other] = [&["cart-0", "cart-1"][..], &["cart-1"], &["cart-2"]].map(staged);
     let first = claims.claim(Lane(0), &both).await;
     let mut waiting = std::pin::pin!(claims.claim(Lane(0), &second));
@@ -157,4 +159,36 @@ async fn deliveries_to_one_pod_are_sent_one_after_the_other() {
     let waited = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("it is free");
     drop(waited);
     assert!(tokio::time::timeout(Duration::ZERO, claims.claim(Lane(0), &both)).await.is_ok(), "nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_to_two_pods_is_not_passed_for_ever_by_deliveries_to_one() {
+    let claims = Claims::default();
+    let [both, first, second, other] = [&["cart-0", "cart-1"][..], &["cart-0"], &["cart-1"], &["cart-2"]].map(staged);
+    let held = claims.claim(Lane(0), &first).await;
+    let mut waiting = std::pin::pin!(claims.claim(Lane(0), &both));
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    // Its second Pod is free, but it was there before.
+    let mut later = std::pin::pin!(claims.claim(Lane(0), &second));
+    assert!(futures::poll!(later.as_mut()).is_pending());
+    assert!(futures::poll!(std::pin::pin!(claims.claim(Lane(0), &other))).is_ready(), "no other wants it");
+    assert!(futures::poll!(std::pin::pin!(claims.claim(Lane(1), &second))).is_ready(), "another plugin's");
+    drop(held);
+    let waited = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("both are free");
+    assert!(futures::poll!(later.as_mut()).is_pending());
+    drop(waited);
+    drop(tokio::time::timeout(Duration::from_secs(1), later).await.expect("it is free"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_does_not_wait_any_more_holds_up_none() {
+    let claims = Claims::default();
+    let [both, first, second] = [&["cart-0", "cart-1"][..], &["cart-0"], &["cart-1"]].map(staged);
+    let _held = claims.claim(Lane(0), &first).await;
+    let mut ended = Box::pin(claims.claim(Lane(0), &both));
+    assert!(futures::poll!(ended.as_mut()).is_pending());
+    let mut waiting = std::pin::pin!(claims.claim(Lane(0), &second));
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    drop(ended);
+    drop(tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("it is free"));
 }

@@ -1,7 +1,7 @@
 //! Memory of runs, as the plugins' limits declare it.
 
 use super::*;
-use crate::queue::Claim;
+use crate::{dispatch::budget::WRITES, queue::Claim};
 
 /// Loads a plugin beside the rig's, with the same code.
 fn load(rig: &Rig, namespace: &str, name: &str, memory_bytes: usize) -> Lane {
@@ -85,4 +85,65 @@ async fn a_tenant_is_a_namespace_or_one_cluster_plugin() {
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
     registry.put(spec(), reconcile, sender, rig.status.clone(), None);
     assert_eq!(registry.claim(rig.lane), own, "the plugin and its tenant keep their numbers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn plugins_and_tenants_that_come_and_go_leave_nothing() {
+    let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    let registry = rig.dispatch.registry.clone();
+    let sizes = || (registry.numbered(), registry.tenants().len(), rig.dispatch.queue.tenants().len());
+    let before = sizes();
+    let mut kept = None;
+    for number in 0..100 {
+        let lane = load(&rig, &format!("preview-{number}"), "tidy", 1);
+        let slot: Slot = ("preview".into(), "cart-0".into());
+        rig.dispatch.queue.add([(lane, slot, "u1".into())]);
+        let job = next(&rig).unwrap();
+        let id = registry.get(lane).unwrap().spec.id.clone();
+        registry.remove(&id).unwrap();
+        rig.dispatch.forget(lane);
+        if number < 90 {
+            rig.dispatch.queue.done(&job, Next::Settled);
+            continue;
+        }
+        // One that is loaded again while a job is under way keeps its numbers.
+        assert_eq!(load(&rig, &format!("preview-{number}"), "tidy", 1), lane);
+        rig.dispatch.queue.done(&job, Next::Settled);
+        registry.remove(&id).unwrap();
+        kept = Some((id, lane));
+    }
+    tokio::time::advance(Duration::from_secs(60)).await;
+    // The host's own plugin has as much as the others had.
+    for _ in 0..100 {
+        rig.add();
+        rig.dispatch.queue.done(&next(&rig).unwrap(), Next::Settled);
+    }
+    let (id, lane) = kept.unwrap();
+    rig.dispatch.forget(lane);
+    let (plugins, tenants, figures) = sizes();
+    assert!(plugins <= before.0 + 1 && tenants <= before.1 + 1 && figures <= before.2 + 2, "{:?}", sizes());
+    assert_ne!(load(&rig, id.namespace.as_deref().unwrap(), "tidy", 1), lane, "no number is used twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_last_plugin_is_loaded_again_keeps_its_debts() {
+    let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    let of = rig.dispatch.registry.get(rig.lane).unwrap();
+    let load = || {
+        let mut spec = testing::plugin(Some("bank"), "tidy");
+        spec.grants.write.labels = vec![KeyPattern("team".into())];
+        rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None)
+    };
+    let add = |lane: Lane| rig.dispatch.queue.add([(lane, ("bank".into(), "cart-0".into()), "u1".into())]);
+    let lane = load();
+    add(lane);
+    let job = next(&rig).unwrap();
+    assert!(rig.dispatch.queue.spend(&job, WRITES, 1));
+    rig.dispatch.queue.spent(&job, WRITES, 100_000);
+    rig.dispatch.queue.done(&job, Next::Settled);
+    let id = rig.dispatch.registry.get(lane).unwrap().spec.id.clone();
+    rig.dispatch.registry.remove(&id).unwrap();
+    rig.dispatch.forget(lane);
+    add(load());
+    assert!(next(&rig).is_none(), "its tenant has no tokens");
 }

@@ -119,3 +119,49 @@ async fn a_probe_that_was_superseded_has_no_more_rights_and_ends() {
     let probed = rig.dispatch.probe(&before, &spec(), &version, Arc::new(move || is_wanted.load(SeqCst))).await;
     assert_eq!((probed, runs.load(SeqCst)), (Ok(1), 1));
 }
+
+fn debt(rig: &Rig) -> Duration {
+    rig.dispatch.queue.tenants().values().map(|tenant| tenant.debt).sum()
+}
+
+/// A version each of whose runs reports 7 ms of processor time.
+struct Costly;
+
+impl Reconcile for Costly {
+    fn reconcile(&self, _: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        let usage = Usage { cpu: Duration::from_millis(7), ..Usage::default() };
+        Box::pin(std::future::ready(RunReport { usage, ..settled() }))
+    }
+
+    fn instantiate(&self, _: Box<dyn World>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tenant_is_charged_for_the_runs_of_a_probe() {
+    let (rig, before) = rig_of(3);
+    assert_eq!(debt(&rig), Duration::ZERO);
+    assert_eq!(probe(&rig, &before, &Costly).await, Ok(3));
+    assert_eq!(debt(&rig), Duration::from_millis(3 * 7));
+    let (rig, before) = rig_of(0);
+    assert_eq!(probe(&rig, &before, &Costly).await, Ok(0));
+    assert_eq!(debt(&rig), Duration::from_millis(2), "the time of an instance, which has no report");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_a_probe_that_commits_is_charged_for_its_time_up_to_its_limit() {
+    for (slept, charged) in [(5, 5), (60_000, spec().limits.cpu.as_millis() as u64)] {
+        let (rig, before) = rig_of(1);
+        let version = Version(async |_: Request, mut world: Box<dyn World>| {
+            tokio::time::sleep(Duration::from_millis(slept)).await;
+            world.commit(Staged::default()).await;
+            Err(trap())
+        });
+        assert_eq!(probe(&rig, &before, &version).await, Ok(1));
+        assert_eq!(debt(&rig), Duration::from_millis(charged));
+    }
+}

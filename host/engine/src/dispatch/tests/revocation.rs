@@ -207,13 +207,28 @@ async fn staged_writes_are_dropped_when_the_plugin_is_restricted() {
     rig.add();
     assert_eq!(rig.turn().await, Next::Postponed(Duration::ZERO));
     assert!(rig.script.sent.lock().is_empty());
-    assert_eq!(rig.turn().await, Next::Postponed(REVOKED_PAUSE), "no run starts");
+    assert_eq!(rig.turn().await, Next::Postponed(Duration::from_secs(1)), "no run starts");
     assert_eq!(rig.status.runs(), 1);
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
     let sender = old.sender.clone();
     let idle = Closure(Box::new(|_, _| report(Ok(Outcome::Settled), Vec::new())));
     rig.dispatch.registry.put(spec(), Arc::new(idle), sender, rig.status.clone(), None);
     assert_eq!(rig.turn().await, Next::Settled, "the key was kept for the next version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_wait_for_the_next_version_are_looked_at_less_and_less_often() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.grant_labels();
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    assert!(rig.dispatch.registry.restrict(&spec()));
+    let (start, mut looks) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(600) {
+        assert!(matches!(rig.turn().await, Next::Postponed(_)));
+        looks += 1;
+    }
+    assert!(looks <= 30, "{looks} looks in ten minutes");
 }
 
 #[tokio::test(start_paused = true)]

@@ -87,9 +87,9 @@ where
         self.free(freed, &object, now);
     }
 
-    /// True if items may wait for this lane, which is delayed.
+    /// True if items may wait for a lane that is delayed since the last [`Slots::looked`], by a job of this lane.
     pub(in super::super) fn may_pass(&self, lane: L) -> bool {
-        !self.waits.is_empty() && self.turns.is_delayed(lane)
+        !self.waits.is_empty() && (self.turns.has_new_waits || self.turns.is_delayed(lane))
     }
 }
 

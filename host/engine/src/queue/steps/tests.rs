@@ -6,7 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, advance};
 
-use super::super::{Backoff, Claim, Claims, Demand, Job, Member, MemoryBudget, Next, Order, Queue, Rate};
+use super::super::{
+    Backoff, Claim, Claims, Demand, Job, Member, MemoryBudget, Next, Order, Queue, Rate, tests::waiting_workers,
+};
 
 type TestQueue = Queue<u8, &'static str, u32>;
 type TestJob = Job<u8, &'static str, u32>;
@@ -177,6 +179,44 @@ async fn a_successor_does_not_wait_for_a_lane_without_memory() {
     assert_eq!(lanes(&all(&queue).await), [1]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_runs_the_successor_of_a_lane_that_lost_its_memory() {
+    let queue = ordered(Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(100), Arc::new(Mixed)));
+    queue.add([(1, "costly", 1)]);
+    let costly = now(&queue).await.unwrap();
+    queue.ran(&costly, Duration::from_secs(1));
+    queue.done(&costly, Next::Settled);
+    let queue = Arc::new(queue);
+    let workers = waiting_workers(&queue, 2).await;
+    // Lane 1 is next after lane 7, whose job leaves 20 of the 40 bytes that lane 1 needs.
+    queue.add_changed([(7, "other", 1), (1, POD.0, POD.1), (2, POD.0, POD.1)]);
+    assert_eq!(ends(workers).await, [(7, Duration::ZERO), (2, Duration::ZERO)]);
+}
+
+/// Returns the lanes of the jobs that waiting workers take within a minute, and when they took them.
+async fn ends(workers: Vec<tokio::task::JoinHandle<Option<TestJob>>>) -> Vec<(u8, Duration)> {
+    let start = Instant::now();
+    let taken = workers.into_iter().map(|worker| async move {
+        let job = tokio::time::timeout(Duration::from_secs(60), worker).await.ok()?.unwrap()?;
+        Some((job.lane, start.elapsed()))
+    });
+    futures::future::join_all(taken).await.into_iter().flatten().collect()
+}
+
+#[derive(Debug)]
+struct Mixed;
+
+impl Claims<u8> for Mixed {
+    fn claim(&self, lane: u8) -> Claim {
+        let bytes = match lane {
+            1 => 40,
+            7 => 30,
+            _ => 10,
+        };
+        Claim { tenant: 1, bytes }
+    }
+}
+
 #[derive(Debug)]
 struct Wide;
 
@@ -285,6 +325,56 @@ async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_ends_the_wait_for_a_leading_lane() {
+    let queue = Arc::new(queue());
+    let workers = waiting_workers(&queue, 2).await;
+    // The worker that is woken takes the leading lane's job, which is long.
+    changed(&queue, &[9, 1]);
+    assert_eq!(ends(workers).await, [(9, Duration::ZERO), (1, Duration::from_millis(100))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_runs_the_requeue_of_a_job_whose_end_freed_another() {
+    let queue = Arc::new(queue());
+    let first = begin(&queue).await;
+    let workers = waiting_workers(&queue, 2).await;
+    // A delivery ends the job, no worker: the one that is woken takes the successor's.
+    queue.done(&first, Next::After(Duration::from_secs(1)));
+    assert_eq!(ends(workers).await, [(2, Duration::ZERO), (1, Duration::from_secs(1))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_its_timer_woke_leaves_the_next_delay_to_another() {
+    let queue = Arc::new(queue());
+    changed(&queue, &[2]);
+    let second = now(&queue).await.unwrap();
+    let workers = waiting_workers(&queue, 3).await;
+    // Lane 1 waits for lane 2, which was due before, and for lane 9.
+    written(&queue, &[9, 1]);
+    tokio::task::yield_now().await;
+    // Two delays of which one worker learns.
+    queue.done(&second, Next::After(Duration::from_secs(1)));
+    let expected = [(9, Duration::ZERO), (1, Duration::from_millis(100)), (2, Duration::from_secs(1))];
+    assert_eq!(ends(workers).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_delays_is_seen_by_a_worker_that_waits() {
+    let queue = Arc::new(queue());
+    queue.add([(20, "cart-0", 1), (20, "cart-1", 1)]);
+    let jobs = all(&queue).await;
+    let first = begin(&queue).await;
+    let workers = waiting_workers(&queue, 4).await;
+    queue.done(&jobs[0], Next::After(Duration::from_secs(1)));
+    queue.done(&first, Next::After(Duration::from_secs(3)));
+    queue.done(&jobs[1], Next::After(Duration::from_secs(2)));
+    let seconds = |lane, seconds| (lane, Duration::from_secs(seconds));
+    let mut ends = ends(workers).await;
+    ends.sort_by_key(|(_, after)| *after);
+    assert_eq!(ends, [seconds(2, 0), seconds(20, 1), seconds(20, 2), seconds(1, 3)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_skips_the_successors_of_its_group() {
     let queue = queue();
     changed(&queue, &[9, 8, 1, 2, 3]);
@@ -343,6 +433,34 @@ async fn a_stop_of_a_run_that_wrote_holds_for_its_next_run_too() {
     assert!(all(&queue).await.is_empty() && queue.is_idle());
 }
 
+/// Queues a step of lanes 1, 2 and 3 that a job of lane 2 wrote, and returns the job.
+async fn writes_for_all(queue: &TestQueue) -> TestJob {
+    changed(queue, &[2]);
+    let job = now(queue).await.unwrap();
+    written(queue, &[1, 2, 3]);
+    assert!(now(queue).await.is_none(), "lane 1 waits for the job, lane 3 for the next one of lane 2");
+    job
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_of_a_lane_that_is_not_run_again_waits_for_those_before() {
+    for answered in [false, true] {
+        let queue = queue();
+        let job = writes_for_all(&queue).await;
+        if answered {
+            let number = queue.changed_during(&job).unwrap();
+            queue.answered(&job, number);
+            queue.done(&job, Next::FailedFor(Duration::from_secs(600)));
+        } else {
+            queue.done(&job, Next::Final);
+        }
+        let first = all(&queue).await;
+        assert_eq!(lanes(&first), [1], "lane 3 waits for lane 1, for which lane 2 waited");
+        queue.done(&first[0], Next::Settled);
+        assert_eq!(lanes(&all(&queue).await), [3]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
     let queue = queue();
@@ -355,4 +473,22 @@ async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
     queue.done(&running, Next::After(Duration::from_secs(5)));
     let start = Instant::now();
     assert_eq!((queue.next().await.unwrap().lane, start.elapsed().as_secs()), (2, 5));
+}
+
+#[test]
+fn a_chain_of_plugins_has_two_waits_for_each_and_not_one_for_each_pair() {
+    let lanes = 0..100_u8;
+    let after = |lane: u8| lane.checked_sub(1).into_iter().collect::<Vec<_>>();
+    let member = |lane| Member { lane, group: 0, phase: 0, after: after(lane), leads: false };
+    let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, 1);
+    queue.set_order(Order::new(&lanes.clone().map(member).collect::<Vec<_>>()));
+    changed(&queue, &lanes.clone().collect::<Vec<_>>());
+    let waits = queue.slots.lock().waits.edges();
+    assert!(waits < 2 * lanes.len(), "{waits} waits");
+    for lane in lanes {
+        let job = queue.slots.lock().take(Instant::now()).unwrap();
+        assert_eq!(job.lane, lane);
+        queue.done(&job, Next::Settled);
+    }
+    assert!(queue.is_idle());
 }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::{super::virtual_time::Key, tenant::Tenant};
 
 #[derive(Debug, Default)]
@@ -19,12 +21,21 @@ pub(super) type Place = (bool, u64);
 /// True for a tenant that is not light, and the number among those that wait.
 pub(super) type Urgent = (bool, u64);
 
-/// Where a tenant is listed: at a place, and there under its key.
-#[derive(Debug, Clone, Copy)]
+/// Where a tenant is listed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// For its jobs of each size.
+    pub(super) entries: SmallVec<[Entry; 1]>,
+    /// For its jobs that have waited too long, with their bytes.
+    pub(super) urgent: Option<(Urgent, u64)>,
+}
+
+/// At a place, and there under its key. `passed`: a job has started past it for want of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    place: Place,
-    key: Key,
-    passed: bool,
+    pub(super) place: Place,
+    pub(super) key: Key,
+    pub(super) passed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -50,21 +61,13 @@ impl Board {
         self.classes.is_empty() && self.urgent.is_empty()
     }
 
-    /// Lists a tenant for its jobs of one size.
-    pub(super) fn list<L>(&mut self, number: u32, tenant: &mut Tenant<L>, place: Place, passed: bool) {
-        let key = tenant.account.key();
-        self.classes.entry(place).or_default().tenants(passed).insert(key, number);
-        tenant.entries.push(Entry { place, key, passed });
-    }
-
-    /// Lists a tenant for its jobs of one size that have waited too long.
-    pub(super) fn list_urgent<L>(&mut self, number: u32, tenant: &mut Tenant<L>, at: Urgent, bytes: u64) {
-        self.urgent.insert(at, (number, bytes));
-        tenant.urgent = Some(at);
-    }
-
-    pub(super) fn unlist<L>(&mut self, tenant: &mut Tenant<L>) {
-        for Entry { place, key, passed } in tenant.entries.drain(..) {
+    /// Lists a tenant, and nowhere else than this.
+    pub(super) fn set<L>(&mut self, number: u32, tenant: &mut Tenant<L>, listing: Listing) {
+        if tenant.listing == listing {
+            return;
+        }
+        let before = std::mem::replace(&mut tenant.listing, listing);
+        for Entry { place, key, passed } in before.entries {
             if let Some(class) = self.classes.get_mut(&place) {
                 class.tenants(passed).remove(&key);
                 if class.fresh.is_empty() && class.passed.is_empty() {
@@ -72,8 +75,14 @@ impl Board {
                 }
             }
         }
-        if let Some(at) = tenant.urgent.take() {
+        if let Some((at, _)) = before.urgent {
             self.urgent.remove(&at);
+        }
+        for Entry { place, key, passed } in &tenant.listing.entries {
+            self.classes.entry(*place).or_default().tenants(*passed).insert(*key, number);
+        }
+        if let Some((at, bytes)) = tenant.listing.urgent {
+            self.urgent.insert(at, (number, bytes));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The tokens of lanes and tenants. A lane is listed only with the tokens for its next job in its hand, from its own
-//! buckets and those of its tenant; a lane without them waits unlisted, so it does not wait for memory and gains no
-//! virtual time.
+//! buckets and those of its tenant; a lane without all of them waits unlisted, so it does not wait for memory and gains
+//! no virtual time.
 //!
 //! A lane that lacks its own tokens has a timer. Lanes that lack tokens of their tenant wait in the order in which
 //! they came, by kind, and only the first of them has a timer, so a token wakes one lane and not all.
@@ -30,10 +30,9 @@ impl Buckets {
         changes.fold(false, |changed, change| changed | change)
     }
 
-    fn take(&mut self, amounts: Amounts, now: Instant) {
-        self.0.iter_mut().zip(amounts).filter(|(_, tokens)| *tokens > 0).for_each(|(bucket, tokens)| {
-            bucket.take(tokens, now);
-        });
+    /// True if no token is missing.
+    pub(super) fn are_full(&mut self, now: Instant) -> bool {
+        self.0.iter_mut().all(|bucket| bucket.wait(bucket.burst(), now).is_zero())
     }
 
     pub(super) fn give_back(&mut self, amounts: Amounts, now: Instant) {
@@ -49,7 +48,7 @@ pub(super) struct LaneTokens {
     pub(super) buckets: Buckets,
     pub(super) lately: RecentTokens,
     least: Amounts,
-    /// Taken for the next job; empty while the lane is not listed.
+    /// Taken for the next job, while the lane is listed or waits for others.
     pub(super) hand: Amounts,
     waits: Waits,
 }
@@ -150,7 +149,8 @@ where
     }
 
     /// Reserves the tokens for the lane's next job. If they are not there, the lane waits, and this returns false.
-    /// `admitted` is the kind for which the lane has waited its turn.
+    /// `admitted` is the kind for which the lane has waited its turn. While it waits for another kind, it keeps those
+    /// that it has: otherwise lanes that need only one kind would go before it again and again.
     pub(super) fn fill_hand(&mut self, lane: L, admitted: Option<usize>, now: Instant) -> bool {
         let need = self.need(lane);
         let Some(state) = self.lanes.get_mut(&lane) else { return false };
@@ -174,6 +174,9 @@ where
             let wait = tenant.tokens.buckets.0[kind].wait(need[kind], now);
             let is_first = admitted == Some(kind) || tenant.tokens.waiting[kind].is_empty();
             if is_first && wait == Duration::ZERO {
+                state.tokens.buckets.0[kind].take(need[kind], now);
+                tenant.tokens.buckets.0[kind].take(need[kind], now);
+                state.tokens.hand[kind] += need[kind];
                 continue;
             }
             self.numbers += 1;
@@ -183,20 +186,17 @@ where
             self.set_timer(number, kind, now);
             return false;
         }
-        state.tokens.buckets.take(need, now);
-        tenant.tokens.buckets.take(need, now);
-        state.tokens.hand = need;
         true
     }
 
-    /// Returns the tokens that a job of the lane needs to start.
+    /// Returns the tokens that a job of the lane needs to start, beside those in its hand.
     fn need(&self, lane: L) -> Amounts {
         let Some(state) = self.lanes.get(&lane) else { return [0; KINDS] };
         let Some(tenant) = self.tenants.get(&state.tenant) else { return [0; KINDS] };
         let (next, least) = (state.tokens.lately.next(), state.tokens.least);
         std::array::from_fn(|kind| {
             let most = state.tokens.buckets.0[kind].burst().min(tenant.tokens.buckets.0[kind].burst());
-            next[kind].max(least[kind]).min(most)
+            next[kind].max(least[kind]).min(most).saturating_sub(state.tokens.hand[kind])
         })
     }
 
@@ -226,7 +226,11 @@ where
 
     /// Lists those lanes of a tenant that waited for its tokens and have them now, and refreshes the tenant.
     pub(super) fn serve(&mut self, number: u32, now: Instant) {
-        for kind in 0..KINDS {
+        let waits =
+            |tokens: &TenantTokens<L>, kind: usize| !tokens.waiting[kind].is_empty() || tokens.timers[kind].is_some();
+        let Some(tenant) = self.tenants.get(&number) else { return };
+        let kinds: [bool; KINDS] = std::array::from_fn(|kind| waits(&tenant.tokens, kind));
+        for kind in (0..KINDS).filter(|kind| kinds[*kind]) {
             while let Some((waiting, lane)) = self.first_waiting(number, kind) {
                 let need = self.need(lane)[kind];
                 let Some(tenant) = self.tenants.get_mut(&number) else { return };

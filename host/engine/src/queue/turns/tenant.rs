@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
         admission::RecentRuns,
         virtual_time::{Account, Key, Present},
     },
-    board::{Entry, Urgent},
+    board::Listing,
     budget::TenantTokens,
 };
 
@@ -29,8 +28,7 @@ pub(super) struct Tenant<L> {
     pub(super) jobs: usize,
     pub(super) lately: RecentRuns,
     /// Where it stands on the board.
-    pub(super) entries: SmallVec<[Entry; 1]>,
-    pub(super) urgent: Option<Urgent>,
+    pub(super) listing: Listing,
     pub(super) tokens: TenantTokens<L>,
 }
 
@@ -73,8 +71,7 @@ impl<L: Copy> Tenant<L> {
             runs: 0,
             jobs: 0,
             lately: RecentRuns::default(),
-            entries: SmallVec::new(),
-            urgent: None,
+            listing: Listing::default(),
             tokens: TenantTokens::new(now),
         }
     }

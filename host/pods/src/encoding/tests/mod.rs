@@ -2,6 +2,7 @@
 
 mod hostile;
 mod own_values;
+mod unshared;
 mod unusual;
 
 use std::sync::Arc;
@@ -190,11 +191,13 @@ fn sections_reported_as_common_have_equal_bytes_for_all_pods() {
     // The labels of a StatefulSet's Pods contain the name.
     let mut object = pod(1, 1, "Running");
     let mut named = |own: u64| {
-        let name = pod(1, own, "Running")["metadata"]["name"].clone();
+        let like = pod(1, own, "Running");
+        let name = like["metadata"]["name"].clone();
+        object["metadata"]["uid"] = like["metadata"]["uid"].clone();
         (object["metadata"]["name"], object["metadata"]["labels"]["pod-name"]) = (name.clone(), name);
         read(&object)
     };
-    let (one, other) = (named(1), named(2));
+    let (_unshared, one, other) = (named(1), named(2), named(3));
     assert!(Arc::ptr_eq(one.skeleton(Fragment::Object), other.skeleton(Fragment::Object)));
     assert!(!one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
 }
@@ -508,7 +511,7 @@ fn pruned_annotations_are_not_stored_and_not_a_change() {
             let mut keep = |json: String| match pool.read(json.as_bytes(), &mut scratch, none) {
                 Ok(read) if !spaced => read.packed,
                 Err(EncodeError::Unusual(pod)) if spaced => {
-                    Packed::unshared(*pod, json.as_bytes(), pool.prune()).unwrap()
+                    Packed::unshared(&pod, json.as_bytes(), pool.prune()).unwrap()
                 }
                 read => panic!("{read:?}"),
             };

@@ -17,7 +17,7 @@ fn an_unshared_pod_has_its_whole_object() {
         // No API server writes spaces.
         let json = serde_json::to_vec_pretty(object).unwrap();
         match pool.read(&json, &mut scratch, none) {
-            Err(EncodeError::Unusual(pod)) => Packed::unshared(*pod, &json, &Prune::NOTHING).unwrap(),
+            Err(EncodeError::Unusual(pod)) => Packed::unshared(&pod, &json, &Prune::NOTHING).unwrap(),
             read => panic!("{read:?}"),
         }
     };
@@ -61,7 +61,7 @@ fn a_pod_with_values_like_sentinels_is_stored_unshared() {
         Err(EncodeError::Unusual(pod)) => assert_eq!(*pod, decoded),
         read => panic!("{read:?}"),
     }
-    let packed = Packed::unshared(decoded.clone(), json.as_bytes(), &Prune::NOTHING).unwrap();
+    let packed = Packed::unshared(&decoded, json.as_bytes(), &Prune::NOTHING).unwrap();
     let (expected, header) = (SectionBytes::encode(&decoded).unwrap(), &decoded.header);
     let identity = PodIdentity { name: &header.name, uid: &header.uid, revision: 1_003 };
     for section in encoded() {

@@ -175,7 +175,7 @@ async fn check(members: &[Member<u8>], ops: &[Op], lane_limit: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(256)))]
 
     #[test]
     fn each_item_is_run_after_the_predecessors_of_its_step(
