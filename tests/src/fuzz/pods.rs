@@ -9,13 +9,14 @@ use podium_pods::{
     encoding::{PodIdentity, Scratch, SkeletonPool},
     pod::{CachedPod, PodError},
 };
-use podium_wire::{Section, SectionSet};
+use podium_wire::{Section, SectionBytes, SectionSet};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// A Pod decoded by another decoder.
 pub(super) struct Plain {
     pub(super) pod: CachedPod,
+    sections: SectionBytes,
     /// `None` if it contains a value that serde_json cannot represent, such as a number that is too large.
     object: Option<Value>,
 }
@@ -23,8 +24,9 @@ pub(super) struct Plain {
 /// # Errors
 /// Returns an error if it is not a Pod that can be stored.
 pub(super) fn plain(json: &[u8]) -> Result<Plain, PodError> {
-    let pod = CachedPod::new(&podium_wire::json::decode(json)?)?;
-    Ok(Plain { pod, object: serde_json::from_slice(json).ok().map(without_what_is_left_out) })
+    let decoded = podium_wire::json::decode(json)?;
+    let (pod, sections) = (CachedPod::new(&decoded)?, SectionBytes::encode(&decoded)?);
+    Ok(Plain { pod, sections, object: serde_json::from_slice(json).ok().map(without_what_is_left_out) })
 }
 
 /// Decoders of the host may skip pruned fields without validating them, so bytes that are not JSON may be a Pod to one
@@ -48,7 +50,9 @@ fn without_what_is_left_out(mut object: Value) -> Value {
 pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
     let expected = &plain.pod;
     for section in decoded() {
-        assert_eq!(read.section_bytes(section), expected.section_bytes(section), "{}", section.name());
+        let bytes = plain.sections.get(section);
+        assert_eq!(*read.section_bytes(section), *bytes, "{}", section.name());
+        assert_eq!(*expected.section_bytes(section), *bytes, "{} of the unshared Pod", section.name());
     }
     assert_eq!(read.header(), expected.header());
     assert_eq!(read.node(), expected.node());
