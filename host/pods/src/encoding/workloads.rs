@@ -1,5 +1,5 @@
-//! The knowledge about each fragment of a workload's Pods: a skeleton whose text is the dictionary of unshared fragments
-//! (`unshared.rs`), and the structures that only one Pod had lately.
+//! The knowledge about each fragment of a workload's Pods: a skeleton whose text is the dictionary of unshared
+//! fragments (`unshared.rs`), and the structures that only one Pod had lately.
 //!
 //! The first Pod of a workload makes a skeleton. A later Pod with another structure is stored unshared, and the next
 //! Pod with that structure makes a skeleton of it. The unshared skeleton is superseded then, so that the first Pod is
