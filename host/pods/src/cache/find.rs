@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    index::{Value, labels},
+    index::{Sets, Value, labels},
     position_set::{Position, PositionSet},
     snapshot::{Pods, Snapshot},
 };
@@ -35,7 +35,7 @@ enum Source<'a> {
     Everything,
     Namespace(&'a PositionSet),
     /// The sets of several values of an index; they do not overlap.
-    Index(Vec<&'a PositionSet>),
+    Index(Sets<'a>),
 }
 
 /// The condition of the query that every candidate of the source satisfies and that is not filtered again.
@@ -55,10 +55,10 @@ impl Snapshot {
     pub(super) fn slice_of(&self, query: &PodQuery, limit: usize, most: u64, after: Option<&Cursor>) -> Slice {
         let (source, satisfied) = self.source(query);
         let merges = Cell::new(0);
-        let candidates = match source {
+        let candidates = match &source {
             Source::Everything => self.walk(after),
             Source::Namespace(set) => self.walk_namespace(set, query.namespace.as_ref(), after),
-            Source::Index(sets) => self.walk_index(sets, after, &merges),
+            Source::Index(sets) => self.walk_index(sets.iter().map(|set| &**set).collect(), after, &merges),
         };
         let (mut slice, mut last, mut copied) = (Slice::default(), None, 0);
         for slot in candidates {
@@ -98,13 +98,13 @@ impl Snapshot {
         let namespace = query.namespace.as_deref();
         if let Some(namespace) = namespace {
             let Some(set) = self.namespaces.get(namespace) else {
-                return (Source::Index(Vec::new()), Satisfied::Nothing);
+                return (Source::Index(Sets::new()), Satisfied::Nothing);
             };
             size = set.len();
             best = (Source::Namespace(set), Satisfied::Nothing);
         }
-        let indexed = |value| self.indexes.get(namespace, value);
-        let mut offer = |sets: Vec<&'a PositionSet>, satisfied| {
+        let indexed = |value| self.indexes.get(&self.pods, namespace, value);
+        let mut offer = |sets: Sets<'a>, satisfied| {
             let candidates = sets.iter().map(|set| set.len()).sum();
             if candidates <= size {
                 size = candidates;
@@ -113,13 +113,13 @@ impl Snapshot {
         };
         // Among sets of equal size the last one wins: its condition costs the most to filter by.
         if let Some(phase) = &query.phase {
-            offer(indexed(Value::Phase(phase)).into_iter().collect(), Satisfied::Phase);
+            offer(indexed(Value::Phase(phase)), Satisfied::Phase);
         }
         if let Some(node) = query.node.as_deref().map(Value::Node).filter(|node| node.is_indexed(namespace)) {
-            offer(indexed(node).into_iter().collect(), Satisfied::Node);
+            offer(indexed(node), Satisfied::Node);
         }
         if let Some(uid) = &query.owner_uid {
-            offer(indexed(Value::Owner(uid)).into_iter().collect(), Satisfied::Owner);
+            offer(indexed(Value::Owner(uid)), Satisfied::Owner);
         }
         let unindexed = indexed(Value::ManyLabels);
         for (at, requirement) in query.labels.0.iter().enumerate() {
@@ -127,9 +127,9 @@ impl Snapshot {
                 let mut values: Vec<_> = values.iter().collect();
                 values.sort_unstable();
                 values.dedup();
-                let sets = values.into_iter().filter_map(|value| indexed(Value::Label(key, value)));
-                let satisfied = if unindexed.is_none() { Satisfied::Label(at) } else { Satisfied::Nothing };
-                offer(sets.chain(unindexed).collect(), satisfied);
+                let sets = values.into_iter().flat_map(|value| indexed(Value::Label(key, value)));
+                let satisfied = if unindexed.is_empty() { Satisfied::Label(at) } else { Satisfied::Nothing };
+                offer(sets.chain(unindexed.iter().cloned()).collect(), satisfied);
             }
         }
         best
@@ -288,9 +288,9 @@ impl Eq for Head<'_> {}
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{borrow::Cow, sync::Arc};
 
-    use super::Source;
+    use super::{Sets, Source};
     use crate::{
         encoding::{Scratch, SkeletonPool},
         model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
@@ -370,11 +370,11 @@ mod tests {
             for query in of(namespace) {
                 let sets = match snapshot.source(&query).0 {
                     Source::Everything => panic!("{query:?} reads everything"),
-                    Source::Namespace(set) => vec![set],
+                    Source::Namespace(set) => Sets::from_iter([Cow::Borrowed(set)]),
                     Source::Index(sets) => sets,
                 };
                 assert_eq!(sets.is_empty(), namespace == "none", "{query:?}");
-                for position in sets.into_iter().flat_map(|set| set.iter()) {
+                for position in sets.iter().flat_map(|set| set.iter()) {
                     let pod = snapshot.pods.get(position).unwrap();
                     assert_eq!(&**pod.namespace(), namespace, "{query:?} reads a Pod of another namespace");
                 }

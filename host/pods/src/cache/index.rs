@@ -1,19 +1,28 @@
 //! Membership indexes: they map a value, such as a node's name, to the Pods that have it.
 //!
-//! A value is looked up in one namespace or in the whole cluster, and the two are separate entries. So the entry that
-//! answers a query of one namespace has only Pods of this namespace: neither the answer nor the time depends on which
-//! values Pods of other namespaces have.
+//! Each namespace has its own sets, so the entry that answers a query of one namespace has only Pods of this namespace:
+//! neither the answer nor the time depends on which values Pods of other namespaces have. A query of the whole cluster
+//! looks in the namespaces that have the value.
 //!
 //! The indexes store positions instead of Pods, so an event that changes no indexed value of a Pod does not change
 //! them. All are persistent: a clone shares everything, and a change copies one path.
 
-use std::{cmp::Ordering, collections::BTreeMap, hash::BuildHasher, ops::Range, sync::Arc};
+use std::{
+    borrow::Cow,
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    hash::BuildHasher,
+    ops::Range,
+    sync::Arc,
+};
 
 use foldhash::quality::FixedState;
 use imbl::OrdMap;
 use podium_wire::{Labels, Section, SectionSet};
+use smallvec::SmallVec;
 
 use super::{
+    hash_index::HashIndex,
     position_set::{Position, PositionSet},
     snapshot::Pods,
 };
@@ -48,24 +57,31 @@ impl Value<'_> {
 /// Pod copies few nodes of the map.
 type Fingerprint = [u64; 2];
 
+/// The Pods of one value: a set for each namespace with such Pods.
+pub(super) type Sets<'a> = SmallVec<[Cow<'a, PositionSet>; 1]>;
+
 /// All indexes of a snapshot. A selector may name any label, so every label is indexed by key and value, except those
 /// of Pods with more than [`MAX_INDEXED_LABELS`]: a search by label examines each of these Pods.
 #[derive(Debug, Clone)]
 pub(super) struct Indexes {
     hashers: [FixedState; 2],
-    /// The Pods of a value in one namespace.
+    /// The Pods of a value in one namespace, once a second one had it. No set is empty.
     within: OrdMap<Fingerprint, PositionSet>,
-    /// The namespace of each value that only Pods of this namespace have had.
-    only: OrdMap<Fingerprint, Arc<str>>,
-    /// The Pods of every other value in the whole cluster. No set is empty.
-    across: OrdMap<Fingerprint, PositionSet>,
+    /// The Pods of values that one Pod of a namespace has, by a hash of both. Most values of a Pod that has many of its
+    /// own are here; the Pod is asked for them.
+    single: HashIndex,
+    /// The first Pod of each value in each namespace, by a hash of the value: where a search of the cluster looks.
+    first: HashIndex,
+    /// The Pods of each node.
+    nodes: OrdMap<Fingerprint, PositionSet>,
 }
 
 impl Indexes {
     pub(super) fn new(seed: u64) -> Self {
         // Any other number that follows from the seed makes the halves of a fingerprint independent.
         let hashers = [seed, !seed.rotate_left(32)].map(FixedState::with_seed);
-        Self { hashers, within: OrdMap::new(), only: OrdMap::new(), across: OrdMap::new() }
+        let (single, first) = (HashIndex::default(), HashIndex::default());
+        Self { hashers, within: OrdMap::new(), single, first, nodes: OrdMap::new() }
     }
 
     fn within(&self, namespace: &str, value: Value<'_>) -> Fingerprint {
@@ -77,70 +93,108 @@ impl Indexes {
         self.hashers.each_ref().map(|hasher| hasher.hash_one(value))
     }
 
-    /// Returns the Pods that have the value, in one namespace or in the whole cluster.
-    pub(super) fn get(&self, namespace: Option<&str>, value: Value<'_>) -> Option<&PositionSet> {
+    /// Returns the Pods that have the value, in one namespace or in the whole cluster, in the order of namespaces.
+    pub(super) fn get(&self, pods: &Pods, namespace: Option<&str>, value: Value<'_>) -> Sets<'_> {
         if let Some(namespace) = namespace {
-            return self.within.get(&self.within(namespace, value));
+            return self.get_within(pods, namespace, value).into_iter().collect();
         }
         let everywhere = self.everywhere(value);
-        match self.only.get(&everywhere) {
-            Some(only) => self.within.get(&self.within(only, value)),
-            None => self.across.get(&everywhere),
+        if let Value::Node(_) = value {
+            return self.nodes.get(&everywhere).map(Cow::Borrowed).into_iter().collect();
         }
+        // Pods of other values may have the same hash.
+        let firsts = self.first.get(short(everywhere)).filter_map(|position| pods.get(position));
+        let namespaces: BTreeSet<Arc<str>> = firsts.map(|pod| Arc::clone(pod.namespace())).collect();
+        namespaces.iter().filter_map(|namespace| self.get_within(pods, namespace, value)).collect()
+    }
+
+    fn get_within(&self, pods: &Pods, namespace: &str, value: Value<'_>) -> Option<Cow<'_, PositionSet>> {
+        let within = self.within(namespace, value);
+        if let Some(set) = self.within.get(&within) {
+            return Some(Cow::Borrowed(set));
+        }
+        let single = self.single(pods, namespace, value, short(within)).next()?;
+        Some(Cow::Owned(PositionSet::from_ordered(&[single])))
+    }
+
+    /// Returns the single Pod that has a value in a namespace.
+    fn single(&self, pods: &Pods, namespace: &str, value: Value<'_>, hash: u32) -> impl Iterator<Item = Position> {
+        self.single.get(hash).filter(move |position| {
+            let pod = pods.get(*position).filter(|pod| **pod.namespace() == *namespace).map(|pod| pod.pod());
+            pod.is_some_and(|pod| has(&pod, value))
+        })
     }
 
     fn insert(
         &mut self,
-        namespace: &Arc<str>,
+        pods: &Pods,
+        namespace: &str,
         value: Value<'_>,
         position: Position,
         place: impl Fn(Position) -> Ordering,
     ) {
-        let everywhere = self.everywhere(value);
-        match self.only.get(&everywhere) {
-            Some(only) if only == namespace => {}
-            Some(only) => {
-                let mut set = self.within.get(&self.within(only, value)).cloned().unwrap_or_default();
-                set.insert(position, &place);
-                self.only.remove(&everywhere);
-                self.across.insert(everywhere, set);
-            }
-            None if value.is_indexed(Some(namespace)) && !self.across.contains_key(&everywhere) => {
-                self.only.insert(everywhere, Arc::clone(namespace));
-            }
-            None => self.across.entry(everywhere).or_default().insert(position, &place),
+        let (within, everywhere) = (self.within(namespace, value), self.everywhere(value));
+        if let Value::Node(_) = value {
+            return self.nodes.entry(everywhere).or_default().insert(position, place);
         }
-        if value.is_indexed(Some(namespace)) {
-            self.within.entry(self.within(namespace, value)).or_default().insert(position, place);
+        // A map copies the path to a key also if it does not have the key.
+        if self.within.contains_key(&within) {
+            return self.change(within, everywhere, |set| set.insert(position, place));
         }
+        // The Pod may have another value with this hash.
+        let other = self.single(pods, namespace, value, short(within)).find(|other| *other != position);
+        let Some(other) = other else {
+            self.single.insert(short(within), position);
+            return self.first.insert(short(everywhere), position);
+        };
+        self.single.remove(short(within), other);
+        self.within.insert(within, PositionSet::from_ordered(&[other]));
+        self.change(within, everywhere, |set| set.insert(position, place));
     }
 
     fn remove(&mut self, namespace: &str, value: Value<'_>, position: Position, place: impl Fn(Position) -> Ordering) {
         let (within, everywhere) = (self.within(namespace, value), self.everywhere(value));
-        // A map copies the path to a key also if it does not have the key.
-        if self.across.contains_key(&everywhere) {
-            remove(&mut self.across, &everywhere, position, &place);
+        if let Value::Node(_) = value {
+            if let Some(set) = self.nodes.get_mut(&everywhere) {
+                set.remove(position, place);
+                if set.is_empty() {
+                    self.nodes.remove(&everywhere);
+                }
+            }
+        } else if self.within.contains_key(&within) {
+            self.change(within, everywhere, |set| set.remove(position, place));
+        } else {
+            self.single.remove(short(within), position);
+            self.first.remove(short(everywhere), position);
         }
-        if value.is_indexed(Some(namespace)) && remove(&mut self.within, &within, position, place) {
-            self.only.remove(&everywhere);
+    }
+
+    /// Changes the set of a value in a namespace, which the map has, and removes it if it is empty then.
+    fn change(&mut self, within: Fingerprint, everywhere: Fingerprint, change: impl FnOnce(&mut PositionSet)) {
+        let Some(set) = self.within.get_mut(&within) else { return };
+        let before = set.iter().next();
+        change(set);
+        let after = set.iter().next();
+        if after.is_none() {
+            self.within.remove(&within);
+        }
+        if before != after {
+            before.into_iter().for_each(|first| self.first.remove(short(everywhere), first));
+            after.into_iter().for_each(|first| self.first.insert(short(everywhere), first));
         }
     }
 
     /// Builds the indexes of Pods in their order, with the same seed; their positions are numbered from 0.
     pub(super) fn of(&self, pods: &[Arc<CachedPod>]) -> Self {
-        let (mut within, mut everywhere) = (BTreeMap::new(), BTreeMap::new());
+        let mut nodes = BTreeMap::<_, Vec<Position>>::new();
+        let mut values = BTreeMap::<_, (u32, Vec<Position>)>::new();
         let mut add = |positions: Range<Position>, pod: &CachedPod, value: Value<'_>| {
-            let by_namespace = value.is_indexed(Some(&pod.key.namespace));
-            let all = everywhere.entry(self.everywhere(value)).or_insert_with(|| (by_namespace, Vec::new()));
-            all.1.extend(positions.clone());
-            if by_namespace {
-                let own = within.entry(self.within(&pod.key.namespace, value));
-                own.or_insert_with(Vec::new).extend(positions);
-            }
+            let own = values.entry(self.within(&pod.key.namespace, value));
+            own.or_insert_with(|| (short(self.everywhere(value)), Vec::new())).1.extend(positions);
         };
         for (position, pod) in (0..).zip(pods) {
             if let Some(node) = pod.node() {
-                add(position..position + 1, pod, Value::Node(&node));
+                nodes.entry(self.everywhere(Value::Node(&node))).or_default().push(position);
             }
             add(position..position + 1, pod, Value::Phase(pod.phase()));
         }
@@ -155,18 +209,24 @@ impl Indexes {
                 add(positions.clone(), pod, Value::Owner(&uid));
             }
         }
-        let sets = within.into_iter().map(|(value, positions)| (value, PositionSet::from_ordered(&positions)));
-        let mut indexes = Self { hashers: self.hashers.clone(), within: sets.collect(), ..Self::new(0) };
-        let namespace = |position: Option<&Position>| Some(&pods.get(*position? as usize)?.key.namespace);
-        for (value, (by_namespace, positions)) in everywhere {
-            // The Pods are ordered by namespace.
-            let only = namespace(positions.first()).filter(|first| Some(*first) == namespace(positions.last()));
-            match only.filter(|_| by_namespace) {
-                Some(only) => _ = indexes.only.insert(value, Arc::clone(only)),
-                None => _ = indexes.across.insert(value, PositionSet::from_ordered(&positions)),
+        let first: Vec<_> = values.values().map(|(hash, positions)| (*hash, positions[0])).collect();
+        let mut single = Vec::new();
+        values.retain(|within, (_, positions)| {
+            if let [only] = positions[..] {
+                single.push((short(*within), only));
             }
+            positions.len() > 1
+        });
+        // By reference: vectors that are freed together leave no small gaps between the sets.
+        let sets = values.iter().map(|(within, (_, positions))| (*within, PositionSet::from_ordered(positions)));
+        let sets_of_nodes = nodes.iter().map(|(node, positions)| (*node, PositionSet::from_ordered(positions)));
+        Self {
+            hashers: self.hashers.clone(),
+            within: sets.collect(),
+            single: HashIndex::from_entries(&single),
+            first: HashIndex::from_entries(&first),
+            nodes: sets_of_nodes.collect(),
         }
-        indexes
     }
 
     /// Updates the entries of a position from the Pod's old state to its new one. If both are present, they are of one
@@ -186,7 +246,7 @@ impl Indexes {
                 self.remove(&key.namespace, *value, position, place);
             }
             for value in to.iter().filter(|value| from.binary_search(value).is_err()) {
-                self.insert(&key.namespace, *value, position, place);
+                self.insert(pods, &key.namespace, *value, position, place);
             }
         };
         if sections.contains(Section::Spec) {
@@ -209,20 +269,19 @@ impl Indexes {
     }
 }
 
-/// Removes a position from the set of a value, and the set if it is empty then. Returns whether it was removed.
-fn remove(
-    sets: &mut OrdMap<Fingerprint, PositionSet>,
-    value: &Fingerprint,
-    position: Position,
-    place: impl Fn(Position) -> Ordering,
-) -> bool {
-    let Some(set) = sets.get_mut(value) else { return false };
-    set.remove(position, place);
-    let is_empty = set.is_empty();
-    if is_empty {
-        sets.remove(value);
+/// Returns the part of a fingerprint that a hash index has.
+fn short([_, hash]: Fingerprint) -> u32 {
+    hash as u32
+}
+
+/// Returns true if the Pod has the value.
+fn has(pod: &CachedPod, value: Value<'_>) -> bool {
+    match value {
+        Value::Node(node) => pod.node().as_deref() == Some(node),
+        Value::Owner(uid) => pod.owner_uids().iter().any(|owner| **owner == *uid),
+        Value::Phase(phase) => pod.phase() == phase,
+        Value::Label(..) | Value::ManyLabels => values_of(&labels(Some(pod))).contains(&value),
     }
-    is_empty
 }
 
 /// Returns the indexed values of labels, in order; without labels, none.
@@ -260,4 +319,85 @@ fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
     uids.sort_unstable();
     uids.dedup();
     uids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cache::{self, Reader},
+        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
+        pod::{PodEvent, PodView, Record},
+    };
+
+    fn pod(namespace: &str, name: &str, revision: u64, label: Option<(&str, &str)>) -> Arc<CachedPod> {
+        let mut pod = podium_wire::Pod::default();
+        let header = &mut pod.header;
+        (header.namespace, header.name, header.uid) = (namespace.into(), name.into(), format!("u-{namespace}-{name}"));
+        header.resource_version = revision.to_string();
+        pod.labels.extend(label.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        Arc::new(CachedPod::new(&pod).unwrap())
+    }
+
+    /// Returns the Pods with a label in the whole cluster, and those in the namespace `shop`.
+    fn found(reader: &Reader, key: &str, value: &str) -> [String; 2] {
+        let (operator, values) = (LabelOperator::In, vec![value.to_owned()]);
+        let labels = LabelSelector(vec![LabelRequirement { key: key.to_owned(), operator, values }]);
+        [None, Some("shop".into())].map(|namespace| {
+            let pods = reader.snapshot().find(
+                &PodQuery { labels: labels.clone(), namespace, ..PodQuery::default() },
+                10,
+                None,
+            );
+            pods.pods.iter().map(|pod| format!("{}/{}", pod.key.namespace, pod.key.name)).collect::<Vec<_>>().join(" ")
+        })
+    }
+
+    /// Returns the numbers of sets, of values that one Pod of a namespace has, and of values, without the phase, which
+    /// all Pods have.
+    fn sizes(reader: &Reader) -> [usize; 3] {
+        let Indexes { within, single, first, .. } = &reader.snapshot().indexes;
+        [within.len() - 1, single.len(), first.len() - 1]
+    }
+
+    #[test]
+    fn a_value_of_one_pod_of_a_namespace_has_no_set_until_a_second_one_has_it() {
+        let (mut writer, reader) = cache::new(7);
+        let listed = ["a", "b"].map(|name| Record::from(pod("shop", name, 1, Some((name, "x")))));
+        writer.relist(listed.into_iter().collect(), Revision(2)).publish();
+        assert_eq!((found(&reader, "a", "x"), sizes(&reader)), (["shop/a", "shop/a"].map(Into::into), [0, 2, 2]));
+        let mut apply = |name: &str, revision: u64, label: Option<(&str, &str)>, deleted: bool| {
+            let pod = pod("shop", name, revision, label);
+            writer.apply(vec![if deleted { PodEvent::deleted(pod) } else { PodEvent::applied(pod) }]).publish();
+        };
+        apply("c", 3, Some(("a", "x")), false);
+        assert_eq!((found(&reader, "a", "x")[0].as_str(), sizes(&reader)), ("shop/a shop/c", [1, 1, 2]));
+        apply("d", 4, Some(("a", "x")), false);
+        assert_eq!((found(&reader, "a", "x")[0].as_str(), sizes(&reader)), ("shop/a shop/c shop/d", [1, 1, 2]));
+        // The first one is another Pod then.
+        apply("a", 5, None, false);
+        assert_eq!((found(&reader, "a", "x")[0].as_str(), sizes(&reader)), ("shop/c shop/d", [1, 1, 2]));
+        apply("c", 6, Some(("a", "x")), true);
+        assert_eq!((found(&reader, "a", "x")[1].as_str(), sizes(&reader)), ("shop/d", [1, 1, 2]));
+        apply("d", 7, Some(("a", "y")), false);
+        assert_eq!((found(&reader, "a", "x")[0].as_str(), sizes(&reader)), ("", [0, 2, 2]));
+        assert_eq!(found(&reader, "a", "y")[0], "shop/d");
+    }
+
+    #[test]
+    fn a_search_of_the_cluster_finds_a_value_in_each_namespace() {
+        let (mut writer, reader) = cache::new(7);
+        let mut apply = |namespace: &str, name: &str, label: Option<(&str, &str)>, revision: u64| {
+            writer.apply(vec![PodEvent::applied(pod(namespace, name, revision, label))]).publish();
+        };
+        for (namespace, revision) in [("shop", 1), ("bank", 3), ("cart", 5)] {
+            apply(namespace, "b", Some(("app", "web")), revision);
+            apply(namespace, "a", Some(("app", "web")), revision + 1);
+        }
+        apply("bank", "a", None, 20);
+        apply("cart", "a", None, 21);
+        apply("cart", "b", Some(("app", "api")), 22);
+        assert_eq!(found(&reader, "app", "web"), ["bank/b shop/a shop/b", "shop/a shop/b"]);
+        assert_eq!(found(&reader, "app", "api"), ["cart/b", ""]);
+    }
 }
