@@ -219,7 +219,9 @@ mod tests {
             slow.push(half_sent(address).await);
             if number % 100 == 99 {
                 assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"), "after {number}");
-                assert!(accepted(address) <= 64, "{} connections are held", accepted(address));
+                // One more is accepted before the oldest is closed.
+                let held = accepted(address);
+                assert!(held <= 64 + 1, "{held} connections are held");
             }
         }
         assert!(get(address, "/readyz?verbose").await.ends_with("[+]watch ok\nreadyz check passed\n"));
