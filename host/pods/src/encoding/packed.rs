@@ -10,6 +10,7 @@ use super::{
     forms::{put_varint, varint},
     fragment::{Fragment, PerFragment},
     skeleton::{self, Skeleton, place, sections},
+    template::Template,
     tokens::{self, Tokens},
     unshared::{self, Head, OwnText},
     whole,
@@ -113,15 +114,23 @@ impl Packed {
             let text = if fragment == Fragment::Object { &*text } else { b"" };
             unshared::stored(Head::of(fragment, pod), text, &[], &[])
         });
-        let skeletons = Fragment::ALL.map(|_| Arc::new(Skeleton::whole(&pod.header.namespace)));
-        let shape = Arc::new(Shape { skeletons: PerFragment(skeletons) });
-        let packed = Self::from_record(shape, &joined(PerFragment(own.each_ref().map(|own| &**own))));
+        let shape = |sections: &dyn Fn(Fragment) -> Box<[Template]>| {
+            let whole = |fragment| Arc::new(Skeleton::whole(&pod.header.namespace, sections(fragment)));
+            Arc::new(Shape { skeletons: PerFragment(Fragment::ALL.map(whole)) })
+        };
+        let packed =
+            Self::from_record(shape(&|_| Box::default()), &joined(PerFragment(own.each_ref().map(|own| &**own))));
         let header = &pod.header;
         // The revision is the only value that is not in the text, and its section is none of the encoded ones.
         let identity = PodIdentity { name: &header.name, uid: &header.uid, revision: 0 };
         let decoded = packed.decode(Fragment::Object, identity).ok_or_else(not_the_json_of_a_pod)?;
-        SectionBytes::encode(&decoded)?;
-        Ok(packed)
+        let encoded = SectionBytes::encode(&decoded)?;
+        if text.len() <= unshared::LONGEST {
+            return Ok(packed);
+        }
+        // To decode so much for each read of a section would take longer than a run may.
+        let kept = |fragment| sections(fragment).map(|(section, _)| Template::fixed(encoded.get(section))).collect();
+        Ok(Self { shape: shape(&kept), ..packed })
     }
 
     pub(super) fn skeleton(&self, fragment: Fragment) -> &Arc<Skeleton> {
@@ -163,11 +172,11 @@ impl Packed {
     #[must_use]
     pub fn section(&self, identity: PodIdentity<'_>, section: Section) -> Cow<'_, [u8]> {
         let Some((fragment, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
-        if self.skeleton(fragment).is_unshared {
-            return Cow::Owned(self.decoded(fragment, identity).get(section).to_vec());
-        }
         match self.skeleton(fragment).fixed(place) {
             Some(bytes) => Cow::Borrowed(bytes),
+            None if self.is_decoded_when_read(fragment) => {
+                Cow::Owned(self.decoded(fragment, identity).get(section).to_vec())
+            }
             None => Cow::Owned(self.skeleton(fragment).section(place, self.own(fragment), identity)),
         }
     }
@@ -226,7 +235,7 @@ impl Packed {
         if self.json(identity) != old.json(identity) {
             changed = changed.with(Section::Full);
         }
-        let decoded = |packed: &Self| packed.skeleton(fragment).is_unshared.then(|| packed.decoded(fragment, identity));
+        let decoded = |packed: &Self| packed.is_decoded_when_read(fragment).then(|| packed.decoded(fragment, identity));
         let (here, there) = (decoded(self), decoded(old));
         for (section, _) in sections(fragment) {
             let bytes = |packed: &Self, decoded: &Option<SectionBytes>| match decoded {
@@ -323,6 +332,11 @@ impl Packed {
     /// Returns the fields of an unshared fragment that are read without decoding.
     fn head(&self, fragment: Fragment) -> Option<Head<'_>> {
         self.skeleton(fragment).is_unshared.then(|| unshared::head(fragment, self.own(fragment)))?
+    }
+
+    /// Returns true for an unshared fragment without its sections.
+    fn is_decoded_when_read(&self, fragment: Fragment) -> bool {
+        self.skeleton(fragment).is_unshared && self.skeleton(fragment).fixed(0).is_none()
     }
 
     /// Returns the sections that the decoder makes of an unshared fragment.

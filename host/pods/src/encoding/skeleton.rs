@@ -339,9 +339,9 @@ impl Skeleton {
         Self { is_unshared: true, text, namespace: Arc::clone(&self.namespace), ..Self::empty(hot) }
     }
 
-    /// Returns the skeleton of each fragment of a Pod whose object is its whole JSON.
-    pub(super) fn whole(namespace: &str) -> Self {
-        Self { is_unshared: true, namespace: namespace.into(), ..Self::empty(HotFields::UnsharedPart) }
+    /// Returns the skeleton of each fragment of a Pod whose object is its whole JSON, with its sections or without.
+    pub(super) fn whole(namespace: &str, templates: Box<[Template]>) -> Self {
+        Self { is_unshared: true, namespace: namespace.into(), templates, ..Self::empty(HotFields::UnsharedPart) }
     }
 
     /// Interns the texts that are likely to have chunks in common with other skeletons.
@@ -468,7 +468,7 @@ impl Skeleton {
 
     /// Returns the bytes of a section if they contain no values.
     pub(super) fn fixed(&self, place: usize) -> Option<&[u8]> {
-        let template = &self.templates[place];
+        let template = self.templates.get(place)?;
         template.bytes.contiguous().filter(|_| template.holes.is_empty())
     }
 

@@ -51,6 +51,11 @@ pub(super) fn number_of(text: &[u8]) -> Option<usize> {
 }
 
 impl Template {
+    /// Returns the template of a section without values.
+    pub(super) fn fixed(section: &[u8]) -> Self {
+        Self { bytes: ChunkedBytes::Contiguous(section.into()), holes: Box::default() }
+    }
+
     /// Locates the sentinels of a fragment in one of its sections. Returns None if a value is encoded in a way that a
     /// hole cannot reproduce.
     pub(super) fn trace(section: &[u8], fragment: Fragment, placeholders: &[Placeholder]) -> Option<Self> {
