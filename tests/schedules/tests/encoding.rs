@@ -23,7 +23,7 @@ const CONCURRENT: usize = 2;
 
 fn pod(at: usize) -> Vec<u8> {
     let metadata = format!(
-        r#"{{"name":"web","namespace":"shop","uid":"web-uid","resourceVersion":"5","labels":{{"app-{at}":"web"}}}}"#
+        r#"{{"name":"web","generateName":"w{at}-","namespace":"shop","uid":"web-uid","resourceVersion":"5","labels":{{"app-{at}":"web"}}}}"#
     );
     let spec = r#"{"containers":[{"name":"app","image":"app:1"}]}"#;
     let status = format!(r#"{{"phase":"Running","later":{at}}}"#);
@@ -72,31 +72,51 @@ fn skeletons_are_stored_once_and_freed_with_their_last_pod() {
     });
 }
 
+fn of_no_workload(at: usize) -> String {
+    String::from_utf8(pod(at)).unwrap().replace(&format!(r#""generateName":"w{at}-","#), "")
+}
+
+/// Pods of one workload, of which each has another structure.
+static STRUCTURES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..4).map(|at| of_no_workload(at).into()).collect());
+
 /// Pods of one workload, each with its own label and message.
 static OWN: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let own = |at: usize, text: &str| {
         text.replace("app-", "app").replace(&format!(r#""app{at}":"web""#), &format!(r#""app":"web-{at}""#))
     };
-    let text = |at: usize| String::from_utf8(pod(at)).unwrap();
-    let pod =
-        |at: usize| own(at, &text(at)).replace(&format!(r#""later":{at}"#), &format!(r#""message":"{at} is well""#));
+    let pod = |at: usize| {
+        own(at, &of_no_workload(at)).replace(&format!(r#""later":{at}"#), &format!(r#""message":"{at} is well""#))
+    };
     (0..4).map(|at| pod(at).into_bytes()).collect()
 });
 
 #[test]
 fn pods_generalised_during_reads_are_restored_and_fully_freed() {
-    common::check(250, 16, || {
+    are_restored_and_freed(&OWN);
+}
+
+#[test]
+fn unshared_pods_are_restored_and_fully_freed() {
+    are_restored_and_freed(&STRUCTURES);
+}
+
+/// Reads Pods concurrently, of which some are dropped at once.
+fn are_restored_and_freed(pods: &'static [Vec<u8>]) {
+    common::check(250, 16, move || {
         let pool = Arc::new(SkeletonPool::new(7));
-        let none = |_: &str, _: &str, _: &str| None::<Packed>;
         let readers = [(); 2].map(|()| {
             let pool = Arc::clone(&pool);
             thread::spawn(move || {
+                let mut last = None;
                 for _ in 0..3 {
-                    let at = thread_rng().gen_range(0..OWN.len());
-                    let packed = pool.read(&OWN[at], &mut Scratch::default(), none).unwrap().packed;
+                    let at = thread_rng().gen_range(0..pods.len());
+                    let none = |_: &str, _: &str, _: &str| None::<Packed>;
+                    let packed = pool.read(&pods[at], &mut Scratch::default(), none).unwrap().packed;
                     let identity = PodIdentity { name: "web", uid: "web-uid", revision: 5 };
-                    assert_eq!(packed.json(identity), OWN[at]);
+                    assert_eq!(packed.json(identity), pods[at]);
+                    last = thread_rng().r#gen::<bool>().then_some(packed);
                 }
+                drop(last);
             })
         });
         readers.into_iter().for_each(|reader| reader.join().unwrap());

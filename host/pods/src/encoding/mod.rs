@@ -411,6 +411,10 @@ impl SkeletonPool {
         }
         let skeleton = {
             let table = &mut *self.table.lock();
+            // Another thread may have made the skeleton in the meantime.
+            if table.known(of.fragment, self.hasher.hash_one(text), text).is_some() {
+                return None;
+            }
             let usage = table.usage(of.namespace);
             table.workloads.unshared(workload, sighting, &usage)?
         };

@@ -331,7 +331,7 @@ impl Skeleton {
                 name_prefix: name_prefix.clone(),
                 created: Source::Constant(0),
                 generation: 0,
-                statuses: Box::default(),
+                statuses: Box::new(Mutex::new(Default::default())),
             },
             _ => HotFields::UnsharedPart,
         };
