@@ -22,9 +22,9 @@ static PODS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..6).map(pod).collect()
 const CONCURRENT: usize = 2;
 
 fn pod(at: usize) -> Vec<u8> {
-    let metadata = format!(
-        r#"{{"name":"web","generateName":"w{at}-","namespace":"shop","uid":"web-uid","resourceVersion":"5","labels":{{"app-{at}":"web"}}}}"#
-    );
+    let identity = r#""namespace":"shop","uid":"web-uid","resourceVersion":"5""#;
+    let labels = format!(r#"{{"app-{at}":"web"}}"#);
+    let metadata = format!(r#"{{"name":"web","generateName":"w{at}-",{identity},"labels":{labels}}}"#);
     let spec = r#"{"containers":[{"name":"app","image":"app:1"}]}"#;
     let status = format!(r#"{{"phase":"Running","later":{at}}}"#);
     format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"spec":{spec},"status":{status}}}"#).into_bytes()
