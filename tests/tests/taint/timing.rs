@@ -23,8 +23,8 @@ use super::{
 
 /// Equal calls of one run.
 const CALLS: usize = 50;
-/// The most texts of a call. The time depends a little on the text itself, whether it exists or not: on its place in the
-/// indexes, which is random.
+/// The most texts of a call. The time depends a little on the text itself, whether it exists or not: on its place in
+/// the indexes, which is random.
 const TEXTS: usize = 32;
 /// Pods of other namespaces.
 const OTHERS: usize = 2_000;
