@@ -186,47 +186,49 @@ impl Indexes {
 
     /// Builds the indexes of Pods in their order, with the same seed; their positions are numbered from 0.
     pub(super) fn of(&self, pods: &[Arc<CachedPod>]) -> Self {
-        let mut nodes = BTreeMap::<_, Vec<Position>>::new();
-        let mut values = BTreeMap::<_, (u32, Vec<Position>)>::new();
-        let mut add = |positions: Range<Position>, pod: &CachedPod, value: Value<'_>| {
-            let own = values.entry(self.within(&pod.key.namespace, value));
-            own.or_insert_with(|| (short(self.everywhere(value)), Vec::new())).1.extend(positions);
-        };
+        let (mut within, mut nodes) = (OrdMap::new(), OrdMap::new());
+        let (mut single, mut first) = (Vec::new(), Vec::new());
+        let mut found = Found::default();
         for (position, pod) in (0..).zip(pods) {
             if let Some(node) = pod.node() {
-                nodes.entry(self.everywhere(Value::Node(&node))).or_default().push(position);
-            }
-            add(position..position + 1, pod, Value::Phase(pod.phase()));
-        }
-        for (positions, pod) in groups_with_equal(pods, Section::Labels) {
-            let labels = labels(Some(pod));
-            for value in values_of(&labels) {
-                add(positions.clone(), pod, value);
+                found.add(self.everywhere(Value::Node(&node)), position..position + 1, || 0);
             }
         }
-        for (positions, pod) in groups_with_equal(pods, Section::Owners) {
-            for uid in owner_uids(Some(pod)) {
-                add(positions.clone(), pod, Value::Owner(&uid));
+        found.sets(|node, _, positions| Some((node, PositionSet::from_ordered(positions))), &mut nodes);
+        let mut start = 0;
+        // One namespace after the other: less memory is needed at once.
+        for pods in pods.chunk_by(|one, other| one.key.namespace == other.key.namespace) {
+            let mut add = |positions: Range<Position>, pod: &CachedPod, value: Value<'_>| {
+                let positions = start + positions.start..start + positions.end;
+                found.add(self.within(&pod.key.namespace, value), positions, || short(self.everywhere(value)));
+            };
+            for (position, pod) in (0..).zip(pods) {
+                add(position..position + 1, pod, Value::Phase(pod.phase()));
             }
-        }
-        let first: Vec<_> = values.values().map(|(hash, positions)| (*hash, positions[0])).collect();
-        let mut single = Vec::new();
-        values.retain(|within, (_, positions)| {
-            if let [only] = positions[..] {
-                single.push((short(*within), only));
+            for (positions, pod) in groups_with_equal(pods, Section::Labels) {
+                let labels = labels(Some(pod));
+                for value in values_of(&labels) {
+                    add(positions.clone(), pod, value);
+                }
             }
-            positions.len() > 1
-        });
-        // By reference: vectors that are freed together leave no small gaps between the sets.
-        let sets = values.iter().map(|(within, (_, positions))| (*within, PositionSet::from_ordered(positions)));
-        let sets_of_nodes = nodes.iter().map(|(node, positions)| (*node, PositionSet::from_ordered(positions)));
-        Self {
-            hashers: self.hashers.clone(),
-            within: sets.collect(),
-            single: HashIndex::from_entries(&single),
-            first: HashIndex::from_entries(&first),
-            nodes: sets_of_nodes.collect(),
+            for (positions, pod) in groups_with_equal(pods, Section::Owners) {
+                for uid in owner_uids(Some(pod)) {
+                    add(positions.clone(), pod, Value::Owner(&uid));
+                }
+            }
+            let set = |value, everywhere, positions: &[Position]| {
+                first.push((everywhere, positions[0]));
+                if let [only] = positions {
+                    single.push((short(value), *only));
+                    return None;
+                }
+                Some((value, PositionSet::from_ordered(positions)))
+            };
+            found.sets(set, &mut within);
+            start += pods.len() as Position;
         }
+        let (single, first) = (HashIndex::from_entries(&single), HashIndex::from_entries(&first));
+        Self { hashers: self.hashers.clone(), within, single, first, nodes }
     }
 
     /// Updates the entries of a position from the Pod's old state to its new one. If both are present, they are of one
@@ -266,6 +268,48 @@ impl Indexes {
             let (from, to) = (labels(old), labels(new));
             change(&values_of(&from), &values_of(&to));
         }
+    }
+}
+
+/// The positions of values, collected before their sets are made.
+#[derive(Default)]
+struct Found {
+    numbers: BTreeMap<Fingerprint, usize>,
+    /// A value's hash in the whole cluster, and its positions. Those beyond the number of values are empty, and keep
+    /// their capacity: memory that is freed between the sets would leave gaps.
+    values: Vec<(u32, Vec<Position>)>,
+}
+
+impl Found {
+    /// Adds positions of a value; `everywhere` returns its hash in the whole cluster.
+    fn add(&mut self, value: Fingerprint, positions: Range<Position>, everywhere: impl FnOnce() -> u32) {
+        let next = self.numbers.len();
+        let number = *self.numbers.entry(value).or_insert(next);
+        if number == self.values.len() {
+            self.values.push(Default::default());
+        }
+        let (hash, all) = &mut self.values[number];
+        if all.is_empty() {
+            *hash = everywhere();
+        }
+        all.extend(positions);
+    }
+
+    /// Adds the sets that `set` returns for the values, and forgets all.
+    fn sets(
+        &mut self,
+        mut set: impl FnMut(Fingerprint, u32, &[Position]) -> Option<(Fingerprint, PositionSet)>,
+        sets: &mut OrdMap<Fingerprint, PositionSet>,
+    ) {
+        // In order, a node of the map is split when it is full and stays half full. The second half fills them.
+        for odd in [0, 1] {
+            for number in self.numbers.iter().skip(odd).step_by(2) {
+                let (value, (everywhere, positions)) = (*number.0, &mut self.values[*number.1]);
+                sets.extend(set(value, *everywhere, positions));
+                positions.clear();
+            }
+        }
+        self.numbers.clear();
     }
 }
 
