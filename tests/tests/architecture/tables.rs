@@ -10,7 +10,7 @@ pub(crate) type Row = (&'static str, &'static [&'static str], &'static [&'static
 pub(crate) const MODULES: &[Row] = &[
     ("sync", &[], &["arc_swap", "loom", "shuttle", "tokio::sync"]),
     ("model", &[], &[]),
-    ("encoding", &["sync", "model"], &["lz4_flex"]),
+    ("encoding", &["sync", "model"], &["lz4_flex", "triomphe"]),
     ("pod", &["model", "encoding"], &[]),
     ("dump", &["model", "encoding", "pod"], &[]),
     ("cache", &["model", "encoding", "pod", "sync"], &["imbl"]),

@@ -5,9 +5,16 @@
 //! an object or array that is followed by another value, so byte strings that differ in one place have their other
 //! chunks in common.
 
-use std::{collections::HashSet, slice, sync::Arc};
+use std::{
+    borrow::Borrow,
+    collections::HashSet,
+    hash::{Hash, Hasher},
+    ops::Deref,
+    slice,
+};
 
 use foldhash::quality::FixedState;
+use triomphe::ThinArc;
 
 /// The least bytes of a chunk of JSON, except the last. The overhead of a chunk is about as large.
 const LEAST: usize = 64;
@@ -18,7 +25,50 @@ const LEAST: usize = 64;
 pub(crate) enum ChunkedBytes {
     Contiguous(Box<[u8]>),
     /// No chunk is empty.
-    Chunks(Box<[Arc<[u8]>]>),
+    Chunks(Box<[Chunk]>),
+}
+
+/// A chunk. A reference takes 8 bytes, because the length is stored before the chunk's bytes; there are three
+/// references to a chunk on average.
+#[derive(Debug, Clone)]
+pub(crate) struct Chunk(ThinArc<(), u8>);
+
+impl Chunk {
+    fn new(bytes: &[u8]) -> Self {
+        Self(ThinArc::from_header_and_slice((), bytes))
+    }
+
+    fn is_unused(&self) -> bool {
+        ThinArc::strong_count(&self.0) == 1
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.slice
+    }
+}
+
+impl PartialEq for Chunk {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(&**self, &**other) || **self == **other
+    }
+}
+
+impl Eq for Chunk {}
+
+impl Hash for Chunk {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl Borrow<[u8]> for Chunk {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
 }
 
 /// The rest of a byte string.
@@ -26,13 +76,13 @@ pub(crate) enum ChunkedBytes {
 pub(super) struct Cursor<'a> {
     /// The rest of the present chunk.
     pub(super) chunk: &'a [u8],
-    pub(super) chunks: slice::Iter<'a, Arc<[u8]>>,
+    pub(super) chunks: slice::Iter<'a, Chunk>,
 }
 
 /// The chunks of all byte strings.
 #[derive(Debug)]
 pub(super) struct Interner {
-    chunks: HashSet<Arc<[u8]>, FixedState>,
+    chunks: HashSet<Chunk, FixedState>,
     /// The number of chunks at which unused ones are removed.
     remove_unused_at: usize,
 }
@@ -136,12 +186,12 @@ impl Interner {
         ChunkedBytes::Chunks(chunks.filter(|chunk| !chunk.is_empty()).map(|chunk| self.chunk(chunk)).collect())
     }
 
-    fn chunk(&mut self, chunk: &[u8]) -> Arc<[u8]> {
+    fn chunk(&mut self, chunk: &[u8]) -> Chunk {
         if let Some(known) = self.chunks.get(chunk) {
-            return Arc::clone(known);
+            return known.clone();
         }
-        let chunk = Arc::<[u8]>::from(chunk);
-        self.chunks.insert(Arc::clone(&chunk));
+        let chunk = Chunk::new(chunk);
+        self.chunks.insert(chunk.clone());
         chunk
     }
 
@@ -151,7 +201,7 @@ impl Interner {
             return;
         }
         // Only this table creates references to chunks, so a chunk with one reference stays unused.
-        self.chunks.retain(|chunk| Arc::strong_count(chunk) > 1);
+        self.chunks.retain(|chunk| !chunk.is_unused());
         self.remove_unused_at = self.chunks.len() + self.chunks.len() / 2;
     }
 }
