@@ -393,5 +393,5 @@ fn names(directory: &TempDir) -> Vec<String> {
 fn a_checkpoint_of_this_version_looks_like_this() {
     let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::read(directory.path().join(FILE)).unwrap();
-    assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (6, 24_108, 1_457_465_081));
+    assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (7, 24_201, 3_063_076_437));
 }

@@ -17,17 +17,17 @@ pub(super) struct Candidates {
     shape: Option<Arc<Shape>>,
     next: PerFragment<[Option<Arc<Skeleton>>; TRANSITIONS]>,
     /// The unshared fragments of the Pod's previous state.
-    held: PerFragment<Option<Arc<OwnText>>>,
+    held: PerFragment<Option<OwnText>>,
     /// The hash of the Pod's namespace. Generalised skeletons of other namespaces are not used.
     namespace: u64,
 }
 
 /// A skeleton that a fragment may have.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct Candidate<'c> {
     pub(super) skeleton: Arc<Skeleton>,
     /// The text of the Pod's previous state, if the skeleton is unshared.
-    held: Option<Arc<OwnText>>,
+    held: Option<&'c OwnText>,
 }
 
 impl Candidates {
@@ -41,26 +41,40 @@ impl Candidates {
         }
     }
 
-    /// Adds the unshared fragments of the Pod's previous state, which has the shape of these candidates.
-    pub(super) fn with_held(self, held: &Packed) -> Self {
+    /// Adds the unshared fragments of the Pod's previous state, which has the shape of these candidates. Their texts
+    /// are in the buffers until [`Self::return_buffers`]: an allocation of their size takes longer than to decompress
+    /// them.
+    pub(super) fn with_held(self, held: &Packed, buffers: &mut PerFragment<Vec<u8>>) -> Self {
         if held.shape().is_whole() {
             return self;
         }
-        Self { held: PerFragment::from_fn(|fragment| held.own_text(fragment).map(Arc::new)), ..self }
+        let text = |fragment| match held.skeleton(fragment).is_unshared {
+            true => held.own_text_in(fragment, std::mem::take(&mut buffers[fragment])),
+            false => None,
+        };
+        Self { held: PerFragment::from_fn(text), ..self }
+    }
+
+    pub(super) fn return_buffers(self, buffers: &mut PerFragment<Vec<u8>>) {
+        for (fragment, held) in Fragment::ALL.into_iter().zip(self.held.0) {
+            if let Some(held) = held {
+                buffers[fragment] = held.text;
+            }
+        }
     }
 
     /// Returns the skeletons that are tried first.
-    pub(super) fn of(&self, fragment: Fragment) -> impl Iterator<Item = Candidate> {
+    pub(super) fn of(&self, fragment: Fragment) -> impl Iterator<Item = Candidate<'_>> {
         let skeletons =
             self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
         skeletons.filter(|skeleton| self.is_usable(skeleton)).filter_map(move |skeleton| {
-            let held = self.held[fragment].clone().filter(|_| skeleton.is_unshared);
+            let held = self.held[fragment].as_ref().filter(|_| skeleton.is_unshared);
             (held.is_some() || !skeleton.is_unshared).then(|| Candidate { skeleton: Arc::clone(skeleton), held })
         })
     }
 
     /// Returns the skeletons that are tried after those of [`Self::of`].
-    pub(super) fn others(&self, fragment: Fragment) -> impl Iterator<Item = Candidate> {
+    pub(super) fn others(&self, fragment: Fragment) -> impl Iterator<Item = Candidate<'_>> {
         let object = self.shape.as_ref().filter(|_| fragment == Fragment::Status);
         let object = object.map(|shape| &shape.skeletons[Fragment::Object]);
         let statuses = object.into_iter().flat_map(|object| (0..STATUSES).filter_map(|at| object.latest_status(at)));
@@ -78,7 +92,7 @@ impl Candidates {
     }
 }
 
-impl Candidate {
+impl Candidate<'_> {
     /// Returns true for a fragment that the object does not have.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_none() && self.skeleton.text.is_empty()

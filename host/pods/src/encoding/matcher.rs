@@ -150,7 +150,7 @@ impl<'a, 's> Matcher<'a, 's> {
                 }
                 text.len()
             }
-            Kind::Count => {
+            Kind::Count | Kind::Generation => {
                 let (count, length) = placeholder::count(rest)?;
                 own.push(Value::Count(count));
                 length

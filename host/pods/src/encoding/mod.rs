@@ -258,16 +258,18 @@ impl SkeletonPool {
         let namespace = self.hasher.hash_one(namespace);
         let mut likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
         if let Some(held) = held {
-            likely = likely.with_held(held.as_ref());
+            likely = likely.with_held(held.as_ref(), &mut scratch.texts);
         }
-        if let Some(cut) = scan::cut(json, head, likely, scratch, Extent::All, &self.prune)
+        let cut = scan::cut(json, head, &likely, scratch, Extent::All, &self.prune);
+        likely.return_buffers(&mut scratch.texts);
+        if let Some(cut) = cut
             && let Some(read) = self.read_as(json, cut, scratch, &like)
         {
             return Ok(read);
         }
         let actual = podium_wire::json::decode(json)?;
         // A value has the form of a placeholder where the decoder does not treat it as one, or the form is unusual.
-        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Extent::Identity, &self.prune)
+        if let Some(cut) = scan::cut(json, None, &Candidates::default(), scratch, Extent::Identity, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &Prediction::default())
         {
             return Ok(read);

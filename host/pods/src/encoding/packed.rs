@@ -270,10 +270,10 @@ impl Packed {
 
     /// Returns `metadata.generation`, 0 if it is absent.
     #[must_use]
-    pub fn generation(&self) -> i64 {
+    pub fn generation(&self, identity: PodIdentity<'_>) -> i64 {
         match self.head(Fragment::Object) {
             Some(Head::Object { generation, .. }) => generation,
-            _ => self.skeleton(Fragment::Object).generation(),
+            _ => self.skeleton(Fragment::Object).generation(self.own(Fragment::Object), identity),
         }
     }
 
@@ -322,10 +322,15 @@ impl Packed {
     }
 
     /// Returns the text of a fragment, if it is unshared.
-    #[expect(clippy::expect_used, reason = "stored bytes never change and do not leave the process")]
     pub(super) fn own_text(&self, fragment: Fragment) -> Option<OwnText> {
+        self.own_text_in(fragment, Vec::new())
+    }
+
+    /// Returns the text of a fragment in this buffer, if it is unshared.
+    #[expect(clippy::expect_used, reason = "stored bytes never change and do not leave the process")]
+    pub(super) fn own_text_in(&self, fragment: Fragment, buffer: Vec<u8>) -> Option<OwnText> {
         let skeleton = self.skeleton(fragment);
-        let text = || OwnText::open(fragment, self.own(fragment), skeleton.dictionary());
+        let text = || OwnText::open(fragment, self.own(fragment), skeleton.dictionary(), buffer);
         skeleton.is_unshared.then(|| text().expect("bytes that `unshared::stored` wrote"))
     }
 

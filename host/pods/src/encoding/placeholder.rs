@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, mem::discriminant};
 
 use super::{
-    compact,
+    compact::{Amount, Generated, Recent},
     forms::{self, hex, mac_text, put_hex, put_varint, time_text, unzigzag, uuid_text, varint, zigzag},
     fragment::FRAGMENTS,
     json_string,
@@ -52,14 +52,17 @@ pub(super) enum Kind {
     String,
     /// A word (`words.rs`) of such a string: as `compact.rs` stores it.
     Word,
+    /// `metadata.generation`, or an `observedGeneration` of the status: stored as [`Kind::Count`] is. Equal ones of a
+    /// fragment refer to the first.
+    Generation,
 }
 
 impl Kind {
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         use Kind::*;
-        const ALL: [Kind; 16] = [
+        const ALL: [Kind; 17] = [
             Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Fragment, String,
-            Word,
+            Word, Generation,
         ];
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
@@ -93,6 +96,9 @@ pub(super) enum Value<'a> {
     /// Bytes as lower-case hexadecimal digits.
     Hex(&'a [u8]),
     Count(u32),
+    Amount(Amount),
+    /// Characters that the API server generates.
+    Generated(Generated),
     /// Contents of a JSON string, with escapes.
     Json(&'a str),
 }
@@ -100,13 +106,16 @@ pub(super) enum Value<'a> {
 /// Reads the values of one fragment in order.
 #[derive(Debug, Clone)]
 pub(super) struct ValueReader<'a> {
+    all: &'a [u8],
+    /// The rest of them.
     own: &'a [u8],
     time: i64,
+    strings: Recent,
 }
 
 impl<'a> ValueReader<'a> {
     pub(super) fn new(own: &'a [u8]) -> Self {
-        Self { own, time: EPOCH }
+        Self { all: own, own, time: EPOCH, strings: Recent::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -139,14 +148,14 @@ impl<'a> ValueReader<'a> {
                     length => Value::Text(str::from_utf8(self.take(length)?).ok()?),
                 }
             }
-            Kind::Count => {
+            Kind::Count | Kind::Generation => {
                 let (count, rest) = varint(self.own)?;
                 self.own = rest;
                 Value::Count(u32::try_from(count).ok()?)
             }
             Kind::String | Kind::Word => {
-                let (value, rest) = compact::read(self.own)?;
-                self.own = rest;
+                let (value, end) = self.strings.read(self.all, self.all.len() - self.own.len())?;
+                self.own = &self.all[end..];
                 value
             }
             Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run | Kind::Same | Kind::Fragment => {
@@ -161,12 +170,14 @@ impl<'a> ValueReader<'a> {
 pub(super) struct ValueWriter {
     pub(super) bytes: Vec<u8>,
     time: Option<i64>,
+    strings: Recent,
 }
 
 impl ValueWriter {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.time = None;
+        self.strings = Recent::default();
     }
 
     pub(super) fn push(&mut self, value: Value<'_>) {
@@ -185,14 +196,14 @@ impl ValueWriter {
             Value::Ipv4(bytes) => self.bytes.extend_from_slice(&bytes),
             Value::Count(count) => put_varint(u64::from(count), &mut self.bytes),
             // These come from strings, which `push_string` stores.
-            Value::Ipv6(_) | Value::Mac(_) | Value::Hex(_) | Value::Json(_) => {}
-            Value::Text(_) | Value::NodeIp(_) | Value::Revision(_) => {}
+            Value::Ipv6(_) | Value::Mac(_) | Value::Hex(_) | Value::Amount(_) | Value::Generated(_) => {}
+            Value::Json(_) | Value::Text(_) | Value::NodeIp(_) | Value::Revision(_) => {}
         }
     }
 
     /// Appends the contents of a JSON string of [`Kind::String`] or [`Kind::Word`].
     pub(super) fn push_string(&mut self, contents: &str) {
-        compact::push(contents, &mut self.bytes);
+        self.strings.push(contents, &mut self.bytes);
     }
 
     pub(super) fn push_suffix(&mut self, text: &[u8]) {
@@ -249,6 +260,11 @@ impl Value<'_> {
             Self::Text(text) | Self::Json(text) => out.extend_from_slice(text.as_bytes()),
             Self::Revision(number) => write_number(number, out),
             Self::Count(number) => write_number(u64::from(number), out),
+            Self::Amount(amount) => {
+                write_number(amount.number, out);
+                out.extend_from_slice(amount.unit().as_bytes());
+            }
+            Self::Generated(generated) => out.extend(generated.text()),
             Self::Time(seconds) => out.extend_from_slice(&time_text(seconds)),
             Self::Ipv4(bytes) => put_bytes(bytes, b'.', out),
             Self::NodeIp(bytes) => {
@@ -304,6 +320,8 @@ impl Value<'_> {
             Self::Ipv4(bytes) => 3 + bytes.into_iter().map(|byte| digits(u64::from(byte))).sum::<usize>(),
             Self::NodeIp(bytes) => forms::NODE_IP.len() + Self::Ipv4(bytes).len(),
             Self::Count(number) => digits(u64::from(number)),
+            Self::Amount(amount) => digits(amount.number) + amount.unit().len(),
+            Self::Generated(generated) => generated.len(),
             Self::Revision(number) => digits(number),
         }
     }

@@ -51,6 +51,8 @@ impl Draft {
 pub struct Scratch {
     pub(super) drafts: PerFragment<Draft>,
     quotes: Quotes,
+    /// Texts of unshared fragments.
+    pub(super) texts: PerFragment<Vec<u8>>,
     /// The shape of the previous Pod.
     pub(super) recent: Weak<Shape>,
 }
@@ -136,7 +138,7 @@ pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
 pub(super) fn cut<'a>(
     json: &'a [u8],
     head: Option<Head<'a>>,
-    candidates: Candidates,
+    candidates: &Candidates,
     scratch: &mut Scratch,
     extent: Extent,
     prune: &Prune,
@@ -256,7 +258,7 @@ pub(super) struct Scanner<'a, 's> {
     /// One bit for each fragment that was found.
     seen: u8,
     head: Option<Head<'a>>,
-    candidates: Candidates,
+    candidates: &'s Candidates,
     known: PerFragment<Option<Arc<Skeleton>>>,
     pub(super) name: &'a [u8],
     /// Finds the name; built when it is first needed.
@@ -293,7 +295,7 @@ impl<'a> Scanner<'a, '_> {
     }
 
     /// Matches the whole object against one candidate.
-    fn matches_candidate(&mut self, outer: &Candidate, head: &Head<'a>) -> Option<()> {
+    fn matches_candidate(&mut self, outer: &Candidate<'_>, head: &Head<'a>) -> Option<()> {
         let mut draft = std::mem::take(&mut self.drafts[Fragment::Object]);
         let matcher = Matcher::new(self.json, head.metadata, head);
         let nested = |fragment, at| self.nested_fragment(fragment, at);
@@ -367,6 +369,10 @@ impl<'a> Scanner<'a, '_> {
                 b"resourceVersion" => (&mut found.revision, Some(Kind::Revision)),
                 b"managedFields" => {
                     at = self.prune(start, value)?;
+                    continue;
+                }
+                b"generation" => {
+                    at = self.generation(value).map_or_else(|| end(self.json, value), Some)?;
                     continue;
                 }
                 b"annotations" if self.prune.cuts_annotations() => {
@@ -443,7 +449,8 @@ impl<'a> Scanner<'a, '_> {
         }
         self.seen |= 1 << fragment as u8;
         if let Some(head) = &self.head {
-            let likely = self.candidates.of(fragment).chain(self.candidates.others(fragment));
+            let candidates = self.candidates;
+            let likely = candidates.of(fragment).chain(candidates.others(fragment));
             for likely in likely.filter(|likely| !likely.is_empty()) {
                 let draft = &mut self.drafts[fragment];
                 let matcher = Matcher::new(self.json, value, head);
@@ -525,6 +532,9 @@ impl<'a> Scanner<'a, '_> {
             self.drafts[self.fragment].own.push(Value::Count(count));
             return value + digits;
         }
+        if self.fragment == Fragment::Status && key == b"observedGeneration" {
+            return self.generation(value).unwrap_or(value);
+        }
         if self.fragment == Fragment::Spec && self.node.is_none() && key == b"nodeName" {
             let Some((from, end)) = string(self.json, value) else { return value };
             let node = &self.json[from..end];
@@ -536,6 +546,14 @@ impl<'a> Scanner<'a, '_> {
             return end + 1;
         }
         value
+    }
+
+    /// Replaces a generation by a placeholder: it grows with each change of the spec. Returns the offset after it, or
+    /// `None` if it is no count.
+    fn generation(&mut self, value: usize) -> Option<usize> {
+        let (count, digits) = placeholder::count(self.json.get(value..)?).filter(|_| self.extent == Extent::All)?;
+        self.value_leaf(Kind::Generation, value, value + digits, Value::Count(count));
+        Some(value + digits)
     }
 
     /// Replaces a range of the JSON by a placeholder.

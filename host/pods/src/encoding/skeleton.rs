@@ -134,7 +134,7 @@ enum HotFields {
         name_prefix: Box<str>,
         /// Epoch milliseconds.
         created: Source<i64>,
-        generation: i64,
+        generation: Source<i64>,
         /// The statuses that Pods with this object had, the latest first. A Pod often gets a status that its neighbours
         /// had before, in an order that no Pod had before.
         statuses: Box<Mutex<[Weak<Skeleton>; STATUSES]>>,
@@ -243,10 +243,14 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
             let created = usize::try_from(traced.header.created.0 / 1_000 - placeholder::sentinel_time(0)).ok();
             let created =
                 created.filter(|at| placeholders.get(*at).is_some_and(|placeholder| placeholder.kind == Kind::Time));
+            let generation = traced.header.generation.checked_sub(placeholder::sentinel_count(0).into());
+            let generation = generation
+                .and_then(|at| usize::try_from(at).ok())
+                .filter(|at| placeholders.get(*at).is_some_and(|placeholder| placeholder.kind == Kind::Generation));
             HotFields::Outer {
                 name_prefix: generate_name(key).into(),
                 created: created.map_or(Source::Constant(actual.header.created.0), Source::Placeholder),
-                generation: traced.header.generation,
+                generation: generation.map_or(Source::Constant(actual.header.generation), Source::Placeholder),
                 statuses: Box::new(Mutex::new(Default::default())),
             }
         }
@@ -281,7 +285,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
     let proven = match fragment {
         Fragment::Object => {
             let Header { created, generation, .. } = actual.header;
-            built.created(own, identity) == created.0 && built.generation() == generation
+            built.created(own, identity) == created.0 && built.generation(own, identity) == generation
         }
         Fragment::Spec => built.node(own, identity).as_deref() == actual.spec.node_name.as_deref(),
         _ => built.phase(own, identity) == actual.status.phase,
@@ -330,7 +334,7 @@ impl Skeleton {
             HotFields::Outer { name_prefix, .. } => HotFields::Outer {
                 name_prefix: name_prefix.clone(),
                 created: Source::Constant(0),
-                generation: 0,
+                generation: Source::Constant(0),
                 statuses: Box::new(Mutex::new(Default::default())),
             },
             _ => HotFields::UnsharedPart,
@@ -525,9 +529,13 @@ impl Skeleton {
         }
     }
 
-    pub(super) fn generation(&self) -> i64 {
+    pub(super) fn generation(&self, own: &[u8], identity: PodIdentity<'_>) -> i64 {
         match self.hot {
-            HotFields::Outer { generation, .. } => generation,
+            HotFields::Outer { generation: Source::Constant(generation), .. } => generation,
+            HotFields::Outer { generation: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
+                Value::Count(generation) => generation.into(),
+                _ => 0,
+            },
             _ => 0,
         }
     }

@@ -137,7 +137,7 @@ impl<'a> Scanner<'a, '_> {
         }
     }
 
-    fn value_leaf(&mut self, kind: Kind, from: usize, end: usize, value: Value<'_>) {
+    pub(super) fn value_leaf(&mut self, kind: Kind, from: usize, end: usize, value: Value<'_>) {
         if !self.same(kind, from, end) {
             self.drafts[self.fragment].own.push(value);
             self.placeholder(kind, from, end);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use foldhash::quality::FixedState;
+use memchr::{memchr, memchr3};
 use smallvec::SmallVec;
 
 use super::{
@@ -147,7 +148,8 @@ impl Structure {
                     let (from, first) = (at + 1, placeholder);
                     let (mut end, mut is_escaped) = (from, false);
                     loop {
-                        match *key.get(end)? {
+                        end += memchr3(b'"', b'\\', PLACEHOLDER, key.get(end..)?)?;
+                        match key[end] {
                             b'"' => break,
                             // Otherwise the placeholder's bytes would be parsed differently here than in the tokens.
                             b'\\' if key.get(end + 1) == Some(&PLACEHOLDER) => return None,
@@ -155,7 +157,7 @@ impl Structure {
                                 is_escaped = true;
                                 end += 2;
                             }
-                            PLACEHOLDER => {
+                            _ => {
                                 let (kind, length) = mark(&key[end..])?;
                                 if kind == Kind::Fragment {
                                     return None;
@@ -163,7 +165,6 @@ impl Structure {
                                 end += length;
                                 placeholder += 1;
                             }
-                            _ => end += 1,
                         }
                     }
                     at = end + 1;
@@ -274,8 +275,11 @@ impl Structure {
                 continue;
             }
             if key[at] != PLACEHOLDER {
-                out.push(key[at]);
-                at += 1;
+                let end = memchr(PLACEHOLDER, &key[at..]).map_or(key.len(), |length| at + length);
+                let next = chosen.peek().map(|chosen| chosen.range.start).filter(|start| *start > at);
+                let end = next.map_or(end, |start| end.min(start));
+                out.extend_from_slice(&key[at..end]);
+                at = end;
                 continue;
             }
             let (kind, length) = mark(&key[at..])?;
@@ -370,7 +374,7 @@ fn put(kind: Kind, text: &[u8], own: &mut ValueWriter) -> Option<()> {
         Kind::Uuid => own.push(Value::Uuid(&forms::uuid(text.first_chunk()?)?)),
         Kind::Digest => own.push(Value::Digest(&forms::digest(text.first_chunk()?)?)),
         Kind::Ipv4 => own.push(Value::Ipv4(forms::ipv4(text)?.0)),
-        Kind::Count => own.push(Value::Count(placeholder::count(text)?.0)),
+        Kind::Count | Kind::Generation => own.push(Value::Count(placeholder::count(text)?.0)),
         Kind::Suffix => own.push_suffix(text),
         Kind::Text => own.push_text(text).then_some(())?,
         Kind::String | Kind::Word => own.push_string(str::from_utf8(text).ok()?),

@@ -399,7 +399,7 @@ impl<'a> Json<'a> {
 pub(super) fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
     match kind {
         Kind::Time => out.extend_from_slice(&forms::time_text(placeholder::sentinel_time(at))),
-        Kind::Count | Kind::Revision => Value::Count(placeholder::sentinel_count(at)).write(out),
+        Kind::Count | Kind::Generation | Kind::Revision => Value::Count(placeholder::sentinel_count(at)).write(out),
         _ => out.extend_from_slice(placeholder::sentinel_text(at).as_bytes()),
     }
 }

@@ -49,15 +49,21 @@ pub(super) struct OwnText {
 }
 
 impl OwnText {
-    /// Returns `None` for malformed bytes.
-    pub(super) fn open(fragment: Fragment, own: &[u8], dictionary: &[u8]) -> Option<Self> {
+    /// Writes the text into `buffer`. Returns `None` for malformed bytes.
+    pub(super) fn open(fragment: Fragment, own: &[u8], dictionary: &[u8], mut buffer: Vec<u8>) -> Option<Self> {
         let Stored { compressed, text, values, .. } = Stored::read(fragment, own)?;
-        let text = match compressed {
-            None => text.to_vec(),
-            Some(length) if length <= LONGEST => block::decompress_with_dict(text, length, dictionary).ok()?,
+        buffer.clear();
+        match compressed {
+            None => buffer.extend_from_slice(text),
+            Some(length) if length <= LONGEST => {
+                buffer.resize(length, 0);
+                let length = block::decompress_into_with_dict(text, &mut buffer, dictionary).ok()?;
+                buffer.truncate(length);
+            }
             Some(_) => return None,
-        };
-        Some(Self { placeholders: tokens::placeholders(&text)?, text, stored: own.to_vec(), values: values.len() })
+        }
+        let placeholders = tokens::placeholders(&buffer)?;
+        Some(Self { placeholders, text: buffer, stored: own.to_vec(), values: values.len() })
     }
 
     /// Returns the bytes of the values of the text's placeholders.

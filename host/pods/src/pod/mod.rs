@@ -154,7 +154,7 @@ impl CachedPod {
     /// Returns `metadata.generation`, 0 if it is absent.
     #[must_use]
     pub fn generation(&self) -> i64 {
-        self.packed.generation()
+        self.packed.generation(self.identity())
     }
     /// Returns true if nothing prevents the API server from removing the Pod: it is being deleted, has no finalizer,
     /// and its grace period is over. The response to a patch that leads to this state is the last message about the

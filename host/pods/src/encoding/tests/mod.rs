@@ -44,7 +44,10 @@ pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     let header = &decoded.header;
     assert_eq!((read.namespace, read.name, read.uid), (&*header.namespace, &*header.name, &*header.uid));
     assert_eq!(read.revision.to_string(), header.resource_version);
-    assert_eq!((read.packed.created(identity), read.packed.generation()), (header.created.0, header.generation));
+    assert_eq!(
+        (read.packed.created(identity), read.packed.generation(identity)),
+        (header.created.0, header.generation)
+    );
     assert_eq!(read.packed.node(identity).as_deref(), decoded.spec.node_name.as_deref());
     assert_eq!(read.packed.phase(identity), decoded.status.phase);
 }
@@ -292,7 +295,7 @@ fn a_status_that_a_neighbour_had_is_not_scanned() {
     let head = scan::head(json.as_bytes());
     let namespace = pool.hasher.hash_one(head.as_ref().unwrap().namespace);
     let likely = Candidates::like(Arc::clone(kept[0].shape()), namespace);
-    let scanned = scan::cut(json.as_bytes(), head, likely, &mut scratch, Extent::All, &Prune::NOTHING).unwrap();
+    let scanned = scan::cut(json.as_bytes(), head, &likely, &mut scratch, Extent::All, &Prune::NOTHING).unwrap();
     let status = scanned.known[Fragment::Status].as_ref().unwrap();
     assert!(Arc::ptr_eq(status, kept[2].skeleton(Fragment::Status)));
 }

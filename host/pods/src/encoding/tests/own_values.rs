@@ -134,12 +134,12 @@ fn only_differing_words_of_json_in_an_annotation_are_stored() {
 
 #[test]
 fn only_the_suffix_of_a_generated_value_is_stored() {
-    let (pool, mut scratch) = pool();
-    let suffix = |own: u64| format!("{:05x}", own * 7_919 % 0xf_ffff + 0xa_0000);
+    let ((pool, mut scratch), (other_pool, mut other_scratch)) = (pool(), pool());
+    let suffix = |own: u64| format!("{:05x}", own * 7_919 % 0x5_ffff + 0xa_0000);
     let mut kept = Vec::new();
     for own in 0..200 {
         let mut object = pod_json(1, own, "Running");
-        let without = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
+        let without = read(&other_pool, &mut other_scratch, &object, None).own_bytes().len();
         let (volume, tier) = (format!("istio-envoy-{}", suffix(own)), format!("value-{:02}", own * 7 % 30));
         object["metadata"]["annotations"]["note"] = json!({"volumes": [volume]}).to_string().into();
         object["metadata"]["labels"]["tier"] = tier.into();
@@ -213,6 +213,61 @@ fn generalised_positions_apply_to_the_next_status() {
     other["metadata"]["namespace"] = "another".into();
     let other = read(&pool, &mut scratch, &other, None);
     assert!(!other.skeleton(Fragment::Status).is_generalised);
+}
+
+#[test]
+fn pods_of_any_generation_share_their_skeletons() {
+    let (pool, mut scratch) = pool();
+    let object = |own: u64, generation: Value, observed: Value| {
+        let mut object = pod_json(1, own, "Running");
+        object["metadata"]["generation"] = generation;
+        object["status"]["observedGeneration"] = observed.clone();
+        for condition in object["status"]["conditions"].as_array_mut().unwrap() {
+            condition["observedGeneration"] = observed.clone();
+        }
+        object
+    };
+    let mut kept: Vec<Packed> = Vec::new();
+    for own in 0..40 {
+        let (generation, observed) = (own * own * own, own * own * own / 2);
+        kept.push(read(&pool, &mut scratch, &object(own, generation.into(), observed.into()), None));
+    }
+    assert_eq!(pool.skeletons(), FRAGMENTS);
+    // One condition of an earlier generation.
+    let mut lagging = object(7, 9.into(), 9.into());
+    lagging["status"]["conditions"][1]["observedGeneration"] = 8.into();
+    let lagging = read(&pool, &mut scratch, &lagging, Some(&kept[7]));
+    assert_eq!(pool.skeletons(), FRAGMENTS + 1);
+    assert_eq!(lagging.changed_from(&kept[7], "", ""), SectionSet::EMPTY.with(Section::Full));
+    // Numbers that are no placeholders.
+    for generation in [i64::MAX, i64::MIN, -1, 0x6d5a_0000, i64::from(i32::MAX) + 1] {
+        kept.push(read(&pool, &mut scratch, &object(1, generation.into(), generation.into()), None));
+    }
+}
+
+#[test]
+fn a_value_that_is_repeated_takes_one_byte_more() {
+    let (pool, mut scratch) = pool();
+    let object = |own: u64| {
+        let mut object = pod_json(1, own, "Running");
+        let name = format!("workload-socket-{}", 10_007 * (own + 1));
+        object["spec"]["volumes"] = json!([{"name": name, "emptyDir": {}}]);
+        let mounts = |path: &str| json!({"name": name, "mountPath": path});
+        object["spec"]["containers"][0]["volumeMounts"] = (0..4).map(|at| mounts(&format!("/{at}"))).collect();
+        object
+    };
+    let kept: Vec<_> = (0..20).map(|own| read(&pool, &mut scratch, &object(own), None)).collect();
+    let own = |packed: &Packed| packed.own(Fragment::Spec).len();
+    let without: Vec<_> = (0..20)
+        .map(|own| {
+            let mut object = object(own);
+            object["spec"]["containers"][0]["volumeMounts"] = json!([]);
+            read(&pool, &mut scratch, &object, None)
+        })
+        .collect();
+    assert_eq!(own(&kept[19]), own(&without[19]) + 4);
+    let (one, other) = (&kept[18], &kept[19]);
+    assert!(one.changed_from(other, "", "").contains(Section::Spec));
 }
 
 #[test]

@@ -262,7 +262,7 @@ proptest! {
         for (fragment, head) in Fragment::ALL.into_iter().zip(heads) {
             let mut stored = unshared::stored(head, text.as_bytes(), dictionary.as_bytes(), &values);
             prop_assert_eq!(unshared::head(fragment, &stored), Some(head));
-            if let Some(own) = unshared::OwnText::open(fragment, &stored, dictionary.as_bytes()) {
+            if let Some(own) = unshared::OwnText::open(fragment, &stored, dictionary.as_bytes(), Vec::new()) {
                 prop_assert_eq!((&own.text[..], own.values()), (text.as_bytes(), &values[..]));
             }
             for (at, byte, how) in &changes {
@@ -274,7 +274,7 @@ proptest! {
                 }
             }
             let _ = unshared::head(fragment, &stored);
-            if let Some(own) = unshared::OwnText::open(fragment, &stored, dictionary.as_bytes()) {
+            if let Some(own) = unshared::OwnText::open(fragment, &stored, dictionary.as_bytes(), Vec::new()) {
                 prop_assert!(own.text.len() <= unshared::LONGEST.max(stored.len()));
             }
         }
