@@ -177,10 +177,6 @@ struct FragmentInput<'a> {
 /// its Pods are stored unshared, and no further position is generalised.
 const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
 
-/// The most bytes of values of a fragment. A Pod with more is stored unshared; its sections are then encoded and
-/// checked like those of a Pod that is read for the first time. No API server stores so large a Pod.
-const MAX_VALUE_BYTES: usize = 2 << 20;
-
 /// A Pod that was read.
 #[derive(Debug)]
 pub struct Read<'a> {
@@ -295,7 +291,11 @@ impl SkeletonPool {
             }
         };
         // A skeleton was verified with the values of one Pod; those of another one must not make a section too long.
-        if scratch.drafts.0.iter().any(|draft| draft.own.bytes.len() > MAX_VALUE_BYTES) {
+        let is_encodable = |(fragment, skeleton): (Fragment, &Arc<Skeleton>)| {
+            let identity = PodIdentity { name, uid, revision };
+            skeleton.has_encodable_sections(&scratch.drafts[fragment].own.bytes, identity, json.len())
+        };
+        if !shape.skeletons.iter().all(is_encodable) {
             return None;
         }
         like.is_now(&shape);

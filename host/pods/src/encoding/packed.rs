@@ -210,7 +210,7 @@ impl Packed {
                 true => Some(here.differing(own, others)),
                 false => None,
             };
-            let mut is_same = differing.is_none();
+            let mut is_same = differing.is_none_or(|places| places & skeleton::ANY == 0);
             for (section, place) in sections(fragment) {
                 let differs = match differing {
                     Some(places) => places & 1 << place != 0,

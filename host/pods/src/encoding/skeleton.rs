@@ -83,6 +83,8 @@ pub(super) struct Skeleton {
     /// The number of bytes before the first placeholder.
     before: u32,
     templates: Box<[Template]>,
+    /// The most bytes of a template, without values.
+    longest: u32,
     /// Empty for spec and status.
     pub(super) namespace: Arc<str>,
     hot: HotFields,
@@ -151,6 +153,8 @@ enum HotFields {
     UnsharedPart,
 }
 
+/// The bit in the result of [`Skeleton::differing`] of any value that differs.
+pub(super) const ANY: u8 = 1 << 7;
 /// The number of transitions that a skeleton remembers.
 pub(super) const TRANSITIONS: usize = 4;
 /// The number of statuses that the skeleton of an object remembers.
@@ -247,10 +251,11 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
             let generation = generation
                 .and_then(|at| usize::try_from(at).ok())
                 .filter(|at| placeholders.get(*at).is_some_and(|placeholder| placeholder.kind == Kind::Generation));
+            // If another value is part of one of these, the constant is a sentinel, and the comparison below fails.
             HotFields::Outer {
                 name_prefix: generate_name(key).into(),
-                created: created.map_or(Source::Constant(actual.header.created.0), Source::Placeholder),
-                generation: generation.map_or(Source::Constant(actual.header.generation), Source::Placeholder),
+                created: created.map_or(Source::Constant(traced.header.created.0), Source::Placeholder),
+                generation: generation.map_or(Source::Constant(traced.header.generation), Source::Placeholder),
                 statuses: Box::new(Mutex::new(Default::default())),
             }
         }
@@ -277,6 +282,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
         text: ChunkedBytes::Contiguous(key.into()),
         before: tokens::before_placeholders(key),
         is_generalised,
+        longest: templates.iter().map(|template| template.bytes.len()).max().unwrap_or_default() as u32,
         templates: templates.into(),
         namespace: if fragment == Fragment::Object { actual.header.namespace.as_str().into() } else { Arc::default() },
         placeholders,
@@ -318,6 +324,7 @@ impl Skeleton {
             placeholders: Box::default(),
             before: 0,
             templates: Box::default(),
+            longest: 0,
             namespace: Arc::default(),
             hot,
             next: Mutex::new(Default::default()),
@@ -481,7 +488,8 @@ impl Skeleton {
         self.templates[place].fill(&self.placeholders, &self.values(own, identity))
     }
 
-    /// Returns one bit for each section that differs between two Pods of this skeleton.
+    /// Returns one bit for each section that differs between two Pods of this skeleton, and [`ANY`] if any value does.
+    /// Bytes of another process may have other forms of equal values.
     #[expect(clippy::expect_used, reason = "checked when the Pods were encoded")]
     pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> u8 {
         let (mut one, mut other) = (ValueReader::new(one), ValueReader::new(other));
@@ -489,10 +497,23 @@ impl Skeleton {
         for placeholder in self.placeholders.iter().filter(|placeholder| placeholder.kind.is_kept()) {
             let here = one.next(placeholder.kind).expect("values of the skeleton");
             if !here.is_same_text(other.next(placeholder.kind).expect("values of the skeleton")) {
-                places |= placeholder.sections;
+                places |= placeholder.sections | ANY;
             }
         }
         places
+    }
+
+    /// Returns true if sections with these values, of JSON of this length, are short enough to encode.
+    pub(super) fn has_encodable_sections(&self, own: &[u8], identity: PodIdentity<'_>, json: usize) -> bool {
+        // Each value is in the JSON with at least one byte. A section has its text, and the length of its string in
+        // eight bytes.
+        const PER_BYTE: usize = 9;
+        if self.is_unshared || self.longest as usize + PER_BYTE * json <= podium_wire::MAX_ENCODED_BYTES {
+            return true;
+        }
+        let Some(values) = self.resolve(own, identity) else { return false };
+        let length = |template: &Template| template.len(&self.placeholders, &values);
+        self.templates.iter().all(|template| length(template) <= podium_wire::MAX_ENCODED_BYTES)
     }
 
     /// Returns true if a section is the same for two Pods of this skeleton, whatever their names and uids.

@@ -186,7 +186,7 @@ impl Template {
     }
 
     /// Returns the length of the result of [`Self::fill`].
-    fn len(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> usize {
+    pub(super) fn len(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> usize {
         let hole = |hole: &Hole| match (hole.kind, values.get(usize::from(hole.placeholder))) {
             (HoleKind::Text, Some(value)) => value.len(),
             (HoleKind::Length, Some(_)) => placeholders[usize::from(hole.placeholder)].text.map_or(0, |_| 8),

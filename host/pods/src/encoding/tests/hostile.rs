@@ -301,6 +301,66 @@ fn times_and_counts_that_are_invalid_in_json_are_not_restored() {
     }
 }
 
+/// The object's text with placeholders of which `generation` or `creationTimestamp` is made in another way than the
+/// scanner does: the fields that are read without decoding must follow the values.
+#[test]
+fn fields_of_the_header_are_not_those_of_the_first_pod_with_the_text() {
+    let (pool, mut scratch) = pool();
+    let json = pod("shop", "web-abcde", "", "", "").replace(r#""creation"#, r#""generation":5,"creation"#);
+    let packed = read(&pool, &mut scratch, &json, None);
+    let [object, spec, status] = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+    let identity = PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
+    let generation = "\"generation\":\0\u{11}";
+    let time = "\"creationTimestamp\":\"\0\u{4}\"";
+    // The number of the first placeholder after name, uid and revision is 3.
+    for (from, to, values) in [
+        (generation, "\"generation\":\0\u{a}", 2),
+        (generation, "\"generation\":1\0\u{11}", 2),
+        (generation, "\"generation\":\0\u{11}0", 2),
+        (generation, "\"later\":\0\u{11},\"generation\":\0\u{d}\u{3}", 2),
+        (time, "\"later\":\"\0\u{4}\",\"creationTimestamp\":\"\0\u{d}\u{4}\"", 2),
+        (generation, generation, 2),
+    ] {
+        let text = String::from_utf8(object.clone()).unwrap();
+        assert!(text.contains(from), "{text}");
+        let text = text.replace(from, to);
+        let other = SkeletonPool::new(8);
+        let own = |number: u8| packed::joined(PerFragment([&[number; 2][..values], &[], &[]])).to_vec();
+        let restored = |number| other.restore([text.as_bytes(), &spec, &status], &own(number), identity);
+        let first = restored(5);
+        assert!(first.is_some() || from != to);
+        let opened = first.as_ref().and_then(|first| Packed::open(Arc::clone(first.shape()), &own(6), identity));
+        for packed in first.into_iter().chain(restored(6)).chain(opened) {
+            let header = podium_wire::json::decode(&packed.json(identity)).unwrap().header;
+            let expected = (header.generation, header.created.0);
+            assert_eq!((packed.generation(identity), packed.created(identity)), expected, "{to:?}");
+        }
+    }
+}
+
+/// Bytes of another process, such as an earlier version of the host.
+#[test]
+fn other_forms_of_equal_values_are_no_change() {
+    let (pool, mut scratch) = pool();
+    let json = |own: usize, text: &str| {
+        let name = ["web-aaaaa", "web-bbbbb", "web-ccccc"][own];
+        pod("shop", name, "", &format!(r#""containers":[{{"name":"a","args":["{text}","{text}"]}}]"#), "")
+    };
+    let _others = [(0, "!a"), (1, "!b")].map(|(own, text)| read(&pool, &mut scratch, &json(own, text), None));
+    let packed = read(&pool, &mut scratch, &json(2, "x7k2m"), None);
+    assert!(packed.skeleton(Fragment::Spec).is_generalised);
+    let identity = PodIdentity { name: "web-ccccc", uid: "uid-web-ccccc", revision: 5 };
+    for values in [&b"\x0ax7k2m\x0d"[..], b"\x0ax7k2m\x0ax7k2m", b"\x8a\0x7k2m\x8d\0", packed.own(Fragment::Spec)] {
+        let own = packed::joined(PerFragment([packed.own(Fragment::Object), values, packed.own(Fragment::Status)]));
+        let other = Packed::open(Arc::clone(packed.shape()), &own, identity).unwrap();
+        assert_eq!(other.json(identity), packed.json(identity));
+        for (one, other) in [(&packed, &other), (&other, &packed)] {
+            assert!(one.changed_from(other, identity.name, identity.uid).is_empty(), "{values:?}");
+        }
+        assert_eq!(read(&pool, &mut scratch, &json(2, "x7k2m"), Some(&other)).own_bytes(), packed.own_bytes());
+    }
+}
+
 #[test]
 fn equal_json_with_two_skeletons_is_an_equal_object() {
     let (pool, mut scratch) = pool();

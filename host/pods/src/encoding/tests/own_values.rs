@@ -1,7 +1,7 @@
 //! Tests of Pods with values that no other Pod has: they add only the bytes of these values, share everything else,
 //! and are restored as decoded.
 
-use podium_wire::{Section, SectionSet};
+use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -379,6 +379,27 @@ fn a_value_that_makes_a_section_too_long_is_an_error() {
     let long = annotated(5, 5 << 20);
     let Err(EncodeError::Unusual(pod)) = pool.read(long.as_bytes(), &mut scratch, none) else { panic!() };
     assert!(Packed::unshared(&pod, long.as_bytes(), &Prune::NOTHING).is_err());
+}
+
+#[test]
+fn values_that_are_short_when_stored_make_no_section_too_long() {
+    for (keys, literal) in [(&["a", "b", "c", "d", "e"][..], 0), (&["a"][..], 3_900_000)] {
+        let (pool, mut scratch) = pool();
+        let literal = "~".repeat(literal);
+        let annotated = |own: u64, value: &str| {
+            let mut object = pod_json(1, own, "Running");
+            object["metadata"]["annotations"]["literal"] = literal.as_str().into();
+            keys.iter().for_each(|key| object["metadata"]["annotations"][key] = value.into());
+            written(&object)
+        };
+        let short = |own: u64| annotated(own, &format!("{own}!"));
+        let kept: Vec<_> =
+            (0..6).map(|own| pool.read(short(own).as_bytes(), &mut scratch, none).unwrap().packed).collect();
+        assert!(kept[5].skeleton(Fragment::Object).is_generalised);
+        let long = annotated(7, &"!x".repeat(500_000));
+        assert!(SectionBytes::encode(&podium_wire::json::decode(long.as_bytes()).unwrap()).is_err());
+        assert!(pool.read(long.as_bytes(), &mut scratch, none).is_err());
+    }
 }
 
 #[test]
