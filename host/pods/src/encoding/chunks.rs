@@ -28,8 +28,8 @@ pub(crate) enum ChunkedBytes {
     Chunks(Box<[Chunk]>),
 }
 
-/// A chunk. A reference takes 8 bytes, because the length is stored before the chunk's bytes; there are three
-/// references to a chunk on average.
+/// A chunk. A reference takes 8 bytes, because the length is stored before the chunk's bytes; there are about
+/// three references to a chunk.
 #[derive(Debug, Clone)]
 pub(crate) struct Chunk(ThinArc<(), u8>);
 

@@ -27,6 +27,7 @@ mod chunks;
 mod compact;
 mod forms;
 mod fragment;
+mod hot_fields;
 mod json_string;
 mod learned;
 mod matcher;
@@ -320,7 +321,9 @@ impl SkeletonPool {
     ) -> Option<Arc<Shape>> {
         let workload = match &known[Fragment::Object] {
             Some(outer) => self.hasher.hash_one((namespace, outer.name_prefix())),
-            None => self.hasher.hash_one((namespace, skeleton::generate_name(&scratch.drafts[Fragment::Object].text))),
+            None => {
+                self.hasher.hash_one((namespace, hot_fields::generate_name(&scratch.drafts[Fragment::Object].text)))
+            }
         };
         let skeletons = PerFragment::try_from_fn(|fragment| match known[fragment].take() {
             Some(known) => Some(known),

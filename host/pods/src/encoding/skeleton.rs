@@ -8,7 +8,6 @@
 //! whose sections must be those that the decoder makes of it.
 
 use std::{
-    borrow::Cow,
     fmt,
     sync::{
         Arc,
@@ -23,9 +22,10 @@ use super::{
     chunks::{ChunkedBytes, Interner},
     forms,
     fragment::{Fragment, PerFragment},
-    placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
+    hot_fields::{HotFields, Source},
+    placeholder::{Kind, PLACEHOLDER, Value, ValueReader},
     structure::Structure,
-    template::{Hole, Template, number_of},
+    template::{Hole, Template},
     tokens::{self, Json, Placeholder, Resolved, Tokens, resolve, resolved_kind},
 };
 use crate::sync::{Mutex, Weak, downgrade};
@@ -63,13 +63,6 @@ pub(super) fn sections(fragment: Fragment) -> impl Iterator<Item = (Section, usi
     Section::ALL.into_iter().filter_map(of_part)
 }
 
-/// A constant of the skeleton, or the number of the placeholder that has the value.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Source<T> {
-    Constant(T),
-    Placeholder(usize),
-}
-
 pub(super) struct Skeleton {
     /// Each Pod has a text of its own (`unshared.rs`), and this has no sections.
     pub(super) is_unshared: bool,
@@ -87,7 +80,7 @@ pub(super) struct Skeleton {
     longest: u32,
     /// Empty for spec and status.
     pub(super) namespace: Arc<str>,
-    hot: HotFields,
+    pub(super) hot: HotFields,
     /// The skeletons to which Pods with this one changed, the latest first. Most Pods go through the same states.
     next: Mutex<[Weak<Skeleton>; TRANSITIONS]>,
     /// Set while only one Pod has used the skeleton: its share of the namespace's limit.
@@ -127,30 +120,6 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.usage.fetch_sub(self.bytes, Relaxed);
     }
-}
-
-/// Fields that are read so often that they are available without decoding a section.
-enum HotFields {
-    Outer {
-        /// A prefix that the names of its Pods may have.
-        name_prefix: Box<str>,
-        /// Epoch milliseconds.
-        created: Source<i64>,
-        generation: Source<i64>,
-        /// The statuses that Pods with this object had, the latest first. A Pod often gets a status that its neighbours
-        /// had before, in an order that no Pod had before.
-        statuses: Box<Mutex<[Weak<Skeleton>; STATUSES]>>,
-    },
-    Spec {
-        node: Source<Option<Box<str>>>,
-        /// The literal after the placeholder of the node's name.
-        domain: Box<str>,
-    },
-    Status {
-        phase: Source<Box<str>>,
-    },
-    /// Each Pod has its own.
-    UnsharedPart,
 }
 
 /// The bit in the result of [`Skeleton::differing`] of any value that differs.
@@ -236,48 +205,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
         }
         templates.push(template);
     }
-    // The placeholder that a string consists of.
-    let placeholder = |text: &str| {
-        number_of(text.as_bytes())
-            .and_then(|at| at.checked_sub(fragment as usize * MAX_PLACEHOLDERS))
-            .filter(|at| *at < placeholders.len())
-    };
-    let hot = match fragment {
-        Fragment::Object => {
-            let created = usize::try_from(traced.header.created.0 / 1_000 - placeholder::sentinel_time(0)).ok();
-            let created =
-                created.filter(|at| placeholders.get(*at).is_some_and(|placeholder| placeholder.kind == Kind::Time));
-            let generation = traced.header.generation.checked_sub(placeholder::sentinel_count(0).into());
-            let generation = generation
-                .and_then(|at| usize::try_from(at).ok())
-                .filter(|at| placeholders.get(*at).is_some_and(|placeholder| placeholder.kind == Kind::Generation));
-            // If another value is part of one of these, the constant is a sentinel, and the comparison below fails.
-            HotFields::Outer {
-                name_prefix: generate_name(key).into(),
-                created: created.map_or(Source::Constant(traced.header.created.0), Source::Placeholder),
-                generation: generation.map_or(Source::Constant(traced.header.generation), Source::Placeholder),
-                statuses: Box::new(Mutex::new(Default::default())),
-            }
-        }
-        Fragment::Spec => {
-            let node = traced.spec.node_name.as_deref();
-            let of_leaf = node.and_then(|name| {
-                let (own, domain) = name.split_at_checked(placeholder::sentinel_text(0).len())?;
-                Some((placeholder(own)?, domain))
-            });
-            match of_leaf {
-                Some((placeholder, domain)) => {
-                    HotFields::Spec { node: Source::Placeholder(placeholder), domain: domain.into() }
-                }
-                None => HotFields::Spec { node: Source::Constant(node.map(Box::from)), domain: Box::default() },
-            }
-        }
-        _ => {
-            let phase = &*traced.status.phase;
-            let phase = placeholder(phase).map_or_else(|| Source::Constant(phase.into()), Source::Placeholder);
-            HotFields::Status { phase }
-        }
-    };
+    let hot = HotFields::of(fragment, key, &traced, &placeholders);
     let built = Skeleton {
         text: ChunkedBytes::Contiguous(key.into()),
         before: tokens::before_placeholders(key),
@@ -305,14 +233,6 @@ fn mark(placeholders: &mut [Placeholder], at: usize, section: u8) {
     if placeholders[at].kind == Kind::Same {
         mark(placeholders, usize::from(placeholders[at].place), section);
     }
-}
-
-/// Returns the `generateName` in a skeleton's text, with which most names begin.
-pub(super) fn generate_name(key: &[u8]) -> &str {
-    const MEMBER: &[u8] = br#""generateName":""#;
-    let from = key.windows(MEMBER.len()).position(|window| window == MEMBER).map(|at| &key[at + MEMBER.len()..]);
-    let text = from.and_then(|from| from.split(|byte| matches!(*byte, b'"' | b'\\' | PLACEHOLDER)).next());
-    text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
 }
 
 impl Skeleton {
@@ -543,24 +463,6 @@ impl Skeleton {
         is_same.expect("skeletons with their values")
     }
 
-    pub(super) fn name_prefix(&self) -> &str {
-        match &self.hot {
-            HotFields::Outer { name_prefix, .. } => name_prefix,
-            _ => "",
-        }
-    }
-
-    pub(super) fn generation(&self, own: &[u8], identity: PodIdentity<'_>) -> i64 {
-        match self.hot {
-            HotFields::Outer { generation: Source::Constant(generation), .. } => generation,
-            HotFields::Outer { generation: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
-                Value::Count(generation) => generation.into(),
-                _ => 0,
-            },
-            _ => 0,
-        }
-    }
-
     /// Returns the values of all placeholders, or `None` if `own` are not values of this skeleton.
     pub(super) fn resolve<'a>(&self, own: &'a [u8], identity: PodIdentity<'a>) -> Option<Resolved<'a>> {
         resolve(&self.placeholders, own, identity)
@@ -583,44 +485,5 @@ impl Skeleton {
     #[expect(clippy::expect_used, reason = "checked when the Pod was encoded or came from another process")]
     pub(super) fn values<'a>(&self, own: &'a [u8], identity: PodIdentity<'a>) -> Resolved<'a> {
         self.resolve(own, identity).expect("values of the skeleton")
-    }
-
-    pub(super) fn created(&self, own: &[u8], identity: PodIdentity<'_>) -> i64 {
-        match self.hot {
-            HotFields::Outer { created: Source::Constant(millis), .. } => millis,
-            HotFields::Outer { created: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
-                Value::Time(seconds) => seconds * 1_000,
-                // A skeleton is built only if the field can be read from it; the same holds for node and phase.
-                _ => 0,
-            },
-            _ => 0,
-        }
-    }
-
-    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: PodIdentity<'a>) -> Option<Cow<'a, str>> {
-        let HotFields::Spec { node, domain } = &self.hot else { return None };
-        match node {
-            Source::Constant(node) => node.as_deref().map(Cow::Borrowed),
-            Source::Placeholder(at) => {
-                let mut name = Vec::with_capacity(64);
-                match self.values(own, identity)[*at] {
-                    Value::Text(own) if domain.is_empty() => return Some(own.into()),
-                    own => own.write(&mut name),
-                }
-                name.extend_from_slice(domain.as_bytes());
-                String::from_utf8(name).ok().map(Cow::Owned)
-            }
-        }
-    }
-
-    pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: PodIdentity<'a>) -> &'a str {
-        match &self.hot {
-            HotFields::Status { phase: Source::Constant(phase), .. } => phase,
-            HotFields::Status { phase: Source::Placeholder(at), .. } => match self.values(own, identity)[*at] {
-                Value::Text(text) => text,
-                _ => "",
-            },
-            _ => "",
-        }
     }
 }

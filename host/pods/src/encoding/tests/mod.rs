@@ -1,5 +1,6 @@
 //! The stored sections of a Pod must equal those of the decoder, and its JSON must be restored.
 
+mod foreign;
 mod hostile;
 mod own_values;
 mod unshared;
