@@ -40,6 +40,11 @@ test-mutants *ARGS:
         -f "host/engine/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs \
         --test-package podium-engine,podium-wire {{ARGS}} -- --lib -- authz object syntax
 
+# Faults that are put into the code on purpose, in files whose path contains PART: each turns a test red
+test-seeded-faults PART="":
+    PODIUM_SEEDED_FAULTS_IN={{PART}} \
+        cargo test --workspace --test seeded_faults -- --include-ignored --nocapture
+
 # Cache, queue, encoding and tombstones in N orders of their threads' steps; the publish path in every order
 test-schedules N="10000000":
     PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules

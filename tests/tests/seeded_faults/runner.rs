@@ -1,0 +1,174 @@
+//! Builds the faults into a copy of the workspace and runs tests with one of them at a time.
+//!
+//! The copy is in the target directory and shares the dependencies that are built there. Two test binaries run at a
+//! time; one that does not end within [`DEADLINE`] counts as red.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use podium_tests::process::target_dir;
+use serde_json::Value;
+
+use super::table::Fault;
+
+/// The variable with the number of the active fault.
+const ACTIVE: &str = "PODIUM_SEEDED_FAULT";
+const DEADLINE: Duration = Duration::from_secs(120);
+const AT_A_TIME: usize = 2;
+/// Few cases of property tests, because each fault repeats them.
+const CASES: &str = "64";
+
+/// How a fault was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    No,
+    Red,
+    /// A test did not end.
+    Hangs,
+}
+
+impl Found {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::No => "survives",
+            Self::Red => "red",
+            Self::Hangs => "hangs",
+        }
+    }
+}
+
+pub(super) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Returns how each of the faults was found, in their order.
+///
+/// # Errors
+/// Returns an error if the copy cannot be made or built, or if a test is red without a fault.
+pub(super) fn run(faults: &[Fault]) -> Result<Vec<Found>> {
+    let copy = target_dir()?.join("seeded-faults");
+    write_copy(&copy, faults)?;
+    let binaries = build(&copy, faults)?;
+    let filters: BTreeSet<_> = faults.iter().map(|fault| (fault.package(), fault.tests)).collect();
+    let filters: Vec<_> = filters.into_iter().collect();
+    let green = parallel(&filters, |(package, tests)| test(&copy, &binaries[*package], tests, None))?;
+    for ((package, tests), found) in filters.iter().zip(green) {
+        ensure!(found == Found::No, "without a fault, tests of {package} are red: {tests}");
+    }
+    let numbered: Vec<_> = faults.iter().enumerate().collect();
+    parallel(&numbered, |(number, fault)| test(&copy, &binaries[fault.package()], fault.tests, Some(*number)))
+}
+
+/// Copies the files that git knows, with the faults in them. Files that stay the same keep their times, so that a second
+/// build is short.
+fn write_copy(copy: &Path, faults: &[Fault]) -> Result<()> {
+    let listed =
+        Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(workspace()).output()?;
+    ensure!(listed.status.success(), "git ls-files failed");
+    for file in String::from_utf8(listed.stdout)?.lines() {
+        let from = workspace().join(file);
+        let Ok(bytes) = fs::read(&from) else { continue };
+        let bytes = match String::from_utf8(bytes) {
+            Ok(text) if file.ends_with(".rs") => seeded(file, text, faults).into_bytes(),
+            Ok(text) => text.into_bytes(),
+            Err(error) => error.into_bytes(),
+        };
+        let to = copy.join(file);
+        if fs::read(&to).is_ok_and(|present| present == bytes) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().context("a file has a folder")?)?;
+        fs::write(to, bytes)?;
+    }
+    Ok(())
+}
+
+fn seeded(file: &str, mut text: String, faults: &[Fault]) -> String {
+    for (number, fault) in faults.iter().enumerate().filter(|(_, fault)| fault.file == file) {
+        let ((before, code, behind), to) = (fault.parts(), fault.to);
+        let both = format!("if crate::seeded_fault({number}) {{ {to} }} else {{ {code} }}");
+        let both = if code.ends_with(';') { both } else { format!("({both})") };
+        text = text.replacen(&fault.code(), &format!("{before}{both}{behind}"), 1);
+    }
+    let is_crate = faults.iter().any(|fault| format!("{}/src/lib.rs", fault.folder()) == file);
+    if is_crate {
+        text.push_str(&format!(
+            "\n/// True if this fault is the active one.\n\
+             fn seeded_fault(number: u32) -> bool {{\n\
+                 static ACTIVE: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();\n\
+                 let read = || std::env::var(\"{ACTIVE}\").ok()?.parse().ok();\n\
+                 *ACTIVE.get_or_init(read) == Some(number)\n\
+             }}\n"
+        ));
+    }
+    text
+}
+
+/// Returns the test binaries of the crates' libraries, by package.
+fn build(copy: &Path, faults: &[Fault]) -> Result<BTreeMap<String, PathBuf>> {
+    let packages: BTreeSet<_> = faults.iter().map(Fault::package).collect();
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["test", "--no-run", "--lib", "--locked", "--message-format=json"]);
+    for package in packages {
+        command.args(["-p", package]);
+    }
+    command.current_dir(copy).env("CARGO_TARGET_DIR", target_dir()?);
+    let built = command.stderr(Stdio::inherit()).output()?;
+    ensure!(built.status.success(), "the copy with the faults cannot be built");
+    let mut binaries = BTreeMap::new();
+    for line in String::from_utf8(built.stdout)?.lines() {
+        let message: Value = serde_json::from_str(line)?;
+        if let (Some(path), Some(name)) = (message["executable"].as_str(), message["target"]["name"].as_str()) {
+            binaries.insert(name.replace('_', "-"), PathBuf::from(path));
+        }
+    }
+    Ok(binaries)
+}
+
+/// Runs tests with one fault, or without one.
+fn test(copy: &Path, binary: &Path, tests: &str, fault: Option<usize>) -> Result<Found> {
+    let mut command = Command::new(binary);
+    command.args(tests.split(' ')).arg("--test-threads=2").current_dir(copy.join("host")).env("PROPTEST_CASES", CASES);
+    command.env("PROPTEST_FAILURE_PERSISTENCE", "off").stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(number) = fault {
+        command.env(ACTIVE, number.to_string());
+    }
+    let mut process = command.spawn().with_context(|| format!("{} cannot be run", binary.display()))?;
+    let began = Instant::now();
+    while began.elapsed() < DEADLINE {
+        if let Some(status) = process.try_wait()? {
+            return Ok(if status.success() { Found::No } else { Found::Red });
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    process.kill()?;
+    process.wait()?;
+    Ok(Found::Hangs)
+}
+
+/// Calls a function for each of the items, several at a time. Returns the results in the order of the items.
+fn parallel<T: Sync, R: Send>(items: &[T], call: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some((at, item)) = Some(next.fetch_add(1, SeqCst)).and_then(|at| Some((at, items.get(at)?))) {
+                    let result = call(item);
+                    results.lock().unwrap().insert(at, result);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap().into_values().collect()
+}

@@ -1,0 +1,132 @@
+//! Faults of dispatch: runs, deletions, expectations, and the breaker.
+
+use super::{Fault, In};
+
+pub(super) fn faults() -> Vec<Fault> {
+    [runs(), deletions(), expectations(), breaker()].concat()
+}
+
+fn runs() -> Vec<Fault> {
+    let module = In { file: "host/engine/src/dispatch/mod.rs", tests: "dispatch::" };
+    let delivery = In { file: "host/engine/src/dispatch/delivery.rs", tests: "dispatch::" };
+    let state = In { file: "host/engine/src/dispatch/state.rs", tests: "dispatch::" };
+    let unsettled = In { file: "host/engine/src/dispatch/unsettled.rs", tests: "dispatch::" };
+    let trial = In { file: "host/engine/src/dispatch/trial.rs", tests: "dispatch::" };
+    vec![
+        module.fault("a revoked plugin runs", "if let Some(pause) = «plugin.revocation.pause()» {", "None"),
+        module.fault("a run starts while its account is held", "if let Some(wait) = «self.held(plugin)» {", "None"),
+        module.fault("a run is not noted in the journal", "«entries.enter(key).await;»", ""),
+        module.fault(
+            "a panic of the host beside a run ends its key",
+            "JobResult::without_run(«Next::Failed»)\n}\n\n",
+            "Next::Settled",
+        ),
+        delivery.fault(
+            "a deletion stops other plugins",
+            "«gone_for.is_none()»;\n        let (next, unsettled)",
+            "true",
+        ),
+        delivery.fault(
+            "a deletion is tried for ever",
+            "let gave_up = «retried && gone_for.is_some_and(|gone| gone >= GIVE_UP)»;",
+            "false",
+        ),
+        delivery.fault(
+            "a plugin requeues its key without a pause",
+            "Next::After(delay) => Next::After(«delay.max(LEAST_REQUEUE)»),",
+            "delay",
+        ),
+        delivery.fault("an own write ends the back-off", "«self.keep_backoff(job, key, &writes);»", ""),
+        delivery.fault("a write that was refused settles its key", "Ok(_) if «!unsettled.is_empty()» => {", "false"),
+        delivery.fault(
+            "writes of a revoked plugin are sent",
+            "match «plugin.revocation.unless_revoked(work).await» {",
+            "Some(work.await)",
+        ),
+        state.fault(
+            "a state that was changed meanwhile is overwritten",
+            "«self.expect(key, expected)?;»\n        if key.len()",
+            "",
+        ),
+        state.fault("removed state counts for ever", "«self.bytes -= key.len() + entry.value.len();»", ""),
+        unsettled.fault(
+            "reports outlive their key",
+            "Done::Forgotten | Done::Orphaned => «drop(inner.take(lane, uid))»,",
+            "",
+        ),
+        trial.fault("a version is replaced by one that fails too", "_ if «before.panicked_lately()» =>", "false"),
+    ]
+}
+
+fn deletions() -> Vec<Fault> {
+    let tombstones = In { file: "host/engine/src/dispatch/tombstones.rs", tests: "dispatch::" };
+    let table = In { file: "host/engine/src/dispatch/tombstones/table.rs", tests: "dispatch::" };
+    vec![
+        tombstones.fault(
+            "a deletion is not delivered to a plugin whose selector the Pod left",
+            "«join(&mut lanes, queue.lanes_with(near(key), &slot(key), &key.uid));»",
+            "",
+        ),
+        tombstones.fault(
+            "a deletion is delivered twice",
+            "«!wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid)»",
+            "true",
+        ),
+        tombstones.fault(
+            "a run before the deletion settles it",
+            "if «!on_deletion» {\n            return EndedJob",
+            "false",
+        ),
+        table.fault("a Pod that is back stays deleted", "Some(tombstone) => «tombstone.back = true»,", ""),
+        table.fault(
+            "deletions that fail have no bound",
+            "while «self.figures(lane).unsettled > bounds.unsettled» {",
+            "false",
+        ),
+        table.fault("last states have no bound", "while «self.figures(lane).states > bounds.states» {", "false"),
+    ]
+}
+
+fn expectations() -> Vec<Fault> {
+    let gate = In { file: "host/engine/src/dispatch/gate.rs", tests: "dispatch::" };
+    vec![
+        gate.fault("a run does not see its plugin's own write", "«pod.revision >= self.revision»", "true"),
+        gate.fault("a run does not see its plugin's own deletion", "«(!self.deletion || is_going(&pod))»", "true"),
+        gate.fault("time opens the gate", "if now < entry.ask { Gate::Wait } else { «Gate::ReadLive» }", "Gate::Open"),
+        gate.fault(
+            "a read that failed opens the gate",
+            "«entry.read_failed(now);»\n            return;",
+            "(entry.unknown, entry.gone, entry.revision) = (false, false, Revision(0));",
+        ),
+        gate.fault("expectations of Pods that are gone stay", "self.expected.lock().remove(uid);", ""),
+        gate.fault(
+            "a history that was set back closes the gate for ever",
+            "if «entry.unknown || entry.gone || pod.revision < entry.revision» {",
+            "entry.unknown || entry.gone",
+        ),
+    ]
+}
+
+fn breaker() -> Vec<Fault> {
+    let breaker = In { file: "host/engine/src/dispatch/breaker.rs", tests: "dispatch::" };
+    vec![
+        breaker.fault("a loop is never slowed", "self.wait = if «is_soon || others >= VALUES» {", "false"),
+        breaker.fault(
+            "a loop is slowed without bound",
+            "(2 * self.wait).clamp(FIRST_WAIT, LONGEST_WAIT)",
+            "(2 * self.wait).max(FIRST_WAIT)",
+        ),
+        breaker.fault(
+            "a field that was quiet stays slow",
+            "Some(self.wait / 2).filter(|half| «*half >= FIRST_WAIT»)",
+            "true",
+        ),
+        breaker.fault("a counterpart is the plugin itself", "id.field == field && «id.lane != lane»", "true"),
+        breaker.fault(
+            "fields of Pods that are gone stay",
+            "gone.iter().for_each(|id| «fields.remove(id)»);",
+            "drop(id)",
+        ),
+        breaker.fault("fields of a plugin have no bound", "let is_full = «count.fields > MAX_FIELDS»;", "false"),
+    ]
+}
