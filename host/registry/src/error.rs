@@ -49,6 +49,20 @@ impl Error {
         }
     }
 
+    /// Returns the same error with text and a colon before its message.
+    pub(crate) fn after(mut self, text: &str) -> Self {
+        let (Self::Forbidden(message)
+        | Self::Denied(message)
+        | Self::NotFound(message)
+        | Self::Invalid(message)
+        | Self::TooLarge(message)
+        | Self::DigestMismatch(message)
+        | Self::Busy { message, .. }
+        | Self::Unavailable(message)) = &mut self;
+        message.insert_str(0, &format!("{text}: "));
+        self
+    }
+
     /// Returns whether the failure concerns the content, and not the way to it: of several entries that any client
     /// with the right to push can add, one that fails so is passed over.
     pub(crate) fn is_of_the_content(&self) -> bool {

@@ -24,6 +24,7 @@ const TOKEN: u64 = 64 << 10;
 /// The most times that the same credentials are used again, because a token expired.
 const RENEWALS: usize = 3;
 
+#[derive(Clone)]
 pub(crate) struct Session<'a> {
     client: &'a Client,
     registry: Host,
@@ -100,8 +101,18 @@ impl<'a> Session<'a> {
         Target { endpoint: self.own.clone(), path: format!("/v2/{}/{path}", self.repository) }
     }
 
-    /// Sends a request, with the credentials that the registry asks for, one after another until one is accepted.
+    /// Sends a request, with the credentials that the registry asks for, one after another until one is accepted. If
+    /// none is, the next request begins with the credentials that worked before: a registry may refuse one path only.
     pub(crate) async fn send(&mut self, target: &Target, outgoing: &Outgoing) -> Result<Answer, Error> {
+        let before = self.clone();
+        let answer = self.authenticated(target, outgoing).await;
+        if answer.as_ref().map_or(true, |answer| answer.status == StatusCode::FORBIDDEN) {
+            *self = before;
+        }
+        answer
+    }
+
+    async fn authenticated(&mut self, target: &Target, outgoing: &Outgoing) -> Result<Answer, Error> {
         loop {
             let (answer, is_own) = self.follow(target, outgoing).await?;
             match answer.status {

@@ -56,7 +56,7 @@ impl Images {
         keys: &[Key],
     ) -> Result<Claims, FetchFailure> {
         let Access { reference, credentials, .. } = access;
-        let found = self.client.signatures(reference, manifest, credentials, &access.limits()).await;
+        let found = self.client.signatures(reference, manifest, keys, credentials, &access.limits()).await;
         let found = found.map_err(|error| failure(Step::Verified, access, error))?;
         match verify(keys, manifest, &found) {
             Ok(_) => Ok(found.of(keys, manifest)),
@@ -93,6 +93,10 @@ fn failure(step: Step, access: &Access<'_>, error: Error) -> FetchFailure {
     let (reason, advice) = match &error {
         Error::Forbidden(_) => {
             ("RegistryForbidden", format!("; the platform's policy lists what {host} may lead to, in spec.registries"))
+        }
+        Error::Denied(_) if step == Step::Verified => {
+            let advice = "; the image can be read, so let the same credentials read its signatures too";
+            ("RegistryDenied", advice.to_owned())
         }
         Error::Denied(_) if access.credentials.is_empty() => {
             let advice = "; if the image exists, name a Secret with credentials in pullSecretName";
