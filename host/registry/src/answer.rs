@@ -61,6 +61,8 @@ type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
+    /// Whether a redirect led to it.
+    pub(crate) redirected: bool,
     body: Incoming,
     connection: Option<Connection>,
 }
@@ -81,7 +83,7 @@ pub(crate) async fn ask(
     let answer = driven(&mut connection, sender.send_request(request));
     let answer = timeout(STALL + upload, answer).await.map_err(|_| unavailable(endpoint, "no answer in time"))?;
     let (head, body) = answer.map_err(|error| failed(&error))?.into_parts();
-    Ok(Answer { status: head.status, headers: head.headers, body, connection })
+    Ok(Answer { status: head.status, headers: head.headers, redirected: false, body, connection })
 }
 
 impl Answer {
@@ -127,11 +129,17 @@ impl Answer {
         self.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
+    /// Returns an error about the answer's content as it may be shown.
+    pub(crate) fn shown(&self, what: &str, error: Error) -> Error {
+        if self.redirected { error.concealed(what) } else { error }
+    }
+
     /// Makes an error of an answer that is none of those that were asked for.
     pub(crate) async fn refusal(mut self, what: &str) -> Error {
         let mut message = format!("{what}: the registry answered {}", self.status);
         // An error in the text of an error is of no interest.
-        if let Ok(body) = self.bytes(REFUSAL, "the error").await
+        if !self.redirected
+            && let Ok(body) = self.bytes(REFUSAL, "the error").await
             && let Some(reason) = reason(&body)
         {
             let _ = write!(message, ": {reason}");

@@ -140,14 +140,16 @@ impl<'a> Session<'a> {
     /// Sends a request and follows redirects. Also returns whether the last answer is the registry's own.
     async fn follow(&self, target: &Target, outgoing: &Outgoing) -> Result<(Answer, bool), Error> {
         let mut target = target.clone();
-        for _ in 0..=REDIRECTS {
+        for redirects in 0..=REDIRECTS {
             let is_own = target.endpoint.is(&self.own);
             let authorization = self.authorization.clone().filter(|_| is_own);
-            let answer =
+            let mut answer =
                 ask(&*self.client.resolver, &target.endpoint, request(&target, outgoing, authorization)?).await?;
+            answer.redirected = redirects > 0;
             match answer.status.as_u16() {
                 301 | 302 | 303 | 307 | 308 if outgoing.method == Method::GET || outgoing.method == Method::HEAD => {
-                    target = self.location(&target, &answer)?;
+                    let next = self.location(&target, &answer);
+                    target = next.map_err(|error| answer.shown("a redirect", error))?;
                 }
                 _ => return Ok((answer, is_own)),
             }
@@ -163,7 +165,8 @@ impl<'a> Session<'a> {
             return Ok(Target { endpoint: from.endpoint.clone(), path: location.to_owned() });
         }
         let uri = uri(location)?;
-        let endpoint = self.client.allowed.hop(&self.registry, &from.endpoint, &uri, Purpose::Redirect)?;
+        let endpoint =
+            self.client.allowed.hop(&self.registry, &from.endpoint, &uri, Purpose::Redirect(self.repository))?;
         Ok(Target { endpoint, path: path(&uri) })
     }
 

@@ -83,7 +83,7 @@ impl Session<'_> {
     /// payload have two layers of one digest.
     async fn classic(&mut self, search: &mut Search<'_>) {
         let manifest = match self.manifest(&format!("sha256-{}.sig", search.of.hex()), None).await {
-            Ok((manifest, _)) => manifest,
+            Ok(manifest) => manifest,
             Err(error) => return search.failed(error),
         };
         search.claims.passed_over += manifest.layers.len().saturating_sub(MOST);
@@ -165,7 +165,7 @@ impl Session<'_> {
         if entry.size > MANIFEST {
             return Ok(None);
         }
-        let (manifest, _) = self.manifest(&digest.to_string(), Some(&digest)).await?;
+        let manifest = self.manifest(&digest.to_string(), Some(&digest)).await?;
         let refers = manifest.subject.as_ref().is_some_and(|subject| subject.digest.parse() == Ok(*of));
         let [Descriptor { media_type, .. }] = &manifest.layers[..] else { return Ok(None) };
         if !refers || media_type != bundle::MEDIA_TYPE {
