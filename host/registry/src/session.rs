@@ -182,7 +182,12 @@ impl<'a> Session<'a> {
         }
         self.has_worked = false;
         self.authorization = match (challenge, self.current) {
-            (Challenge::Basic, Some(credentials)) => Some(basic(credentials)?),
+            (Challenge::Basic, Some(credentials)) if credentials.token().is_none() => Some(basic(credentials)?),
+            (Challenge::Basic, Some(_)) if self.credentials.len() > 0 => None,
+            (Challenge::Basic, Some(_)) => {
+                let message = "asks for a name and a password, and the credentials are an identity token";
+                return Err(Error::Denied(format!("registry {} {message}", self.registry)));
+            }
             (Challenge::Basic, None) => {
                 let message = format!("registry {} asks for credentials, and there are none for it", self.registry);
                 return Err(Error::Denied(message));
@@ -209,15 +214,21 @@ impl<'a> Session<'a> {
         let uri = uri(realm)?;
         let endpoint = self.client.allowed.hop(&self.registry, &self.own, &uri, Purpose::Token)?;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let mut path = path(&uri);
-        path.push(if path.contains('?') { '&' } else { '?' });
-        if let Some(service) = service {
-            path += &format!("service={}&", encoded(service));
+        let mut query = service.map(|service| format!("service={}&", encoded(service))).unwrap_or_default();
+        query += &format!("scope={}", encoded(&format!("repository:{}:{}", self.repository, self.actions)));
+        let mut target = Target { endpoint: endpoint.clone(), path: path(&uri) };
+        let mut outgoing = Outgoing::get("application/json");
+        let mut authorization = None;
+        if let Some(token) = credentials.and_then(Credentials::token) {
+            // As docker exchanges it; realms need a name of the client.
+            let form = format!("grant_type=refresh_token&client_id=podium&{query}&refresh_token={}", encoded(token));
+            let content_type = Some("application/x-www-form-urlencoded");
+            outgoing = Outgoing { method: Method::POST, content_type, body: form.into(), ..outgoing };
+        } else {
+            authorization = credentials.map(basic).transpose()?;
+            target = target.with_query(&query);
         }
-        path += &format!("scope={}", encoded(&format!("repository:{}:{}", self.repository, self.actions)));
-        let authorization = credentials.map(basic).transpose()?;
-        let request =
-            request(&Target { endpoint: endpoint.clone(), path }, &Outgoing::get("application/json"), authorization)?;
+        let request = request(&target, &outgoing, authorization)?;
         // Redirects are not followed: only the realm gets the credentials.
         let mut answer = ask(&*self.client.resolver, &endpoint, request).await?;
         if answer.status != StatusCode::OK {

@@ -124,7 +124,7 @@ impl Session<'_> {
             Err(error) => return search.failed(error),
         };
         // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
-        entries.sort_by_key(|entry| entry.artifact_type != bundle::MEDIA_TYPE);
+        entries.sort_by_key(|entry| !bundle::is_bundle(&entry.artifact_type));
         search.claims.passed_over += entries.len().saturating_sub(MOST);
         for entry in entries.iter().take(MOST) {
             if search.is_signed {
@@ -168,7 +168,7 @@ impl Session<'_> {
         let manifest = self.manifest(&digest.to_string(), Some(&digest)).await?;
         let refers = manifest.subject.as_ref().is_some_and(|subject| subject.digest.parse() == Ok(*of));
         let [Descriptor { media_type, .. }] = &manifest.layers[..] else { return Ok(None) };
-        if !refers || media_type != bundle::MEDIA_TYPE {
+        if !refers || !bundle::is_bundle(media_type) {
             return Ok(None);
         }
         let (json, _) = self.blob(&manifest.layers[0], SIZE, "a bundle").await?;

@@ -15,6 +15,7 @@ use ring::{
 use super::*;
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+const OLDER_BUNDLE: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
 /// A repository with these texts by the last part of their path.
@@ -163,10 +164,10 @@ async fn a_valid_signature_suffices_whatever_the_list_of_referrers_is() {
         let server = with_referrers(texts.clone(), reply).await;
         assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{name}");
     }
-    // In the form of a bundle, which only the tag for registries without lists names.
+    // In the form of a bundle of an older tool, which only the tag for registries without lists names.
     let mut texts = Texts::new();
     let entries =
-        [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)];
+        [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), OLDER_BUNDLE, &signatures.bundle)];
     texts.insert(format!("sha256-{}", signed().hex()), index(&entries));
     for (name, reply) in answers_to_referrers() {
         let server = with_referrers(texts.clone(), reply).await;
