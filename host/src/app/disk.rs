@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use podium_engine::journal;
 use podium_pods::model::text;
 use podium_registry::Allowed;
@@ -15,16 +16,20 @@ use tokio::runtime::Handle;
 
 use super::{CheckpointOptions, compile};
 use crate::{
-    api, checkpoint,
+    api::{self, Clients, Connection},
+    checkpoint,
     config::{ConfigError, Policy},
     images::Store,
     runtime::Cache,
 };
 
 /// Why no client of the API server could be made.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum NoClient {
     /// There is no kubeconfig, or it cannot be used.
+    #[error("{0}")]
     Misconfigured(String),
+    #[error(transparent)]
     Failed(kube::Error),
 }
 
@@ -37,9 +42,22 @@ pub(super) enum NoState {
     Checkpoint(io::Error),
 }
 
-/// Returns two clients of one API server: one for all requests except the watch, and one for the watch. Must be
-/// called within a runtime.
-pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::Client), NoClient> {
+/// Returns two connections to one API server: one for all requests except the watch, and one for the watch. When it
+/// refuses their credentials, the files are read again. Must be called within a runtime, to which the clients belong.
+pub(super) fn connections(kubeconfig: Option<PathBuf>) -> Result<[Connection; 2], NoClient> {
+    let made = clients(kubeconfig.as_deref())?;
+    let runtime = Handle::current();
+    let make = move || {
+        let kubeconfig = kubeconfig.clone();
+        let making = runtime.spawn_blocking(move || clients(kubeconfig.as_deref()));
+        let made = async { making.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string()) };
+        made.boxed()
+    };
+    Ok(Connection::renewed_by(made, Box::new(make)))
+}
+
+/// Returns a client for all requests except the watch, and one for the watch.
+fn clients(kubeconfig: Option<&Path>) -> Result<Clients, NoClient> {
     let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
         tracing::warn!(
@@ -49,8 +67,7 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     }
     // This reads the client certificate.
     let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
-    let watch_client = client(config.clone())?;
-    Ok((client(config)?, watch_client))
+    Ok([client(config.clone())?, client(config)?])
 }
 
 /// The state directory, opened. Everything is `None` without a directory.
@@ -149,3 +166,6 @@ async fn kube_config(file: Option<&Path>) -> Result<kube::Config, String> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -291,11 +291,12 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Err(exit) => return Ok(exit),
     };
     let kubeconfig = flags.kubeconfig.as_deref().map(text::path);
-    let clients = match read(&mut stopped, move || disk::clients(flags.kubeconfig.as_deref())).await? {
+    let file = flags.kubeconfig.clone();
+    let clients = match read(&mut stopped, move || disk::connections(file)).await? {
         Reading::Done(clients) => clients,
         Reading::Stopped(exit) => return Ok(exit),
     };
-    let (client, watch_client) = match clients {
+    let [client, watch_client] = match clients {
         Ok(clients) => clients,
         Err(disk::NoClient::Misconfigured(error)) => {
             let flag = kubeconfig.as_ref().map(|_| "--kubeconfig");
@@ -303,7 +304,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
             tracing::error!(flag, file, error, "no connection to the cluster is configured");
             return Ok(Exit::MISCONFIGURED);
         }
-        Err(disk::NoClient::Failed(error)) => return Err(error.into()),
+        Err(error @ disk::NoClient::Failed(_)) => return Err(error.into()),
     };
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let (directory, seconds, now) = (flags.state_dir, flags.checkpoint_seconds, now_millis());
