@@ -8,7 +8,7 @@ use podium_registry::{
     signature::{Claims, Key, verify},
 };
 
-use crate::objects::{FetchFailure, Step};
+use crate::objects::{CORRECTED, FetchFailure, Step};
 
 /// The time of one operation: 32 MiB at 4 Mbit/s. A registry that is slower keeps one of few places for that long.
 const TIME: Duration = Duration::from_secs(60);
@@ -103,8 +103,7 @@ fn failure(step: Step, access: &Access<'_>, error: Error) -> FetchFailure {
             ("RegistryDenied", advice.to_owned())
         }
         Error::Denied(_) => {
-            let advice = "; correct the credentials in the Secret, then change this plugin, for example by setting \
-                suspend and removing it again";
+            let advice = "; correct the credentials in the Secret, which is read again within 5 minutes";
             ("RegistryDenied", advice.to_owned())
         }
         Error::NotFound(_) => ("ImageNotFound", "; push it, or correct image".to_owned()),
@@ -117,10 +116,40 @@ fn failure(step: Step, access: &Access<'_>, error: Error) -> FetchFailure {
         }
         Error::Unavailable(_) => ("RegistryUnavailable", String::new()),
     };
+    // Credentials are renewed, images are pushed again, and registries are mended: no answer is for ever.
     let retry_after = match error {
         Error::Busy { retry_after, .. } => retry_after.map(|wait| wait.min(MOST_RETRY_AFTER)),
-        _ => None,
+        _ => Some(CORRECTED).filter(|_| !error.may_succeed_later()),
     };
-    let passing = error.may_succeed_later();
-    FetchFailure { retry_after, ..failed(step, reason, passing, format!("{error}{advice}")) }
+    FetchFailure { retry_after, ..failed(step, reason, true, format!("{error}{advice}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_of_a_registry_is_asked_for_again_after_seconds_or_minutes() {
+        let reference: Reference = "registry.example/a:1".parse().unwrap();
+        let access = Access { reference: &reference, credentials: &[], limit: 1 };
+        let minute = Some(CORRECTED);
+        let busy = |seconds| Error::Busy { message: String::new(), retry_after: Some(Duration::from_secs(seconds)) };
+        for (error, expected) in [
+            (Error::Denied(String::new()), minute),
+            (Error::Forbidden(String::new()), minute),
+            (Error::Invalid(String::new()), minute),
+            (Error::TooLarge(String::new()), minute),
+            (Error::DigestMismatch(String::new()), minute),
+            (Error::NotFound(String::new()), None),
+            (Error::Unavailable(String::new()), None),
+            (busy(7), Some(Duration::from_secs(7))),
+            (busy(1 << 40), Some(MOST_RETRY_AFTER)),
+        ] {
+            for step in [Step::Fetched, Step::Verified] {
+                let failure = failure(step, &access, error.clone());
+                assert_eq!((failure.passing, failure.retry_after), (true, expected), "{error:?}");
+                assert!(!failure.message.contains("change this plugin"), "{failure}");
+            }
+        }
+    }
 }
