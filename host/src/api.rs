@@ -395,6 +395,11 @@ fn transport(error: &(dyn StdError + 'static)) -> ApiError {
         }
         next = error.source();
     }
+    // rustls names the rule only.
+    if message.contains("CaUsedAsEndEntity") {
+        message += ": the API server presents the certificate of an authority (CA:TRUE) as its own; give it one with \
+            CA:FALSE, signed by an authority that the kubeconfig has in certificate-authority";
+    }
     ApiError::Transport { sent, message: text::line(&message) }
 }
 
@@ -485,6 +490,15 @@ mod tests {
             causes.chain(&object).for_each(|text| assert_clean(text, MAX_CAUSE_BYTES));
         }
         assert_clean(&transport(&io::Error::other(NASTY.repeat(100))).to_string(), 2 << 10);
+    }
+
+    #[test]
+    fn a_certificate_of_an_authority_is_refused_with_what_is_needed() {
+        let refused =
+            rustls::CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity"))));
+        let error = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(refused));
+        assert!(transport(&error).to_string().contains("one with CA:FALSE"), "{}", transport(&error));
+        assert!(is_tls(&error));
     }
 
     #[test]

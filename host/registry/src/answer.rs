@@ -32,6 +32,7 @@ use crate::{
     address::{Reach, reach},
     allowed::Endpoint,
     error::words,
+    tls::advice,
 };
 
 /// The time to connect to one address and to agree on TLS.
@@ -238,7 +239,7 @@ async fn open(endpoint: &Endpoint, address: SocketAddr) -> std::io::Result<Box<d
 }
 
 fn unavailable(endpoint: &Endpoint, why: &str) -> Error {
-    Error::Unavailable(format!("{}://{}: {}", endpoint.scheme(), endpoint.host, words(why)))
+    Error::Unavailable(format!("{}://{}: {}{}", endpoint.scheme(), endpoint.host, words(why), advice(why)))
 }
 
 /// An error with its causes. Those of TLS are in the causes only.
