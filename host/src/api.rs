@@ -6,6 +6,7 @@ mod backpressure;
 mod client;
 mod connection;
 mod identity;
+mod kubeconfig;
 
 use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
@@ -19,6 +20,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::client::legacy;
 pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
+pub use kubeconfig::config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use podium_pods::model::text;
 use serde::Deserialize;

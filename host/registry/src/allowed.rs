@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Uri;
 use rustls::{ClientConfig, pki_types::CertificateDer};
 
-use crate::{Digest, Error, error::words, reference::Host, tls};
+use crate::{Digest, Error, Proxies, Proxy, error::words, reference::Host, tls};
 
 /// A registry that may be connected to, as the platform configures it.
 #[derive(Debug, Clone)]
@@ -35,6 +35,14 @@ impl Registry {
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self { host, plain_http: false, private_addresses: false, certificates: Vec::new(), hops: Hops::Listed(vec![]) }
+    }
+}
+
+impl Registry {
+    /// Returns the proxy that the registry is reached through.
+    #[must_use]
+    pub fn proxy<'a>(&self, proxies: &'a Proxies) -> Option<&'a Proxy> {
+        proxies.of(self.plain_http, self.host.name(), self.host.port(self.plain_http))
     }
 }
 

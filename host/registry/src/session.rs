@@ -143,8 +143,7 @@ impl<'a> Session<'a> {
         for redirects in 0..=REDIRECTS {
             let is_own = target.endpoint.is(&self.own);
             let authorization = self.authorization.clone().filter(|_| is_own);
-            let mut answer =
-                ask(&*self.client.resolver, &target.endpoint, request(&target, outgoing, authorization)?).await?;
+            let mut answer = ask(self.client, &target.endpoint, request(&target, outgoing, authorization)?).await?;
             answer.redirected = redirects > 0;
             match answer.status.as_u16() {
                 301 | 302 | 303 | 307 | 308 if outgoing.method == Method::GET || outgoing.method == Method::HEAD => {
@@ -182,7 +181,7 @@ impl<'a> Session<'a> {
         }
         self.has_worked = false;
         self.authorization = match (challenge, self.current) {
-            (Challenge::Basic, Some(credentials)) if credentials.token().is_none() => Some(basic(credentials)?),
+            (Challenge::Basic, Some(credentials)) if credentials.token().is_none() => Some(of_user(credentials)?),
             (Challenge::Basic, Some(_)) if self.credentials.len() > 0 => None,
             (Challenge::Basic, Some(_)) => {
                 let message = "asks for a name and a password, and the credentials are an identity token";
@@ -225,12 +224,12 @@ impl<'a> Session<'a> {
             let content_type = Some("application/x-www-form-urlencoded");
             outgoing = Outgoing { method: Method::POST, content_type, body: form.into(), ..outgoing };
         } else {
-            authorization = credentials.map(basic).transpose()?;
+            authorization = credentials.map(of_user).transpose()?;
             target = target.with_query(&query);
         }
         let request = request(&target, &outgoing, authorization)?;
         // Redirects are not followed: only the realm gets the credentials.
-        let mut answer = ask(&*self.client.resolver, &endpoint, request).await?;
+        let mut answer = ask(self.client, &endpoint, request).await?;
         if answer.status != StatusCode::OK {
             return Err(answer.refusal("token").await);
         }
@@ -247,8 +246,13 @@ impl<'a> Session<'a> {
     }
 }
 
-fn basic(credentials: &Credentials) -> Result<HeaderValue, Error> {
-    header("Basic", &BASE64_STANDARD.encode(format!("{}:{}", credentials.username(), credentials.password())))
+fn of_user(credentials: &Credentials) -> Result<HeaderValue, Error> {
+    basic(format!("{}:{}", credentials.username(), credentials.password()))
+}
+
+/// Returns the header of a name and a password with a colon between.
+pub(crate) fn basic(user: impl AsRef<[u8]>) -> Result<HeaderValue, Error> {
+    header("Basic", &BASE64_STANDARD.encode(user))
 }
 
 fn header(scheme: &str, value: &str) -> Result<HeaderValue, Error> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use podium_pods::model::text;
 use podium_registry::{
-    Allowed, Client, Component, Credentials, Digest, Error, Limits, Reference, Resolve,
+    Allowed, Client, Component, Credentials, Digest, Error, Limits, Proxies, Reference, Resolve,
     signature::{Claims, Key, verify},
 };
 
@@ -34,6 +34,12 @@ impl Images {
     #[must_use]
     pub fn new(allowed: Allowed, resolver: impl Resolve + 'static) -> Self {
         Self { client: Client::new(allowed, resolver) }
+    }
+
+    /// Returns the same registries, reached through these proxies.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { client: self.client.through(proxies) }
     }
 
     /// Returns the digest that a tag names now.

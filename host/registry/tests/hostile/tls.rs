@@ -67,12 +67,12 @@ fn certificate(pem: &[u8]) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem).unwrap()
 }
 
-fn authority() -> CertificateDer<'static> {
+pub(crate) fn authority() -> CertificateDer<'static> {
     certificate(AUTHORITY)
 }
 
 /// Passes connections on to a server, with TLS before it. Returns the port.
-async fn in_front_of(server: &Server) -> u16 {
+pub(crate) async fn in_front_of(server: &Server) -> u16 {
     presenting(server, REGISTRY, KEY).await
 }
 
