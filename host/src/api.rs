@@ -399,7 +399,7 @@ fn transport(error: &(dyn StdError + 'static)) -> ApiError {
     }
     // rustls names the rule only.
     if message.contains("CaUsedAsEndEntity") {
-        message += ": the API server presents the certificate of an authority (CA:TRUE) as its own; give it one with \
+        message += ": the API server presents the certificate of an authority (CA:TRUE) as its own; it needs one with \
             CA:FALSE, signed by an authority that the kubeconfig has in certificate-authority";
     }
     ApiError::Transport { sent, message: text::line(&message) }

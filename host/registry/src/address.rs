@@ -51,7 +51,7 @@ fn of_v6(address: Ipv6Addr) -> Reach {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             embedded(high, low)
         }
-        // What clouds serve themselves in private ranges: metadata, credentials of Pods, names and time.
+        // Services of clouds in private ranges: metadata, credentials of Pods, names and time.
         [0xfd00, 0xec2 | 0xc1 | 0x42, ..] | [0xfd20, 0xce, ..] => Reach::Never,
         [0xfc00..=0xfdff, ..] => Reach::Private,
         // Teredo, benchmarks, ORCHID and documentation; the rest of 2000::/3 is public.

@@ -86,7 +86,7 @@ impl Endpoint {
 /// Why a registry sends its client to another URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose<'a> {
-    /// Of a request about this repository. Without credentials, if the host is another one.
+    /// A redirect of a request about this repository. Without credentials, if the host is another one.
     Redirect(&'a str),
     /// With the user's name and password.
     Token,

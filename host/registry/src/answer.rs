@@ -222,7 +222,7 @@ async fn connect(resolver: &dyn Resolve, endpoint: &Endpoint, proxy: Option<&Pro
         Reach::Private => endpoint.private_addresses,
         Reach::Never => false,
     };
-    // One that is written as such needs nobody to resolve it.
+    // A host that is written as an address is not resolved.
     let literal = own.0.parse().ok().map(|address| SocketAddr::new(address, own.1));
     let checked = if proxy.is_some() { literal.as_slice() } else { &addresses[..] };
     let refused = checked.first().copied().filter(|_| !checked.iter().any(may_use));

@@ -217,7 +217,7 @@ mod tests {
             ("127.0.0.1,b.example,", "b.example", "a.example"),
             (" b.example   c.example\t, ,10.0.0.0/8 ", "b.example c.example 10.0.0.1", "a.example"),
             (",", "", "a.example"),
-            // What is none of the forms concerns nothing, and not everything.
+            // An entry of another form concerns nothing, and not everything.
             ("10.0.0.0/33,x/y,.,*.,http://b.example/", "", "a.example 10.0.0.1 b.example"),
         ] {
             let proxies = proxies(&[("HTTPS_PROXY", "http://proxy.example:3128"), ("NO_PROXY", no_proxy)]).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_proxy_is_named_with_its_variable_and_without_a_password() {
+    fn a_value_that_is_no_proxy_is_named_without_a_password() {
         for value in ["http://", "://x", "a b", "ftp://x", "http://u:s3cret@ a", "u:s3cret@"] {
             for name in ["HTTPS_PROXY", "http_proxy"] {
                 let error = proxies(&[(name, value)]).unwrap_err().to_string();

@@ -128,7 +128,7 @@ impl ServerCertVerifier for Listed {
 pub(crate) fn advice(error: &str) -> &'static str {
     if error.contains(OF_AN_AUTHORITY) {
         "; the server presents the certificate of an authority (CA:TRUE): list exactly this certificate as the \
-         registry's own authority, or give the server one with CA:FALSE"
+         registry's own authority, or have the server present one with CA:FALSE"
     } else {
         ""
     }
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Of `registry.test`, with CA:TRUE, valid from 2020 to 2120.
+    /// A certificate of `registry.test`, with CA:TRUE, valid from 2020 to 2120.
     const SELF_SIGNED: &[u8] = b"-----BEGIN CERTIFICATE-----\n\
     MIIBbTCCAROgAwIBAgIBATAKBggqhkjOPQQDAjAYMRYwFAYDVQQDDA1yZWdpc3Ry\n\
     eS50ZXN0MCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAwMDAwWjAYMRYwFAYD\n\

@@ -239,7 +239,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     };
     tokio::pin!(stopped);
 
-    // Set to what is no text, a variable is as good as missing.
+    // A variable whose value is not UTF-8 counts as missing.
     let proxies = match Proxies::new(|name| env::var(name).ok()) {
         Ok(proxies) => proxies,
         Err(error) => {

@@ -29,7 +29,7 @@ pub struct FetchFailure {
     pub(crate) step: Step,
 }
 
-/// The shortest pause before another attempt after a failure that somebody has to correct elsewhere: credentials that
+/// The shortest pause before another attempt after a failure that has to be corrected elsewhere: credentials that
 /// expired, an image or a ConfigMap that does not have the right bytes yet. Attempts in a row have longer ones.
 pub(crate) const CORRECTED: Duration = Duration::from_secs(60);
 

@@ -113,7 +113,7 @@ pub struct Watch {
     options: WatchOptions,
     decoder: Decoder,
     retries: Retries,
-    /// Of lists, since a watch has worked.
+    /// The waits before lists, since a watch has worked.
     relists: Retries,
     counters: Arc<Counters>,
     /// The revision at which the next watch begins; `None` if a list comes first.

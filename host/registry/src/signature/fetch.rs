@@ -33,7 +33,7 @@ struct Entry {
     artifact_type: String,
 }
 
-/// What was found of the signatures of a manifest so far.
+/// The signatures of a manifest that were found so far.
 struct Search<'a> {
     keys: &'a [Key],
     of: &'a Digest,

@@ -93,7 +93,7 @@ async fn a_registry_over_http_is_asked_through_the_proxy_with_the_whole_url() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_written_as_such_is_checked_before_the_proxy_is_asked() {
+async fn a_written_address_is_checked_before_the_proxy_is_asked() {
     let proxy = honest().await;
     for name in ["169.254.169.254", "10.0.0.1", "[fd20:ce::254]", "[::ffff:169.254.169.254]"] {
         for is_private in [false, true].into_iter().take(if name == "10.0.0.1" { 1 } else { 2 }) {

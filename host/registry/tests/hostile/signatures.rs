@@ -112,7 +112,7 @@ impl Signatures {
         Self { keys: vec![key], classic: (payload, signature), bundle: bundle.to_string() }
     }
 
-    /// Looks the signatures up with these credentials, and verifies them as the host does.
+    /// Fetches the signatures with these credentials, and verifies them as the host does.
     async fn check(&self, server: &Server, credentials: &[Credentials]) -> Result<usize, Error> {
         let client = client(vec![entry("registry.test", server)]);
         let found = client.signatures(&reference(server), &signed(), &self.keys, credentials, &LIMITS).await?;
@@ -130,7 +130,7 @@ async fn with_referrers(texts: Texts, reply: Reply) -> Server {
     .await
 }
 
-/// What registries answer that have no lists of referrers, that have none now, or that do not show them.
+/// Answers of registries that have no lists of referrers, that have none now, or that do not show them.
 fn answers_to_referrers() -> Vec<(&'static str, Reply)> {
     let statuses = [
         ("400", 400),
@@ -202,7 +202,7 @@ async fn a_valid_signature_suffices_beside_entries_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn without_a_valid_signature_a_failed_list_is_named_and_decides_about_another_try() {
+async fn without_a_valid_signature_a_failed_list_is_named_and_retried() {
     let signatures = Signatures::new();
     let mut texts = Texts::new();
     classic(&mut texts, &[("payload", "s1")]);

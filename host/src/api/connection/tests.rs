@@ -13,7 +13,7 @@ use crate::api::{Api, ApiError};
 
 const UNAUTHORIZED: &str = r#"{"kind":"Status","code":401,"reason":"Unauthorized","message":"Unauthorized"}"#;
 
-/// The token that the API server accepts, the one that the configuration has, and what was done.
+/// The token that the API server accepts, the one that the configuration has, and counters.
 #[derive(Default)]
 struct Cluster {
     accepted: AtomicU32,
@@ -88,7 +88,7 @@ async fn renewed_credentials_reach_all_parts_with_the_first_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_stay_refused_are_read_every_10_s_and_found_when_they_are_renewed() {
+async fn credentials_that_stay_refused_are_read_again_every_10_s() {
     let cluster = Arc::new(Cluster::default());
     let [api, watch] = cluster.apis();
     cluster.accepted.store(1, Relaxed);
@@ -111,7 +111,7 @@ async fn credentials_that_stay_refused_are_read_every_10_s_and_found_when_they_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_cannot_be_read_in_time_delays_no_request_beyond_its_deadline() {
+async fn a_configuration_that_is_not_read_in_time_delays_no_request_for_long() {
     let cluster = Arc::new(Cluster::default());
     let [api, watch] = cluster.apis();
     cluster.accepted.store(1, Relaxed);

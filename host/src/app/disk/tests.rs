@@ -35,7 +35,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(der))
 }
 
-/// Who is admitted, by the certificate or the token.
+/// The client that is admitted, by its certificate or its token.
 #[derive(Default)]
 struct Admitted {
     certificate: Option<CertificateDer<'static>>,
@@ -132,7 +132,8 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
             write(
                 "config",
                 &format!(
-                    "clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: {}}}}}]\n\
+                    "clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{port}', \
+                     certificate-authority: {}}}}}]\n\
                  contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\nusers:\n- name: a\n  \
                  user:\n    {}\n",
                     path("ca.crt"),

@@ -194,7 +194,7 @@ async fn compacted_pages_are_restarted_and_finally_requested_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_no_watch_can_continue_from_have_a_growing_distance_of_up_to_30_s() {
+async fn lists_that_no_watch_continues_from_have_a_growing_distance() {
     let expired = || answer(410).bytes(&status(410, "Expired", ""));
     let cycle = |number: u64| [answer(200).bytes(&page(10 + number, "", &[pod("a", 5)])), expired()];
     let works = [answer(200).bytes(&page(90, "", &[pod("a", 5)])), watching().line(&bookmark(91)), expired()];
