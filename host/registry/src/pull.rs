@@ -88,7 +88,7 @@ impl Client {
 impl Session<'_> {
     /// Gets a manifest by tag or digest.
     pub(crate) async fn manifest(&mut self, selector: &str, expected: Option<&Digest>) -> Result<Manifest, Error> {
-        Ok(self.manifest_of(selector, expected, |manifest| Ok(manifest)).await?.2)
+        Ok(self.manifest_of(selector, expected, Ok).await?.2)
     }
 
     /// Gets the bytes of a manifest, their digest, and what `read` finds in it. The digest is computed from the bytes,
