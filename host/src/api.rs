@@ -4,19 +4,23 @@
 
 mod backpressure;
 mod client;
+mod connection;
 mod identity;
+mod kubeconfig;
 
 use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
 pub use backpressure::{Backpressure, LiveReadOf};
 use bytes::Bytes;
 pub use client::{NewConnection, client};
+pub use connection::{Clients, Connection, MakeClients};
 use futures::{Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper_util::client::legacy;
 pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
+pub use kubeconfig::config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use podium_pods::model::text;
 use serde::Deserialize;
@@ -42,7 +46,7 @@ pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
 /// A client of the API server with a deadline for each request.
 #[derive(Clone)]
 pub struct Api {
-    client: kube::Client,
+    connection: Connection,
     deadline: Duration,
     /// The time at which all requests end, regardless of their own deadlines.
     end: Option<Instant>,
@@ -137,10 +141,10 @@ struct Details {
 }
 
 impl Api {
-    /// Returns a client that sends through `client`. Each request ends after `deadline` at the latest.
+    /// Returns a client that sends through `connection`. Each request ends after `deadline` at the latest.
     #[must_use]
-    pub fn new(client: kube::Client, deadline: Duration) -> Self {
-        Self { client, deadline, end: None, backpressure: None }
+    pub fn new(connection: impl Into<Connection>, deadline: Duration) -> Self {
+        Self { connection: connection.into(), deadline, end: None, backpressure: None }
     }
 
     /// Returns a client that sends nothing until the Retry-After of an earlier response has passed. Clones share this
@@ -222,18 +226,23 @@ impl Api {
         Ok(Deadline { at: now + within, within })
     }
 
+    /// Sends the request; once more if the host's credentials were refused, and there are others now. The first
+    /// attempt was not executed then.
     async fn send(&self, request: Request<Vec<u8>>, deadline: Deadline) -> Result<Response<Body>, ApiError> {
-        let response = match timeout_at(deadline.at, self.client.send(request.map(Body::from))).await {
-            Ok(response) => response.map_err(|error| transport(&error))?,
-            Err(_) => return Err(ApiError::Timeout(deadline.within)),
+        let (number, client) = self.connection.client();
+        let again = self.connection.is_renewable().then(|| request.clone());
+        let (error, is_tls) = match attempt(client, request, deadline).await {
+            Ok(response) => return Ok(response),
+            Err(failed) => failed,
         };
-        if response.status().is_success() {
-            return Ok(response);
+        let refused = is_tls || error.is_unauthenticated();
+        let Some(again) = again.filter(|_| refused) else { return Err(error) };
+        if !self.connection.renewed(number, &error.to_string()).await
+            || matches!(error, ApiError::Transport { sent: true, .. })
+        {
+            return Err(error);
         }
-        let code = response.status().as_u16();
-        let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        Err(refusal(code, retry_after, &read_beginning(response.into_body(), deadline).await))
+        attempt(self.connection.client().1, again, deadline).await.map_err(|(error, _)| error)
     }
 
     async fn collect(&self, response: Response<Body>, deadline: Deadline) -> Result<Bytes, ApiError> {
@@ -279,6 +288,13 @@ impl ApiError {
         }
     }
 
+    /// Returns true if the API server did not accept the host's own credentials. Nothing was executed then, and other
+    /// requests fail in the same way, whoever they impersonate.
+    #[must_use]
+    pub fn is_unauthenticated(&self) -> bool {
+        self.code() == Some(401) && !self.is_about_the_object()
+    }
+
     /// Returns true if a cause has this reason.
     #[must_use]
     pub fn has_cause(&self, name: &str) -> bool {
@@ -301,6 +317,31 @@ impl ApiError {
             _ => None,
         }
     }
+}
+
+/// Sends a request once. An error has with it whether TLS failed: a certificate of either side was not accepted.
+async fn attempt(
+    client: kube::Client,
+    request: Request<Vec<u8>>,
+    deadline: Deadline,
+) -> Result<Response<Body>, (ApiError, bool)> {
+    let response = match timeout_at(deadline.at, client.send(request.map(Body::from))).await {
+        Ok(response) => response.map_err(|error| (transport(&error), is_tls(&error)))?,
+        Err(_) => return Err((ApiError::Timeout(deadline.within), false)),
+    };
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let code = response.status().as_u16();
+    let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+    Err((refusal(code, retry_after, &read_beginning(response.into_body(), deadline).await), false))
+}
+
+/// Returns whether an error is of TLS. An error of IO does not name the error that it contains as its source.
+fn is_tls(error: &(dyn StdError + 'static)) -> bool {
+    let of_io = || error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+    error.is::<rustls::Error>() || of_io().is_some_and(|inner| is_tls(inner)) || error.source().is_some_and(is_tls)
 }
 
 /// Percent-encodes a value of a query, such as a continue token, which may contain any character. A slash stays as it
@@ -355,6 +396,11 @@ fn transport(error: &(dyn StdError + 'static)) -> ApiError {
             message = format!("{message}: {text}");
         }
         next = error.source();
+    }
+    // rustls names the rule only.
+    if message.contains("CaUsedAsEndEntity") {
+        message += ": the API server presents the certificate of an authority (CA:TRUE) as its own; it needs one with \
+            CA:FALSE, signed by an authority that the kubeconfig has in certificate-authority";
     }
     ApiError::Transport { sent, message: text::line(&message) }
 }
@@ -446,6 +492,15 @@ mod tests {
             causes.chain(&object).for_each(|text| assert_clean(text, MAX_CAUSE_BYTES));
         }
         assert_clean(&transport(&io::Error::other(NASTY.repeat(100))).to_string(), 2 << 10);
+    }
+
+    #[test]
+    fn a_certificate_of_an_authority_is_refused_with_what_is_needed() {
+        let refused =
+            rustls::CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity"))));
+        let error = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(refused));
+        assert!(transport(&error).to_string().contains("one with CA:FALSE"), "{}", transport(&error));
+        assert!(is_tls(&error));
     }
 
     #[test]

@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Client, config::Kubeconfig};
 use podium_devcluster::{Cluster, Options, Server};
+use podium_registry::Proxies;
 
 /// A cluster in this process on a loopback port. It stops when dropped.
 pub(crate) struct Local {
@@ -43,10 +41,16 @@ impl Local {
     }
 }
 
+/// Returns the proxies of the environment.
+pub(crate) fn proxies() -> anyhow::Result<Proxies> {
+    Ok(Proxies::new(|name| std::env::var(name).ok())?)
+}
+
 /// Returns a client of the cluster in a kubeconfig's current context.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     // A second call finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let proxies = proxies()?;
+    let config = podium_host::api::config(kubeconfig, |server| proxies.of_url(server)).map_err(anyhow::Error::msg)?;
     podium_host::api::client(config).map_err(|error| *error).context("cannot create a client")
 }

@@ -51,8 +51,8 @@ fn of_v6(address: Ipv6Addr) -> Reach {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             embedded(high, low)
         }
-        // The metadata service of a cloud, in a private range.
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Reach::Never,
+        // Services of clouds in private ranges: metadata, credentials of Pods, names and time.
+        [0xfd00, 0xec2 | 0xc1 | 0x42, ..] | [0xfd20, 0xce, ..] => Reach::Never,
         [0xfc00..=0xfdff, ..] => Reach::Private,
         // Teredo, benchmarks, ORCHID and documentation; the rest of 2000::/3 is public.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, ..] => Reach::Never,
@@ -91,7 +91,19 @@ mod tests {
             ("64:ff9b::169.254.169.254", Reach::Never),
             ("168.63.129.16", Reach::Never),
             ("100.100.100.200", Reach::Never),
+            ("::ffff:168.63.129.16", Reach::Never),
+            ("64:ff9b::100.100.100.200", Reach::Never),
+            ("2002:a9fe:a9fe::", Reach::Never),
+            ("64:ff9b:1::a9fe:a9fe", Reach::Never),
+            ("::ffff:0:a9fe:a9fe", Reach::Never),
+            ("192.0.0.192", Reach::Never),
             ("fd00:ec2::254", Reach::Never),
+            ("fd00:ec2::23", Reach::Never),
+            ("fd20:ce::254", Reach::Never),
+            ("fd00:c1::a9fe:a9fe", Reach::Never),
+            ("fd00:42::42", Reach::Never),
+            ("fd00:ec3::1", Reach::Private),
+            ("fd20:cf::1", Reach::Private),
             ("0.0.0.0", Reach::Never),
             ("224.0.0.1", Reach::Never),
             ("255.255.255.255", Reach::Never),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Uri;
 use rustls::{ClientConfig, pki_types::CertificateDer};
 
-use crate::{Error, error::words, reference::Host, tls};
+use crate::{Digest, Error, Proxies, Proxy, error::words, reference::Host, tls};
 
 /// A registry that may be connected to, as the platform configures it.
 #[derive(Debug, Clone)]
@@ -23,7 +23,8 @@ pub struct Registry {
 /// Where a registry may send its client for blobs and for tokens.
 #[derive(Debug, Clone)]
 pub enum Hops {
-    /// To these hosts, under the same rules as the registry itself, and for blobs to all registries of the list.
+    /// To these hosts, under the same rules as the registry itself, and to the blobs of the same repository in all
+    /// registries of the list.
     Listed(Vec<Host>),
     /// To every public host over https. For a person's own command line, which has no list.
     Public,
@@ -34,6 +35,14 @@ impl Registry {
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self { host, plain_http: false, private_addresses: false, certificates: Vec::new(), hops: Hops::Listed(vec![]) }
+    }
+}
+
+impl Registry {
+    /// Returns the proxy that the registry is reached through.
+    #[must_use]
+    pub fn proxy<'a>(&self, proxies: &'a Proxies) -> Option<&'a Proxy> {
+        proxies.of(self.plain_http, self.host.name(), self.host.port(self.plain_http))
     }
 }
 
@@ -76,11 +85,21 @@ impl Endpoint {
 
 /// Why a registry sends its client to another URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Without credentials, if the host is another one.
-    Redirect,
+pub(crate) enum Purpose<'a> {
+    /// A redirect of a request about this repository. Without credentials, if the host is another one.
+    Redirect(&'a str),
     /// With the user's name and password.
     Token,
+}
+
+impl Purpose<'_> {
+    /// Returns whether it is a redirect to a path that is that of a blob of the same repository.
+    fn is_blob(&self, path: &str) -> bool {
+        let Self::Redirect(repository) = self else { return false };
+        let blob = path.strip_prefix("/v2/").and_then(|path| path.strip_prefix(repository));
+        let digest = blob.and_then(|blob| blob.strip_prefix("/blobs/"));
+        digest.is_some_and(|digest| digest.parse::<Digest>().is_ok())
+    }
 }
 
 impl Allowed {
@@ -112,9 +131,15 @@ impl Allowed {
     }
 
     /// Returns how to connect to a URL that `from` names, in an answer to a request to `registry`.
-    pub(crate) fn hop(&self, registry: &Host, from: &Endpoint, to: &Uri, purpose: Purpose) -> Result<Endpoint, Error> {
+    pub(crate) fn hop(
+        &self,
+        registry: &Host,
+        from: &Endpoint,
+        to: &Uri,
+        purpose: Purpose<'_>,
+    ) -> Result<Endpoint, Error> {
         let what = match purpose {
-            Purpose::Redirect => "redirect",
+            Purpose::Redirect(_) => "redirect",
             Purpose::Token => "token realm",
         };
         let shown = to.authority().map_or_else(String::new, |authority| words(authority.as_str()));
@@ -135,9 +160,11 @@ impl Allowed {
             Hops::Listed(hosts) if hosts.iter().any(|listed| listed.is(&host, plain_http)) => own.endpoint(host),
             Hops::Public => Endpoint { host, plain_http: false, private_addresses: false, tls: self.system.clone() },
             Hops::Listed(_) => match self.entry(&host) {
-                // Credentials for one registry are none of another's business.
-                Some(entry) if purpose == Purpose::Redirect => entry.endpoint(host),
-                _ => return Err(refused("the host is not listed for this registry")),
+                // Credentials for one registry are none of another's business, and a registry of a tenant's choice is
+                // no way to ask others whatever it likes.
+                Some(entry) if purpose.is_blob(to.path()) => entry.endpoint(host),
+                Some(_) => return Err(refused("another registry, without redirectHosts, only for the same blobs")),
+                None => return Err(refused("the host is not listed for this registry")),
             },
         };
         if endpoint.plain_http != plain_http {
@@ -170,7 +197,7 @@ mod tests {
         Allowed::new(vec![first, Registry::new(host("second.example")), plain], Vec::new()).unwrap()
     }
 
-    fn hop(from: &str, to: &str, purpose: Purpose) -> Result<Endpoint, Error> {
+    fn hop(from: &str, to: &str, purpose: Purpose<'_>) -> Result<Endpoint, Error> {
         let allowed = allowed();
         let endpoint = allowed.registry(&host(from)).unwrap();
         allowed.hop(&host(from), &endpoint, &to.parse().unwrap(), purpose)
@@ -187,14 +214,37 @@ mod tests {
 
     #[test]
     fn a_redirect_leads_to_listed_hosts_only() {
+        const BLOB: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let of_second = |path: &str| format!("https://second.example{path}");
         for (from, to) in [
             ("first.example", "https://first.example/x"),
             ("first.example", "https://blobs.example/x?y"),
-            ("first.example", "https://second.example/x"),
+            ("first.example", &of_second(&format!("/v2/team/plugin/blobs/{BLOB}"))),
             ("plain.example:5000", "http://plain.example:5000/x"),
-            ("plain.example:5000", "https://second.example/x"),
+            ("plain.example:5000", &of_second(&format!("/v2/team/plugin/blobs/{BLOB}?x=y"))),
         ] {
-            assert!(hop(from, to, Purpose::Redirect).is_ok(), "{from} to {to}");
+            assert!(hop(from, to, Purpose::Redirect("team/plugin")).is_ok(), "{from} to {to}");
+        }
+        for path in [
+            "/",
+            "/x",
+            "/v2/team/plugin/manifests/1.0",
+            "/v2/team/plugin/blobs/",
+            "/v2/team/plugin/blobs/uploads/",
+            &format!("/v2/team/plugin/manifests/{BLOB}"),
+            &format!("/v2/team/other/blobs/{BLOB}"),
+            &format!("/v2/team/plugin2/blobs/{BLOB}"),
+            &format!("/v2/team/plugin/../other/blobs/{BLOB}"),
+            &format!("/v2/team/plugin/blobs/../../other/blobs/{BLOB}"),
+            &format!("/v2/team/plugin/blobs/{BLOB}/../../manifests/1.0"),
+            &format!("/v2/team/plugin/blobs/{BLOB}%2f.."),
+            &format!("//v2/team/plugin/blobs/{BLOB}"),
+            &format!("/x/v2/team/plugin/blobs/{BLOB}"),
+        ] {
+            for from in ["first.example", "plain.example:5000"] {
+                let hop = hop(from, &of_second(path), Purpose::Redirect("team/plugin"));
+                assert!(matches!(hop, Err(Error::Forbidden(_))), "{from} to {path}");
+            }
         }
         for (from, to) in [
             ("first.example", "https://other.example/x"),
@@ -209,7 +259,10 @@ mod tests {
             ("second.example", "https://blobs.example/x"),
             ("plain.example:5000", "http://second.example/x"),
         ] {
-            assert!(matches!(hop(from, to, Purpose::Redirect), Err(Error::Forbidden(_))), "{from} to {to}");
+            assert!(
+                matches!(hop(from, to, Purpose::Redirect("team/plugin")), Err(Error::Forbidden(_))),
+                "{from} to {to}"
+            );
         }
     }
 
@@ -228,7 +281,7 @@ mod tests {
             Registry { plain_http: true, private_addresses: true, hops: Hops::Public, ..Registry::new(host("a:1")) };
         let allowed = Allowed::new(vec![own], Vec::new()).unwrap();
         let endpoint = allowed.registry(&host("a:1")).unwrap();
-        let to = |uri: &str| allowed.hop(&host("a:1"), &endpoint, &uri.parse().unwrap(), Purpose::Redirect);
+        let to = |uri: &str| allowed.hop(&host("a:1"), &endpoint, &uri.parse().unwrap(), Purpose::Redirect("a"));
         assert!(!to("https://b.example/x").unwrap().private_addresses);
         assert!(to("http://b.example/x").is_err() && to("http://a:1/x").is_ok());
     }

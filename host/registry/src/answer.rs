@@ -6,6 +6,7 @@
 use std::{
     fmt::Write as _,
     future::poll_fn,
+    io,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     time::Duration,
@@ -21,17 +22,18 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    Error, Resolve,
+    Client, Error, Proxy, Resolve,
     address::{Reach, reach},
     allowed::Endpoint,
     error::words,
+    tls::advice,
 };
 
 /// The time to connect to one address and to agree on TLS.
@@ -42,6 +44,8 @@ const STALL: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 16 << 10;
 /// The most bytes of the head of an answer, and of one read.
 const HEAD: usize = 64 << 10;
+/// The most bytes of the head of a proxy's answer to CONNECT.
+const PROXY_HEAD: usize = 8 << 10;
 /// The most headers of an answer.
 const HEADERS: usize = 100;
 /// The most addresses of a name that are tried.
@@ -61,17 +65,28 @@ type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
+    /// Whether a redirect led to it.
+    pub(crate) redirected: bool,
     body: Incoming,
     connection: Option<Connection>,
 }
 
 /// Sends a request and waits for the head of its answer.
 pub(crate) async fn ask(
-    resolver: &dyn Resolve,
+    client: &Client,
     endpoint: &Endpoint,
-    request: Request<Full<Bytes>>,
+    mut request: Request<Full<Bytes>>,
 ) -> Result<Answer, Error> {
-    let stream = connect(resolver, endpoint).await?;
+    let proxy = client.proxies.of(endpoint.plain_http, endpoint.host.name(), endpoint.port());
+    if let Some(proxy) = proxy.filter(|_| endpoint.plain_http) {
+        // Without TLS the request itself is the proxy's.
+        let url = format!("http://{}{}", endpoint.host, request.uri());
+        *request.uri_mut() = url.parse().map_err(|_| Error::Invalid(format!("{} is not a URL", words(&url))))?;
+        if let Some(authorization) = proxy.authorization()? {
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
+        }
+    }
+    let stream = connect(&*client.resolver, endpoint, proxy).await?;
     let failed = |error: &hyper::Error| unavailable(endpoint, &chain(error));
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD).max_headers(HEADERS);
@@ -81,7 +96,7 @@ pub(crate) async fn ask(
     let answer = driven(&mut connection, sender.send_request(request));
     let answer = timeout(STALL + upload, answer).await.map_err(|_| unavailable(endpoint, "no answer in time"))?;
     let (head, body) = answer.map_err(|error| failed(&error))?.into_parts();
-    Ok(Answer { status: head.status, headers: head.headers, body, connection })
+    Ok(Answer { status: head.status, headers: head.headers, redirected: false, body, connection })
 }
 
 impl Answer {
@@ -127,11 +142,17 @@ impl Answer {
         self.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
+    /// Returns an error about the answer's content as it may be shown.
+    pub(crate) fn shown(&self, what: &str, error: Error) -> Error {
+        if self.redirected { error.concealed(what) } else { error }
+    }
+
     /// Makes an error of an answer that is none of those that were asked for.
     pub(crate) async fn refusal(mut self, what: &str) -> Error {
         let mut message = format!("{what}: the registry answered {}", self.status);
         // An error in the text of an error is of no interest.
-        if let Ok(body) = self.bytes(REFUSAL, "the error").await
+        if !self.redirected
+            && let Ok(body) = self.bytes(REFUSAL, "the error").await
             && let Some(reason) = reason(&body)
         {
             let _ = write!(message, ": {reason}");
@@ -182,16 +203,18 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(LONGEST_WAIT))
 }
 
-/// Connects to an address of the endpoint that may be used. The address that was checked is the one that is connected
-/// to: a second look-up may have another answer.
-async fn connect(resolver: &dyn Resolve, endpoint: &Endpoint) -> Result<Box<dyn Stream>, Error> {
-    let (name, port) = (endpoint.host.name(), endpoint.port());
+/// Connects to an address of the endpoint that may be used, or to its proxy. The address that was checked is the one
+/// that is connected to: a second look-up may have another answer. The platform chose the proxy, so its addresses are
+/// not checked; neither are those that the proxy finds for a name.
+async fn connect(resolver: &dyn Resolve, endpoint: &Endpoint, proxy: Option<&Proxy>) -> Result<Box<dyn Stream>, Error> {
+    let own = (endpoint.host.name(), endpoint.port());
+    let (name, port) = proxy.map_or(Ok(own), Proxy::address)?;
     let addresses = match name.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
             let found = timeout(CONNECT, resolver.resolve(name, port)).await;
-            let found = found.map_err(|_| unavailable(endpoint, "its name was not resolved in time"))?;
-            found.map_err(|error| unavailable(endpoint, &format!("its name was not resolved: {error}")))?
+            let found = found.map_err(|_| unavailable(endpoint, &format!("{name} was not resolved in time")))?;
+            found.map_err(|error| unavailable(endpoint, &format!("{name} was not resolved: {error}")))?
         }
     };
     let may_use = |address: &SocketAddr| match reach(address.ip()) {
@@ -199,38 +222,72 @@ async fn connect(resolver: &dyn Resolve, endpoint: &Endpoint) -> Result<Box<dyn 
         Reach::Private => endpoint.private_addresses,
         Reach::Never => false,
     };
-    let Some(first) = addresses.first().copied() else { return Err(unavailable(endpoint, "its name has no address")) };
-    let mut usable = addresses.into_iter().filter(may_use).take(ADDRESSES).peekable();
-    if usable.peek().is_none() {
+    // A host that is written as an address is not resolved.
+    let literal = own.0.parse().ok().map(|address| SocketAddr::new(address, own.1));
+    let checked = if proxy.is_some() { literal.as_slice() } else { &addresses[..] };
+    let refused = checked.first().copied().filter(|_| !checked.iter().any(may_use));
+    let usable = addresses.iter().copied().filter(|address| proxy.is_some() || may_use(address));
+    let usable: Vec<_> = usable.take(ADDRESSES).collect();
+    if let Some(refused) = refused {
         return Err(Error::Forbidden(format!(
             "{}: its address {} is private or reserved, and it is not listed with private addresses",
             endpoint.host,
-            first.ip()
+            refused.ip()
         )));
+    }
+    if usable.is_empty() {
+        return Err(unavailable(endpoint, &format!("{name} has no address")));
     }
     let mut last = String::new();
     for address in usable {
-        match timeout(CONNECT, open(endpoint, address)).await {
+        match timeout(CONNECT, open(endpoint, address, proxy)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = chain(&error),
             Err(_) => last = "it did not answer in time".to_owned(),
         }
     }
-    Err(unavailable(endpoint, &last))
+    Err(unavailable(endpoint, &proxy.map_or(last.clone(), |proxy| format!("through {proxy}: {last}"))))
 }
 
-async fn open(endpoint: &Endpoint, address: SocketAddr) -> std::io::Result<Box<dyn Stream>> {
-    let tcp = TcpStream::connect(address).await?;
+async fn open(endpoint: &Endpoint, address: SocketAddr, proxy: Option<&Proxy>) -> io::Result<Box<dyn Stream>> {
+    let mut tcp = TcpStream::connect(address).await?;
     tcp.set_nodelay(true)?;
+    if let Some(proxy) = proxy.filter(|_| !endpoint.plain_http) {
+        tunnel(&mut tcp, endpoint, proxy).await?;
+    }
     if endpoint.plain_http {
         return Ok(Box::new(tcp));
     }
-    let name = ServerName::try_from(endpoint.host.name().to_owned()).map_err(std::io::Error::other)?;
+    let name = ServerName::try_from(endpoint.host.name().to_owned()).map_err(io::Error::other)?;
     Ok(Box::new(TlsConnector::from(endpoint.tls.clone()).connect(name, tcp).await?))
 }
 
+/// Has a proxy connect to the endpoint: the bytes after its answer are the endpoint's.
+async fn tunnel(proxied: &mut TcpStream, endpoint: &Endpoint, proxy: &Proxy) -> io::Result<()> {
+    let name = endpoint.host.name();
+    let name = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
+    let mut head = format!("CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n", port = endpoint.port());
+    if let Some(authorization) = proxy.authorization().map_err(io::Error::other)? {
+        let _ = write!(head, "Proxy-Authorization: {}\r\n", authorization.to_str().unwrap_or_default());
+    }
+    proxied.write_all(format!("{head}\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() == PROXY_HEAD {
+            return Err(io::Error::other("the proxy's answer is too long"));
+        }
+        answer.push(proxied.read_u8().await?);
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    let line = answer.lines().next().unwrap_or_default();
+    match line.split(' ').nth(1) {
+        Some(code) if code.starts_with('2') => Ok(()),
+        _ => Err(io::Error::other(format!("the proxy answered {}", words(line)))),
+    }
+}
+
 fn unavailable(endpoint: &Endpoint, why: &str) -> Error {
-    Error::Unavailable(format!("{}://{}: {}", endpoint.scheme(), endpoint.host, words(why)))
+    Error::Unavailable(format!("{}://{}: {}{}", endpoint.scheme(), endpoint.host, words(why), advice(why)))
 }
 
 /// An error with its causes. Those of TLS are in the causes only.

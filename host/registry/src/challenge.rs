@@ -14,50 +14,67 @@ pub(crate) enum Challenge {
 }
 
 impl Challenge {
-    /// Reads the first challenge that is understood, of one or several headers.
+    /// Reads the challenge to answer, of one or several headers with one or several challenges each: a token before
+    /// a password, as other clients choose.
     pub(crate) fn of<'a>(headers: impl IntoIterator<Item = &'a HeaderValue>) -> Option<Self> {
-        headers.into_iter().filter_map(|header| header.to_str().ok()).find_map(Self::parse)
+        let headers = headers.into_iter().filter_map(|header| header.to_str().ok());
+        let all: Vec<_> = headers.flat_map(Self::all).collect();
+        let bearer = all.iter().find(|challenge| matches!(challenge, Self::Bearer { .. }));
+        bearer.or(all.first()).cloned()
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        let (scheme, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-        if scheme.eq_ignore_ascii_case("basic") {
-            return Some(Self::Basic);
-        }
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        let (mut realm, mut service) = (None, None);
-        let mut rest = rest.trim_start();
-        while let Some((name, after)) = rest.split_once('=') {
-            let (value, after) = value(after)?;
-            match name.trim().to_ascii_lowercase().as_str() {
-                "realm" => realm = Some(value),
-                "service" => service = Some(value),
-                _ => {}
+    /// Reads the challenges of one header that are understood. A comma separates challenges as well as parameters; an
+    /// element without `=` behind its first word begins a challenge.
+    fn all(text: &str) -> Vec<Self> {
+        let mut all: Vec<(String, Option<String>, Option<String>)> = Vec::new();
+        for element in elements(text) {
+            let (word, rest) = element.split_at(element.find([' ', '\t', '=']).unwrap_or(element.len()));
+            let mut parameter = element;
+            if !rest.trim_start().starts_with('=') && !word.is_empty() {
+                all.push((word.to_ascii_lowercase(), None, None));
+                parameter = rest;
             }
-            rest = after.trim_start().trim_start_matches(',').trim_start();
+            if let (Some((name, value)), Some((_, realm, service))) = (parameter.split_once('='), all.last_mut()) {
+                match name.trim().to_ascii_lowercase().as_str() {
+                    "realm" => *realm = unquoted(value),
+                    "service" => *service = unquoted(value),
+                    _ => {}
+                }
+            }
         }
-        realm.map(|realm| Self::Bearer { realm, service })
+        let understood = |(scheme, realm, service): (String, Option<String>, Option<String>)| match scheme.as_str() {
+            "basic" => Some(Self::Basic),
+            "bearer" => realm.map(|realm| Self::Bearer { realm, service }),
+            _ => None,
+        };
+        all.into_iter().filter_map(understood).collect()
     }
 }
 
-/// Returns a value, with or without quotes, and what follows it.
-fn value(text: &str) -> Option<(String, &str)> {
-    let Some(quoted) = text.strip_prefix('"') else {
-        let end = text.find(',').unwrap_or(text.len());
-        return Some((text[..end].trim().to_owned(), &text[end..]));
+/// Splits a header at the commas that are not in quotes.
+fn elements(text: &str) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    let is_end = move |character| {
+        let escapes = quoted && !escaped && character == '\\';
+        let is_literal = std::mem::replace(&mut escaped, escapes);
+        quoted ^= character == '"' && !is_literal;
+        character == ',' && !quoted
     };
+    text.split(is_end).map(str::trim)
+}
+
+/// Returns a value, with or without quotes. `None` if a quote is not closed.
+fn unquoted(text: &str) -> Option<String> {
+    let Some(quoted) = text.trim().strip_prefix('"') else { return Some(text.trim().to_owned()) };
     let mut value = String::new();
-    let mut characters = quoted.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((value, &quoted[at + 1..])),
-            '\\' => value.push(characters.next()?.1),
+    let mut characters = quoted.chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some(value),
+            '\\' => value.push(characters.next()?),
             other => value.push(other),
         }
     }
-    None
 }
 
 #[cfg(test)]
@@ -82,15 +99,26 @@ mod tests {
             (r#"Bearer service="a""#, None),
             ("Negotiate", None),
             ("", None),
+            // Several in one header.
+            (r#"Negotiate, Bearer realm="https://c",service="b""#, bearer("https://c", Some("b"))),
+            (r#"Basic realm="x, y", Bearer realm="https://c""#, bearer("https://c", None)),
+            (r#"Bearer realm="https://c",service="b", Basic realm="x""#, bearer("https://c", Some("b"))),
+            (r#"Negotiate abc==, Basic realm="Bearer realm=\"z\"""#, Some(Challenge::Basic)),
+            (r#",, Digest realm="d" , nonce="Bearer realm=e",Basic"#, Some(Challenge::Basic)),
+            (r#"Bearer service="a", Basic"#, Some(Challenge::Basic)),
+            (r#"realm="a""#, None),
         ] {
-            assert_eq!(Challenge::parse(text), expected, "{text}");
+            let header = HeaderValue::from_str(text).unwrap();
+            assert_eq!(Challenge::of([&header]), expected, "{text}");
         }
     }
 
     #[test]
-    fn the_first_challenge_that_is_understood_counts() {
+    fn a_token_is_preferred_whichever_header_asks_for_it() {
         let headers = ["Negotiate", "Basic realm=x"].map(HeaderValue::from_static);
         assert_eq!(Challenge::of(&headers), Some(Challenge::Basic));
+        let headers = ["Basic realm=x", "Bearer realm=y"].map(HeaderValue::from_static);
+        assert_eq!(Challenge::of(&headers), Some(Challenge::Bearer { realm: "y".to_owned(), service: None }));
         assert_eq!(Challenge::of(&[]), None);
     }
 }

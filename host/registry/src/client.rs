@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-use crate::{Allowed, Error};
+use crate::{Allowed, Error, Proxies};
 
 /// Bounds of one operation.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +37,20 @@ impl Resolve for SystemResolver {
 pub struct Client {
     pub(crate) allowed: Arc<Allowed>,
     pub(crate) resolver: Arc<dyn Resolve>,
+    pub(crate) proxies: Arc<Proxies>,
 }
 
 impl Client {
     #[must_use]
     pub fn new(allowed: Allowed, resolver: impl Resolve + 'static) -> Self {
-        Self { allowed: Arc::new(allowed), resolver: Arc::new(resolver) }
+        Self { allowed: Arc::new(allowed), resolver: Arc::new(resolver), proxies: Arc::default() }
+    }
+
+    /// Returns the same client, which connects through these proxies. A name is sent to the proxy as it is, so the
+    /// addresses that it has are not checked here; an address that is written as such is.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { proxies: Arc::new(proxies), ..self }
     }
 }
 

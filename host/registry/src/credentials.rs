@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use podium_wire::text;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{Error, Reference};
 
@@ -18,17 +18,30 @@ const MOST: usize = 8;
 const ALIASES: [&str; 2] = ["index.docker.io", "docker.io"];
 const ALIAS_OF: &str = "registry-1.docker.io";
 
-/// The name and the password of a user. Neither is printed.
+/// The name and the password of a user, or an identity token. None of them is printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     username: String,
+    /// The password, or the token.
     password: String,
+    is_token: bool,
 }
 
 impl Credentials {
     #[must_use]
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
-        Self { username: username.into(), password: password.into() }
+        Self { username: username.into(), password: password.into(), is_token: false }
+    }
+
+    /// Returns an identity token, as `az acr login` stores it: a registry's realm exchanges it for an access token.
+    #[must_use]
+    pub fn identity_token(token: impl Into<String>) -> Self {
+        Self { username: String::new(), password: token.into(), is_token: true }
+    }
+
+    /// Returns the identity token, if it is one.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.is_token.then_some(&self.password)
     }
 
     pub(crate) fn username(&self) -> &str {
@@ -61,27 +74,24 @@ struct Pattern {
     path: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Each value may be null, which is the same as nothing.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Config {
-    #[serde(default)]
-    auths: BTreeMap<String, Entry>,
-    #[serde(default)]
-    creds_store: String,
-    #[serde(default)]
-    cred_helpers: BTreeMap<String, String>,
+    auths: Option<Auths>,
+    creds_store: Option<String>,
+    cred_helpers: Option<BTreeMap<String, IgnoredAny>>,
 }
 
-#[derive(Deserialize)]
+type Auths = BTreeMap<String, Option<Entry>>;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Entry {
-    #[serde(default)]
-    auth: String,
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    password: String,
-    #[serde(default)]
-    identitytoken: String,
+    auth: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    identitytoken: Option<String>,
 }
 
 impl Keyring {
@@ -90,11 +100,12 @@ impl Keyring {
     /// # Errors
     /// Returns an error if the text is not of this form. The message contains nothing of the text.
     pub fn from_docker_config_json(json: &[u8]) -> Result<Self, Error> {
-        let config: Config = serde_json::from_slice(json).map_err(|error| {
+        let config: Option<Config> = serde_json::from_slice(json).map_err(|error| {
             Error::Invalid(format!("the credentials are not of the form {{\"auths\": ..}}{}", place(&error)))
         })?;
-        let mut ring = Self::of(config.auths);
-        if !config.creds_store.is_empty() || !config.cred_helpers.is_empty() {
+        let Config { auths, creds_store, cred_helpers } = config.unwrap_or_default();
+        let mut ring = Self::of(auths);
+        if creds_store.is_some_and(|name| !name.is_empty()) || cred_helpers.is_some_and(|helpers| !helpers.is_empty()) {
             ring.warnings.push("credsStore and credHelpers are not used: they name programs to run".to_owned());
         }
         Ok(ring)
@@ -111,11 +122,11 @@ impl Keyring {
         Ok(Self::of(entries))
     }
 
-    fn of(auths: BTreeMap<String, Entry>) -> Self {
+    fn of(auths: Option<Auths>) -> Self {
         let mut ring = Self::default();
         // More specific keys are later in the order of texts.
-        for (key, entry) in auths.into_iter().rev() {
-            match entry.credentials() {
+        for (key, entry) in auths.unwrap_or_default().into_iter().rev() {
+            match entry.unwrap_or_default().credentials() {
                 Ok(Some(credentials)) => ring.entries.push((Pattern::of(&key), credentials)),
                 Ok(None) => {}
                 Err(why) => ring.warnings.push(format!("credentials for {}: {why}", text::bounded(&key, 100))),
@@ -158,20 +169,23 @@ fn place(error: &serde_json::Error) -> String {
 impl Entry {
     /// Returns the credentials, `None` of an entry without any, or why they cannot be used.
     fn credentials(self) -> Result<Option<Credentials>, &'static str> {
-        if !self.auth.is_empty() {
+        let Self { auth, username, password, identitytoken } = self;
+        let auth = auth.unwrap_or_default();
+        if !auth.is_empty() {
             // The kubelet ignores the other fields then.
-            let decoded = BASE64_STANDARD.decode(self.auth.trim()).map_err(|_| "auth is not base64")?;
+            let decoded = BASE64_STANDARD.decode(auth.trim()).map_err(|_| "auth is not base64")?;
             let decoded = String::from_utf8(decoded).map_err(|_| "auth is not text")?;
             let (username, password) = decoded.split_once(':').ok_or("auth has no colon")?;
             if !password.trim_matches('\0').is_empty() {
                 return Ok(Some(Credentials::new(username, password.trim_matches('\0'))));
             }
         }
-        if !self.identitytoken.is_empty() {
-            return Err("an identitytoken cannot be used; store a name and a password or an access token");
+        if let Some(token) = identitytoken.filter(|token| !token.is_empty()) {
+            return Ok(Some(Credentials::identity_token(token)));
         }
-        let is_empty = self.username.is_empty() && self.password.is_empty();
-        Ok((!is_empty).then(|| Credentials::new(self.username, self.password)))
+        let (username, password) = (username.unwrap_or_default(), password.unwrap_or_default());
+        let is_empty = username.is_empty() && password.is_empty();
+        Ok((!is_empty).then(|| Credentials::new(username, password)))
     }
 }
 
@@ -297,14 +311,48 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_reported_and_nothing_is_run() {
-        let json = br#"{"credsStore":"x","credHelpers":{"b":"y"},"auths":{"a.example":{"identitytoken":"t"},
-            "b.example":{"auth":"!"},"c.example":{}}}"#;
+        let json = br#"{"credsStore":"x","credHelpers":{"b":"y"},"auths":{"b.example":{"auth":"!"},"c.example":{}}}"#;
         let ring = Keyring::from_docker_config_json(json).unwrap();
         assert!(ring.entries.is_empty());
         let warnings = ring.warnings().join("\n");
-        for part in ["a.example: an identitytoken", "b.example: auth is not base64", "credsStore and credHelpers"] {
+        for part in ["b.example: auth is not base64", "credsStore and credHelpers"] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }
+    }
+
+    #[test]
+    fn null_is_the_same_as_nothing() {
+        let of_config = |json: &str| Keyring::from_docker_config_json(json.as_bytes()).unwrap();
+        for json in [
+            "null",
+            "{}",
+            r#"{"auths":null,"credsStore":null,"credHelpers":null}"#,
+            r#"{"auths":{"a.example":null},"credHelpers":{}}"#,
+            r#"{"auths":{"a.example":{"auth":null,"username":null,"password":null,"identitytoken":null}}}"#,
+        ] {
+            let ring = of_config(json);
+            assert!(ring.entries.is_empty() && ring.warnings().is_empty(), "{json}: {:?}", ring.warnings());
+        }
+        let beside = r#"{"auths":{"b.example":null,"a.example":{"auth":null,"username":"u","password":"p"}}}"#;
+        let found = of_config(beside).matching(&"a.example/b:1".parse().unwrap());
+        assert_eq!(found, [Credentials::new("u", "p")]);
+        for json in ["null", r#"{"a.example":null}"#] {
+            assert!(Keyring::from_docker_cfg(json.as_bytes()).unwrap().entries.is_empty(), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_identity_token_is_used_where_no_password_is() {
+        // As az acr login writes it: a user without a password.
+        let auth = BASE64_STANDARD.encode("00000000-0000-0000-0000-000000000000:");
+        let entry = |auth: &str| format!(r#"{{"a.example":{{"auth":"{auth}","identitytoken":"t"}}}}"#);
+        let found = |auth: &str| {
+            let ring = Keyring::from_docker_cfg(entry(auth).as_bytes()).unwrap();
+            ring.matching(&"a.example/b:1".parse().unwrap())
+        };
+        assert_eq!(found(&auth), [Credentials::identity_token("t")]);
+        assert_eq!(found(""), [Credentials::identity_token("t")]);
+        assert_eq!(found(&BASE64_STANDARD.encode("u:p")), [Credentials::new("u", "p")]);
     }
 
     #[test]

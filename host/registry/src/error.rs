@@ -49,6 +49,32 @@ impl Error {
         }
     }
 
+    /// Returns the same error with text and a colon before its message.
+    pub(crate) fn after(mut self, text: &str) -> Self {
+        let message = self.message_mut();
+        message.insert_str(0, &format!("{text}: "));
+        self
+    }
+
+    /// Returns the same error without anything of an answer to which a redirect led. That answer may be of a service
+    /// which only this client reaches, and the error is shown to whoever chose the registry.
+    pub(crate) fn concealed(mut self, what: &str) -> Self {
+        *self.message_mut() = format!("{what}: a redirect led to an answer that is not the right one; it is not shown");
+        self
+    }
+
+    fn message_mut(&mut self) -> &mut String {
+        let (Self::Forbidden(message)
+        | Self::Denied(message)
+        | Self::NotFound(message)
+        | Self::Invalid(message)
+        | Self::TooLarge(message)
+        | Self::DigestMismatch(message)
+        | Self::Busy { message, .. }
+        | Self::Unavailable(message)) = self;
+        message
+    }
+
     /// Returns whether the failure concerns the content, and not the way to it: of several entries that any client
     /// with the right to push can add, one that fails so is passed over.
     pub(crate) fn is_of_the_content(&self) -> bool {

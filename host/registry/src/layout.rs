@@ -121,15 +121,15 @@ impl Manifest {
     }
 
     /// Returns the layer that is the component.
-    pub(crate) fn component(&self) -> Result<&Descriptor, Error> {
+    pub(crate) fn component(mut self) -> Result<Descriptor, Error> {
         let invalid = |why: String| Error::Invalid(format!("not a component: {why}"));
         let config = self.config.as_ref().map_or("", |config| config.media_type.as_str());
         let all = || self.layers.iter().map(|layer| layer.media_type.as_str()).chain([config]);
         if all().any(|media_type| media_type.contains("fermyon.spin")) {
             return Err(invalid("it is an application of Spin, which may have several components".to_owned()));
         }
-        let [layer] = &self.layers[..] else {
-            let count = self.layers.len();
+        let count = self.layers.len();
+        let Some(layer) = self.layers.pop().filter(|_| count == 1) else {
             return Err(invalid(format!("the manifest has {count} layers, and a component is exactly one")));
         };
         let media_type = layer.media_type.as_str();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn refusal(text: &str) -> String {
-        match Manifest::parse(text.as_bytes(), None).and_then(|manifest| manifest.component().cloned()) {
+        match Manifest::parse(text.as_bytes(), None).and_then(Manifest::component) {
             Err(Error::Invalid(message)) => message,
             other => panic!("{text}: {other:?}"),
         }

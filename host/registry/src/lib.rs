@@ -1,7 +1,8 @@
 //! Components from OCI registries: a bounded client of the distribution protocol, and the check of signatures.
 //!
 //! A registry, every server on its way and every client that may push to it are hostile here. The client
-//! connects only to registries that the platform lists, and from there to addresses that it has checked; every answer
+//! connects only to registries that the platform lists, and from there to addresses that it has checked, except through
+//! a proxy, which resolves names itself; every answer
 //! has a bound on its size and its time; and no byte of a component is returned before the digest of all of them is the
 //! expected one. docs/rationale.md says why this is no general client.
 //!
@@ -17,6 +18,7 @@ pub mod credentials;
 mod digest;
 mod error;
 mod layout;
+mod proxy;
 mod pull;
 mod push;
 mod reference;
@@ -29,6 +31,7 @@ pub use client::{Client, Limits, Resolve, SystemResolver};
 pub use credentials::{Credentials, Keyring};
 pub use digest::Digest;
 pub use error::Error;
+pub use proxy::{Proxies, Proxy};
 pub use pull::Component;
 pub use push::{Artifact, Pushed};
 pub use reference::{Host, Reference};

@@ -58,11 +58,10 @@ impl Client {
     ) -> Result<Component, Error> {
         within(limits, "the pull", async {
             let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
-            let (manifest_bytes, manifest, digest) =
-                session.manifest_bytes(&reference.selector(), reference.digest()).await?;
-            let layer = manifest.component()?;
-            let (bytes, layer) = session.blob(layer, limits.component, "the component").await?;
-            Ok(Component { bytes, manifest: digest, layer, manifest_bytes })
+            let found = session.manifest_of(&reference.selector(), reference.digest(), Manifest::component).await?;
+            let (manifest_bytes, manifest, layer) = found;
+            let (bytes, layer) = session.blob(&layer, limits.component, "the component").await?;
+            Ok(Component { bytes, manifest, layer, manifest_bytes })
         })
         .await
     }
@@ -79,31 +78,27 @@ impl Client {
     ) -> Result<Digest, Error> {
         within(limits, "the look-up of the tag", async {
             let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
-            let (manifest, digest) = session.manifest(&reference.selector(), reference.digest()).await?;
-            manifest.component()?;
-            Ok(digest)
+            let found = session.manifest_of(&reference.selector(), reference.digest(), Manifest::component).await?;
+            Ok(found.1)
         })
         .await
     }
 }
 
 impl Session<'_> {
-    /// Gets a manifest by tag or digest. Its digest is computed from its bytes, never read from a header.
-    pub(crate) async fn manifest(
-        &mut self,
-        selector: &str,
-        expected: Option<&Digest>,
-    ) -> Result<(Manifest, Digest), Error> {
-        let (_, manifest, digest) = self.manifest_bytes(selector, expected).await?;
-        Ok((manifest, digest))
+    /// Gets a manifest by tag or digest.
+    pub(crate) async fn manifest(&mut self, selector: &str, expected: Option<&Digest>) -> Result<Manifest, Error> {
+        Ok(self.manifest_of(selector, expected, Ok).await?.2)
     }
 
-    /// Gets a manifest as [`Self::manifest`] does, with its bytes.
-    async fn manifest_bytes(
+    /// Gets the bytes of a manifest, their digest, and what `read` finds in it. The digest is computed from the bytes,
+    /// never read from a header.
+    async fn manifest_of<T>(
         &mut self,
         selector: &str,
         expected: Option<&Digest>,
-    ) -> Result<(Bytes, Manifest, Digest), Error> {
+        read: impl FnOnce(Manifest) -> Result<T, Error>,
+    ) -> Result<(Bytes, Digest, T), Error> {
         let what = format!("manifest {selector}");
         let target = self.below(&format!("manifests/{selector}"));
         let mut answer = self.send(&target, &Outgoing::get(ACCEPT)).await?;
@@ -116,11 +111,12 @@ impl Session<'_> {
         let announced = answer.headers.get("docker-content-digest").and_then(|digest| digest.to_str().ok());
         let announced = announced.and_then(|digest| digest.parse().ok());
         if let Some(other) = expected.copied().or(announced).filter(|other| *other != digest) {
-            return Err(Error::DigestMismatch(format!("{what} has the digest {digest}, and {other} was expected")));
+            let mismatch = format!("{what} has the digest {digest}, and {other} was expected");
+            return Err(answer.shown(&what, Error::DigestMismatch(mismatch)));
         }
         let content_type = answer.headers.get(header::CONTENT_TYPE).and_then(|content_type| content_type.to_str().ok());
-        let manifest = Manifest::parse(&bytes, content_type)?;
-        Ok((bytes.into(), manifest, digest))
+        let found = Manifest::parse(&bytes, content_type).and_then(read);
+        Ok((bytes.into(), digest, found.map_err(|error| answer.shown(&what, error))?))
     }
 
     /// Gets a blob. No byte of it is returned before all have the digest.
@@ -152,9 +148,9 @@ impl Session<'_> {
         let length = length.await?;
         let digest = hasher.finish();
         if length != size || digest != expected {
-            return Err(Error::DigestMismatch(format!(
-                "{what} has {length} bytes and the digest {digest}; {size} bytes and {expected} were expected"
-            )));
+            let mismatch =
+                format!("{what} has {length} bytes and the digest {digest}; {size} bytes and {expected} were expected");
+            return Err(answer.shown(what, Error::DigestMismatch(mismatch)));
         }
         Ok((bytes.into(), digest))
     }

@@ -150,7 +150,7 @@ mod tests {
         let (config, manifest) = artifact.documents().unwrap();
         assert_eq!((config.clone(), manifest.clone()), artifact.documents().unwrap());
         let parsed = Manifest::parse(&manifest, Some(IMAGE_MANIFEST)).unwrap();
-        assert_eq!(parsed.component().unwrap().digest, Digest::of(b"\0asm").to_string());
+        assert_eq!(parsed.clone().component().unwrap().digest, Digest::of(b"\0asm").to_string());
         assert_eq!(parsed.config.unwrap().digest, Digest::of(&config).to_string());
         let text = String::from_utf8(manifest).unwrap();
         assert!(text.contains(r#""org.opencontainers.image.title":"a.wasm""#), "{text}");

@@ -24,6 +24,7 @@ const TOKEN: u64 = 64 << 10;
 /// The most times that the same credentials are used again, because a token expired.
 const RENEWALS: usize = 3;
 
+#[derive(Clone)]
 pub(crate) struct Session<'a> {
     client: &'a Client,
     registry: Host,
@@ -100,8 +101,18 @@ impl<'a> Session<'a> {
         Target { endpoint: self.own.clone(), path: format!("/v2/{}/{path}", self.repository) }
     }
 
-    /// Sends a request, with the credentials that the registry asks for, one after another until one is accepted.
+    /// Sends a request, with the credentials that the registry asks for, one after another until one is accepted. If
+    /// none is, the next request begins with the credentials that worked before: a registry may refuse one path only.
     pub(crate) async fn send(&mut self, target: &Target, outgoing: &Outgoing) -> Result<Answer, Error> {
+        let before = self.clone();
+        let answer = self.authenticated(target, outgoing).await;
+        if answer.as_ref().map_or(true, |answer| answer.status == StatusCode::FORBIDDEN) {
+            *self = before;
+        }
+        answer
+    }
+
+    async fn authenticated(&mut self, target: &Target, outgoing: &Outgoing) -> Result<Answer, Error> {
         loop {
             let (answer, is_own) = self.follow(target, outgoing).await?;
             match answer.status {
@@ -129,14 +140,15 @@ impl<'a> Session<'a> {
     /// Sends a request and follows redirects. Also returns whether the last answer is the registry's own.
     async fn follow(&self, target: &Target, outgoing: &Outgoing) -> Result<(Answer, bool), Error> {
         let mut target = target.clone();
-        for _ in 0..=REDIRECTS {
+        for redirects in 0..=REDIRECTS {
             let is_own = target.endpoint.is(&self.own);
             let authorization = self.authorization.clone().filter(|_| is_own);
-            let answer =
-                ask(&*self.client.resolver, &target.endpoint, request(&target, outgoing, authorization)?).await?;
+            let mut answer = ask(self.client, &target.endpoint, request(&target, outgoing, authorization)?).await?;
+            answer.redirected = redirects > 0;
             match answer.status.as_u16() {
                 301 | 302 | 303 | 307 | 308 if outgoing.method == Method::GET || outgoing.method == Method::HEAD => {
-                    target = self.location(&target, &answer)?;
+                    let next = self.location(&target, &answer);
+                    target = next.map_err(|error| answer.shown("a redirect", error))?;
                 }
                 _ => return Ok((answer, is_own)),
             }
@@ -152,7 +164,8 @@ impl<'a> Session<'a> {
             return Ok(Target { endpoint: from.endpoint.clone(), path: location.to_owned() });
         }
         let uri = uri(location)?;
-        let endpoint = self.client.allowed.hop(&self.registry, &from.endpoint, &uri, Purpose::Redirect)?;
+        let endpoint =
+            self.client.allowed.hop(&self.registry, &from.endpoint, &uri, Purpose::Redirect(self.repository))?;
         Ok(Target { endpoint, path: path(&uri) })
     }
 
@@ -168,7 +181,12 @@ impl<'a> Session<'a> {
         }
         self.has_worked = false;
         self.authorization = match (challenge, self.current) {
-            (Challenge::Basic, Some(credentials)) => Some(basic(credentials)?),
+            (Challenge::Basic, Some(credentials)) if credentials.token().is_none() => Some(of_user(credentials)?),
+            (Challenge::Basic, Some(_)) if self.credentials.len() > 0 => None,
+            (Challenge::Basic, Some(_)) => {
+                let message = "asks for a name and a password, and the credentials are an identity token";
+                return Err(Error::Denied(format!("registry {} {message}", self.registry)));
+            }
             (Challenge::Basic, None) => {
                 let message = format!("registry {} asks for credentials, and there are none for it", self.registry);
                 return Err(Error::Denied(message));
@@ -195,17 +213,23 @@ impl<'a> Session<'a> {
         let uri = uri(realm)?;
         let endpoint = self.client.allowed.hop(&self.registry, &self.own, &uri, Purpose::Token)?;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let mut path = path(&uri);
-        path.push(if path.contains('?') { '&' } else { '?' });
-        if let Some(service) = service {
-            path += &format!("service={}&", encoded(service));
+        let mut query = service.map(|service| format!("service={}&", encoded(service))).unwrap_or_default();
+        query += &format!("scope={}", encoded(&format!("repository:{}:{}", self.repository, self.actions)));
+        let mut target = Target { endpoint: endpoint.clone(), path: path(&uri) };
+        let mut outgoing = Outgoing::get("application/json");
+        let mut authorization = None;
+        if let Some(token) = credentials.and_then(Credentials::token) {
+            // As docker exchanges it; realms need a name of the client.
+            let form = format!("grant_type=refresh_token&client_id=podium&{query}&refresh_token={}", encoded(token));
+            let content_type = Some("application/x-www-form-urlencoded");
+            outgoing = Outgoing { method: Method::POST, content_type, body: form.into(), ..outgoing };
+        } else {
+            authorization = credentials.map(of_user).transpose()?;
+            target = target.with_query(&query);
         }
-        path += &format!("scope={}", encoded(&format!("repository:{}:{}", self.repository, self.actions)));
-        let authorization = credentials.map(basic).transpose()?;
-        let request =
-            request(&Target { endpoint: endpoint.clone(), path }, &Outgoing::get("application/json"), authorization)?;
+        let request = request(&target, &outgoing, authorization)?;
         // Redirects are not followed: only the realm gets the credentials.
-        let mut answer = ask(&*self.client.resolver, &endpoint, request).await?;
+        let mut answer = ask(self.client, &endpoint, request).await?;
         if answer.status != StatusCode::OK {
             return Err(answer.refusal("token").await);
         }
@@ -222,8 +246,13 @@ impl<'a> Session<'a> {
     }
 }
 
-fn basic(credentials: &Credentials) -> Result<HeaderValue, Error> {
-    header("Basic", &BASE64_STANDARD.encode(format!("{}:{}", credentials.username(), credentials.password())))
+fn of_user(credentials: &Credentials) -> Result<HeaderValue, Error> {
+    basic(format!("{}:{}", credentials.username(), credentials.password()))
+}
+
+/// Returns the header of a name and a password with a colon between.
+pub(crate) fn basic(user: impl AsRef<[u8]>) -> Result<HeaderValue, Error> {
+    header("Basic", &BASE64_STANDARD.encode(user))
 }
 
 fn header(scheme: &str, value: &str) -> Result<HeaderValue, Error> {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 429 of API priority and fairness, or of any other limit on requests | requests of the same account; live reads that a plugin asks for, though the host's account sends them: those of the same plugin | 60 s |
 //! | 500, 503 and 504 with Retry-After | all requests | 5 s |
+//! | 401: the API server does not accept the host's credentials | all requests | 5 s |
 //! | anything to an eviction, anything that an admission webhook answered | none: only the write itself waits | - |
 //!
 //! A tenant can cause the last row: a hold for it would stop other tenants. An eviction is recognised by its request:
@@ -160,7 +161,11 @@ impl Pass<'_> {
         let hold = holds.entry(scope.clone()).or_insert_with(|| {
             let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            tracing::warn!(scope = name, account, plugin, millis, "API server sent Retry-After; holding requests");
+            let why = match error.is_some_and(ApiError::is_unauthenticated) {
+                true => "refused the host's credentials",
+                false => "sent Retry-After",
+            };
+            tracing::warn!(scope = name, account, plugin, millis, "API server {why}; holding requests");
             Hold { asked: now, until: now, end: now, probed: None }
         });
         hold.asked = now;
@@ -174,6 +179,9 @@ impl Pass<'_> {
             Some(ApiError::Timeout(_) | ApiError::Transport { .. }) => return Advice::Nothing,
             Some(error) => error,
         };
+        if error.is_unauthenticated() {
+            return Advice::Wait(HoldScope::All, LONGEST_OF_ALL);
+        }
         let Some(wait) = error.retry_after().filter(|_| !error.is_about_the_object()) else { return Advice::Ready };
         match error.code() {
             Some(429 | 500 | 503 | 504) if self.evicts => Advice::Nothing,
@@ -276,6 +284,36 @@ mod tests {
         observe(&of, Some("a"), Some(&status(503, 10, denied, "")), now);
         observe(&of, Some("a"), Some(&busy(403, 10)), now);
         assert_eq!(of.wait(Some("a"), now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_credentials_hold_all_requests_and_a_webhooks_401_none() {
+        let (of, mut now) = (Backpressure::default(), Instant::now());
+        let refused = ApiError::Status {
+            code: 401,
+            reason: Some("Unauthorized".into()),
+            object: None,
+            message: "Unauthorized".into(),
+            causes: Vec::new(),
+            retry_after: None,
+        };
+        let denied = r#"admission webhook "deny.example" denied the request: who are you"#;
+        observe(&of, Some("a"), Some(&status(401, 10, denied, "")), now);
+        assert_eq!(of.wait(Some("a"), now), None);
+        let mut sent = 0;
+        for _ in 0..30 {
+            for account in [Some("a"), Some("b"), None] {
+                if let Ok(pass) = of.admit(&request(account), now) {
+                    sent += 1;
+                    pass.answered(Some(&refused), now);
+                }
+            }
+            now += SECOND;
+        }
+        assert_eq!(sent, 6, "one request each 5 s");
+        now += 5 * SECOND;
+        observe(&of, Some("a"), None, now);
+        assert_eq!((of.wait(Some("b"), now), of.wait(None, now)), (None, None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,23 +8,29 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
+use kube::config::Kubeconfig;
 use podium_engine::journal;
 use podium_pods::model::text;
-use podium_registry::Allowed;
+use podium_registry::{Allowed, Proxies};
 use tokio::runtime::Handle;
 
 use super::{CheckpointOptions, compile};
 use crate::{
-    api, checkpoint,
+    api::{self, Clients, Connection},
+    checkpoint,
     config::{ConfigError, Policy},
     images::Store,
     runtime::Cache,
 };
 
 /// Why no client of the API server could be made.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum NoClient {
     /// There is no kubeconfig, or it cannot be used.
+    #[error("{0}")]
     Misconfigured(String),
+    #[error(transparent)]
     Failed(kube::Error),
 }
 
@@ -37,10 +43,23 @@ pub(super) enum NoState {
     Checkpoint(io::Error),
 }
 
-/// Returns two clients of one API server: one for all requests except the watch, and one for the watch. Must be
-/// called within a runtime.
-pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::Client), NoClient> {
-    let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
+/// Returns two connections to one API server: one for all requests except the watch, and one for the watch. When it
+/// refuses their credentials, the files are read again. Must be called within a runtime, to which the clients belong.
+pub(super) fn connections(kubeconfig: Option<PathBuf>, proxies: Proxies) -> Result<[Connection; 2], NoClient> {
+    let made = clients(kubeconfig.as_deref(), &proxies)?;
+    let runtime = Handle::current();
+    let make = move || {
+        let (kubeconfig, proxies) = (kubeconfig.clone(), proxies.clone());
+        let making = runtime.spawn_blocking(move || clients(kubeconfig.as_deref(), &proxies));
+        let made = async { making.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string()) };
+        made.boxed()
+    };
+    Ok(Connection::renewed_by(made, Box::new(make)))
+}
+
+/// Returns a client for all requests except the watch, and one for the watch.
+fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<Clients, NoClient> {
+    let config = kube_config(kubeconfig, proxies).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
         tracing::warn!(
             "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: \
@@ -49,8 +68,7 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     }
     // This reads the client certificate.
     let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
-    let watch_client = client(config.clone())?;
-    Ok((client(config)?, watch_client))
+    Ok([client(config.clone())?, client(config)?])
 }
 
 /// The state directory, opened. Everything is `None` without a directory.
@@ -90,10 +108,19 @@ fn components(state: &Path) -> Option<Store> {
 ///
 /// # Errors
 /// Every file of the policy that cannot be read.
-pub(super) fn registries(policy: &Policy) -> Result<Option<Allowed>, Vec<ConfigError>> {
+pub(super) fn registries(policy: &Policy, proxies: &Proxies) -> Result<Option<Allowed>, Vec<ConfigError>> {
     let registries = policy.registries()?;
     if registries.is_empty() {
         return Ok(None);
+    }
+    let proxied = registries.iter().filter_map(|registry| Some((&registry.host, registry.proxy(proxies)?)));
+    for (registry, proxy) in proxied {
+        tracing::warn!(
+            %registry,
+            %proxy,
+            "registry is reached through a proxy, which resolves its name: its addresses are not compared with \
+             privateAddresses, and the proxy has to refuse metadata services and private networks"
+        );
     }
     let found = rustls_native_certs::load_native_certs();
     if !found.errors.is_empty() && registries.iter().any(|registry| registry.certificates.is_empty()) {
@@ -133,19 +160,18 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
 
 /// Reads the kubeconfig, or else the Pod's ServiceAccount or the user's kubeconfig. The messages of kube's errors
 /// contain their causes.
-async fn kube_config(file: Option<&Path>) -> Result<kube::Config, String> {
+fn kube_config(file: Option<&Path>, proxies: &Proxies) -> Result<kube::Config, String> {
+    let of = |kubeconfig| api::config(kubeconfig, |server| proxies.of_url(server));
     match file {
-        Some(file) => {
-            let unusable = |error: kube::config::KubeconfigError| error.to_string();
-            let kubeconfig = kube::config::Kubeconfig::read_from(file).map_err(unusable)?;
-            let options = kube::config::KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
-        }
-        None => match kube::Config::incluster() {
-            Ok(config) => Ok(config),
-            Err(_) => kube::Config::infer().await.map_err(|error| {
+        Some(file) => Kubeconfig::read_from(file).map_err(|error| error.to_string()).and_then(of),
+        // Through no proxy: the API server is in the same cluster.
+        None => kube::Config::incluster().or_else(|_| {
+            Kubeconfig::read().map_err(|error| error.to_string()).and_then(of).map_err(|error| {
                 format!("not in a Pod with a ServiceAccount, and no kubeconfig ({error}); pass --kubeconfig FILE")
-            }),
-        },
+            })
+        }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ pub use wall_clock::WallClock;
 pub use crate::objects::FetchFailure;
 use crate::{
     admin::ReconcileStatus,
-    api::Api,
+    api::{Api, Connection},
     checkpoint::Coverage,
     config::Policy,
     images::{Images, Store},
@@ -90,10 +90,11 @@ const RUN_MEMORY: u64 = 1 << 30;
 
 /// The parts and settings of a host.
 pub struct Options {
-    /// The API server's client, made by [`crate::api::client`] or over a service in the process.
-    pub client: kube::Client,
-    /// The client of the watch. If it has its own connections, they belong to the watch's thread.
-    pub watch_client: kube::Client,
+    /// The connection to the API server: a client made by [`crate::api::client`] or over a service in the process, or
+    /// one of those of [`crate::api::Connection::renewed_by`].
+    pub client: Connection,
+    /// The connection of the watch. If it has its own client, its connections belong to the watch's thread.
+    pub watch_client: Connection,
     /// `None` for all namespaces.
     pub namespace: Option<String>,
     /// The number of runs that are under way concurrently. One tenant has at most a quarter of them, but at least one,
@@ -139,7 +140,8 @@ impl Options {
     /// The defaults: all namespaces, 4 workers, 1 GiB for runs, one client for everything, no state on disk, no
     /// ports, and a clock that starts at `now_millis`.
     #[must_use]
-    pub fn new(client: kube::Client, seed: u64, now_millis: u64) -> Self {
+    pub fn new(client: impl Into<Connection>, seed: u64, now_millis: u64) -> Self {
+        let client = client.into();
         Self {
             watch_client: client.clone(),
             client,

@@ -20,7 +20,7 @@ use podium_pods::model::{
     syntax::{dns_label, dns_subdomain, qualified_name},
     text,
 };
-use podium_registry::SystemResolver;
+use podium_registry::{Proxies, SystemResolver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -239,12 +239,21 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     };
     tokio::pin!(stopped);
 
+    // A variable whose value is not UTF-8 counts as missing.
+    let proxies = match Proxies::new(|name| env::var(name).ok()) {
+        Ok(proxies) => proxies,
+        Err(error) => {
+            tracing::error!(error = text::line(&error.to_string()), "proxy refused");
+            return Ok(Exit::MISCONFIGURED);
+        }
+    };
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
+    let of_registries = proxies.clone();
     let reading = move || {
         let policy = policy.map(|file| {
             let policy = config::Policy::read(&file)?;
-            disk::registries(&policy).map(|registries| (policy, registries))
+            disk::registries(&policy, &of_registries).map(|registries| (policy, registries))
         });
         (policy.transpose(), config::load(&paths))
     };
@@ -291,11 +300,12 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Err(exit) => return Ok(exit),
     };
     let kubeconfig = flags.kubeconfig.as_deref().map(text::path);
-    let clients = match read(&mut stopped, move || disk::clients(flags.kubeconfig.as_deref())).await? {
+    let (file, of_api_server) = (flags.kubeconfig.clone(), proxies.clone());
+    let clients = match read(&mut stopped, move || disk::connections(file, of_api_server)).await? {
         Reading::Done(clients) => clients,
         Reading::Stopped(exit) => return Ok(exit),
     };
-    let (client, watch_client) = match clients {
+    let [client, watch_client] = match clients {
         Ok(clients) => clients,
         Err(disk::NoClient::Misconfigured(error)) => {
             let flag = kubeconfig.as_ref().map(|_| "--kubeconfig");
@@ -303,7 +313,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
             tracing::error!(flag, file, error, "no connection to the cluster is configured");
             return Ok(Exit::MISCONFIGURED);
         }
-        Err(disk::NoClient::Failed(error)) => return Err(error.into()),
+        Err(error @ disk::NoClient::Failed(_)) => return Err(error.into()),
     };
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let (directory, seconds, now) = (flags.state_dir, flags.checkpoint_seconds, now_millis());
@@ -333,7 +343,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         checkpoint,
         prune,
         policy,
-        images: registries.flatten().map(|allowed| Images::new(allowed, SystemResolver)),
+        images: registries.flatten().map(|allowed| Images::new(allowed, SystemResolver).through(proxies)),
         components,
         require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use podium_pods::model::text;
 use podium_registry::{
-    Allowed, Client, Component, Credentials, Digest, Error, Limits, Reference, Resolve,
+    Allowed, Client, Component, Credentials, Digest, Error, Limits, Proxies, Reference, Resolve,
     signature::{Claims, Key, verify},
 };
 
-use crate::objects::{FetchFailure, Step};
+use crate::objects::{CORRECTED, FetchFailure, Step};
 
 /// The time of one operation: 32 MiB at 4 Mbit/s. A registry that is slower keeps one of few places for that long.
 const TIME: Duration = Duration::from_secs(60);
@@ -36,6 +36,12 @@ impl Images {
         Self { client: Client::new(allowed, resolver) }
     }
 
+    /// Returns the same registries, reached through these proxies.
+    #[must_use]
+    pub fn through(self, proxies: Proxies) -> Self {
+        Self { client: self.client.through(proxies) }
+    }
+
     /// Returns the digest that a tag names now.
     pub(crate) async fn resolve(&self, access: &Access<'_>) -> Result<Digest, FetchFailure> {
         let found = self.client.resolve(access.reference, access.credentials, &access.limits()).await;
@@ -56,7 +62,7 @@ impl Images {
         keys: &[Key],
     ) -> Result<Claims, FetchFailure> {
         let Access { reference, credentials, .. } = access;
-        let found = self.client.signatures(reference, manifest, credentials, &access.limits()).await;
+        let found = self.client.signatures(reference, manifest, keys, credentials, &access.limits()).await;
         let found = found.map_err(|error| failure(Step::Verified, access, error))?;
         match verify(keys, manifest, &found) {
             Ok(_) => Ok(found.of(keys, manifest)),
@@ -94,13 +100,16 @@ fn failure(step: Step, access: &Access<'_>, error: Error) -> FetchFailure {
         Error::Forbidden(_) => {
             ("RegistryForbidden", format!("; the platform's policy lists what {host} may lead to, in spec.registries"))
         }
+        Error::Denied(_) if step == Step::Verified => {
+            let advice = "; the image can be read, so let the same credentials read its signatures too";
+            ("RegistryDenied", advice.to_owned())
+        }
         Error::Denied(_) if access.credentials.is_empty() => {
             let advice = "; if the image exists, name a Secret with credentials in pullSecretName";
             ("RegistryDenied", advice.to_owned())
         }
         Error::Denied(_) => {
-            let advice = "; correct the credentials in the Secret, then change this plugin, for example by setting \
-                suspend and removing it again";
+            let advice = "; correct the credentials in the Secret, which is read again within 5 minutes";
             ("RegistryDenied", advice.to_owned())
         }
         Error::NotFound(_) => ("ImageNotFound", "; push it, or correct image".to_owned()),
@@ -113,10 +122,40 @@ fn failure(step: Step, access: &Access<'_>, error: Error) -> FetchFailure {
         }
         Error::Unavailable(_) => ("RegistryUnavailable", String::new()),
     };
+    // Credentials are renewed, images are pushed again, and registries are mended: no answer is for ever.
     let retry_after = match error {
         Error::Busy { retry_after, .. } => retry_after.map(|wait| wait.min(MOST_RETRY_AFTER)),
-        _ => None,
+        _ => Some(CORRECTED).filter(|_| !error.may_succeed_later()),
     };
-    let passing = error.may_succeed_later();
-    FetchFailure { retry_after, ..failed(step, reason, passing, format!("{error}{advice}")) }
+    FetchFailure { retry_after, ..failed(step, reason, true, format!("{error}{advice}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_of_a_registry_is_asked_for_again_after_seconds_or_minutes() {
+        let reference: Reference = "registry.example/a:1".parse().unwrap();
+        let access = Access { reference: &reference, credentials: &[], limit: 1 };
+        let minute = Some(CORRECTED);
+        let busy = |seconds| Error::Busy { message: String::new(), retry_after: Some(Duration::from_secs(seconds)) };
+        for (error, expected) in [
+            (Error::Denied(String::new()), minute),
+            (Error::Forbidden(String::new()), minute),
+            (Error::Invalid(String::new()), minute),
+            (Error::TooLarge(String::new()), minute),
+            (Error::DigestMismatch(String::new()), minute),
+            (Error::NotFound(String::new()), None),
+            (Error::Unavailable(String::new()), None),
+            (busy(7), Some(Duration::from_secs(7))),
+            (busy(1 << 40), Some(MOST_RETRY_AFTER)),
+        ] {
+            for step in [Step::Fetched, Step::Verified] {
+                let failure = failure(step, &access, error.clone());
+                assert_eq!((failure.passing, failure.retry_after), (true, expected), "{error:?}");
+                assert!(!failure.message.contains("change this plugin"), "{failure}");
+            }
+        }
+    }
 }

@@ -23,11 +23,15 @@ pub struct FetchFailure {
     pub message: String,
     /// Another attempt may succeed.
     pub passing: bool,
-    /// The pause that a registry asked for.
+    /// The shortest pause before another attempt: as a registry asked, or [`CORRECTED`].
     pub retry_after: Option<Duration>,
     /// The step that failed.
     pub(crate) step: Step,
 }
+
+/// The shortest pause before another attempt after a failure that has to be corrected elsewhere: credentials that
+/// expired, an image or a ConfigMap that does not have the right bytes yet. Attempts in a row have longer ones.
+pub(crate) const CORRECTED: Duration = Duration::from_secs(60);
 
 /// A key of a ConfigMap, and the digest of its value.
 #[derive(Debug, Clone, Copy)]
@@ -114,16 +118,15 @@ pub(crate) async fn config_map(
     };
     if bytes.len() > limit {
         let message = format!("{key} has {} bytes; at most {limit} are permitted for its class", bytes.len());
-        return Err(failure("TooLarge", false, message));
+        return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("TooLarge", true, message) });
     }
     let found = sha256(&bytes);
     if found != expected {
         let message = format!(
             "{key} of ConfigMap {namespace}/{name} has the SHA-256 {found}, and not {expected}; correct sha256, or \
-             write the expected component into the ConfigMap and change this object, for example by setting suspend \
-             and removing it again"
+             write the expected component into the ConfigMap, which is read again within 5 minutes"
         );
-        return Err(failure("DigestMismatch", false, message));
+        return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("DigestMismatch", true, message) });
     }
     Ok(bytes)
 }
@@ -172,8 +175,8 @@ mod tests {
             (200, "no json", 3, "FetchFailed", true, "malformed"),
             (200, r#"{"binaryData":{"a.wasm":"***"}}"#, 3, "FetchFailed", true, "malformed"),
             (200, r#"{"data":{"b":"abc"}}"#, 3, "KeyNotFound", true, "under binaryData"),
-            (200, right, 2, "TooLarge", false, "at most 2"),
-            (200, other, 3, "DigestMismatch", false, "correct sha256"),
+            (200, right, 2, "TooLarge", true, "at most 2"),
+            (200, other, 3, "DigestMismatch", true, "correct sha256"),
         ];
         for (status, body, limit, reason, passing, advice) in cases {
             let failure = fetched(status, body, limit).await.unwrap_err();

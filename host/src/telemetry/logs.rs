@@ -138,7 +138,7 @@ where
 }
 
 /// kube logs a warning at each connection whose certificate it does not verify. The host logs one at its start instead.
-const QUIET: &str = "kube_client::client::tls=error";
+const QUIET: &str = "kube_client::client::tls=error,kube_client::client::builder=off";
 
 /// Reads a filter. A bare word must be a level: as a directive it would name a target, and a mistyped level would
 /// silence everything. Spans of runs pass every filter except `off`, so that each line of a run names its plugin and

@@ -57,6 +57,8 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(shown()),
         429 if error.is_about_the_object() => WriteResult::Forbidden(shown()),
         429 => return ErrorClass::Busy(*retry_after),
+        // The host's own credentials were refused, before anything else was looked at: no right is missing.
+        401 if error.is_unauthenticated() => return ErrorClass::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(shown()),
         400..=499 => WriteResult::Invalid(shown()),
         // Two budgets match the Pod, or its budget could not be decremented. The API server checks this before it

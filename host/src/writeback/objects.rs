@@ -203,7 +203,7 @@ impl Target<'_> {
                 _ => Live::Unreadable,
             },
             Err(ApiError::Status { code: 404, .. }) => Live::Absent,
-            Err(ApiError::Status { code: 401 | 403, .. }) => Live::Forbidden,
+            Err(ApiError::Status { code: 403, .. }) => Live::Forbidden,
             _ => Live::Unreadable,
         }
     }

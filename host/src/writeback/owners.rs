@@ -244,7 +244,7 @@ async fn read(api: &Api, sender: &Sender, namespace: &str, reference: &Reference
     let request = http::get_metadata(&path, sender).map_err(|error| invalid(&error.to_string()))?;
     let answer = match api.bytes(request).await {
         Ok(answer) => answer,
-        Err(ApiError::Status { code: 401 | 403, message, .. }) => return Ok(ReadOwner::Forbidden(message)),
+        Err(ApiError::Status { code: 403, message, .. }) => return Ok(ReadOwner::Forbidden(message)),
         Err(ApiError::Status { code: 404, object: None, .. }) => return Ok(ReadOwner::NotServed),
         Err(ApiError::Status { code: 404, .. }) => return Err(ErrorClass::Final(WriteResult::Gone, None)),
         Err(ApiError::Status { retry_after, .. }) => return Err(ErrorClass::Busy(retry_after)),

@@ -33,7 +33,7 @@ pub(crate) const MODULES: &[Row] = &[
         &["tokio::time"],
     ),
     ("ingest", &["model", "pod", "cache", "wake", "ports", "queue", "dispatch", "journal", "memory"], &["tokio"]),
-    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "tower"]),
+    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "rustls", "tower"]),
     ("watch", &["model", "encoding", "pod", "api"], &["tokio", "http"]),
     ("live", &["model", "pod", "ports", "api"], &["http"]),
     ("writeback", &["model", "encoding", "pod", "authz", "ports", "api"], &["tokio", "http"]),

@@ -158,8 +158,9 @@ async fn signatures_of_both_forms_are_found_in_a_registry() {
     let client = Client::new(Allowed::new(vec![own], Vec::new()).unwrap(), SystemResolver);
     let limits = Limits { component: 1 << 20, time: Duration::from_secs(60) };
     let check = async |signers: &[&Signer]| {
-        let claims = client.signatures(&reference, &digest, &[], &limits).await.unwrap();
-        verify(&signers.iter().map(|signer| signer.key().unwrap()).collect::<Vec<_>>(), &digest, &claims)
+        let keys: Vec<_> = signers.iter().map(|signer| signer.key().unwrap()).collect();
+        let claims = client.signatures(&reference, &digest, &keys, &[], &limits).await.unwrap();
+        verify(&keys, &digest, &claims)
     };
     let [first, second, stranger] = [(); 3].map(|()| Signer::new(&fixture.registry, "registrar", None).unwrap());
     assert!(matches!(check(&[&first]).await, Err(Error::Denied(message)) if message.contains("is not signed")));

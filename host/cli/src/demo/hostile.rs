@@ -129,7 +129,7 @@ async fn attack_all(seed: u64, now_millis: u64) -> anyhow::Result<Vec<Row>> {
     let cluster = Cluster::connect(local.client().await?).await?;
     let pods = cluster.seed().await?;
     let app = App::start(app::Options {
-        watch_client: local.client().await?,
+        watch_client: local.client().await?.into(),
         workers: ui::WORKERS,
         compilation: ui::compilation()?,
         ..app::Options::new(local.client().await?, seed, now_millis)

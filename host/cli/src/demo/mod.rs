@@ -115,7 +115,7 @@ async fn run_scenario(arguments: &args::Demo, now_millis: u64) -> anyhow::Result
     screen.note(&format!("{pods} Pods in 6 namespaces on {NODES} nodes"));
 
     let app = App::start(app::Options {
-        watch_client: local.client().await?,
+        watch_client: local.client().await?.into(),
         workers: ui::WORKERS,
         compilation: ui::compilation()?,
         ..app::Options::new(local.client().await?, arguments.seed, now_millis)

@@ -7,7 +7,7 @@ use podium_registry::{Allowed, Client, Credentials, Error, Hops, Limits, Referen
 use rustls::pki_types::CertificateDer;
 
 use super::{MAX_BYTES, docker};
-use crate::{args::RegistryAccess, ui};
+use crate::{args::RegistryAccess, cluster::proxies, ui};
 
 /// The variable with the password of `--username`: a flag would be in the list of processes.
 const PASSWORD: &str = "PODIUM_REGISTRY_PASSWORD";
@@ -35,7 +35,7 @@ impl Access {
         };
         let system = rustls_native_certs::load_native_certs().certs;
         Ok(Self {
-            client: Client::new(Allowed::new(vec![registry], system)?, SystemResolver),
+            client: Client::new(Allowed::new(vec![registry], system)?, SystemResolver).through(proxies()?),
             credentials: credentials(&reference, arguments)?,
             reference,
             limits: Limits { component: MAX_BYTES, time: Duration::from_secs(arguments.timeout) },

@@ -18,8 +18,8 @@ use serde::Deserialize;
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Helpers {
-    creds_store: String,
-    cred_helpers: std::collections::BTreeMap<String, String>,
+    creds_store: Option<String>,
+    cred_helpers: Option<std::collections::BTreeMap<String, Option<String>>>,
 }
 
 /// The answer of a helper.
@@ -61,11 +61,11 @@ fn files() -> Vec<PathBuf> {
 fn in_file(text: &[u8], reference: &Reference, warnings: &mut Vec<String>) -> anyhow::Result<Vec<Credentials>> {
     let ring = Keyring::from_docker_config_json(text)?;
     // The ring has read the same text as JSON.
-    let helpers: Helpers = serde_json::from_slice(text).unwrap_or_default();
+    let Helpers { creds_store, cred_helpers } = serde_json::from_slice(text).unwrap_or_default();
     let host = reference.host().to_string();
-    let own = helpers.cred_helpers.get(&host).or(Some(&helpers.creds_store).filter(|name| !name.is_empty()));
-    if let Some(name) = own
-        && let Some(found) = from_helper(name, &host)?
+    let own = cred_helpers.and_then(|mut helpers| helpers.remove(&host).flatten()).or(creds_store);
+    if let Some(name) = own.filter(|name| !name.is_empty())
+        && let Some(found) = from_helper(&name, &host)?
     {
         return Ok(vec![found]);
     }
@@ -101,10 +101,11 @@ fn from_helper(name: &str, host: &str) -> anyhow::Result<Option<Credentials>> {
     }
     let answer: Answer =
         serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!("{program} answered no credentials"))?;
-    if answer.username == "<token>" {
-        bail!("{program} has an identity token for {host}, which cannot be used; use --username");
-    }
-    Ok(Some(Credentials::new(answer.username, answer.secret)))
+    // The name that helpers use for an identity token.
+    Ok(Some(match answer.username.as_str() {
+        "<token>" => Credentials::identity_token(answer.secret),
+        _ => Credentials::new(answer.username, answer.secret),
+    }))
 }
 
 #[cfg(test)]
@@ -113,8 +114,8 @@ mod tests {
 
     #[test]
     fn credentials_of_the_file_are_used_and_others_are_not() {
-        let text =
-            br#"{"auths":{"registry.example":{"username":"a","password":"b"},"c.example":{"identitytoken":"t"}}}"#;
+        let text = br#"{"auths":{"registry.example":{"username":"a","password":"b"},"c.example":{"auth":"!"}},
+            "credsStore":null,"credHelpers":{"d.example":null}}"#;
         let found = |reference: &str| {
             let mut warnings = Vec::new();
             let found = in_file(text, &reference.parse().unwrap(), &mut warnings).unwrap();

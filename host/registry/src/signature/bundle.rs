@@ -10,6 +10,8 @@ use super::Key;
 use crate::Digest;
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+/// The same version in the form of older tools.
+const OLDER_MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle+json";
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
@@ -56,11 +58,17 @@ struct Digests {
     sha256: String,
 }
 
+/// Returns whether a media type is that of a bundle of version 0.3.
+pub(super) fn is_bundle(media_type: &str) -> bool {
+    let older = || media_type.split_once(';').filter(|(name, _)| name.trim_end() == OLDER_MEDIA_TYPE);
+    media_type == MEDIA_TYPE || older().is_some_and(|(_, parameter)| parameter.trim() == "version=0.3")
+}
+
 /// Returns whether the envelope is signed with the key and its statement is a signature of the manifest. The hint at
 /// the key that a bundle has is not read.
 pub(super) fn is_signed(key: &Key, manifest: &Digest, json: &[u8]) -> bool {
     let Ok(Bundle { media_type, dsse_envelope: envelope }) = serde_json::from_slice(json) else { return false };
-    if media_type != MEDIA_TYPE || envelope.payload_type != PAYLOAD_TYPE {
+    if !is_bundle(&media_type) || envelope.payload_type != PAYLOAD_TYPE {
         return false;
     }
     let Ok(payload) = BASE64_STANDARD.decode(&envelope.payload) else { return false };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde::Deserialize;
 
-use super::{Claim, Claims, MOST, SIZE, bundle, classic};
+use super::{Claim, Claims, Key, MOST, SIZE, bundle, classic};
 use crate::{
     Client, Credentials, Digest, Error, Limits, Reference,
     client::within,
@@ -33,25 +33,46 @@ struct Entry {
     artifact_type: String,
 }
 
+/// The signatures of a manifest that were found so far.
+struct Search<'a> {
+    keys: &'a [Key],
+    of: &'a Digest,
+    claims: Claims,
+    /// Whether a claim is of one of the keys: nothing more is asked for then.
+    is_signed: bool,
+    /// Why not everything could be read: the first reason, or the first that may pass.
+    failure: Option<Error>,
+}
+
 impl Client {
-    /// Returns the claims that are attached to a manifest, in both forms. `manifest` is the digest of bytes that were
-    /// pulled.
+    /// Returns claims that are attached to a manifest, in both forms, and stops at the first that is of one of the
+    /// keys. `manifest` is the digest of bytes that were pulled.
     ///
     /// # Errors
-    /// Returns an error if the attached claims cannot be determined. That nothing is attached is no error.
+    /// Returns an error if no claim is of one of the keys and not all of them could be read. That nothing is attached
+    /// is no error.
     pub async fn signatures(
         &self,
         reference: &Reference,
         manifest: &Digest,
+        keys: &[Key],
         credentials: &[Credentials],
         limits: &Limits,
     ) -> Result<Claims, Error> {
         within(limits, "the look-up of signatures", async {
             let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
-            let mut claims = Claims::default();
-            session.classic(manifest, &mut claims).await?;
-            session.bundles(manifest, &mut claims).await?;
-            Ok(claims)
+            let (claims, is_signed, failure) = (Claims::default(), false, None);
+            let mut search = Search { keys, of: manifest, claims, is_signed, failure };
+            session.classic(&mut search).await;
+            // The registry's own list, and the tag that clients keep where the registry has none, or had none.
+            for list in [format!("referrers/{manifest}"), format!("manifests/sha256-{}", manifest.hex())] {
+                if !search.is_signed {
+                    session.bundles(&list, &mut search).await;
+                }
+            }
+            let Search { claims, is_signed, failure, .. } = search;
+            let unread = format!("no signature of {manifest} by a required key was found, and not all could be read");
+            failure.filter(|_| !is_signed).map_or(Ok(claims), |failure| Err(failure.after(&unread)))
         })
         .await
     }
@@ -60,74 +81,82 @@ impl Client {
 impl Session<'_> {
     /// Adds the layers of the manifest under the signature's tag. They are a list: two keys that signed the same
     /// payload have two layers of one digest.
-    async fn classic(&mut self, of: &Digest, claims: &mut Claims) -> Result<(), Error> {
-        let manifest = match self.manifest(&format!("sha256-{}.sig", of.hex()), None).await {
-            Ok((manifest, _)) => manifest,
-            Err(error) => return claims.passed_over(error),
+    async fn classic(&mut self, search: &mut Search<'_>) {
+        let manifest = match self.manifest(&format!("sha256-{}.sig", search.of.hex()), None).await {
+            Ok(manifest) => manifest,
+            Err(error) => return search.failed(error),
         };
-        claims.passed_over += manifest.layers.len().saturating_sub(MOST);
+        search.claims.passed_over += manifest.layers.len().saturating_sub(MOST);
         let mut payloads: BTreeMap<String, Option<Bytes>> = BTreeMap::new();
         for layer in manifest.layers.iter().take(MOST) {
+            if search.is_signed {
+                return;
+            }
             let signature = layer.annotations.as_ref().and_then(|annotations| annotations.get(classic::ANNOTATION));
             let Some(signature) = signature.filter(|_| layer.media_type == classic::LAYER) else {
-                claims.passed_over += 1;
+                search.claims.passed_over += 1;
                 continue;
             };
             if !payloads.contains_key(&layer.digest) {
                 let payload = match self.blob(layer, SIZE, "the payload of a signature").await {
                     Ok((payload, _)) => Some(payload),
                     Err(error) if error.is_of_the_content() => None,
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        search.failed(error);
+                        None
+                    }
                 };
                 payloads.insert(layer.digest.clone(), payload);
             }
             match payloads.get(&layer.digest) {
                 Some(Some(payload)) => {
-                    claims.claims.push(Claim::Classic { payload: payload.to_vec(), signature: signature.clone() });
+                    search.add(Claim::Classic { payload: payload.to_vec(), signature: signature.clone() });
                 }
-                _ => claims.passed_over += 1,
+                _ => search.claims.passed_over += 1,
             }
         }
-        Ok(())
     }
 
-    /// Adds the bundles that refer to the manifest.
-    async fn bundles(&mut self, of: &Digest, claims: &mut Claims) -> Result<(), Error> {
-        let mut entries = match self.referrers(of).await {
+    /// Adds the bundles of a list that refer to the manifest.
+    async fn bundles(&mut self, list: &str, search: &mut Search<'_>) {
+        let mut entries = match self.referrers(list).await {
             Ok(entries) => entries,
-            Err(error) => return claims.passed_over(error),
+            Err(error) => return search.failed(error),
         };
         // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
-        entries.sort_by_key(|entry| entry.artifact_type != bundle::MEDIA_TYPE);
-        claims.passed_over += entries.len().saturating_sub(MOST);
+        entries.sort_by_key(|entry| !bundle::is_bundle(&entry.artifact_type));
+        search.claims.passed_over += entries.len().saturating_sub(MOST);
         for entry in entries.iter().take(MOST) {
-            match self.bundle(of, entry).await {
-                Ok(Some(json)) => claims.claims.push(Claim::Bundle(json.to_vec())),
-                Ok(None) => claims.passed_over += 1,
-                Err(error) => claims.passed_over(error)?,
+            if search.is_signed {
+                return;
+            }
+            match self.bundle(search.of, entry).await {
+                Ok(Some(json)) => search.add(Claim::Bundle(json.to_vec())),
+                Ok(None) => search.claims.passed_over += 1,
+                Err(error) => search.failed(error),
             }
         }
-        Ok(())
     }
 
-    /// Returns the entries of the registry's list, or of the tag that clients keep where the registry has none.
-    async fn referrers(&mut self, of: &Digest) -> Result<Vec<Entry>, Error> {
-        let tag = format!("manifests/sha256-{}", of.hex());
-        for path in [format!("referrers/{of}"), tag] {
-            let target = self.below(&path);
-            let mut answer = self.send(&target, &Outgoing::get(IMAGE_INDEX)).await?;
-            match answer.status {
-                StatusCode::OK => {
-                    let index = answer.bytes(INDEX, "the list of referrers").await?;
-                    let index: Index = serde_json::from_slice(&index)
-                        .map_err(|_| Error::Invalid("the list of referrers is not an index".to_owned()))?;
-                    return Ok(index.manifests);
-                }
-                StatusCode::NOT_FOUND => {}
-                _ => return Err(answer.refusal("the list of referrers").await),
+    /// Returns the entries of a list. None are of a registry without such lists, which answers the path with an error
+    /// of its choice, or with a page for people.
+    async fn referrers(&mut self, list: &str) -> Result<Vec<Entry>, Error> {
+        const WHAT: &str = "the list of referrers";
+        let target = self.below(list);
+        let answer = self.send(&target, &Outgoing::get(IMAGE_INDEX)).await.map_err(|error| error.after(WHAT));
+        let mut answer = answer?;
+        match answer.status {
+            StatusCode::OK => {
+                let index = answer.bytes(INDEX, WHAT).await?;
+                Ok(serde_json::from_slice(&index).map_or_else(|_| Vec::new(), |index: Index| index.manifests))
             }
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::TOO_MANY_REQUESTS => Err(answer.refusal(WHAT).await),
+            status if status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED => Ok(Vec::new()),
+            _ => Err(answer.refusal(WHAT).await),
         }
-        Ok(Vec::new())
     }
 
     /// Returns the bundle in a referrer, or `None` if it is something else or refers to another manifest.
@@ -136,10 +165,10 @@ impl Session<'_> {
         if entry.size > MANIFEST {
             return Ok(None);
         }
-        let (manifest, _) = self.manifest(&digest.to_string(), Some(&digest)).await?;
+        let manifest = self.manifest(&digest.to_string(), Some(&digest)).await?;
         let refers = manifest.subject.as_ref().is_some_and(|subject| subject.digest.parse() == Ok(*of));
         let [Descriptor { media_type, .. }] = &manifest.layers[..] else { return Ok(None) };
-        if !refers || media_type != bundle::MEDIA_TYPE {
+        if !refers || !bundle::is_bundle(media_type) {
             return Ok(None);
         }
         let (json, _) = self.blob(&manifest.layers[0], SIZE, "a bundle").await?;
@@ -147,17 +176,22 @@ impl Session<'_> {
     }
 }
 
-impl Claims {
-    /// Counts an entry that could not be read as it is there; an entry that is not there is none. Failures of the way
-    /// to it are returned.
-    fn passed_over(&mut self, error: Error) -> Result<(), Error> {
-        match error {
-            Error::NotFound(_) => Ok(()),
-            error if error.is_of_the_content() => {
-                self.passed_over += 1;
-                Ok(())
-            }
-            error => Err(error),
+impl Search<'_> {
+    fn add(&mut self, claim: Claim) {
+        self.is_signed |= self.keys.iter().any(|key| claim.is_of(key, self.of));
+        self.claims.claims.push(claim);
+    }
+
+    /// Counts an entry that could not be read as it is there; an entry that is not there is none. A failure of the way
+    /// to it counts only if no signature is found elsewhere.
+    fn failed(&mut self, error: Error) {
+        if matches!(error, Error::NotFound(_)) {
+            return;
+        }
+        if error.is_of_the_content() {
+            self.claims.passed_over += 1;
+        } else if self.failure.as_ref().is_none_or(|first| !first.may_succeed_later() && error.may_succeed_later()) {
+            self.failure = Some(error);
         }
     }
 }

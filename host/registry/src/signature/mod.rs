@@ -1,9 +1,9 @@
 //! Signatures of cosign with a P-256 key and without a log, in both of its forms.
 //!
 //! A signature is of the digest of a manifest. Whoever may push to a repository can attach anything to a manifest, so
-//! what does not verify is passed over, in either form, and one valid signature is enough. A failure to read is an
-//! error and never counts as "not signed". There is no time in such a signature: it does not expire, and a key is
-//! revoked by removing it from the policy.
+//! what does not verify is passed over, in either form, and one valid signature is enough. Without one, a failure to
+//! read is an error and never counts as "not signed". There is no time in such a signature: it does not expire, and a
+//! key is revoked by removing it from the policy.
 
 mod bundle;
 mod classic;

@@ -95,6 +95,10 @@ fn a_signature_of_either_form_is_accepted() {
     let signer = Signer::new();
     assert!(verifies(&signer, signer.classic(&payload())));
     assert!(verifies(&signer, of_json(&signer.bundle(&statement()))));
+    for older in ["version=0.3", " version=0.3 "] {
+        let older = json!(format!("application/vnd.dev.sigstore.bundle+json;{older}"));
+        assert!(verifies(&signer, of_json(&with(signer.bundle(&statement()), "/mediaType", older))));
+    }
 }
 
 #[test]
@@ -138,6 +142,9 @@ fn an_envelope_of_another_kind_is_no_signature() {
     let bare = signer.sign(statement().to_string().as_bytes());
     for (pointer, value) in [
         ("/mediaType", json!("application/vnd.dev.sigstore.bundle+json;version=0.2")),
+        ("/mediaType", json!("application/vnd.dev.sigstore.bundle+json")),
+        ("/mediaType", json!("application/vnd.dev.sigstore.bundle+json;version=0.30")),
+        ("/mediaType", json!("text/plain;version=0.3")),
         ("/dsseEnvelope", json!(null)),
         ("/dsseEnvelope/payloadType", json!("application/json")),
         ("/dsseEnvelope/signatures", json!([])),

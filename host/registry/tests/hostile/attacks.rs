@@ -88,9 +88,9 @@ async fn an_endless_body_ends_at_its_bound() {
     let client = client(vec![entry("registry.test", &server)]);
     assert!(
         client
-            .signatures(&reference(&server), &Digest::of(WASM), &[], &LIMITS)
+            .signatures(&reference(&server), &Digest::of(WASM), &[], &[], &LIMITS)
             .await
-            .is_ok_and(|claims| { claims.claims.is_empty() && claims.passed_over == 2 })
+            .is_ok_and(|claims| { claims.claims.is_empty() && claims.passed_over == 3 })
     );
 }
 

@@ -47,6 +47,41 @@ async fn a_token_is_asked_for_with_the_users_name_and_this_scope_only() {
 }
 
 #[tokio::test]
+async fn an_identity_token_is_exchanged_at_the_realm_and_sent_nowhere_else() {
+    let server = Server::start(|asked| {
+        if asked.path.starts_with("/token") {
+            let is_exchange = asked.method == "POST" && asked.path == "/token";
+            return if is_exchange { Reply::ok(r#"{"access_token":"t0k"}"#) } else { Reply::status(401) };
+        }
+        if asked.headers.get("authorization").map(String::as_str) != Some("Bearer t0k") {
+            let realm = format!("Bearer realm=\"http://{}/token\",service=\"s r\"", asked.headers["host"]);
+            return Reply::status(401).with("WWW-Authenticate", realm);
+        }
+        let manifest = manifest(WASM.len(), &Digest::of(WASM));
+        if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::ok(WASM) }
+    })
+    .await;
+    let client = client(vec![entry("registry.test", &server)]);
+    let identity = [Credentials::identity_token("id&t=k")];
+    assert!(client.pull(&reference(&server), &identity, &LIMITS).await.is_ok());
+    let asked = server.asked();
+    let [exchange] = &asked.iter().filter(|asked| asked.method == "POST").collect::<Vec<_>>()[..] else { panic!() };
+    assert_eq!(exchange.headers["content-type"], "application/x-www-form-urlencoded");
+    assert_eq!(
+        String::from_utf8_lossy(&exchange.body),
+        "grant_type=refresh_token&client_id=podium&service=s%20r&scope=repository%3Ateam%2Fplugin%3Apull\
+         &refresh_token=id%26t%3Dk"
+    );
+    assert!(asked.iter().all(|asked| !format!("{:?} {}", asked.headers, asked.path).contains("id%26t")), "{asked:?}");
+    // Where a password is asked for, the token is none.
+    let basic = guarded(ALICE, "Basic realm=\"x\"").await;
+    let client = super::client(vec![entry("registry.test", &basic)]);
+    let error = client.pull(&reference(&basic), &identity, &LIMITS).await.unwrap_err();
+    assert!(matches!(&error, Error::Denied(message) if message.contains("identity token")), "{error:?}");
+    assert!(basic.asked().iter().all(|asked| !asked.headers.contains_key("authorization")));
+}
+
+#[tokio::test]
 async fn a_realm_on_a_foreign_host_gets_nothing() {
     let foreign = Server::start(|_| Reply::ok(r#"{"token":"t0k"}"#)).await;
     let port = foreign.address.port();

@@ -4,6 +4,7 @@
 
 mod attacks;
 mod authentication;
+mod proxies;
 mod redirects;
 mod server;
 mod signatures;

@@ -38,20 +38,97 @@ fn user() -> Vec<Credentials> {
 async fn a_redirect_to_a_listed_host_is_followed_without_credentials() {
     let blobs = Server::start(|_| Reply::ok(WASM)).await;
     let host = format!("blobs.test:{}", blobs.address.port());
-    let server = redirecting(format!("http://{host}/x?signature=y")).await;
-    let own = Registry { hops: Hops::Listed(vec![host.parse().unwrap()]), ..entry("registry.test", &server) };
-    for registries in [vec![own], vec![entry("registry.test", &server), entry("blobs.test", &blobs)]] {
+    let paths = ["/x?signature=y".to_owned(), format!("/v2/team/plugin/blobs/{}?signature=y", Digest::of(WASM))];
+    for (number, path) in paths.iter().enumerate() {
+        let server = redirecting(format!("http://{host}{path}")).await;
+        let own = Registry { hops: Hops::Listed(vec![host.parse().unwrap()]), ..entry("registry.test", &server) };
+        // The path of a blob needs no redirectHosts.
+        let others = vec![entry("registry.test", &server), entry("blobs.test", &blobs)];
+        let registries = if number == 0 { vec![own] } else { others };
         let component = client(registries).pull(&reference(&server), &user(), &LIMITS).await.unwrap();
         assert_eq!(&component.bytes[..], WASM);
     }
     let asked = blobs.asked();
     assert_eq!(asked.len(), 2);
-    for asked in asked {
-        assert_eq!(asked.path, "/x?signature=y");
+    for (asked, path) in asked.iter().zip(paths) {
+        assert_eq!(asked.path, path);
         for header in ["authorization", "cookie", "referer"] {
             assert!(!asked.headers.contains_key(header), "{asked:?}");
         }
     }
+}
+
+/// Words of a service that only the host reaches.
+const SECRET: &str = "confidential build 7.3 at node-12.corp";
+
+#[tokio::test]
+async fn a_registry_is_no_way_to_ask_another_listed_one() {
+    let internal = Server::start(|_| Reply::status(404).with_body(SECRET)).await;
+    let digest = Digest::of(WASM);
+    for path in ["/admin".to_owned(), "/v2/other/manifests/1".to_owned(), format!("/v2/other/blobs/{digest}")] {
+        let to = format!("http://internal.test:{}{path}", internal.address.port());
+        // All requests, those for the manifest and its signatures too.
+        let server = Server::start(move |_| Reply::redirect(to.clone())).await;
+        let client = client(vec![entry("registry.test", &server), entry("internal.test", &internal)]);
+        let pulled = client.pull(&reference(&server), &[], &LIMITS).await;
+        assert!(matches!(pulled, Err(Error::Forbidden(_))), "{path}: {pulled:?}");
+        let found = client.signatures(&reference(&server), &digest, &[], &[], &LIMITS).await;
+        assert!(matches!(found, Err(Error::Forbidden(_))), "{path}: {found:?}");
+    }
+    assert!(internal.asked().is_empty(), "{:?}", internal.asked());
+}
+
+#[tokio::test]
+async fn after_a_redirect_no_error_has_anything_of_the_answer() {
+    let errors = format!(r#"{{"errors":[{{"code":"{SECRET}","message":"{SECRET}"}}]}}"#);
+    let layers = json!({ "schemaVersion": 2, "layers": [{ "mediaType": SECRET, "digest": "", "size": 1 }] });
+    let of_schema = json!({ "schemaVersion": SECRET });
+    let replies = [
+        Reply::ok(SECRET),
+        Reply::ok(layers.to_string()),
+        Reply::ok(of_schema.to_string()),
+        Reply::ok(json!({ "schemaVersion": 2, "mediaType": SECRET }).to_string()),
+        Reply::status(403).with_body(errors.clone()),
+        Reply::status(500).with_body(errors),
+        Reply::redirect(format!("http://{}/", SECRET.replace(' ', "-"))),
+    ];
+    for reply in replies {
+        let text = reply.clone();
+        let listed = Server::start(move |_| reply.clone()).await;
+        // Also by a redirect to the registry itself, where another repository may be.
+        for is_own in [true, false] {
+            let to = format!("http://listed.test:{}/elsewhere", listed.address.port());
+            let text = text.clone();
+            let server = Server::start(move |asked| match asked.path.as_str() {
+                _ if !is_own => Reply::redirect(to.clone()),
+                "/elsewhere" => text.clone(),
+                _ => Reply::redirect("/elsewhere"),
+            })
+            .await;
+            let hops = Hops::Listed(vec![format!("listed.test:{}", listed.address.port()).parse().unwrap()]);
+            let client = client(vec![Registry { hops, ..entry("registry.test", &server) }]);
+            for reference in [reference(&server), reference(&server).with_digest(Digest::of(b"x"))] {
+                let error = client.pull(&reference, &[], &LIMITS).await.unwrap_err().to_string();
+                let lower = error.to_lowercase();
+                for secret in ["confidential", "node-12", "corp"] {
+                    assert!(!lower.contains(secret), "{error}");
+                }
+                for body in [SECRET.as_bytes(), layers.to_string().as_bytes()] {
+                    assert!(!error.contains(&Digest::of(body).to_string()), "{error}");
+                }
+            }
+        }
+    }
+    // A blob as well, whose digest the registry's manifest chose.
+    let to = Server::start(|_| Reply::ok(WASM)).await;
+    let target = format!("http://listed.test:{}/x", to.address.port());
+    let other = manifest(WASM.len(), &Digest::of(b"other"));
+    let server = serving(other, move |_| Reply::redirect(target.clone())).await;
+    let hops = Hops::Listed(vec![format!("listed.test:{}", to.address.port()).parse().unwrap()]);
+    let client = client(vec![Registry { hops, ..entry("registry.test", &server) }]);
+    let error = client.pull(&reference(&server), &[], &LIMITS).await.unwrap_err();
+    assert!(matches!(error, Error::DigestMismatch(_)), "{error:?}");
+    assert!(!error.to_string().contains(&Digest::of(WASM).to_string()), "{error}");
 }
 
 #[tokio::test]

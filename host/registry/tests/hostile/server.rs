@@ -72,6 +72,10 @@ impl Reply {
         Self { status, ..self }
     }
 
+    pub(crate) fn with_body(self, body: impl Into<Vec<u8>>) -> Self {
+        Self { body: Body::Sized(body.into()), ..self }
+    }
+
     pub(crate) fn redirect(to: impl Into<String>) -> Self {
         Self::status(307).with("Location", to)
     }

@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use podium_registry::{
-    Error,
-    signature::{Claim, Claims, MOST},
+    Credentials, Error,
+    signature::{Claim, Claims, Key, MOST, verify},
+};
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair},
 };
 
 use super::*;
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+const OLDER_BUNDLE: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
 /// A repository with these texts by the last part of their path.
@@ -63,7 +69,176 @@ async fn holding(texts: Texts) -> Server {
 
 async fn claims(server: &Server) -> Result<Claims, Error> {
     let client = client(vec![entry("registry.test", server)]);
-    client.signatures(&reference(server), &signed(), &[], &LIMITS).await
+    client.signatures(&reference(server), &signed(), &[], &[], &LIMITS).await
+}
+
+/// A required key, and a valid signature of each form.
+struct Signatures {
+    keys: Vec<Key>,
+    /// The payload of the classic form and its signature.
+    classic: (String, String),
+    bundle: String,
+}
+
+impl Signatures {
+    fn new() -> Self {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, document.as_ref(), &random).unwrap();
+        let sign = |bytes: &[u8]| BASE64_STANDARD.encode(pair.sign(&random, bytes).unwrap());
+        let prefix = BASE64_STANDARD.decode("MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE").unwrap();
+        let body = BASE64_STANDARD.encode([&prefix[..], &pair.public_key().as_ref()[1..]].concat());
+        let key = Key::from_pem(&format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n")).unwrap();
+        let payload = json!({ "critical": {
+            "identity": { "docker-reference": "" },
+            "image": { "docker-manifest-digest": signed().to_string() },
+            "type": "cosign container image signature",
+        } });
+        let payload = payload.to_string();
+        let statement = json!({
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": [{ "digest": { "sha256": signed().hex() } }],
+            "predicateType": "https://sigstore.dev/cosign/sign/v1",
+        });
+        let statement = statement.to_string();
+        const TYPE: &str = "application/vnd.in-toto+json";
+        let encoded = format!("DSSEv1 {} {TYPE} {} {statement}", TYPE.len(), statement.len());
+        let bundle = json!({ "mediaType": BUNDLE, "dsseEnvelope": {
+            "payload": BASE64_STANDARD.encode(&statement),
+            "payloadType": TYPE,
+            "signatures": [{ "sig": sign(encoded.as_bytes()) }],
+        } });
+        let signature = sign(payload.as_bytes());
+        Self { keys: vec![key], classic: (payload, signature), bundle: bundle.to_string() }
+    }
+
+    /// Fetches the signatures with these credentials, and verifies them as the host does.
+    async fn check(&self, server: &Server, credentials: &[Credentials]) -> Result<usize, Error> {
+        let client = client(vec![entry("registry.test", server)]);
+        let found = client.signatures(&reference(server), &signed(), &self.keys, credentials, &LIMITS).await?;
+        verify(&self.keys, &signed(), &found)
+    }
+}
+
+/// Serves the texts, and `reply` instead of lists of referrers.
+async fn with_referrers(texts: Texts, reply: Reply) -> Server {
+    Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+        _ if asked.path.contains("/referrers/") => reply.clone(),
+        Some(text) => Reply::ok(text.clone()),
+        None => Reply::status(404),
+    })
+    .await
+}
+
+/// Answers of registries that have no lists of referrers, that have none now, or that do not show them.
+fn answers_to_referrers() -> Vec<(&'static str, Reply)> {
+    let statuses = [
+        ("400", 400),
+        ("401 without a challenge", 401),
+        ("403", 403),
+        ("404", 404),
+        ("405", 405),
+        ("406", 406),
+        ("408", 408),
+        ("422", 422),
+        ("429", 429),
+        ("500", 500),
+        ("501", 501),
+        ("503", 503),
+    ];
+    let mut all: Vec<_> = statuses.map(|(name, status)| (name, Reply::status(status))).into();
+    all.push(("401", Reply::status(401).with("WWW-Authenticate", "Basic realm=\"x\"")));
+    all.push(("a page", Reply::ok("<!doctype html><html></html>").with("Content-Type", "text/html")));
+    all.push(("an empty index", Reply::ok(index(&[]))));
+    all.push(("too many bytes", Reply::endless()));
+    all.push(("a circle", Reply::redirect("/v2/team/plugin/referrers/x")));
+    all
+}
+
+#[tokio::test]
+async fn a_valid_signature_suffices_whatever_the_list_of_referrers_is() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    classic(&mut texts, &[("other", "s1"), (&signatures.classic.0, &signatures.classic.1)]);
+    for (name, reply) in answers_to_referrers().into_iter().chain([("nothing", Reply::silence())]) {
+        let server = with_referrers(texts.clone(), reply).await;
+        assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{name}");
+    }
+    // In the form of a bundle of an older tool, which only the tag for registries without lists names.
+    let mut texts = Texts::new();
+    let entries =
+        [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), OLDER_BUNDLE, &signatures.bundle)];
+    texts.insert(format!("sha256-{}", signed().hex()), index(&entries));
+    for (name, reply) in answers_to_referrers() {
+        let server = with_referrers(texts.clone(), reply).await;
+        assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_valid_signature_suffices_beside_entries_that_cannot_be_read() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    classic(&mut texts, &[("lost", "s1"), (&signatures.classic.0, &signatures.classic.1)]);
+    let entries =
+        [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)];
+    let bundles = Texts::from([(format!("sha256-{}", signed().hex()), index(&entries))]);
+    let lost = [Digest::of(b"lost"), Digest::of(b"{}")].map(|digest| format!("/blobs/{digest}"));
+    for without in [format!("sha256-{}", signed().hex()), format!("sha256-{}.sig", signed().hex())] {
+        for status in [401, 403, 429, 503] {
+            let mut texts: Texts = texts.clone().into_iter().chain(bundles.clone()).collect();
+            texts.remove(&without);
+            let lost = lost.clone();
+            let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+                _ if lost.iter().any(|path| asked.path.ends_with(path)) => Reply::status(status),
+                // The look-up of the other form fails too.
+                None => Reply::status(status),
+                Some(text) => Reply::ok(text.clone()),
+            })
+            .await;
+            assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{status}, without {without}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_valid_signature_a_failed_list_is_named_and_retried() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    classic(&mut texts, &[("payload", "s1")]);
+    for (name, reply) in answers_to_referrers() {
+        let server = with_referrers(texts.clone(), reply).await;
+        let error = signatures.check(&server, &[]).await.unwrap_err();
+        let is_failure =
+            ["401", "401 without a challenge", "403", "408", "429", "500", "503", "a circle"].contains(&name);
+        let may_pass = ["408", "429", "500", "503"].contains(&name);
+        assert_eq!(error.to_string().contains("the list of referrers: "), is_failure, "{name}: {error}");
+        assert_eq!(error.may_succeed_later(), may_pass, "{name}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_worked_are_used_after_a_path_that_refuses_all() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    let entry = bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle);
+    texts.insert(format!("sha256-{}", signed().hex()), index(&[entry]));
+    let alice = [Credentials::new("alice", "a"), Credentials::new("bob", "b")];
+    for status in [401, 403] {
+        let texts = texts.clone();
+        let server = Server::start(move |asked| {
+            if asked.headers.get("authorization").map(String::as_str) != Some("Basic YWxpY2U6YQ==") {
+                return Reply::status(401).with("WWW-Authenticate", "Basic");
+            }
+            match texts.get(asked.path.rsplit('/').next().unwrap()) {
+                _ if asked.path.contains("/referrers/") => Reply::status(status).with("WWW-Authenticate", "Basic"),
+                Some(text) => Reply::ok(text.clone()),
+                None => Reply::status(404),
+            }
+        })
+        .await;
+        assert_eq!(signatures.check(&server, &alice).await, Ok(0), "{status}");
+    }
 }
 
 #[tokio::test]
@@ -147,11 +322,11 @@ async fn the_number_of_signatures_that_are_read_is_bounded() {
     let server = holding(texts).await;
     let claims = claims(&server).await.unwrap();
     assert_eq!((claims.claims.len(), claims.passed_over), (2 * MOST, 200 + 500 - 2 * MOST));
-    assert_eq!(server.asked().len(), 2 + MOST + 2 * MOST);
+    assert_eq!(server.asked().len(), 3 + MOST + 2 * MOST);
 }
 
 #[tokio::test]
-async fn a_list_of_referrers_that_refers_to_itself_is_read_once() {
+async fn a_list_of_referrers_that_refers_to_itself_is_not_followed() {
     let own = index(&[json!({ "mediaType": "application/vnd.oci.image.index.v1+json", "digest": signed().to_string(),
         "size": 1, "artifactType": BUNDLE })]);
     let server = Server::start(
@@ -161,6 +336,6 @@ async fn a_list_of_referrers_that_refers_to_itself_is_read_once() {
     )
     .await;
     let claims = claims(&server).await.unwrap();
-    assert_eq!((claims.claims.len(), claims.passed_over), (0, 1));
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!((claims.claims.len(), claims.passed_over), (0, 2));
+    assert_eq!(server.asked().len(), 5, "two lists, and the entry of each");
 }

@@ -45,24 +45,49 @@ const KEY: &[u8] = b"-----BEGIN PRIVATE KEY-----\n\
     CPVWgbbJTixpDjA0kEOE28UMjGQt6lYHrTluPaGNraTjk0vHfHuwmdAg\n\
     -----END PRIVATE KEY-----\n";
 
+/// A certificate of `registry.test` with CA:TRUE, which signed itself, as `openssl req -x509` makes it.
+const SELF_SIGNED: &[u8] = b"-----BEGIN CERTIFICATE-----\n\
+    MIIBbTCCAROgAwIBAgIBATAKBggqhkjOPQQDAjAYMRYwFAYDVQQDDA1yZWdpc3Ry\n\
+    eS50ZXN0MCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAwMDAwWjAYMRYwFAYD\n\
+    VQQDDA1yZWdpc3RyeS50ZXN0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEkRWB\n\
+    EnFrihxB6iG7wWOuzaCpU1T3/576Xn/4QTEPm1ce6Mr5130Z19M9xFokaJQcqjxk\n\
+    lExXE21QrlF7+A+sFKNMMEowHQYDVR0OBBYEFHn8Lhn6gp/Mu2RSJ9KBNixA2dP2\n\
+    MA8GA1UdEwEB/wQFMAMBAf8wGAYDVR0RBBEwD4INcmVnaXN0cnkudGVzdDAKBggq\n\
+    hkjOPQQDAgNIADBFAiEAnVBt4jDhyllwSxEwkBsznOEhxhX0KhkC4Xwy3U8SjAYC\n\
+    IE3a3wpSzZ4BMVqznhp3UWDHgAXR7YViANCdUn9qgbPg\n\
+    -----END CERTIFICATE-----\n";
+/// Its key.
+const SELF_SIGNED_KEY: &[u8] = b"-----BEGIN PRIVATE KEY-----\n\
+    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgVkWaXThIQak518h+\n\
+    oMjehc7rfxK7YFmnb09h5LyQ1GChRANCAASRFYEScWuKHEHqIbvBY67NoKlTVPf/\n\
+    nvpef/hBMQ+bVx7oyvnXfRnX0z3EWiRolByqPGSUTFcTbVCuUXv4D6wU\n\
+    -----END PRIVATE KEY-----\n";
+
 fn certificate(pem: &[u8]) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem).unwrap()
 }
 
-fn authority() -> CertificateDer<'static> {
+pub(crate) fn authority() -> CertificateDer<'static> {
     certificate(AUTHORITY)
 }
 
 /// Passes connections on to a server, with TLS before it. Returns the port.
-async fn in_front_of(server: &Server) -> u16 {
-    let key = PrivateKeyDer::from_pem_slice(KEY).unwrap();
+pub(crate) async fn in_front_of(server: &Server) -> u16 {
+    presenting(server, REGISTRY, KEY).await
+}
+
+async fn presenting(server: &Server, chain: &[u8], key: &[u8]) -> u16 {
+    let key = PrivateKeyDer::from_pem_slice(key).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate(REGISTRY)], key)
+        .with_single_cert(vec![certificate(chain)], key)
         .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    accepting(server, TlsAcceptor::from(Arc::new(config))).await
+}
+
+async fn accepting(server: &Server, acceptor: TlsAcceptor) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, behind) = (listener.local_addr().unwrap().port(), server.address);
     tokio::spawn(async move {
@@ -112,6 +137,39 @@ async fn a_registry_is_believed_by_its_authority_and_its_name() {
         );
     }
     assert_eq!(server.asked().len(), asked, "nothing is asked before the certificate is believed");
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_is_believed_where_exactly_it_is_listed() {
+    let server = honest().await;
+    let port = presenting(&server, SELF_SIGNED, SELF_SIGNED_KEY).await;
+    let listed = || vec![certificate(SELF_SIGNED)];
+    assert!(pull_from("registry.test", port, listed(), vec![]).await.is_ok());
+    assert!(pull_from("registry.test", port, vec![authority(), certificate(SELF_SIGNED)], vec![]).await.is_ok());
+    let asked = server.asked().len();
+    for (name, own, system) in [
+        // Its name, and that it is listed as the registry's own.
+        ("other.test", listed(), vec![]),
+        ("registry.test", vec![authority()], vec![]),
+        ("registry.test", vec![authority()], listed()),
+        ("registry.test", vec![], listed()),
+    ] {
+        let pulled = pull_from(name, port, own, system).await;
+        assert!(matches!(&pulled, Err(Error::Unavailable(message)) if message.contains("certificate")), "{pulled:?}");
+    }
+    let Err(error) = pull_from("registry.test", port, vec![], vec![]).await else { panic!("accepted") };
+    assert!(error.to_string().contains("with CA:FALSE"), "{error}");
+    assert_eq!(server.asked().len(), asked);
+    // A server without the certificate's key does not get so far.
+    let provider = ring::default_provider();
+    let other = provider.key_provider.load_private_key(PrivateKeyDer::from_pem_slice(KEY).unwrap()).unwrap();
+    let stolen = rustls::sign::CertifiedKey::new(vec![certificate(SELF_SIGNED)], other);
+    let config = ServerConfig::builder_with_provider(Arc::new(provider)).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_no_client_auth();
+    let config = config.with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(stolen)));
+    let port = accepting(&server, TlsAcceptor::from(Arc::new(config))).await;
+    assert!(pull_from("registry.test", port, listed(), vec![]).await.is_err());
+    assert_eq!(server.asked().len(), asked);
 }
 
 #[tokio::test]

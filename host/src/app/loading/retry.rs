@@ -61,7 +61,7 @@ impl Loader {
                 let attempts = attempts.saturating_add(1);
                 let (plugin, file, error) = (&spec.id, spec.source.to_string(), failure.to_string());
                 if failure.is_passing() {
-                    let seconds = BACKOFF.doubled(attempts).as_secs();
+                    let seconds = BACKOFF.doubled(attempts).max(failure.retry_after()).as_secs();
                     tracing::warn!(%plugin, %file, attempts, seconds, error, "plugin not loaded, to be retried");
                 } else {
                     tracing::error!(%plugin, %file, attempts, error, "plugin not loaded");

@@ -44,8 +44,8 @@ impl From<ApiError> for Failure {
             None if matches!(error, ApiError::Held(_)) => Self::Held(error.to_string()),
             // The namespace is being deleted, so no new grant can help.
             Some(403) if error.has_cause("NamespaceTerminating") => Self::Refused(error.to_string()),
-            Some(401 | 403) => Self::Denied(error.to_string()),
-            Some(408 | 429 | 500..) | None => Self::Away(error.to_string()),
+            Some(403) => Self::Denied(error.to_string()),
+            Some(401 | 408 | 429 | 500..) | None => Self::Away(error.to_string()),
             Some(_) => Self::Refused(error.to_string()),
         }
     }
