@@ -316,10 +316,20 @@ async fn a_cluster_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     let refused = apply(&kubectl, "eve", &cluster_plugin("own", &everywhere))?;
     ensure!(stderr(&refused).contains("eve may not get pods in all namespaces"), "{}", stderr(&refused));
     bind(&client, "reads-pods", "eve", true).await?;
+    // The policy on pods/status binds accounts of the host's namespace, and would not bind this one elsewhere.
     until("the right to read all Pods", SOON, async || {
-        let warned = apply(&kubectl, "eve", &cluster_plugin("own", &everywhere))?;
+        let refused = apply(&kubectl, "eve", &cluster_plugin("own", &everywhere))?;
+        ensure!(stderr(&refused).contains("accounts of ClusterReconcilePlugins are in podium;"), "{refused:?}");
+        Ok(())
+    })
+    .await?;
+    bind(&client, "creates-pods", "eve", true).await?;
+    let beside_the_host = with("serviceAccountNamespace", "podium".into());
+    until("the right to use the account", SOON, async || {
+        let warned = apply(&kubectl, "eve", &cluster_plugin("own", &beside_the_host))?;
         granted(&warned)?;
-        let message = "spec.grants.write.labels: system:serviceaccount:shop:tidy may not patch pods in all namespaces";
+        let message =
+            "spec.grants.write.labels: system:serviceaccount:podium:tidy may not patch pods in all namespaces";
         ensure!(stderr(&warned).contains(message), "{}", stderr(&warned));
         Ok(())
     })
