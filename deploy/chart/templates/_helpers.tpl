@@ -5,11 +5,12 @@
 
 {{- define "podium.fill" -}}
 {{- $values := .values }}
+{{- $whole := list "policy" "resources" "podSecurityContext" "securityContext" }}
 {{- range $key, $default := .defaults }}
 {{- $value := index $values $key }}
 {{- if kindIs "invalid" $value }}
 {{- $_ := set $values $key $default }}
-{{- else if and (kindIs "map" $default) (not (has $key (list "policy" "resources" "podSecurityContext" "securityContext"))) }}
+{{- else if and (kindIs "map" $default) (not (has $key $whole)) }}
 {{- include "podium.fill" (dict "values" $value "defaults" $default) }}
 {{- end }}
 {{- end }}
@@ -54,7 +55,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "podium.files" -}}
 {{- range .Values.policy.registries }}
 {{- if and .caFile (not (hasPrefix "/" .caFile)) (not (hasKey $.Values.policyFiles .caFile)) }}
-{{- fail (printf "policy.registries: %s has the caFile %s; add this file to policyFiles, or mount it (extraVolumes, extraVolumeMounts) and set its absolute path" .host .caFile) }}
+{{- $next := "add this file to policyFiles, or mount it (extraVolumes, extraVolumeMounts) and set its absolute path" }}
+{{- fail (printf "policy.registries: %s has the caFile %s; %s" .host .caFile $next) }}
 {{- end }}
 {{- end }}
 policy.yaml: |

@@ -155,8 +155,8 @@ pub struct Flags {
         default_values_t = Prune::default().keys().map(str::to_owned)
     )]
     prune_annotations: Vec<String>,
-    /// Number of keys processed concurrently, of which one tenant gets at most a quarter [default: 4 per processor that the
-    /// container may use]
+    /// Number of keys processed concurrently, of which one tenant gets at most a quarter [default: 4 per processor that
+    /// the container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// MiB of memory that all runs may use together, as their plugins' memoryMiB declares, of which the plugins of one

