@@ -7,6 +7,7 @@ use podium_tests::{helm::Helm, process::workspace_dir};
 use serde_json::{Value, json};
 
 use super::manifests::{deploy, find, policy, rendered, template};
+use crate::{cluster, kubectl::Kubectl, workloads::namespace};
 
 /// Values whose fields stay out if they are null.
 const NO_DEFAULTS: [&str; 4] = ["policy", "resources", "podSecurityContext", "securityContext"];
@@ -172,6 +173,24 @@ async fn lists_have_the_defaults_that_the_api_server_would_add() -> Result<()> {
     ensure!(ports.iter().all(|port| port["protocol"].is_string()), "{ports:?}");
     // kubectl sends the selector of a PodDisruptionBudget each time.
     ensure!(find(&rendered(&helm, "podium", &[])?, "PodDisruptionBudget").is_err());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_client_side_apply_changes_nothing() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
+    namespace(&client, "podium").await?;
+    let output = template(&helm, "podium", &["--set", "persistence.enabled=true"])?;
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(&file, &output.stdout)?;
+    let apply = ["apply", "--filename", &file.path().to_string_lossy()];
+    let kubectl = Kubectl::new(&plane);
+    let first = kubectl.admin(&apply)?;
+    let second = kubectl.admin(&apply)?;
+    ensure!(first.lines().count() > 35 && first.lines().all(|line| line.ends_with(" created")), "{first}");
+    let changed: Vec<_> = second.lines().filter(|line| !line.ends_with(" unchanged")).collect();
+    ensure!(changed.is_empty(), "{changed:?}");
     Ok(())
 }
 
