@@ -177,7 +177,7 @@ build-plugins:
 build-python:
     bash plugins/pod-age-python/build.sh
 
-# The JSON Schemas in docs, from the types of the configuration
+# The JSON Schemas in docs and in the chart, from the types of the configuration, and the chart's defaults as JSON
 schemas:
     PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config --lib -- checked_in
     cargo podium schema crds > deploy/chart/crds.yaml

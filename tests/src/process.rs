@@ -77,6 +77,14 @@ impl Process {
         Ok(())
     }
 
+    /// Returns its status if it has ended.
+    ///
+    /// # Errors
+    /// Returns an error if the system does not say.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     /// Waits for its end.
     ///
     /// # Errors

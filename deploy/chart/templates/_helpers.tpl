@@ -1,3 +1,21 @@
+{{/* Fills in the defaults of values that are left out or null. Each template begins with it. */}}
+{{- define "podium.defaults" -}}
+{{- include "podium.fill" (dict "values" .Values "defaults" (.Files.Get "defaults.json" | fromJson)) }}
+{{- end }}
+
+{{- define "podium.fill" -}}
+{{- $values := .values }}
+{{- $whole := list "policy" "resources" "podSecurityContext" "securityContext" }}
+{{- range $key, $default := .defaults }}
+{{- $value := index $values $key }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := set $values $key $default }}
+{{- else if and (kindIs "map" $default) (not (has $key $whole)) }}
+{{- include "podium.fill" (dict "values" $value "defaults" $default) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Name of all objects of the host. */}}
 {{- define "podium.host" -}}
 {{ .Release.Name }}-host
@@ -6,6 +24,11 @@
 {{/* Name of the account that removes finalizers of deleted plugins. */}}
 {{- define "podium.cleanup" -}}
 {{ .Release.Name }}-cleanup
+{{- end }}
+
+{{/* The namespaces that accounts of ClusterReconcilePlugins may be in, as a list in CEL. */}}
+{{- define "podium.accountNamespaces" -}}
+['{{ prepend .Values.admission.clusterAccountNamespaces .Release.Namespace | join "', '" }}']
 {{- end }}
 
 {{- define "podium.selector" -}}
@@ -26,6 +49,21 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "podium.image" -}}
 {{ .Values.image.repository }}
 {{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* The files of /etc/podium: the policy, and those beside it. */}}
+{{- define "podium.files" -}}
+{{- range .Values.policy.registries }}
+{{- if and .caFile (not (hasPrefix "/" .caFile)) (not (hasKey $.Values.policyFiles .caFile)) }}
+{{- $next := "add this file to policyFiles, or mount it (extraVolumes, extraVolumeMounts) and set its absolute path" }}
+{{- fail (printf "policy.registries: %s has the caFile %s; %s" .host .caFile $next) }}
+{{- end }}
+{{- end }}
+policy.yaml: |
+  {{- include "podium.policy" . | trim | nindent 2 }}
+{{- range $name, $text := .Values.policyFiles }}
+{{ $name }}: {{ $text | quote }}
+{{- end }}
 {{- end }}
 
 {{/* The text of policy.yaml. */}}

@@ -151,6 +151,16 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             None => Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source)),
         };
         let ok = imports.is_ok() && forbidden.is_empty();
+        // A plugin with a file is no object.
+        if spec.impersonate.is_none() && spec.source.file().is_none() {
+            let field = "spec.serviceAccountName".to_owned();
+            let message = format!(
+                "of plugin {}: is missing: the admission policies of the chart refuse the object; name the \
+                 ServiceAccount that its writes are sent as",
+                spec.id
+            );
+            report.warnings.push(Mistake { file: file.clone(), line: Some(lines.of(&field)), field, message });
+        }
         for Problem { field, message, .. } in forbidden {
             let (line, message) = (Some(lines.of(&field)), format!("of plugin {}: {message}", spec.id));
             report.errors.push(Mistake { file: file.clone(), line, field, message });
@@ -259,6 +269,27 @@ mod tests {
         assert_eq!(mistake.line, Some(4), "{mistake:?}");
         assert!(mistake.message.contains("policy.yaml: spec.defaults.limits.writes"), "{mistake:?}");
         assert!(mistake.message.starts_with("of plugin "), "a file may have several: {mistake:?}");
+    }
+
+    #[test]
+    fn an_object_without_an_account_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugin.yaml");
+        let warnings = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let report = check(std::slice::from_ref(&file), None, Ok(None));
+            assert!(report.ok, "a warning only: {:?}", report.errors);
+            report.warnings.iter().map(|warning| (warning.line, warning.field.clone())).collect::<Vec<_>>()
+        };
+        let object = PLUGIN.replace("file: a.wasm", "oci: { image: 'a.example/a:1' }");
+        assert_eq!(warnings(&object), [(Some(4), "spec.serviceAccountName".to_owned())]);
+        let named = object.replace("spec: {", "spec: { serviceAccountName: a,");
+        assert_eq!(warnings(&named), []);
+        let sha256 = "0".repeat(64);
+        let map = PLUGIN.replace("file: a.wasm", &format!("configMap: {{ name: a, key: a, sha256: '{sha256}' }}"));
+        assert_eq!(warnings(&map).len(), 1);
+        let crate_file = report(None);
+        assert!(crate_file.warnings.is_empty(), "{:?}", crate_file.warnings);
     }
 
     #[test]

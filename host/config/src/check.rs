@@ -12,9 +12,8 @@ use crate::{
     yaml::{Content, Node},
 };
 
-/// Advice for unknown fields that many users expect to exist.
-const HINTS: &[(&str, &str)] =
-    &[("spec.source.oci", "images are not supported by this release; fetch the component and use source.file")];
+/// The most unknown fields of a mapping that are compared with known ones, and their longest name in bytes.
+const MOST_COMPARED: usize = 32;
 
 /// Reports the mistakes of a value that is set.
 pub(crate) fn check(field: &Field<'_>, schema: &Value) {
@@ -73,23 +72,21 @@ fn mapping(field: &Field<'_>, schema: &Map<String, Value>) {
 
 /// A mapping whose fields are all known.
 fn known(field: &Field<'_>, schema: &Map<String, Value>, fields: &Map<String, Value>) {
-    let mut hinted = false;
-    for (key, node) in field.entries().iter().filter(|(key, _)| !fields.contains_key(key)) {
+    let entries = field.entries().iter().filter(|(key, _)| !fields.contains_key(key));
+    for (at, (key, node)) in entries.enumerate() {
         let unknown = field.entry(key, node);
-        if let Some((_, hint)) = HINTS.iter().find(|(path, _)| *path == unknown.path()) {
-            unknown.problem(*hint);
-            hinted = true;
-        } else {
-            let known: Vec<&str> = fields.keys().map(String::as_str).collect();
-            unknown.problem(format!("is not a known field; known here: {}", known.join(", ")));
-        }
+        let known: Vec<&str> = fields.keys().map(String::as_str).collect();
+        let is_compared = at < MOST_COMPARED && key.len() < MOST_COMPARED;
+        let meant = is_compared.then(|| meant(key, &known).or_else(|| below(key, fields))).flatten();
+        let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        unknown.problem(format!("is not a known field{meant}; known here: {}", known.join(", ")));
     }
     let required = schema.get("required").and_then(Value::as_array);
     for (name, schema) in fields {
         let field = field.get(name);
         if field.is_set() {
             check(&field, schema);
-        } else if !hinted && required.is_some_and(|required| required.iter().any(|required| required == name)) {
+        } else if required.is_some_and(|required| required.iter().any(|required| required == name)) {
             field.problem(match words(schema)[..] {
                 [] => "is missing".to_owned(),
                 [only] => format!("is missing; it is {only}"),
@@ -97,6 +94,42 @@ fn known(field: &Field<'_>, schema: &Map<String, Value>, fields: &Map<String, Va
             });
         }
     }
+}
+
+/// Returns the known field whose name a few typing errors make an unknown one: one for each three letters.
+fn meant(unknown: &str, known: &[&str]) -> Option<String> {
+    let near = |name: &&&str| distance(unknown, name);
+    let nearest = known.iter().min_by_key(near)?;
+    (distance(unknown, nearest) <= unknown.len().min(nearest.len()).div_ceil(3)).then(|| (*nearest).to_owned())
+}
+
+/// Returns the number of letters to insert, remove or replace; case does not count.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (index, wanted) in other.bytes().enumerate() {
+            let changed = diagonal + usize::from(!letter.eq_ignore_ascii_case(&wanted));
+            diagonal = row[index + 1];
+            row[index + 1] = changed.min(diagonal + 1).min(row[index] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// Returns the path of the only field of this name below the known ones: an indentation that is too small.
+fn below(name: &str, fields: &Map<String, Value>) -> Option<String> {
+    fn search(name: &str, above: &str, fields: &Map<String, Value>, found: &mut Vec<String>) {
+        for (field, schema) in fields {
+            let Some(fields) = schema.get("properties").and_then(Value::as_object) else { continue };
+            let path = format!("{above}{field}.");
+            found.extend(fields.contains_key(name).then(|| format!("{path}{name}")));
+            search(name, &path, fields, found);
+        }
+    }
+    let mut found = Vec::new();
+    search(name, "", fields, &mut found);
+    found.pop().filter(|_| found.is_empty())
 }
 
 fn list(field: &Field<'_>, schema: &Map<String, Value>) {
@@ -165,5 +198,52 @@ pub(crate) fn present(node: &Node, schema: &Value) -> Value {
         }
         (Content::List(items), _) => items.iter().map(|item| present(item, below("items"))).collect(),
         _ => node.json(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{plugins, policy};
+
+    fn messages(spec: &str) -> Vec<String> {
+        let yaml = format!(
+            "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: a, namespace: a }}\n\
+             spec: {{ source: {{ file: a }}, {spec} }}\n"
+        );
+        let problems = plugins(&yaml).unwrap().remove(0).content.unwrap_err();
+        problems.into_iter().map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
+    }
+
+    #[test]
+    fn an_unknown_field_that_is_nearly_a_known_one_names_it() {
+        for (spec, field, meant) in [
+            ("wtch: {}", "spec.wtch", "watch"),
+            ("grant: {}", "spec.grant", "grants"),
+            ("limits: { memoryMib: 1 }", "spec.limits.memoryMib", "memoryMiB"),
+            ("serviceAccount: a", "spec.serviceAccount", "serviceAccountName"),
+            ("grants: { write: { label: [a] } }", "spec.grants.write.label", "labels"),
+            // A field that is a level too high.
+            ("write: {}", "spec.write", "grants.write"),
+            ("sections: []", "spec.sections", ""),
+            ("labels: []", "spec.labels", "grants.write.labels"),
+            ("colour: red", "spec.colour", ""),
+            ("x: 1", "spec.x", ""),
+        ] {
+            let said = messages(spec).remove(0);
+            let begin = format!("{field}: is not a known field; ");
+            let rest = said.strip_prefix(&begin).unwrap_or_else(|| panic!("{said}"));
+            let meant = if meant.is_empty() { String::new() } else { format!("did you mean {meant}?; ") };
+            assert!(rest.starts_with(&format!("{meant}known here: ")), "{said}");
+        }
+        let typo = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: { default: {} }\n";
+        assert!(policy(typo).unwrap_err()[0].message.contains("did you mean defaults?"));
+    }
+
+    #[test]
+    fn advice_on_many_or_long_unknown_fields_is_bounded() {
+        let many: Vec<String> = (0..100).map(|at| format!("wtch{at}: 1")).collect();
+        let advised = messages(&many.join(", ")).iter().filter(|said| said.contains("did you mean")).count();
+        assert!(advised <= super::MOST_COMPARED, "{advised}");
+        assert!(!messages(&format!("{}: 1", "watch".repeat(50)))[0].contains("did you mean"));
     }
 }

@@ -70,6 +70,11 @@ const KINDS: &[(&str, &[(&str, &str)])] = &[
     ("storagemigration.k8s.io", &[("StorageVersionMigration", "storageversionmigrations")]),
 ];
 
+/// Returns each kind with its group.
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KINDS.iter().flat_map(|(group, kinds)| kinds.iter().map(move |(kind, _)| (*group, *kind)))
+}
+
 /// Returns the kind without a namespace that is named by its kind or by its resource, in any version of its group.
 pub(crate) fn of(api_version: &str, name: &str) -> Option<&'static str> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

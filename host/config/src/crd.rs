@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use crate::{check, plugin, schema, status::Status};
+use crate::{check, cluster_kinds, plugin, schema, status::Status, text};
 
 const GROUP: &str = "podium.dev";
 const VERSION: &str = "v1alpha1";
@@ -65,12 +65,16 @@ fn columns() -> Value {
         column["description"] = description.into();
         column
     };
+    // Only with `--output wide`: the other columns fit 80 letters.
+    let mut digest = column("Digest", "string", ".status.active.digest", "The digest of the component that runs");
+    digest["priority"] = 1.into();
     json!([
         column("Ready", "string", &ready("status"), "Whether the version of spec runs"),
         column("Reason", "string", &ready("reason"), "Why it runs or does not"),
-        column("Digest", "string", ".status.active.digest", "The digest of the component that runs"),
+        column("Suspend", "boolean", ".spec.suspend", "Whether spec stops the plugin"),
         column("Failing", "date", ".status.failingSince", "For how long runs have failed"),
         column("Age", "date", ".metadata.creationTimestamp", "The age of the object"),
+        digest,
     ])
 }
 
@@ -92,7 +96,10 @@ fn object(namespaced: bool) -> Value {
     rules(
         limits,
         &[
-            ("self.cpuMillis <= self.wallMillis", "cpuMillis is more than wallMillis, which includes it"),
+            (
+                "self.cpuMillis <= self.wallMillis",
+                "cpuMillis is more than wallMillis, which includes it; lower cpuMillis, or raise wallMillis",
+            ),
             (
                 "self.class != 'interpreter' || self.reuse == 1 || self.reuseInterpreter",
                 "reuse above 1 in class interpreter, where all state carries over from run to run, needs \
@@ -105,7 +112,14 @@ fn object(namespaced: bool) -> Value {
         has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
     let account = "!has(self.source.oci) || !has(self.source.oci.pullSecretName) || has(self.serviceAccountName)";
     rules(&mut spec, &[(account, "serviceAccountName is missing: source.oci.pullSecretName is read as this account")]);
-    rules(&mut spec, &[(sections, "watch.sections has a section that grants.read.pods.sections does not have")]);
+    rules(
+        &mut spec,
+        &[(
+            sections,
+            "watch.sections has a section that grants.read.pods.sections does not have; add it \
+             there, or do not watch it",
+        )],
+    );
     let finalizers = "!has(oldSelf.grants) || !has(oldSelf.grants.write) || !has(oldSelf.grants.write.finalizers) || \
         oldSelf.grants.write.finalizers.all(old, has(self.grants) && has(self.grants.write) && \
         has(self.grants.write.finalizers) && old in self.grants.write.finalizers)";
@@ -115,6 +129,12 @@ fn object(namespaced: bool) -> Value {
     rules(&mut spec, &[(finalizers, message)]);
     if namespaced {
         without(&mut spec, "serviceAccountNamespace");
+        let grant = &mut spec["properties"]["grants"]["properties"]["write"]["properties"]["objects"]["items"];
+        let group = "(self.apiVersion.contains('/') ? self.apiVersion.split('/')[0] : '')";
+        let kinds = json!(cluster_kinds::all().map(|(group, kind)| format!("{group}/{kind}")).collect::<Vec<_>>());
+        let message = "objects of this kind have no namespace, and a ReconcilePlugin writes objects of its own \
+            namespace only; remove the grant, or use ClusterReconcilePlugin";
+        rules(grant, &[(&format!("!({group} + '/' + self.kind in {kinds})"), message)]);
     } else {
         rules(
             &mut spec,
@@ -131,10 +151,13 @@ fn object(namespaced: bool) -> Value {
         );
     }
     let description = "A reconciler of Pods, which Podium runs in a sandbox.";
+    let after = "!has(self.spec.after) || !(self.metadata.name in self.spec.after)";
+    let after = json!([{ "rule": after, "message": "spec.after names the plugin itself; remove its name" }]);
     json!({
         "type": "object",
         "description": description,
         "required": ["spec"],
+        "x-kubernetes-validations": after,
         "properties": {
             // The API server's own fields, in its own words.
             "apiVersion": { "type": "string", "description": "The version of the schema of this object." },
@@ -162,7 +185,7 @@ fn requirement(requirement: &mut Value) {
             ),
             (
                 "self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
-                "Exists and DoesNotExist take no values",
+                "Exists and DoesNotExist take no values; remove them",
             ),
         ],
     );
@@ -191,7 +214,7 @@ fn of<T: JsonSchema>() -> Value {
 /// Translates JSON Schema as `schema` generates it; `null` is no value here. The keywords that are not named have no
 /// equivalent.
 fn structural(schema: &Map<String, Value>) -> Value {
-    let mut translated = Map::new();
+    let (mut translated, mut validations) = (Map::new(), Vec::new());
     for (keyword, value) in schema {
         let value = match (&**keyword, value) {
             ("type", _) => check::kind(schema).into(),
@@ -209,7 +232,12 @@ fn structural(schema: &Map<String, Value>) -> Value {
             }
             ("additionalProperties", Value::Object(_)) => below(value),
             ("not", value) => {
-                translated.insert("x-kubernetes-validations".to_owned(), forbidden(value).into());
+                validations.extend(forbidden(value));
+                continue;
+            }
+            // A `pattern` of the API server has no message.
+            ("pattern", Value::String(pattern)) if syntax(schema).is_some() => {
+                validations.extend(syntax(schema).and_then(|rule| matching(pattern, rule)));
                 continue;
             }
             ("enum" | "oneOf", _) => {
@@ -226,6 +254,9 @@ fn structural(schema: &Map<String, Value>) -> Value {
             _ => continue,
         };
         translated.insert(keyword.clone(), value);
+    }
+    if !validations.is_empty() {
+        translated.insert("x-kubernetes-validations".to_owned(), validations.into());
     }
     if let Some(words) = described(schema) {
         let description = translated.get("description").and_then(Value::as_str).unwrap_or_default();
@@ -245,6 +276,17 @@ fn described(schema: &Map<String, Value>) -> Option<String> {
     Some(words.iter().filter_map(line).collect())
 }
 
+fn syntax(schema: &Map<String, Value>) -> Option<&'static text::Rule> {
+    text::format(&Value::Object(schema.clone()))
+}
+
+/// Returns the rule of a text's syntax, with the message that the host has for a text that no syntax permits.
+fn matching(pattern: &str, rule: &text::Rule) -> Option<Value> {
+    let message = rule.check("*").err()?;
+    let message = message.strip_prefix("\"*\" ").unwrap_or(&message);
+    Some(json!({ "rule": format!("self.matches(r'{pattern}')"), "message": message }))
+}
+
 /// Translates what a value must not be into rules: a `not` of the API server has no message.
 fn forbidden(schema: &Value) -> Vec<Value> {
     if let Some(several) = schema["anyOf"].as_array() {
@@ -258,4 +300,51 @@ fn forbidden(schema: &Value) -> Vec<Value> {
         _ => return Vec::new(),
     };
     vec![json!({ "rule": rule, "message": schema["description"] })]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls a function with every mapping of a value.
+    fn visit(value: &Value, each: &mut impl FnMut(&Map<String, Value>)) {
+        match value {
+            Value::Object(fields) => {
+                each(fields);
+                fields.values().for_each(|value| visit(value, each));
+            }
+            Value::Array(items) => items.iter().for_each(|value| visit(value, each)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_the_api_server_has_a_message_and_never_an_expression() {
+        let mut messages = Vec::new();
+        for definition in definitions() {
+            visit(&definition, &mut |fields| {
+                assert!(!fields.get("pattern").is_some_and(Value::is_string), "{fields:?}");
+                if let Some(Value::String(_)) = fields.get("rule") {
+                    messages.push(fields["message"].as_str().unwrap().to_owned());
+                }
+            });
+        }
+        for expected in ["must be 64 hexadecimal digits in lower case, as sha256sum prints them", "remove its name"] {
+            assert!(messages.iter().any(|message| message.ends_with(expected)), "{messages:#?}");
+        }
+        // Each has what to do, or the syntax that is right.
+        assert!(messages.iter().all(|message| message.len() > 25), "{messages:#?}");
+    }
+
+    #[test]
+    fn the_default_columns_leave_20_of_80_letters_for_the_name() {
+        let columns = columns();
+        let shown = columns.as_array().unwrap().iter().filter(|column| column["priority"].is_null());
+        // The longest reason; an age such as 365d; kubectl writes three blanks before each of them.
+        let width = |column: &Value| match column["name"].as_str().unwrap() {
+            "Reason" => "RemovingFinalizers".len().max("ServiceAccountRequired".len()),
+            name => name.len().max(4),
+        };
+        assert!(shown.map(|column| width(column) + 3).sum::<usize>() <= 80 - 20);
+    }
 }

@@ -70,10 +70,6 @@ impl<'a> Field<'a> {
         found.problems.push(Problem { line: Some(self.line), field, message: message.into() });
     }
 
-    pub(crate) fn path(&self) -> &str {
-        &self.path
-    }
-
     pub(crate) fn is_set(&self) -> bool {
         self.node.is_some()
     }

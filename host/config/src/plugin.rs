@@ -91,7 +91,8 @@ pub struct Spec {
     #[serde(default)]
     pub suspend: bool,
     /// The plugin's writes are sent as this ServiceAccount of the plugin's namespace, so that the API server's RBAC
-    /// holds for them too. Without it they are sent as the host's own account.
+    /// holds for them too. Without it they are sent as the host's own account; the chart's admission policies and
+    /// --require-service-account refuse such a plugin.
     #[serde(default)]
     pub service_account_name: Option<DnsSubdomain>,
     /// The namespace of serviceAccountName; only for a ClusterReconcilePlugin.

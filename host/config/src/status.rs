@@ -14,7 +14,8 @@ use crate::schema;
 pub struct Status {
     /// The generation of the object that the conditions are about.
     pub observed_generation: i64,
-    /// Fetched, Verified, Compiled, Granted and Ready. `kubectl wait --for=condition=Ready` waits for the last.
+    /// Fetched, Verified, Compiled, Granted and Ready. `kubectl wait --for=condition=Ready` waits for the last. A
+    /// suspended plugin has Suspended instead of Ready.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The version that runs. It is one of an earlier generation if the present one could not be loaded.

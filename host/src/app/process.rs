@@ -96,7 +96,7 @@ pub struct Flags {
         env = "PODIUM_PLUGINS",
         value_name = "DIR|FILE",
         num_args = 1..,
-        required_unless_present = "watch_plugins"
+        required_unless_present_any = ["watch_plugins", "check"]
     )]
     plugins: Vec<PathBuf>,
     /// Run the plugins that the cluster's ReconcilePlugin and ClusterReconcilePlugin objects define, and follow their
@@ -155,8 +155,8 @@ pub struct Flags {
         default_values_t = Prune::default().keys().map(str::to_owned)
     )]
     prune_annotations: Vec<String>,
-    /// Number of keys processed concurrently, of which one plugin gets at most half [default: 4 per processor that the
-    /// container may use]
+    /// Number of keys processed concurrently, of which one tenant gets at most a quarter [default: 4 per processor that
+    /// the container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// MiB of memory that all runs may use together, as their plugins' memoryMiB declares, of which the plugins of one
@@ -172,6 +172,10 @@ pub struct Flags {
     /// Exit with code 2 if any plugin cannot be loaded, instead of continuing with the others
     #[arg(long, env = "PODIUM_STRICT")]
     strict: bool,
+    /// Read the policy and the configurations of plugins, log their mistakes, and exit: with code 2 if there are any.
+    /// Nothing else is opened and no cluster is needed
+    #[arg(long, env = "PODIUM_CHECK")]
+    check: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -274,6 +278,9 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         }
     };
     let bad = errors.len();
+    if flags.check {
+        return Ok(if bad == 0 { Exit { code: 0, reason: "checked" } } else { Exit::MISCONFIGURED });
+    }
     let watched = flags.watch_plugins;
     if plugins.is_empty() && bad == 0 && !watched {
         tracing::error!(plugins = listed(&flags.plugins), "no plugin configuration found");

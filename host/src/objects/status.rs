@@ -95,7 +95,8 @@ pub(crate) struct Refusal {
 
 /// A condition without its times.
 struct Judged {
-    step: Step,
+    /// The type.
+    kind: &'static str,
     /// `None` for Unknown.
     holds: Option<bool>,
     reason: &'static str,
@@ -153,8 +154,8 @@ fn refused(write: &Refusal) -> RefusedWrite {
 }
 
 fn condition(judged: Judged, generation: i64, shown: &Value, now_millis: u64) -> Condition {
-    let Judged { step, holds, reason, message } = judged;
-    let (kind, status) = (step.name(), holds.map_or("Unknown", |holds| if holds { "True" } else { "False" }));
+    let Judged { kind, holds, reason, message } = judged;
+    let status = holds.map_or("Unknown", |holds| if holds { "True" } else { "False" });
     let before = shown["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
     let same = before.filter(|before| before["status"] == status);
     let since = same.and_then(|before| before["lastTransitionTime"].as_str()).map(str::to_owned);
@@ -169,7 +170,12 @@ fn condition(judged: Judged, generation: i64, shown: &Value, now_millis: u64) ->
 }
 
 fn conditions(facts: &Facts) -> [Judged; 5] {
-    let condition = |step, holds, reason, message: &str| Judged { step, holds, reason, message: message.to_owned() };
+    let condition = |step: Step, holds, reason, message: &str| Judged {
+        kind: step.name(),
+        holds,
+        reason,
+        message: message.to_owned(),
+    };
     let unknown = |step| condition(step, None, "NotAttempted", "");
     let met = |step: Step| match step {
         Step::Verified if facts.signed => {
@@ -184,7 +190,12 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
     };
     match &facts.state {
         State::Loading => none(ready(None, "Loading", "the component is fetched and compiled")),
-        State::Suspended => none(ready(Some(false), "Suspended", "spec.suspend is true; remove it to run the plugin")),
+        // Without Ready: tools that wait until an object is settled (kstatus, and so Flux) wait while Ready is False or
+        // Unknown, and a plugin that does not run is not ready. A Job has the same condition.
+        State::Suspended => {
+            let message = "spec.suspend is true; remove it to run the plugin".to_owned();
+            none(Judged { kind: "Suspended", holds: Some(true), reason: "Suspended", message })
+        }
         State::Removing { pods, refused } => {
             let refused =
                 refused.as_ref().map_or_else(String::new, |refused| format!("; the latest refusal: {refused}"));
@@ -329,7 +340,26 @@ mod tests {
         );
         assert_eq!(ready_is(State::Running { unprobed: true })[4], "Ready=True Unprobed");
         assert_eq!(ready_is(State::NameTaken)[4], "Ready=False NameTaken");
-        assert_eq!(ready_is(State::Suspended)[4], "Ready=False Suspended");
+    }
+
+    /// The rules of kstatus for a kind that it does not know: it has observed the generation, and has no condition
+    /// Ready that is not True.
+    fn is_settled(status: &Value) -> bool {
+        let conditions = status["conditions"].as_array().unwrap();
+        let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+        status["observedGeneration"] == 3 && ready.is_none_or(|ready| ready["status"] == "True")
+    }
+
+    #[test]
+    fn a_plugin_is_settled_when_it_runs_or_is_suspended_and_not_otherwise() {
+        let of = |state: State| status(&facts(state), &Value::Null, 0).unwrap();
+        let suspended = of(State::Suspended);
+        assert!(is_settled(&suspended) && listed(&suspended)[4] == "Suspended=True Suspended", "{suspended}");
+        assert!(is_settled(&of(RUNNING)) && is_settled(&of(State::Running { unprobed: true })));
+        let removing = State::Removing { pods: 1, refused: None };
+        for state in [State::Loading, removing, State::NameTaken, failed(Step::Fetched, "DigestMismatch")] {
+            assert!(!is_settled(&of(state.clone())), "{state:?}");
+        }
     }
 
     #[test]

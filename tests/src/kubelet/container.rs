@@ -6,10 +6,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use super::{
     network::PodNetwork,
@@ -17,11 +19,14 @@ use super::{
 };
 use crate::process::Process;
 
+/// The time in which a Pod that runs to its end has ended.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(super) struct Container {
     /// Unique on this machine.
     name: String,
-    readiness: (u16, String),
+    readiness: Option<(u16, String)>,
     network: PodNetwork,
     process: Process,
     /// Its volumes.
@@ -73,8 +78,22 @@ impl Container {
     }
 
     pub(super) async fn is_ready(&self) -> bool {
-        let (port, path) = &self.readiness;
+        let Some((port, path)) = &self.readiness else { return false };
         self.get(*port, path).await.is_ok()
+    }
+
+    /// Waits for its end, if it has one; returns whether it succeeded.
+    pub(super) async fn ended(&mut self) -> Result<Option<bool>> {
+        if self.readiness.is_some() {
+            return Ok(None);
+        }
+        for _ in 0..ENDS_WITHIN.as_secs() * 10 {
+            if let Some(status) = self.process.status()? {
+                return Ok(Some(status.success()));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        bail!("it still runs:\n{}", self.log())
     }
 
     /// Ends it as a kubelet does: SIGTERM, and SIGKILL after the grace.

@@ -174,11 +174,21 @@ impl Node {
             self.pods.delete(name, &now).await?;
             return Ok(());
         }
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if let Some("Succeeded" | "Failed") = phase {
+            return Ok(());
+        }
         let known = locked(&self.containers).get(&uid).cloned();
         let Some(container) = known else {
             let parsed = pod::parse(&serde_json::to_value(pod)?, &self.client, &self.namespace).await?;
-            let container = Container::start(parsed, self.port, &self.ports).await?;
-            locked(&self.containers).insert(uid, Arc::new(container));
+            let mut container = Container::start(parsed, self.port, &self.ports).await?;
+            let Some(succeeded) = container.ended().await? else {
+                locked(&self.containers).insert(uid, Arc::new(container));
+                return Ok(());
+            };
+            let status = json!({ "status": { "phase": if succeeded { "Succeeded" } else { "Failed" } } });
+            self.pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await?;
+            ensure!(succeeded, "{}", container.log());
             return Ok(());
         };
         let ready = container.is_ready().await;

@@ -21,8 +21,8 @@ pub(super) struct ParsedPod {
     pub(super) memory: Option<String>,
     pub(super) cpus: Option<f64>,
     pub(super) mounts: Vec<Mount>,
-    /// Port and path of the probe of readiness.
-    pub(super) readiness: (u16, String),
+    /// Port and path of the probe of readiness; `None` if the Pod runs to its end.
+    pub(super) readiness: Option<(u16, String)>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) enum Contents {
 }
 
 /// Fields of a Pod that change nothing for a container of one node.
-const OF_THE_CLUSTER: [&str; 16] = [
+const OF_THE_CLUSTER: [&str; 17] = [
     "serviceAccount",
     "nodeName",
     "schedulerName",
@@ -57,8 +57,9 @@ const OF_THE_CLUSTER: [&str; 16] = [
     "containers",
     "volumes",
     "nodeSelector",
+    "automountServiceAccountToken",
 ];
-const OF_A_CONTAINER: [&str; 12] = [
+const OF_A_CONTAINER: [&str; 13] = [
     "name",
     "image",
     "imagePullPolicy",
@@ -66,6 +67,7 @@ const OF_A_CONTAINER: [&str; 12] = [
     "ports",
     "livenessProbe",
     "readinessProbe",
+    "startupProbe",
     "resources",
     "securityContext",
     "volumeMounts",
@@ -103,9 +105,14 @@ pub(super) async fn parse(pod: &Value, client: &Client, namespace: &str) -> Resu
     ensure!(own["capabilities"]["drop"][0] == "ALL" && own["capabilities"]["add"].is_null(), "{own}");
     let id = |field: &str| security[field].as_u64().with_context(|| format!("no {field}"));
     let probe = &container["readinessProbe"]["httpGet"];
-    let ports = container["ports"].as_array().context("no ports")?;
-    let port = ports.iter().find(|port| port["name"] == probe["port"]).context("the probe names no port")?;
-    let port = u16::try_from(port["containerPort"].as_u64().context("no port")?)?;
+    ensure!(probe.is_object() || spec["restartPolicy"] == "Never", "no probe of readiness");
+    let mut readiness = None;
+    if probe.is_object() {
+        let ports = container["ports"].as_array().context("no ports")?;
+        let port = ports.iter().find(|port| port["name"] == probe["port"]).context("the probe names no port")?;
+        let port = u16::try_from(port["containerPort"].as_u64().context("no port")?)?;
+        readiness = Some((port, text(&probe["path"])?));
+    }
     let limits = &container["resources"]["limits"];
     let cpus = limits["cpu"].as_str().map(|cpu| match cpu.strip_suffix('m') {
         Some(millis) => millis.parse::<f64>().map(|millis| millis / 1_000.0),
@@ -132,7 +139,7 @@ pub(super) async fn parse(pod: &Value, client: &Client, namespace: &str) -> Resu
         memory: limits["memory"].as_str().map(str::to_owned),
         cpus: cpus.transpose()?,
         mounts,
-        readiness: (port, text(&probe["path"])?),
+        readiness,
     })
 }
 

@@ -238,7 +238,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let mut suspended = changed.clone();
     suspended["suspend"] = true.into();
     apply(&client, &suspended).await?;
-    condition(&client, "Ready", "False", "Suspended").await?;
+    condition(&client, "Suspended", "True", "Suspended").await?;
 
     // A mistake that the schema of the kind cannot express.
     let mut mistaken = changed.clone();

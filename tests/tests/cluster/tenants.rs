@@ -107,14 +107,22 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
     for (path, value, message) in [
         ("source", json!({}), "spec.source: Invalid value: names no place of the component"),
         ("source.configMap.sha256", Value::Null, "spec.source.configMap.sha256: Required value"),
-        ("source.configMap.sha256", "latest".into(), "spec.source.configMap.sha256: Invalid value: \"latest\""),
+        (
+            "source.configMap.sha256",
+            "latest".into(),
+            "sha256: Invalid value: \"latest\": must be 64 hexadecimal digits",
+        ),
         ("source.file", "/etc/passwd".into(), "unknown field \"spec.source.file\""),
         (
             "source.oci",
             json!({"image": "registry.example/a:1"}),
             "spec.source: Invalid value: names more than one place",
         ),
-        ("source", json!({"oci": {"image": "team/a:1"}}), "spec.source.oci.image: Invalid value: \"team/a:1\""),
+        (
+            "source",
+            json!({"oci": {"image": "team/a:1"}}),
+            "image: Invalid value: \"team/a:1\": must begin with the host",
+        ),
         ("source", json!({"oci": {"image": "registry.example/a"}}), "spec.source.oci.image: Invalid value"),
         ("watch.sections", json!(["labels", "status"]), "a section that grants.read.pods.sections does not have"),
         ("watch.sections", json!(["colour"]), "spec.watch.sections[0]: Unsupported value: \"colour\""),
@@ -131,7 +139,18 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
         ("limit", json!({}), "unknown field \"spec.limit\""),
         ("phase", "first".into(), "spec.phase: Unsupported value: \"first\""),
         ("after", json!(vec!["a"; 33]), "spec.after: Too many: 33"),
-        ("grants.write.labels", json!(["*"]), "spec.grants.write.labels[0]: Invalid value: \"*\""),
+        ("grants.write.labels", json!(["*"]), "labels[0]: Invalid value: \"*\": may have a '*' only after"),
+        ("after", json!(["other", "broken"]), "spec.after names the plugin itself; remove its name"),
+        (
+            "grants.write.objects",
+            json!([{"apiVersion": "v1", "kind": "Namespace", "resource": "namespaces"}]),
+            "spec.grants.write.objects[0]: Invalid value: objects of this kind have no namespace",
+        ),
+        (
+            "grants.write.objects",
+            json!([{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "resource": "clusterroles"}]),
+            "objects of this kind have no namespace",
+        ),
         (
             "grants.write.labels",
             json!(["kubernetes.io/*"]),
@@ -180,7 +199,9 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
     let explained = kubectl.admin(&["explain", "reconcileplugin.spec.limits.cpuMillis"])?;
     ensure!(explained.contains("Milliseconds on the processor"), "{explained}");
     let listed = kubectl.admin(&["-n", "shop", "get", "podium"])?;
-    ensure!(["READY", "REASON", "DIGEST", "FAILING", "AGE"].iter().all(|column| listed.contains(column)), "{listed}");
+    ensure!(["READY", "REASON", "SUSPEND", "FAILING", "AGE"].iter().all(|column| listed.contains(column)), "{listed}");
+    let wide = kubectl.admin(&["-n", "shop", "get", "podium", "--output=wide"])?;
+    ensure!(wide.contains("DIGEST") && !listed.contains("DIGEST"), "{wide}");
     Ok(())
 }
 
@@ -316,10 +337,20 @@ async fn a_cluster_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     let refused = apply(&kubectl, "eve", &cluster_plugin("own", &everywhere))?;
     ensure!(stderr(&refused).contains("eve may not get pods in all namespaces"), "{}", stderr(&refused));
     bind(&client, "reads-pods", "eve", true).await?;
+    // The policy on pods/status binds accounts of the host's namespace, and would not bind this one elsewhere.
     until("the right to read all Pods", SOON, async || {
-        let warned = apply(&kubectl, "eve", &cluster_plugin("own", &everywhere))?;
+        let refused = apply(&kubectl, "eve", &cluster_plugin("own", &everywhere))?;
+        ensure!(stderr(&refused).contains("accounts of ClusterReconcilePlugins are in podium;"), "{refused:?}");
+        Ok(())
+    })
+    .await?;
+    bind(&client, "creates-pods", "eve", true).await?;
+    let beside_the_host = with("serviceAccountNamespace", "podium".into());
+    until("the right to use the account", SOON, async || {
+        let warned = apply(&kubectl, "eve", &cluster_plugin("own", &beside_the_host))?;
         granted(&warned)?;
-        let message = "spec.grants.write.labels: system:serviceaccount:shop:tidy may not patch pods in all namespaces";
+        let message =
+            "spec.grants.write.labels: system:serviceaccount:podium:tidy may not patch pods in all namespaces";
         ensure!(stderr(&warned).contains(message), "{}", stderr(&warned));
         Ok(())
     })

@@ -2,11 +2,12 @@
 //! messages; lines over 120 columns; and names of functions over 70 letters.
 //!
 //! `files` lists the files, `texts` and `rust` find the text in them, `words` has the rules, `columns` the width of
-//! lines and `names` the length of names.
+//! lines and `names` the length of names. `deployed` compares commands with the manifests.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 
 mod columns;
+mod deployed;
 mod files;
 mod names;
 mod rust;

@@ -30,6 +30,9 @@ struct Inspected {
     /// The plugin; `None` for a component without a configuration.
     plugin: Option<String>,
     component: Option<PathBuf>,
+    /// The place of a component that is in a ConfigMap or a registry.
+    #[serde(skip)]
+    elsewhere: Option<String>,
     bytes: Option<u64>,
     /// `None` if the component is not built.
     imports: Option<Vec<Import>>,
@@ -123,6 +126,7 @@ fn of_component(component: &Path) -> anyhow::Result<Inspected> {
     Ok(Inspected {
         plugin: None,
         component: Some(built.component),
+        elsewhere: None,
         bytes: Some(built.bytes),
         imports: Some(built.imports),
         unused_grants: Vec::new(),
@@ -143,6 +147,7 @@ fn of_plugin(defined: &Defined, host: &Account, arguments: &args::Inspect) -> an
     Ok(Inspected {
         plugin: Some(spec.id.to_string()),
         component,
+        elsewhere: spec.source.file().is_none().then(|| spec.source.to_string()),
         bytes,
         imports,
         unused_grants,
@@ -178,9 +183,11 @@ fn notes(spec: &PluginSpec) -> Vec<String> {
 }
 
 fn text(inspected: &Inspected) -> anyhow::Result<String> {
-    let Inspected { plugin, component, bytes, imports, unused_grants, configuration, rbac, notes } = inspected;
+    let Inspected { plugin, component, elsewhere, bytes, imports, unused_grants, configuration, rbac, notes } =
+        inspected;
     let mut text = String::new();
-    let component = component.as_ref().map_or("not built".to_owned(), |path| text_of(path));
+    let missing = || elsewhere.as_deref().map_or("not built".to_owned(), line);
+    let component = component.as_ref().map_or_else(missing, |path| text_of(path));
     let size = bytes.map_or(String::new(), |bytes| format!("  {}", ui::size(bytes)));
     text += &format!("# {}{component}{size}\n", plugin.as_ref().map_or(String::new(), |plugin| format!("{plugin}  ")));
     match imports.as_deref() {
@@ -189,6 +196,7 @@ fn text(inspected: &Inspected) -> anyhow::Result<String> {
             let rows = imports.iter().map(|import| [import.interface.clone(), import.functions.join(", ")]);
             text += &commented(&ui::table(["IMPORTS", "FUNCTIONS"], rows));
         }
+        None if elsewhere.is_some() => text += "# Its imports are not known: inspect the component's file.\n",
         None => text += "# Its imports are not known: run podium build.\n",
     }
     if !unused_grants.is_empty() {
@@ -220,6 +228,7 @@ mod tests {
         let inspected = Inspected {
             plugin: Some("shop/tidy".into()),
             component: None,
+            elsewhere: None,
             bytes: None,
             imports: Some(vec![Import {
                 interface: "podium:reconcile/writes@0.1.0".into(),
@@ -238,11 +247,41 @@ mod tests {
     }
 
     #[test]
+    fn a_component_in_a_config_map_is_not_said_to_be_built() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugin.yaml");
+        let source = format!("configMap: {{ name: code, key: a.wasm, sha256: '{}' }}", "0".repeat(64));
+        for (source, place) in [
+            (&*source, "# shop/tidy  configMap shop/code a.wasm\n"),
+            ("oci: { image: 'a.example/a:1' }", "# shop/tidy  a.example/a:1\n"),
+            ("file: a.wasm", "# shop/tidy  not built\n"),
+        ] {
+            let text = format!(
+                "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: tidy, namespace: shop }}\n\
+                 spec: {{ source: {{ {source} }}, serviceAccountName: tidy }}\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            let defined = plugin::read(std::slice::from_ref(&file), None).unwrap().remove(0);
+            let arguments = args::Inspect {
+                path: file.clone(),
+                host: "podium/podium-host".to_owned(),
+                impersonation: args::Impersonation::Plain,
+                output: Format::Table,
+            };
+            let shown =
+                super::text(&of_plugin(&defined, &host(&arguments.host).unwrap(), &arguments).unwrap()).unwrap();
+            assert!(shown.starts_with(place), "{shown}");
+            assert_eq!(shown.contains("run podium build"), source.starts_with("file"), "{shown}");
+        }
+    }
+
+    #[test]
     fn no_name_of_a_component_and_no_path_ends_a_comment() {
         for hostile in [testing::NASTY, "x\n---\nkind: Evil", "x\r---\rkind: Evil", "x\u{85}kind: Evil"] {
             let inspected = Inspected {
                 plugin: Some("shop/tidy".into()),
                 component: Some(hostile.into()),
+                elsewhere: Some(hostile.into()),
                 bytes: Some(1),
                 imports: Some(vec![Import { interface: hostile.into(), functions: vec![hostile.into()] }]),
                 unused_grants: Vec::new(),

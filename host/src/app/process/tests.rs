@@ -60,6 +60,32 @@ fn a_start_that_waits_for_a_disk_ends_on_sigterm() {
 }
 
 #[test]
+fn a_check_reads_the_policy_and_the_files_and_needs_no_cluster() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let policy = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: { defaults: { limits: { memoryMiB: 64 } } }\n";
+    std::fs::write(path("good.yaml"), policy).unwrap();
+    std::fs::write(path("typo.yaml"), policy.replace("memoryMiB", "memoryMib")).unwrap();
+    let registry = "spec: { registries: [{ host: a.example, caFile: none.pem }] }";
+    let lines: Vec<&str> = policy.lines().take(2).chain([registry]).collect();
+    std::fs::write(path("file.yaml"), lines.join("\n")).unwrap();
+    std::fs::write(path("plugin.yaml"), PLUGIN).unwrap();
+    std::fs::write(path("bad.yaml"), PLUGIN.replace("source", "sauce")).unwrap();
+    let checked = |flags: &[(&str, &str)]| {
+        let files = flags.iter().flat_map(|(flag, name)| [PathBuf::from(flag), path(name)]);
+        let all = ["podium-host", "--check"].map(PathBuf::from).into_iter().chain(files);
+        run(Flags::try_parse_from(all).unwrap(), Arc::default()).unwrap().code
+    };
+    assert_eq!(checked(&[("--policy", "good.yaml"), ("--state-dir", "state")]), 0);
+    assert!(!path("state").exists(), "a check opens no state directory");
+    assert_eq!(checked(&[("--policy", "typo.yaml")]), 2);
+    assert_eq!(checked(&[("--policy", "file.yaml")]), 2, "the file of a registry's authorities is missing");
+    assert_eq!(checked(&[("--policy", "none.yaml")]), 2);
+    assert_eq!(checked(&[("--policy", "good.yaml"), ("--plugins", "plugin.yaml")]), 0);
+    assert_eq!(checked(&[("--policy", "good.yaml"), ("--plugins", "bad.yaml")]), 2);
+}
+
+#[test]
 fn runs_get_half_of_the_containers_memory_by_default() {
     let mib = |asked: Option<u32>, limit: Option<u64>| run_memory(asked, || limit) >> 20;
     assert_eq!(mib(None, Some(512 << 20)), 256);

@@ -20,27 +20,31 @@ use serde_json::Value;
 const RENEW: &str = "PODIUM_RENEW_MANIFESTS";
 /// Files of the base that are written by people.
 const BY_HAND: [&str; 2] = ["kustomization.yaml", "namespace.yaml"];
+/// The file of the policy, which kustomize makes a ConfigMap of: its name changes with its content.
+const POLICY: &str = "policy.yaml";
 /// Lines that are about Helm.
-const OF_HELM: [&str; 3] = ["# Source: ", "app.kubernetes.io/managed-by: ", "helm.sh/chart: "];
+const OF_HELM: [&str; 4] = ["# Source: ", "app.kubernetes.io/managed-by: ", "helm.sh/chart: ", "podium.dev/policy: "];
+/// The line above the only annotation of the Pod.
+const ANNOTATIONS: &str = "      annotations:";
 
-fn deploy(path: &str) -> PathBuf {
+pub(super) fn deploy(path: &str) -> PathBuf {
     workspace_dir().join("deploy").join(path)
 }
 
-fn template(helm: &Helm, namespace: &str, arguments: &[&str]) -> Result<Output> {
+pub(super) fn template(helm: &Helm, namespace: &str, arguments: &[&str]) -> Result<Output> {
     let mut command = Command::new(helm.path());
     command.args(["template", "podium"]).arg(deploy("chart")).args(["--namespace", namespace]).args(arguments);
     Ok(command.output()?)
 }
 
-fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+pub(super) fn rendered(helm: &Helm, namespace: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let output = template(helm, namespace, arguments)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let documents: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
-fn find<'a>(objects: &'a [Value], kind: &str) -> Result<&'a Value> {
+pub(super) fn find<'a>(objects: &'a [Value], kind: &str) -> Result<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind).with_context(|| format!("no {kind}"))
 }
 
@@ -49,18 +53,21 @@ async fn the_kustomize_base_is_what_the_chart_renders() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     // Deleting the base deletes the kinds: there is no Helm that could keep them.
-    let into = ["--set", "crds.keep=false", "--output-dir", &directory.path().to_string_lossy()];
+    let into =
+        ["--set", "crds.keep=false,policyCheck.enabled=false", "--output-dir", &directory.path().to_string_lossy()];
     let output = template(&helm, "podium", &into)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(directory.path().join("podium/templates"))? {
         let entry = entry?;
         let text = fs::read_to_string(entry.path())?;
-        let is_plain = |line: &&str| !OF_HELM.iter().any(|start| line.trim_start().starts_with(start));
+        let is_plain =
+            |line: &&str| *line != ANNOTATIONS && !OF_HELM.iter().any(|start| line.trim_start().starts_with(start));
         let lines = text.lines().filter(is_plain).skip_while(|line| *line == "---");
         // A document ends with an empty line.
         let plain = lines.collect::<Vec<_>>().join("\n").replace("\n\n---\n", "\n---\n").trim_end().to_owned() + "\n";
         let name = entry.file_name().to_string_lossy().into_owned();
+        let plain = if name == POLICY { policy_text(&serde_saphyr::from_str(&plain)?)? } else { plain };
         let file = deploy("kustomize/base").join(&name);
         if env::var_os(RENEW).is_some() {
             fs::write(&file, &plain)?;
@@ -79,7 +86,12 @@ async fn the_kustomize_base_is_what_the_chart_renders() -> Result<()> {
     let kustomization: Value =
         serde_saphyr::from_str(&fs::read_to_string(deploy("kustomize/base/kustomization.yaml"))?)?;
     let resources: BTreeSet<String> = serde_json::from_value(kustomization["resources"].clone())?;
+    names.remove(POLICY);
     ensure!(resources.len() == names.len() + 1 && names.is_subset(&resources), "{resources:?} of {names:?}");
+    let generated = &kustomization["configMapGenerator"][0];
+    let deployment: Value = serde_saphyr::from_str(&fs::read_to_string(deploy("kustomize/base/deployment.yaml"))?)?;
+    let volume = &deployment["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"];
+    ensure!(generated["name"] == *volume && generated["files"] == serde_json::json!([POLICY]), "{generated}: {volume}");
     Ok(())
 }
 
@@ -120,15 +132,20 @@ async fn a_release_of_one_namespace_has_no_object_of_the_cluster() -> Result<()>
     Ok(())
 }
 
-/// Returns the policy of rendered objects; the host reads it without a mistake.
-fn policy(objects: &[Value]) -> Result<Value> {
-    let text = find(objects, "ConfigMap")?["data"]["policy.yaml"].as_str().context("no policy")?.to_owned();
+fn policy_text(map: &Value) -> Result<String> {
+    Ok(map["data"][POLICY].as_str().context("no policy")?.to_owned())
+}
+
+/// Returns the policy of rendered objects; the host reads it, and the files beside it, without a mistake.
+pub(super) fn policy(objects: &[Value]) -> Result<Value> {
+    let map = find(objects, "ConfigMap")?;
     let directory = tempfile::tempdir()?;
-    let file = directory.path().join("policy.yaml");
-    fs::write(&file, &text)?;
-    let read = Policy::read(&file);
-    ensure!(read.is_ok(), "{:?}: {text}", read.err());
-    Ok(serde_saphyr::from_str(&text)?)
+    for (name, text) in map["data"].as_object().context("no data")? {
+        fs::write(directory.path().join(name), text.as_str().context("no text")?)?;
+    }
+    let read = Policy::read(&directory.path().join(POLICY)).and_then(|policy| policy.registries());
+    ensure!(read.is_ok(), "{:?}: {map}", read.err());
+    Ok(serde_saphyr::from_str(&policy_text(map)?)?)
 }
 
 #[tokio::test]
@@ -185,6 +202,11 @@ async fn a_value_that_the_chart_does_not_know_is_refused() -> Result<()> {
         ("terminationGracePeriodSeconds=5", "minimum: got 5, want 11"),
         ("metrics.port=8081", "'not' failed"),
         ("podDisruptionBudget.maxUnavailable=0", "minimum: got 0, want 1"),
+        ("policy.defaults.limits.memoryMib=64", "additional properties 'memoryMib' not allowed"),
+        ("policy.namespace.shop.excluded=true", "additional properties 'namespace' not allowed"),
+        ("policy.namespaces.kube_system.excluded=true", "kube_system"),
+        ("policy.cluster.limits.memoryMiB=512", "maximum: got 512, want 256"),
+        ("policyFiles.policy\\.yaml=x", "policy.yaml"),
     ] {
         let output = template(&helm, "podium", &["--set", value])?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -2,6 +2,7 @@
 //! exactly the account, arguments, volumes and limits that its Pod has from the chart or from the kustomize base.
 
 mod commands;
+mod companies;
 mod manifests;
 
 use std::{collections::BTreeSet, time::Duration};
