@@ -181,6 +181,12 @@ impl Collector for Figures {
         counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
         let requests = "Requests sent to the API server for a plugin's writes";
         counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
+        let help = "Processor time of runs that the tenant is charged";
+        let mut cpu = encoder.encode_descriptor("podium_run_cpu", help, Some(&Unit::Seconds), MetricType::Counter)?;
+        for (id, status) in &plugins {
+            let labels = [("controller", id.to_string()), ("tenant", tenant(id))];
+            ConstCounter::new(status.cpu().as_secs_f64()).encode(cpu.encode_family(&labels)?)?;
+        }
         let help = "Pods with a finalizer of a plugin that was deleted";
         let mut metric = encoder.encode_descriptor("podium_plugin_finalizers_left", help, None, MetricType::Gauge)?;
         for (id, pods) in removals() {
@@ -240,6 +246,11 @@ impl Collector for Figures {
         }
         Ok(())
     }
+}
+
+/// Returns the tenant of a plugin as [`TenantFigures`] has it.
+fn tenant(id: &PluginId) -> String {
+    id.namespace.as_ref().map_or_else(|| format!("cluster/{id}"), ToString::to_string)
 }
 
 fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]) -> fmt::Result {

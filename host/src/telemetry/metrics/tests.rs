@@ -70,13 +70,13 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
 }
 
 #[test]
-fn an_idle_plugin_has_at_most_25_series() {
+fn an_idle_plugin_has_at_most_26_series() {
     let status = Arc::new(Status::default());
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
     let plugin = status.plugin(&id);
     status.set_load(&id, LoadState::Loaded, true);
     let series = || render(&status).lines().filter(|line| line.contains("\"shop/tidy\"")).count();
-    assert!(series() <= 25, "{} series", series());
+    assert!(series() <= 26, "{} series", series());
     plugin.begin(Duration::ZERO, 1);
     let _ = plugin.end(&Ok(Outcome::Settled), 0, Duration::ZERO);
     assert!(series() > 60, "buckets from the first run on: {} series", series());
@@ -199,6 +199,24 @@ fn a_limit_shows_the_last_run_and_the_peak_from_its_first_use_on() {
         r#"podium_run_limit{controller="shop/tidy",limit="cpu"} 0.02"#,
     ];
     assert_eq!(of_limits(), expected);
+}
+
+#[test]
+fn processor_time_adds_up_by_plugin_and_tenant() {
+    let status = Arc::new(Status::default());
+    for (namespace, millis) in [(Some("shop".into()), 1_500), (None, 250)] {
+        let plugin = status.plugin(&PluginId { namespace, name: "tidy".into() });
+        plugin.charged(Duration::from_millis(millis));
+        plugin.charged(Duration::from_nanos(500));
+        plugin.charged(Duration::from_nanos(500));
+    }
+    let text = render(&status);
+    for line in [
+        r#"podium_run_cpu_seconds_total{controller="shop/tidy",tenant="shop"} 1.500001"#,
+        r#"podium_run_cpu_seconds_total{controller="tidy",tenant="cluster/tidy"} 0.250001"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
 }
 
 #[test]
