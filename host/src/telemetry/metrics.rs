@@ -6,7 +6,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use podium_engine::status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used};
+use podium_engine::{
+    ports::FailureKind,
+    status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used},
+};
 use podium_pods::model::PluginId;
 use prometheus_client::{
     collector::Collector,
@@ -170,7 +173,10 @@ impl Collector for Figures {
             status.events().into_iter().collect()
         })?;
         by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
-            status.failures().into_iter().collect()
+            // The objective of runs needs this one before its first occurrence.
+            let mut failures = status.failures();
+            failures.entry(FailureKind::Host.name()).or_default();
+            failures.into_iter().collect()
         })?;
         loops(encoder, &plugins)?;
         let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
