@@ -37,9 +37,9 @@ pub(super) enum NoState {
     Checkpoint(io::Error),
 }
 
-/// Returns two clients of one API server: one for all requests except the watch, and one for the watch. Must be
-/// called within a runtime.
-pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::Client), NoClient> {
+/// Returns two clients of one API server: one for all requests except the watch, and one for the watch; and its host
+/// and port. Must be called within a runtime.
+pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::Client, String), NoClient> {
     let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
         tracing::warn!(
@@ -50,7 +50,8 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     // This reads the client certificate.
     let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
     let watch_client = client(config.clone())?;
-    Ok((client(config)?, watch_client))
+    let server = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    Ok((client(config)?, watch_client, server))
 }
 
 /// The state directory, opened. Everything is `None` without a directory.
