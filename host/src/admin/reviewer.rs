@@ -29,8 +29,8 @@ use crate::api::{Api, ApiError};
 /// How long a decision is kept. Prometheus scrapes every 15 s or less often, so this is at most two requests for each
 /// scrape; the bound is for clients that ask more often.
 const KEPT: Duration = Duration::from_secs(10);
-/// How long a positive decision admits to [`METRICS`] while there is no newer one. Alerts on an outage of the API server
-/// need a minute of figures.
+/// How long a positive decision admits to [`METRICS`] while there is no newer one. Alerts on an outage of the API
+/// server need a minute of figures.
 const KEPT_WITHOUT_ANSWER: Duration = Duration::from_secs(5 * 60);
 /// The path of metrics.
 const METRICS: &str = "/metrics";

@@ -56,7 +56,7 @@ struct Shared {
     /// Set by whoever finds that there were no ticks although the process ran, cleared by the next tick.
     stalled: AtomicBool,
     watchdog: Mutex<Watchdog>,
-    /// Of short and of long times without ticks.
+    /// About short and about long times without ticks.
     reports: Mutex<[Intervals; 2]>,
     /// The log has a line about the present time without ticks.
     reported: AtomicBool,
@@ -203,7 +203,7 @@ pub(super) struct Ticking<'a> {
 }
 
 impl Ticking<'_> {
-    /// Returns for how long the process did not run since the run began, or nobody could have interrupted the run.
+    /// Returns for how long the process did not run, or could not interrupt the run, since the run began.
     /// `None` until the first tick after a stop.
     pub(super) fn lost(&self) -> Option<Duration> {
         let shared = &self.ticker.shared;

@@ -1,7 +1,6 @@
-//! The clock of a run's wall limit. Time in which the process did not run does not count: a run can do nothing about it.
-//! The clock pauses while the host sends: if a commit were cut in the middle of a request,
-//! the guest would not have its reports and the cache would not have the writes. Sending has its own deadline, in
-//! writeback.
+//! The clock of a run's wall limit. Time in which the process did not run does not count: a run can do nothing about
+//! it. The clock pauses while the host sends: if a commit were cut in the middle of a request, the guest would not have
+//! its reports and the cache would not have the writes. Sending has its own deadline, in writeback.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 

@@ -262,7 +262,7 @@ impl Collector for Figures {
             ConstCounter::new(log.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
         }
         self.sources.requests.encode(encoder)?;
-        let help = "What was built";
+        let help = "Version and commit of the program";
         let mut build = encoder.encode_descriptor("podium_build_info", help, None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(build.encode_family(&[("version", VERSION), ("commit", COMMIT)])?)?;
         let tasks = i64::try_from(tasks()).unwrap_or(i64::MAX);

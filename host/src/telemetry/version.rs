@@ -1,4 +1,4 @@
-//! What was built, for the log and for metrics.
+//! Version and commit of the program, for the log and for metrics.
 
 /// The version of `podium-host`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -419,7 +419,7 @@ async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_counts_the_processor_time_that_its_tenant_is_charged_also_if_it_fails() {
+async fn a_run_counts_the_processor_time_that_its_tenant_is_charged() {
     let failed = || Err(Failure { kind: FailureKind::Trap, message: String::new() });
     for result in [|| Ok(Outcome::Settled), failed] {
         let usage = Usage { cpu: Duration::from_millis(7), ..Usage::default() };

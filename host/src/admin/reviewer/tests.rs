@@ -170,7 +170,7 @@ async fn without_an_answer_of_the_api_server_no_new_client_is_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_token_is_admitted_to_metrics_for_5_min_while_the_api_server_is_away() {
+async fn a_known_token_is_admitted_for_5_min_while_the_api_server_is_away() {
     let server = Arc::<Server>::default();
     server.allowed.store(true, Relaxed);
     let routes = routes(&server);
