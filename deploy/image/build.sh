@@ -37,12 +37,13 @@ done
 certificates=$(dpkg-query --listfiles ca-certificates 2>/dev/null | grep '\.crt$' | LC_ALL=C sort || true)
 [ -n "$certificates" ] || { echo "apt-get install --no-install-recommends ca-certificates" >&2; exit 1; }
 
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 target=${CARGO_TARGET_DIR:-target}
 if [ -z "$binary" ]; then
     # Paths of this machine would be in panic messages, and would change the digest. The flags differ from those of
     # other builds, so these have a directory of their own.
     cargo_home=${CARGO_HOME:-$HOME/.cargo}
-    RUSTFLAGS="--remap-path-prefix=$PWD=/podium --remap-path-prefix=$cargo_home=/cargo" \
+    PODIUM_COMMIT=$revision RUSTFLAGS="--remap-path-prefix=$PWD=/podium --remap-path-prefix=$cargo_home=/cargo" \
         cargo build --locked --profile "$profile" --package podium-host --bin podium-host --target-dir "$target/image"
     directory=$profile
     [ "$profile" = dev ] && directory=debug
@@ -73,7 +74,6 @@ echo 'podium:x:65532:' | install -D -m 644 /dev/stdin "$root/etc/group"
 
 version=$(cargo metadata --locked --no-deps --format-version 1 |
     jq --raw-output '.packages[] | select(.name == "podium-host").version')
-revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 seconds=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 sbom=$target/image/podium-host.cdx.json
 mkdir -p "$target/image"

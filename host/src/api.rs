@@ -43,6 +43,10 @@ const MAX_QUOTE_BYTES: usize = 200;
 /// The bytes of a stream as they arrive. The stream ends after an error.
 pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
 
+/// Receives each request that was sent: its method, the status code, or `None` without a response, and the time until
+/// then.
+pub type Observer = Arc<dyn Fn(&str, Option<u16>, Duration) + Send + Sync>;
+
 /// A client of the API server with a deadline for each request.
 #[derive(Clone)]
 pub struct Api {
@@ -52,6 +56,7 @@ pub struct Api {
     end: Option<Instant>,
     /// `None` if the caller observes Retry-After itself, as the watch does.
     backpressure: Option<Arc<Backpressure>>,
+    observer: Option<Observer>,
 }
 
 /// The time at which a request ends.
@@ -144,7 +149,13 @@ impl Api {
     /// Returns a client that sends through `connection`. Each request ends after `deadline` at the latest.
     #[must_use]
     pub fn new(connection: impl Into<Connection>, deadline: Duration) -> Self {
-        Self { connection: connection.into(), deadline, end: None, backpressure: None }
+        Self { connection: connection.into(), deadline, end: None, backpressure: None, observer: None }
+    }
+
+    /// Returns the same client, whose requests `observer` receives.
+    #[must_use]
+    pub fn observed_by(&self, observer: Observer) -> Self {
+        Self { observer: Some(observer), ..self.clone() }
     }
 
     /// Returns a client that sends nothing until the Retry-After of an earlier response has passed. Clones share this
@@ -231,7 +242,7 @@ impl Api {
     async fn send(&self, request: Request<Vec<u8>>, deadline: Deadline) -> Result<Response<Body>, ApiError> {
         let (number, client) = self.connection.client();
         let again = self.connection.is_renewable().then(|| request.clone());
-        let (error, is_tls) = match attempt(client, request, deadline).await {
+        let (error, is_tls) = match self.attempt(client, request, deadline).await {
             Ok(response) => return Ok(response),
             Err(failed) => failed,
         };
@@ -242,7 +253,33 @@ impl Api {
         {
             return Err(error);
         }
-        attempt(self.connection.client().1, again, deadline).await.map_err(|(error, _)| error)
+        self.attempt(self.connection.client().1, again, deadline).await.map_err(|(error, _)| error)
+    }
+
+    /// Sends a request once. An error has with it whether TLS failed: a certificate of either side was not accepted.
+    async fn attempt(
+        &self,
+        client: kube::Client,
+        request: Request<Vec<u8>>,
+        deadline: Deadline,
+    ) -> Result<Response<Body>, (ApiError, bool)> {
+        let (method, began) = (request.method().clone(), Instant::now());
+        let sent = timeout_at(deadline.at, client.send(request.map(Body::from))).await;
+        if let Some(observe) = &self.observer {
+            let response = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());
+            observe(method.as_str(), response.map(|response| response.status().as_u16()), began.elapsed());
+        }
+        let response = match sent {
+            Ok(response) => response.map_err(|error| (transport(&error), is_tls(&error)))?,
+            Err(_) => return Err((ApiError::Timeout(deadline.within), false)),
+        };
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        Err((refusal(code, retry_after, &read_beginning(response.into_body(), deadline).await), false))
     }
 
     async fn collect(&self, response: Response<Body>, deadline: Deadline) -> Result<Bytes, ApiError> {
@@ -317,25 +354,6 @@ impl ApiError {
             _ => None,
         }
     }
-}
-
-/// Sends a request once. An error has with it whether TLS failed: a certificate of either side was not accepted.
-async fn attempt(
-    client: kube::Client,
-    request: Request<Vec<u8>>,
-    deadline: Deadline,
-) -> Result<Response<Body>, (ApiError, bool)> {
-    let response = match timeout_at(deadline.at, client.send(request.map(Body::from))).await {
-        Ok(response) => response.map_err(|error| (transport(&error), is_tls(&error)))?,
-        Err(_) => return Err((ApiError::Timeout(deadline.within), false)),
-    };
-    if response.status().is_success() {
-        return Ok(response);
-    }
-    let code = response.status().as_u16();
-    let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-    Err((refusal(code, retry_after, &read_beginning(response.into_body(), deadline).await), false))
 }
 
 /// Returns whether an error is of TLS. An error of IO does not name the error that it contains as its source.
@@ -428,6 +446,27 @@ mod tests {
 
     fn get() -> Request<Vec<u8>> {
         Request::get("/api/v1/pods").body(Vec::new()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_observer_receives_each_request_that_was_sent() {
+        let seen = Arc::<parking_lot::Mutex<Vec<_>>>::default();
+        let observed = |api: &Api| {
+            let seen = seen.clone();
+            api.observed_by(Arc::new(move |method, code, took| seen.lock().push((method.to_owned(), code, took))))
+        };
+        let get_it = |code, took| ("GET".to_owned(), code, took);
+        for code in [200, 401, 503] {
+            let _ = observed(&answering(code, None, "")).bytes(get()).await;
+            let _ = observed(&answering(code, None, "")).stream(get()).await;
+            assert_eq!(std::mem::take(&mut *seen.lock()), [(); 2].map(|()| get_it(Some(code), Duration::ZERO)));
+        }
+        let silent = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Full<Bytes>>, io::Error>>());
+        let silent = Api::new(kube::Client::new(silent, "default"), Duration::from_secs(5));
+        let _ = observed(&silent).bytes(get()).await;
+        assert_eq!(*seen.lock(), [get_it(None, Duration::from_secs(5))]);
+        let _ = observed(&silent).with_end(Instant::now()).bytes(get()).await;
+        assert_eq!(seen.lock().len(), 1, "nothing was sent");
     }
 
     #[tokio::test]

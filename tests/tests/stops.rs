@@ -1,8 +1,9 @@
-//! `podium-host` as a process that is stopped by SIGSTOP and continued by SIGCONT, in the middle of runs: no run fails,
-//! the host becomes ready again, and events of the meantime are handled. Against the embedded cluster, in real time.
+//! `podium-host` as a process that is stopped by SIGSTOP and continued by SIGCONT, in the middle of runs: no run fails
+//! or seems to have taken so long, the host becomes ready again, and events of the meantime are handled. Against the
+//! embedded cluster, in real time.
 //!
 //! A stop is longer than the 100 ms without a tick of the epoch after which no run is started. The long one is longer
-//! than the host's deadlines for requests and for a silent watch.
+//! than the host's deadlines for requests and for a silent watch, and than the wall limit of the plugin.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -27,7 +28,7 @@ fn busy() -> String {
     let script = "count default\nlive default asked-0\nlabel guests.example/at 1\ncommit\ncount default\nrequeue 1";
     let more = format!(
         "  watch: {{ selector: {{ matchLabels: {{ app: asked }} }} }}\n  \
-           limits: {{ class: interpreter, cpuMillis: 1000, wallMillis: 60000 }}\n  \
+           limits: {{ class: interpreter, cpuMillis: 1000, wallMillis: 5000 }}\n  \
            config: {{ script: {} }}",
         json!(script)
     );
@@ -93,6 +94,9 @@ async fn a_stopped_host_fails_no_run_and_handles_missed_events() {
         at_work(&host).await.unwrap();
         assert_eq!(host.metric("podium_run_failures_total", &[]).await.unwrap(), 0.0, "after {number}: {}", host.log());
     }
+    let wall = ["limit=\"wall\"", "run=\"peak\""];
+    let peak = host.metric("podium_run_used", &[&["controller=\"busy\""][..], &wall].concat()).await.unwrap();
+    assert!(peak < 7.0, "a run took {peak} s");
     host.get("/healthz").await.unwrap();
     assert!(!host.log().contains("the epoch does not advance"), "{}", host.log());
     assert!(host.terminate().await.unwrap().success());

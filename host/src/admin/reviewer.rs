@@ -2,7 +2,9 @@
 //! SubjectAccessReview, as controller-runtime's filter of metrics does.
 //!
 //! Decisions are kept for [`KEPT`], so a right that was revoked ends within that time. Without an answer of the API
-//! server no client is admitted. Tokens are neither stored nor logged: a decision is kept under a digest.
+//! server only a client of `/metrics` is admitted whose last answer, within [`KEPT_WITHOUT_ANSWER`], was positive:
+//! otherwise an outage of the API server would not show in metrics. Tokens are neither stored nor logged: a decision is
+//! kept under a digest.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -27,6 +29,11 @@ use crate::api::{Api, ApiError};
 /// How long a decision is kept. Prometheus scrapes every 15 s or less often, so this is at most two requests for each
 /// scrape; the bound is for clients that ask more often.
 const KEPT: Duration = Duration::from_secs(10);
+/// How long a positive decision admits to [`METRICS`] while there is no newer one. Alerts on an outage of the API
+/// server need a minute of figures.
+const KEPT_WITHOUT_ANSWER: Duration = Duration::from_secs(5 * 60);
+/// The path of metrics.
+const METRICS: &str = "/metrics";
 /// The most decisions that are kept. A connection serves one request and 16 are open, so clients with a right are few.
 const DECISIONS: NonZeroUsize = NonZeroUsize::new(256).expect("is not 0");
 /// The most decisions in a second that the API server is asked for: the rate of a client of Kubernetes by default. Any
@@ -71,6 +78,13 @@ enum Undecided {
     TooMany,
     /// The API server did not answer as expected.
     Failed { asked: &'static str, error: Box<ApiError> },
+}
+
+impl Undecided {
+    /// Returns true if the API server answered that the host may not ask.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Failed { error, .. } if error.code() == Some(403))
+    }
 }
 
 /// The status of a TokenReview.
@@ -119,7 +133,19 @@ impl Reviewer {
     async fn decision(&self, token: &str, verb: &str, path: &str) -> Result<Decision, Undecided> {
         // Neither a method nor a path nor the value of a header can contain NUL.
         let key = Sha256::digest([verb, path, token].join("\0")).into();
-        if let Some(decision) = self.kept.lock().begin(&key, Instant::now())? {
+        let decided = self.decide(&key, token, verb, path).await;
+        match decided {
+            Err(undecided)
+                if path == METRICS && !undecided.is_refusal() && self.kept.lock().was_allowed(&key, Instant::now()) =>
+            {
+                Ok(Decision::Allowed)
+            }
+            decided => decided,
+        }
+    }
+
+    async fn decide(&self, key: &[u8; 32], token: &str, verb: &str, path: &str) -> Result<Decision, Undecided> {
+        if let Some(decision) = self.kept.lock().begin(key, Instant::now())? {
             return Ok(decision);
         }
         // The decision is as old as its first request.
@@ -127,7 +153,7 @@ impl Reviewer {
         let decision = self.ask(token, verb, path).await?;
         let mut kept = self.kept.lock();
         kept.failures.end();
-        kept.decisions.put(key, (decision.clone(), asked));
+        kept.put(*key, decision.clone(), asked);
         Ok(decision)
     }
 
@@ -176,7 +202,7 @@ impl Reviewer {
         let Undecided::Failed { asked, error } = undecided else {
             return refusal(StatusCode::TOO_MANY_REQUESTS, "too many new tokens within a second; repeat the request");
         };
-        let advice = if error.code() == Some(403) {
+        let advice = if undecided.is_refusal() {
             "the host's account may not create them: apply deploy/kustomize/base/metrics-rbac.yaml"
         } else {
             "repeat the request when the API server is available"
@@ -205,6 +231,19 @@ impl Kept {
         self.second.1 += 1;
         if self.second.1 > PER_SECOND { Err(Undecided::TooMany) } else { Ok(None) }
     }
+
+    /// Keeps a decision for which the API server was asked at `asked`, unless a newer one is kept.
+    fn put(&mut self, key: [u8; 32], decision: Decision, asked: Instant) {
+        if self.decisions.peek(&key).is_none_or(|(_, made)| *made <= asked) {
+            self.decisions.put(key, (decision, asked));
+        }
+    }
+
+    /// Returns true if the latest decision on a key is positive and not older than [`KEPT_WITHOUT_ANSWER`].
+    fn was_allowed(&self, key: &[u8; 32], now: Instant) -> bool {
+        let kept = self.decisions.peek(key);
+        kept.is_some_and(|(decision, made)| *decision == Decision::Allowed && now < *made + KEPT_WITHOUT_ANSWER)
+    }
 }
 
 /// Passes a request on if its token may use its method on its path.
@@ -216,7 +255,7 @@ pub(super) async fn require(State(reviewer): State<Arc<Reviewer>>, request: Requ
         Ok(Decision::Unauthenticated) => unauthenticated(),
         Ok(Decision::Forbidden { user }) => {
             let user = text::name(&user);
-            let role = if path == "/metrics" { "podium-metrics-reader" } else { "podium-debug-reader" };
+            let role = if path == METRICS { "podium-metrics-reader" } else { "podium-debug-reader" };
             let message = format!("{user} may not {} {path}; bind the ClusterRole {role} to it", text::name(&verb));
             refusal(StatusCode::FORBIDDEN, &message)
         }

@@ -43,22 +43,29 @@ pub(super) enum NoState {
     Checkpoint(io::Error),
 }
 
-/// Returns two connections to one API server: one for all requests except the watch, and one for the watch. When it
-/// refuses their credentials, the files are read again. Must be called within a runtime, to which the clients belong.
-pub(super) fn connections(kubeconfig: Option<PathBuf>, proxies: Proxies) -> Result<[Connection; 2], NoClient> {
-    let made = clients(kubeconfig.as_deref(), &proxies)?;
+/// Returns two connections to one API server: one for all requests except the watch, and one for the watch; and its
+/// host and port. When it refuses their credentials, the files are read again. Must be called within a runtime, to which
+/// the clients belong.
+pub(super) fn connections(
+    kubeconfig: Option<PathBuf>,
+    proxies: Proxies,
+) -> Result<([Connection; 2], String), NoClient> {
+    let (made, server) = clients(kubeconfig.as_deref(), &proxies)?;
     let runtime = Handle::current();
     let make = move || {
         let (kubeconfig, proxies) = (kubeconfig.clone(), proxies.clone());
         let making = runtime.spawn_blocking(move || clients(kubeconfig.as_deref(), &proxies));
-        let made = async { making.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string()) };
+        let made = async {
+            let made = making.await.map_err(|error| error.to_string())?;
+            made.map(|(clients, _)| clients).map_err(|error| error.to_string())
+        };
         made.boxed()
     };
-    Ok(Connection::renewed_by(made, Box::new(make)))
+    Ok((Connection::renewed_by(made, Box::new(make)), server))
 }
 
-/// Returns a client for all requests except the watch, and one for the watch.
-fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<Clients, NoClient> {
+/// Returns a client for all requests except the watch, and one for the watch; and the host and port of the server.
+fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, String), NoClient> {
     let config = kube_config(kubeconfig, proxies).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
         tracing::warn!(
@@ -68,7 +75,8 @@ fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<Clients, NoCl
     }
     // This reads the client certificate.
     let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
-    Ok([client(config.clone())?, client(config)?])
+    let server = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    Ok(([client(config.clone())?, client(config)?], server))
 }
 
 /// The state directory, opened. Everything is `None` without a directory.

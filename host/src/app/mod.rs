@@ -20,6 +20,7 @@ mod objects;
 mod operator;
 pub mod process;
 mod reconcile_status;
+mod start_line;
 mod thread;
 mod wall_clock;
 
@@ -61,12 +62,13 @@ pub use wall_clock::WallClock;
 pub use crate::objects::FetchFailure;
 use crate::{
     admin::ReconcileStatus,
-    api::{Api, Connection},
+    api::{Api, Connection, Observer},
     checkpoint::Coverage,
     config::Policy,
     images::{Images, Store},
     live::LivePods,
     runtime::{Compilation, Engine, EngineOptions},
+    telemetry::ApiRequests,
     watch::{Counters, Watch, WatchOptions},
     writeback::Writeback,
 };
@@ -217,7 +219,10 @@ impl App {
     }
 
     async fn start_on(options: Options, engine_options: EngineOptions) -> anyhow::Result<Self> {
-        let own_api = Api::new(options.client, REQUEST_DEADLINE);
+        let requests = Arc::new(ApiRequests::new(options.operator.api_server.clone()));
+        let counted = requests.clone();
+        let observer: Observer = Arc::new(move |method, code, took| counted.record(method, code, took));
+        let own_api = Api::new(options.client, REQUEST_DEADLINE).observed_by(observer.clone());
         let api = own_api.with_backpressure();
         let components = api.clone();
         let workers = options.workers.max(1);
@@ -250,7 +255,7 @@ impl App {
         let thread = if simulated { None } else { Some(Thread::start(counters.clone())) };
         let thread = thread.transpose().context("cannot start the watch's thread")?;
         let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
-        let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE);
+        let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE).observed_by(observer);
         let watch = Watch::new(watch_api.clone(), watch_options, pool.clone(), Arc::new(reader.clone()), options.seed);
         let mut watch = watch.from_checkpoint(saved).counted_by(counters);
         let has_state = options.journal.is_some() || options.checkpoint.is_some();
@@ -330,6 +335,8 @@ impl App {
             status: status.clone(),
             registry: registry.clone(),
             queue: queue.clone(),
+            most_runs: occupancy.runs_of_tenant(),
+            requests,
             expectations: dispatch.expectations.clone(),
             closed: Box::new(move || closed.closed_kinds()),
             reader: reader.clone(),

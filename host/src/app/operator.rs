@@ -20,7 +20,7 @@ use super::{Phase, certificate::Certificate, checkpoint::LastSave};
 use crate::{
     admin::{self, Bound, Check, DeadNow, Readiness, Reviewer},
     api::Api,
-    telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
+    telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
     writeback::ClosedKind,
 };
 
@@ -36,6 +36,8 @@ pub struct Operator {
     pub certificate: Option<Arc<Certificate>>,
     /// The number of dropped log lines, for metrics.
     pub dropped: Arc<Dropped>,
+    /// The host and port of the API server, for metrics.
+    pub api_server: String,
 }
 
 /// The modules from which readiness and metrics are read.
@@ -43,6 +45,10 @@ pub(super) struct Observed {
     pub(super) status: Arc<Status>,
     pub(super) registry: Arc<Registry>,
     pub(super) queue: Arc<PodQueue>,
+    /// The most runs of one plugin at once.
+    pub(super) most_runs: usize,
+    /// The requests of all clients of the API server.
+    pub(super) requests: Arc<ApiRequests>,
     pub(super) expectations: Arc<Expectations>,
     /// Returns the kinds of writes that are not sent because RBAC refused one of them.
     pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
@@ -67,7 +73,7 @@ impl Observed {
         services: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
     ) {
-        let Operator { probes, metrics, certificate, dropped } = operator;
+        let Operator { probes, metrics, certificate, dropped, api_server: _ } = operator;
         if let Some(bound) = metrics {
             let observed = self.clone();
             let (metrics, status) = (Arc::new(self.metrics(dropped)), Arc::new(move || observed.reconcile_status()));
@@ -185,6 +191,8 @@ impl Observed {
             checkpoint: Arc::new(checkpoint),
             tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
             removals: Arc::new(move || (removing.removals)()),
+            most_runs: self.most_runs,
+            requests: self.requests.clone(),
             dropped,
         })
     }
@@ -214,6 +222,8 @@ pub(super) mod tests {
             status,
             registry: Arc::default(),
             queue: Arc::new(Queue::new(queue::Backoff::default(), 1, 1)),
+            most_runs: 1,
+            requests: Arc::default(),
             expectations: Arc::default(),
             closed: Box::new(Vec::new),
             reader,

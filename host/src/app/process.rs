@@ -34,6 +34,7 @@ use super::{
     compile::{self, Compile},
     disk, memory_limit,
     metrics_port::MetricsPort,
+    start_line,
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
@@ -190,7 +191,7 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or co
 /// Runs `podium-host`: parses the process's arguments and runs until SIGTERM or SIGINT.
 #[must_use]
 pub fn main() -> ExitCode {
-    let flags = Flags::parse();
+    let (flags, given) = start_line::parse::<Flags>();
     if let Some(Command::Compile(compile)) = flags.command {
         return compile.run();
     }
@@ -203,6 +204,7 @@ pub fn main() -> ExitCode {
     if let Err(error) = thread::Builder::new().name("podium-logs".into()).spawn(write) {
         return without_logs(&error, FAILED);
     }
+    given.log();
     let Exit { code, reason } = run(flags, logs.dropped()).unwrap_or_else(|error| {
         tracing::error!("{error:#}");
         Exit { code: FAILED, reason: "the host failed" }
@@ -312,7 +314,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Reading::Done(clients) => clients,
         Reading::Stopped(exit) => return Ok(exit),
     };
-    let [client, watch_client] = match clients {
+    let ([client, watch_client], api_server) = match clients {
         Ok(clients) => clients,
         Err(disk::NoClient::Misconfigured(error)) => {
             let flag = kubeconfig.as_ref().map(|_| "--kubeconfig");
@@ -345,7 +347,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         namespace: flags.namespace.clone(),
         workers,
         run_memory,
-        operator,
+        operator: Operator { api_server, ..operator },
         journal,
         checkpoint,
         prune,
@@ -452,7 +454,7 @@ async fn operator(
     let probes = bind(address, flag, "/healthz and /readyz", "http").await?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let metrics = bind(flags.metrics_bind_address, "metrics-bind-address", "/metrics", scheme).await?;
-    Ok(Operator { probes, metrics, certificate, dropped })
+    Ok(Operator { probes, metrics, certificate, dropped, api_server: String::new() })
 }
 
 /// The kubelet reaches probes at the Pod's address.

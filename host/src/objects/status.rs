@@ -208,13 +208,18 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
             "a file of the host's --plugins defines a plugin of this name, which runs; rename this one",
         )),
         State::Running { unprobed } => {
-            let fetched = match facts.active.as_ref().and_then(|active| active.stored.as_ref()) {
+            let unprobed = if *unprobed { "no pod matched, so this version was not tried before it runs" } else { "" };
+            let stored = facts.active.as_ref().and_then(|active| active.stored.as_ref());
+            let fetched = match stored {
                 Some(note) => condition(Step::Fetched, Some(true), "Stored", note),
                 None => met(Step::Fetched),
             };
-            let ready = match unprobed {
-                false => ready(Some(true), "Running", ""),
-                true => ready(Some(true), "Unprobed", "no pod matched, so this version was not tried before it runs"),
+            let ready = match (stored, unprobed) {
+                // Also here: without the disk the plugin would not run.
+                (Some(note), "") => ready(Some(true), "Stored", note),
+                (Some(note), unprobed) => ready(Some(true), "Stored", &format!("{note}; {unprobed}")),
+                (None, "") => ready(Some(true), "Running", ""),
+                (None, unprobed) => ready(Some(true), "Unprobed", unprobed),
             };
             [fetched, met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
         }
@@ -366,11 +371,18 @@ mod tests {
     fn an_image_is_shown_with_digest_signature_and_origin() {
         let image = Some("registry.example/a:1@sha256:cd".to_owned());
         let stored = Some("the registry is away".to_owned());
-        let active = active(3).map(|version| ActiveVersion { image, stored, ..version });
-        let status = status(&Facts { active, signed: true, ..facts(RUNNING) }, &Value::Null, 0).unwrap();
+        let version = active(3).map(|version| ActiveVersion { image, stored, ..version });
+        let status = status(&Facts { active: version, signed: true, ..facts(RUNNING) }, &Value::Null, 0).unwrap();
         assert_eq!(status["active"]["image"], "registry.example/a:1@sha256:cd");
         assert_eq!(listed(&status)[..2], ["Fetched=True Stored", "Verified=True Verified"]);
         assert_eq!(status["conditions"][0]["message"], "the registry is away");
+        let ready = |status: &Value| (listed(status)[4].clone(), status["conditions"][4]["message"].clone());
+        assert_eq!(ready(&status), ("Ready=True Stored".to_owned(), json!("the registry is away")));
+        let stored = active(3).map(|version| ActiveVersion { stored: Some("it is away".to_owned()), ..version });
+        let unprobed = Facts { active: stored, ..facts(State::Running { unprobed: true }) };
+        let both = "it is away; no pod matched, so this version was not tried before it runs";
+        let status = super::status(&unprobed, &Value::Null, 0).unwrap();
+        assert_eq!(ready(&status), ("Ready=True Stored".to_owned(), json!(both)));
         let unsigned = failed(Step::Verified, "SignatureMissing");
         let status = super::status(&Facts { signed: true, ..facts(unsigned) }, &Value::Null, 0).unwrap();
         assert_eq!(

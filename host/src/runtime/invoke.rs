@@ -22,6 +22,7 @@ use super::{
     run::{PluginContext, Run},
     sandboxes::{Instance, Sandbox},
     sending,
+    ticker::Ticking,
 };
 
 /// Handles that a guest can hold at once; none but WASI guests hold any.
@@ -52,7 +53,8 @@ impl Plugin {
                 None => return failed(failure(FailureKind::Host, "the engine is shut down")),
             },
         };
-        let _ticking = self.core.ticking().await;
+        let ticking = self.core.ticking().await;
+        let lost = || ticking.as_ref().map_or(Some(Duration::ZERO), Ticking::lost);
         let started = Instant::now();
         let mut sandbox = match self.sandbox(place, (request.now_millis, request.seed), world) {
             Ok(sandbox) => sandbox,
@@ -61,7 +63,7 @@ impl Plugin {
         let run = sandbox.store.data();
         let (wall, spent) = (Arc::clone(&run.wall), Arc::clone(&run.spent));
         let call = AssertUnwindSafe(self.call(&mut sandbox, request)).catch_unwind();
-        let ended = wall.within(spent.within(call)).await;
+        let ended = wall.within(spent.within(call), lost).await;
         let fuel = limits::fuel(limits.cpu).saturating_sub(sandbox.store.get_fuel().unwrap_or_default());
         let run = sandbox.store.data_mut();
         // The panic may have been in the world, which the log uses.
@@ -78,7 +80,8 @@ impl Plugin {
         let usage = Usage {
             fuel,
             cpu,
-            wall: started.elapsed(),
+            // Unknown directly after a stop of the process.
+            wall: lost().map_or(Duration::ZERO, |lost| started.elapsed().saturating_sub(lost)),
             host_calls: run.budget.host_calls,
             memory_bytes: run.limiter.memory_bytes(),
             writes: run.budget.writes,
@@ -96,14 +99,15 @@ impl Plugin {
         let Some(place) = self.core.sandboxes.place().await else {
             return Err(failure(FailureKind::Host, "the engine is shut down"));
         };
-        let _ticking = self.core.ticking().await;
+        let ticking = self.core.ticking().await;
+        let lost = || ticking.as_ref().map_or(Some(Duration::ZERO), Ticking::lost);
         let mut sandbox = self
             .sandbox(SandboxSource::New(place), (0, 0), world)
             .map_err(|error| failure(FailureKind::Host, &format!("no sandbox: {error:#}")))?;
         let run = sandbox.store.data();
         let (wall, spent) = (Arc::clone(&run.wall), Arc::clone(&run.spent));
         let instance = AssertUnwindSafe(self.instance(&mut sandbox.store)).catch_unwind();
-        match wall.within(spent.within(instance)).await {
+        match wall.within(spent.within(instance), lost).await {
             None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", self.context.limits.wall))),
             Some(Err(panic)) => Err(of_panic(&*panic)),
             Some(Ok(instance)) => {

@@ -30,7 +30,9 @@ const IDLE_TICKS: u32 = 100;
 /// default.
 const STALL: Duration = Duration::from_millis(100);
 /// How often a run that waits for a tick looks for one.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+/// A time without ticks that is logged as an error.
+const LONG: Duration = Duration::from_secs(1);
 /// After so long without a tick the host should be restarted: the thread will not recover.
 const DEAD: Duration = Duration::from_secs(30);
 
@@ -49,30 +51,36 @@ struct Shared {
     stop: AtomicBool,
     /// When the last tick was, or when the ticker was woken, in microseconds of the clock.
     last: AtomicU64,
+    /// The sum of all times without a tick that were longer than the stall, in microseconds. Written before `last`.
+    lost: AtomicU64,
     /// Set by whoever finds that there were no ticks although the process ran, cleared by the next tick.
     stalled: AtomicBool,
     watchdog: Mutex<Watchdog>,
-    reports: Mutex<Intervals>,
+    /// About short and about long times without ticks.
+    reports: Mutex<[Intervals; 2]>,
+    /// The log has a line about the present time without ticks.
+    reported: AtomicBool,
 }
 
 impl Ticker {
     pub(super) fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared::default());
         shared.last.store(now(), Ordering::SeqCst);
-        let seen = Arc::clone(&shared);
+        let (seen, stall) = (Arc::clone(&shared), STALL.max(tick.saturating_mul(10)));
         let thread = std::thread::Builder::new()
             .name("podium-epoch".into())
-            .spawn(move || seen.tick(&engine, tick))
+            .spawn(move || seen.tick(&engine, tick, stall))
             .map_err(|error| EngineError(format!("no thread for the epoch: {error}")))?;
-        Ok(Self { shared, thread: Some(thread), stall: STALL.max(tick.saturating_mul(10)) })
+        Ok(Self { shared, thread: Some(thread), stall })
     }
 
     /// Starts a run: keeps the epoch ticking while the result lives. Waits while there are no ticks.
     pub(super) async fn ticking(&self) -> Ticking<'_> {
-        let ticking = self.begin();
+        let mut ticking = self.begin();
         while self.is_late() || self.shared.stalled.load(Ordering::SeqCst) {
             tokio::time::sleep(LOOK).await;
         }
+        ticking.lost_before = self.shared.lost.load(Ordering::SeqCst);
         ticking
     }
 
@@ -86,7 +94,7 @@ impl Ticker {
                 self.wake();
             }
         }
-        Ticking(&self.shared)
+        Ticking { ticker: self, lost_before: 0 }
     }
 
     /// Returns why no run is started, or `None` if runs are started.
@@ -117,12 +125,7 @@ impl Ticker {
             return true;
         }
         self.shared.stalled.store(true, Ordering::SeqCst);
-        if self.shared.reports.lock().occurred(Instant::now()).is_some() {
-            tracing::error!(
-                millis = u64::try_from(self.silence().as_millis()).unwrap_or(u64::MAX),
-                "the epoch does not advance, so guests cannot be interrupted; starting no run"
-            );
-        }
+        self.shared.report(self.silence());
         true
     }
 
@@ -139,15 +142,32 @@ fn now() -> u64 {
 }
 
 impl Shared {
-    fn tick(&self, engine: &wasmtime::Engine, tick: Duration) {
+    /// Logs a time without ticks: a long one is an error, a short one may be that of a busy machine.
+    fn report(&self, silence: Duration) {
+        let is_long = silence >= LONG;
+        if self.reports.lock()[usize::from(is_long)].occurred(Instant::now()).is_none() {
+            return;
+        }
+        self.reported.store(true, Ordering::SeqCst);
+        let millis = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        let message = "the epoch does not advance, so guests cannot be interrupted; starting no run";
+        if is_long { tracing::error!(millis, "{message}") } else { tracing::warn!(millis, "{message}") }
+    }
+
+    fn tick(&self, engine: &wasmtime::Engine, tick: Duration, stall: Duration) {
         let mut idle = 0;
         while !self.stop.load(Ordering::SeqCst) {
             idle = if self.running.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
             if idle < IDLE_TICKS {
                 std::thread::park_timeout(tick);
                 engine.increment_epoch();
-                self.last.store(now(), Ordering::SeqCst);
-                if self.stalled.swap(false, Ordering::SeqCst) {
+                let now = now();
+                let silence = now.saturating_sub(self.last.load(Ordering::SeqCst));
+                if u128::from(silence) > stall.as_micros() {
+                    self.lost.fetch_add(silence, Ordering::SeqCst);
+                }
+                self.last.store(now, Ordering::SeqCst);
+                if self.stalled.swap(false, Ordering::SeqCst) && self.reported.swap(false, Ordering::SeqCst) {
                     tracing::info!("the epoch advances again; starting runs");
                 }
                 continue;
@@ -176,16 +196,33 @@ impl Drop for Ticker {
 
 /// One run in progress.
 #[must_use]
-pub(super) struct Ticking<'a>(&'a Shared);
+pub(super) struct Ticking<'a> {
+    ticker: &'a Ticker,
+    /// [`Shared::lost`] when the run began.
+    lost_before: u64,
+}
+
+impl Ticking<'_> {
+    /// Returns for how long the process did not run, or could not interrupt the run, since the run began.
+    /// `None` until the first tick after a stop.
+    pub(super) fn lost(&self) -> Option<Duration> {
+        let shared = &self.ticker.shared;
+        if self.ticker.is_late() && !shared.stalled.load(Ordering::SeqCst) {
+            return None;
+        }
+        Some(Duration::from_micros(shared.lost.load(Ordering::SeqCst).saturating_sub(self.lost_before)))
+    }
+}
 
 impl Drop for Ticking<'_> {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        self.ticker.shared.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use podium_engine::fixtures::{Warnings, log_to};
     use tokio::time::timeout;
 
     use super::*;
@@ -244,6 +281,35 @@ mod tests {
             drop(timeout(STALL * 10, ticker.ticking()).await.unwrap());
         }
         drop(in_progress);
+    }
+
+    #[tokio::test]
+    async fn a_stop_of_the_process_is_lost_to_the_runs_under_way() {
+        const STOP: Duration = Duration::from_secs(30);
+        let ticker = ticker();
+        let under_way = ticker.ticking().await;
+        let stop = || loop {
+            ticker.shared.last.store(now().saturating_sub(30_000_000), Ordering::SeqCst);
+            if let Some(lost) = under_way.lost().filter(|lost| *lost >= STOP) {
+                return lost;
+            }
+            std::thread::yield_now();
+        };
+        let lost = stop();
+        let later = timeout(STALL * 10, ticker.ticking()).await.unwrap();
+        assert!(later.lost().is_none_or(|lost| lost < STOP), "{lost:?} were before it: {:?}", later.lost());
+    }
+
+    #[test]
+    fn a_short_time_without_ticks_is_logged_once_and_as_a_warning() {
+        let (shared, warnings) = (Shared::default(), Warnings::default());
+        let _logged = log_to(warnings.clone());
+        for millis in [101, 200, 999].repeat(10) {
+            shared.report(Duration::from_millis(millis));
+        }
+        assert_eq!(warnings.count(), 1);
+        shared.report(LONG);
+        assert_eq!(warnings.count(), 1, "this one is an error");
     }
 
     #[tokio::test]

@@ -1,11 +1,13 @@
-//! The clock of a run's wall limit. It pauses while the host sends: if a commit were cut in the middle of a request,
-//! the guest would not have its reports and the cache would not have the writes. Sending has its own deadline, in
-//! writeback.
+//! The clock of a run's wall limit. Time in which the process did not run does not count: a run can do nothing about
+//! it. The clock pauses while the host sends: if a commit were cut in the middle of a request, the guest would not have
+//! its reports and the cache would not have the writes. Sending has its own deadline, in writeback.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
+
+use super::ticker::LOOK;
 
 /// Limits of more than a day are reduced to a day, because a timer further in the future would overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -41,8 +43,9 @@ impl Wall {
         Stopped(self)
     }
 
-    /// Waits for a call. Returns `None` if the limit is reached first.
-    pub(super) async fn within<F: Future>(&self, call: F) -> Option<F::Output> {
+    /// Waits for a call. Returns `None` if the limit is reached first. `lost` returns the time that does not count, or
+    /// `None` while it is not known.
+    pub(super) async fn within<F: Future>(&self, call: F, lost: impl Fn() -> Option<Duration>) -> Option<F::Output> {
         let mut call = pin!(call);
         let mut end = pin!(sleep_until(self.0.lock().end));
         poll_fn(|context| {
@@ -54,10 +57,18 @@ impl Wall {
                 // The clock starts again in a later poll of the call, which is behind this line too.
                 return Poll::Pending;
             }
-            if end.deadline() != moved {
+            if end.deadline() < moved {
                 end.as_mut().reset(moved);
             }
-            end.as_mut().poll(context).map(|()| None)
+            while end.as_mut().poll(context).is_ready() {
+                let now = Instant::now();
+                let until = lost().map_or(now + LOOK, |lost| moved + lost);
+                if until <= now {
+                    return Poll::Ready(None);
+                }
+                end.as_mut().reset(until);
+            }
+            Poll::Pending
         })
         .await
     }
@@ -72,5 +83,48 @@ impl Drop for Stopped<'_> {
         let took = state.sending_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         state.sent += took;
         state.end += took;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::Cell,
+        future::{pending, ready},
+    };
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_has_its_limit_beside_the_time_that_the_process_was_stopped() {
+        let began = Instant::now();
+        assert_eq!(Wall::new(LIMIT).within(pending::<()>(), || Some(Duration::ZERO)).await, None);
+        assert_eq!(began.elapsed(), LIMIT);
+
+        // A stop of 30 s that ends when the deadline is over. The first tick follows 25 ms later, and another stop of
+        // 10 s is known when the deadline is reached again.
+        let (began, looks) = (Instant::now(), Cell::new(0));
+        let lost = || {
+            looks.set(looks.get() + 1);
+            match looks.get() {
+                1..=3 => None,
+                4 => Some(Duration::from_secs(30)),
+                _ => Some(Duration::from_secs(40)),
+            }
+        };
+        let wall = Wall::new(LIMIT);
+        assert_eq!(wall.within(pending::<()>(), lost).await, None);
+        assert_eq!((began.elapsed(), looks.get()), (LIMIT + Duration::from_secs(40), 6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_ends_just_after_a_stop_has_its_result() {
+        let wall = Wall::new(LIMIT);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(wall.within(ready(1), || None).await, Some(1));
+        let late = async { tokio::time::sleep(Duration::from_millis(15)).await };
+        assert_eq!(wall.within(late, || None).await, Some(()));
     }
 }

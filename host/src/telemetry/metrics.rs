@@ -6,16 +6,19 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use podium_engine::status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used};
+use podium_engine::{
+    ports::FailureKind,
+    status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used},
+};
 use podium_pods::model::PluginId;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text::encode},
+    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet, text::encode},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::{Registry, Unit},
 };
 
-use super::{Dropped, Source, process::Process};
+use super::{ApiRequests, COMMIT, Dropped, Source, VERSION, process::Process};
 
 /// Upper bounds of the buckets in seconds, in steps of 2 or 2.5, from 50 us (a warm run) to a minute, about where
 /// [`Histogram`] ends.
@@ -112,6 +115,10 @@ pub struct Sources {
     pub tasks: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Returns how many Pods have a finalizer of a plugin that was deleted.
     pub removals: Arc<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
+    /// The most runs of one plugin at once.
+    pub most_runs: usize,
+    /// The requests to the API server.
+    pub requests: Arc<ApiRequests>,
     /// The number of dropped log lines.
     pub dropped: Arc<Dropped>,
 }
@@ -156,8 +163,9 @@ type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, removals, dropped: log } =
+        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, removals, .. } =
             &self.sources;
+        let Sources { most_runs, dropped: log, .. } = &self.sources;
         let plugins = status.plugins();
         let encoder = &mut encoder;
         by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
@@ -170,17 +178,29 @@ impl Collector for Figures {
             status.events().into_iter().collect()
         })?;
         by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
-            status.failures().into_iter().collect()
+            // The objective of runs needs this one before its first occurrence.
+            let mut failures = status.failures();
+            failures.entry(FailureKind::Host.name()).or_default();
+            failures.into_iter().collect()
         })?;
         loops(encoder, &plugins)?;
         let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
         counter(encoder, &plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
         let panics = "Runs that trapped or exceeded a limit";
         counter(encoder, &plugins, "controller_runtime_reconcile_panics", panics, PluginStatus::panics)?;
+        let terminal = "Runs whose failure the plugin called terminal";
+        let figure = |status: &PluginStatus| status.failures_by(FailureKind::Terminal);
+        counter(encoder, &plugins, "controller_runtime_terminal_reconcile_errors", terminal, figure)?;
         counter(encoder, &plugins, "workqueue_adds", "Wake-ups", PluginStatus::adds)?;
         counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
         let requests = "Requests sent to the API server for a plugin's writes";
         counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
+        let help = "Processor time of runs that the tenant is charged";
+        let mut cpu = encoder.encode_descriptor("podium_run_cpu", help, Some(&Unit::Seconds), MetricType::Counter)?;
+        for (id, status) in &plugins {
+            let labels = [("controller", id.to_string()), ("tenant", tenant(id))];
+            ConstCounter::new(status.cpu().as_secs_f64()).encode(cpu.encode_family(&labels)?)?;
+        }
         let help = "Pods with a finalizer of a plugin that was deleted";
         let mut metric = encoder.encode_descriptor("podium_plugin_finalizers_left", help, None, MetricType::Gauge)?;
         for (id, pods) in removals() {
@@ -195,6 +215,18 @@ impl Collector for Figures {
             plugin.load == LoadState::Suspended
         })?;
         gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
+        let most = i64::try_from(*most_runs).unwrap_or(i64::MAX);
+        let help = "The most runs of a plugin, and of its tenant, at once";
+        gauge(encoder, &plugins, "controller_runtime_max_concurrent_reconciles", help, |_, _| most)?;
+        let lengths = |status: &PluginStatus| status.active_runs().into_iter().map(|run| run.since.elapsed());
+        let help = "Time that the runs in progress have taken together";
+        gauge(encoder, &plugins, "workqueue_unfinished_work_seconds", help, |_, status| {
+            lengths(status).sum::<Duration>().as_secs_f64()
+        })?;
+        let help = "Time that the longest run in progress has taken";
+        gauge(encoder, &plugins, "workqueue_longest_running_processor_seconds", help, |_, status| {
+            lengths(status).max().unwrap_or_default().as_secs_f64()
+        })?;
         gauge(encoder, &plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
             i64::try_from(depth(id)).unwrap_or(i64::MAX)
         })?;
@@ -229,6 +261,10 @@ impl Collector for Figures {
         for source in Source::ALL {
             ConstCounter::new(log.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
         }
+        self.sources.requests.encode(encoder)?;
+        let help = "Version and commit of the program";
+        let mut build = encoder.encode_descriptor("podium_build_info", help, None, MetricType::Gauge)?;
+        ConstGauge::new(1_i64).encode(build.encode_family(&[("version", VERSION), ("commit", COMMIT)])?)?;
         let tasks = i64::try_from(tasks()).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_runtime_tasks", "Asynchronous tasks that have not ended", tasks)?;
         self.process.encode(encoder)?;
@@ -240,6 +276,11 @@ impl Collector for Figures {
         }
         Ok(())
     }
+}
+
+/// Returns the tenant of a plugin as [`TenantFigures`] has it.
+fn tenant(id: &PluginId) -> String {
+    id.namespace.as_ref().map_or_else(|| format!("cluster/{id}"), ToString::to_string)
 }
 
 fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]) -> fmt::Result {
@@ -359,12 +400,12 @@ fn counter(
     Ok(())
 }
 
-fn gauge(
+fn gauge<N: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     plugins: &Plugins,
     name: &str,
     help: &str,
-    figure: impl Fn(&PluginId, &PluginStatus) -> i64,
+    figure: impl Fn(&PluginId, &PluginStatus) -> N,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (plugin, status) in plugins {
@@ -426,31 +467,27 @@ fn histogram(
     figure: impl Fn(&PluginStatus) -> &Histogram,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-    let bounds = BOUNDS.map(Duration::from_secs_f64);
     for (id, status) in plugins {
         let id = id.to_string();
         let labels = [("controller", id.as_str()), ("name", id.as_str())];
-        let times = figure(status);
-        let cumulative = times.cumulative(&bounds);
-        let count = times.count().max(cumulative.last().copied().unwrap_or_default());
-        let mut below = 0;
-        // A plugin that never ran has one bucket: with all of them, 500 idle plugins would have 40,000 series.
-        let (bounds, cumulative) = if count == 0 { (&[][..], Vec::new()) } else { (&BOUNDS[..], cumulative) };
-        let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BOUNDS.len() + 1);
-        for (bound, upto) in bounds.iter().zip(cumulative) {
-            buckets.push((*bound, upto - below));
-            below = upto;
-        }
-        buckets.push((f64::INFINITY, count - below));
-        let mut family = metric.encode_family(&labels)?;
-        family.encode_histogram::<prometheus_client::encoding::NoLabelSet>(
-            times.sum().as_secs_f64(),
-            count,
-            &buckets,
-            None,
-        )?;
+        encode_histogram(metric.encode_family(&labels)?, figure(status))?;
     }
     Ok(())
+}
+
+pub(super) fn encode_histogram(mut family: MetricEncoder<'_>, times: &Histogram) -> fmt::Result {
+    let cumulative = times.cumulative(&BOUNDS.map(Duration::from_secs_f64));
+    let count = times.count().max(cumulative.last().copied().unwrap_or_default());
+    let mut below = 0;
+    // A plugin that never ran has one bucket: with all of them, 500 idle plugins would have 40,000 series.
+    let (bounds, cumulative) = if count == 0 { (&[][..], Vec::new()) } else { (&BOUNDS[..], cumulative) };
+    let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BOUNDS.len() + 1);
+    for (bound, upto) in bounds.iter().zip(cumulative) {
+        buckets.push((*bound, upto - below));
+        below = upto;
+    }
+    buckets.push((f64::INFINITY, count - below));
+    family.encode_histogram::<NoLabelSet>(times.sum().as_secs_f64(), count, &buckets, None)
 }
 
 #[cfg(test)]

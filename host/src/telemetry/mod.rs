@@ -5,7 +5,11 @@ mod logs;
 mod metrics;
 mod plugin_fields;
 mod process;
+mod requests;
+mod version;
 
 pub use buffer::{Dropped, Source};
 pub use logs::{LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
 pub use metrics::{CacheFigures, CheckpointFigures, JournalFigures, Metrics, Sources, TenantFigures, Unsent};
+pub use requests::ApiRequests;
+pub use version::{COMMIT, VERSION};

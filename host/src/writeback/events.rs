@@ -4,9 +4,9 @@
 //! - An Event that is staged together with writes is sent if at least one of them was applied. If all were unchanged,
 //!   the Event is a repeat; if none could be done, the run is repeated and emits it again. An Event that is staged
 //!   without writes is subject to the next rule.
-//! - An Event that was sent is not sent again: its name is a digest of sender, Pod and text. An Event that this
-//!   process has not sent is looked up by that name before it is created; if it exists, it was sent before the
-//!   restart. (The API server deletes Events, after an hour by default; then it may be sent once more.)
+//! - An Event that was sent is not sent again: its name is a digest of sender, Pod and text, so the API server refuses
+//!   to create one that was sent before the restart. (It deletes Events, after an hour by default; then the Event may
+//!   be sent once more.)
 //!
 //! Repeats are counted in memory and patched into the Event's series at most every [`memories::SERIES`]. As in
 //! client-go, a plugin has a bucket of Events for each Pod, and many Events that only differ in their note become
@@ -81,8 +81,8 @@ impl Events {
                 Step::Create { digest, note } if !reachable => self.wait(entry(digest, note), now),
                 Step::Create { digest, note } => {
                     let entry = entry(digest, note);
-                    let (result, wrote) = create(api, &entry, |_| true).await;
-                    sent.requests += u32::from(wrote);
+                    let result = create(api, &entry).await;
+                    sent.requests += u32::from(!matches!(result, Err(Failure::Held(_))));
                     reachable &= !result.as_ref().is_err_and(Failure::is_away);
                     match result {
                         Ok(()) => {

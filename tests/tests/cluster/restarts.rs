@@ -107,6 +107,7 @@ async fn a_restart_runs_the_version_that_ran_before_it() -> Result<()> {
     apply(&client, &spec(&sha256)).await?;
     let stored = condition(&client, "Fetched", "True", "Stored").await?;
     ensure!(stored["status"]["active"]["digest"] == format!("sha256:{sha256}"), "{}", stored["status"]);
+    condition(&client, "Ready", "True", "Stored").await?;
     ensure!(host.terminate().await?.success(), "it failed");
     let host = Host::spawn(&options).await?;
     condition(&client, "Fetched", "True", "Stored").await?;

@@ -64,7 +64,7 @@ pub(super) fn rights(grants: &Grants) -> Vec<Right> {
         rights.push(Right::new("", "pods/eviction", &["create"]));
     }
     if write.events {
-        rights.push(Right::new("events.k8s.io", "events", &["create", "get", "patch"]));
+        rights.push(Right::new("events.k8s.io", "events", &["create", "patch"]));
     }
     let kind = |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
     let objects: BTreeSet<_> =
@@ -236,7 +236,7 @@ mod tests {
             ("/pods", &["get", "patch"][..]),
             ("/pods/status", &["patch"]),
             ("/pods/eviction", &["create"]),
-            ("events.k8s.io/events", &["create", "get", "patch"]),
+            ("events.k8s.io/events", &["create", "patch"]),
             ("/configmaps", &["get", "create", "patch", "delete"]),
             ("apps/deployments", &["get", "create", "patch", "delete"]),
         ];

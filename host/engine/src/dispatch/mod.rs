@@ -248,7 +248,7 @@ impl Dispatch {
                 let message = format!("the host panicked: {}", panic_message(&*panic));
                 failed(Failure { kind: FailureKind::Host, message })
             });
-            self.queue.ran(job, report.usage.cpu);
+            self.ran(job, plugin, report.usage.cpu);
             report
         };
         let ran = plugin.revocation.unless_revoked(work).instrument(span.clone()).await;
@@ -257,10 +257,16 @@ impl Dispatch {
         plugin.status.ran();
         let report = ran.unwrap_or_else(|| {
             // The run cannot report its time on the processor. It has had no more than this.
-            self.queue.ran(job, started.elapsed().min(plugin.spec.limits.cpu));
+            self.ran(job, plugin, started.elapsed().min(plugin.spec.limits.cpu));
             failed(revoked())
         });
         Step::Ran(Attempt { report, gone_for, started, span, writes })
+    }
+
+    /// Charges the tenant for a run that has ended.
+    fn ran(&self, job: &PodJob, plugin: &LoadedPlugin, cost: Duration) {
+        plugin.status.charged(cost);
+        self.queue.ran(job, cost);
     }
 
     /// Returns how long the plugin's writes have to wait. A run that may write does not start before then: its writes

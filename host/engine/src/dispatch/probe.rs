@@ -66,11 +66,15 @@ impl Dispatch {
             committed: committed.clone(),
             is_wanted: is_wanted.clone(),
         };
+        let charge = |cost| {
+            before.status.charged(cost);
+            self.queue.charge(before.lane, cost);
+        };
         let pods = drawn(&*snapshot, spec, self.seed).await;
         if pods.is_empty() {
             let instance = AssertUnwindSafe(reconcile.instantiate(Box::new(world()))).catch_unwind().await;
             // An instance has no report, as a run that is dropped.
-            self.queue.charge(before.lane, began.elapsed().min(spec.limits.cpu));
+            charge(began.elapsed().min(spec.limits.cpu));
             return match instance.unwrap_or(Ok(())) {
                 Err(failure) if failure.kind.is_panic() => Err(described("at its start", &failure)),
                 _ => Ok(0),
@@ -107,7 +111,7 @@ impl Dispatch {
             let (ended, cost) = until_commit(run, &committed).instrument(span).await;
             // A run that was dropped cannot report its time on the processor. It has had no more than this.
             let most = || started.elapsed().min(spec.limits.cpu);
-            self.queue.charge(before.lane, cost.unwrap_or_else(most));
+            charge(cost.unwrap_or_else(most));
             if let Err(failure) = ended
                 && failure.kind.is_panic()
             {

@@ -419,6 +419,19 @@ async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_counts_the_processor_time_that_its_tenant_is_charged() {
+    let failed = || Err(Failure { kind: FailureKind::Trap, message: String::new() });
+    for result in [|| Ok(Outcome::Settled), failed] {
+        let usage = Usage { cpu: Duration::from_millis(7), ..Usage::default() };
+        let mut rig = rig(move |_, _| RunReport { usage, ..report(result(), Vec::new()) });
+        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+        rig.add();
+        rig.turn().await;
+        assert_eq!(rig.status.cpu(), usage.cpu);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_ends_after_an_unload_leaves_no_expectations() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let during = hook.clone();

@@ -119,6 +119,8 @@ pub struct PluginStatus {
     writes: Mutex<BTreeMap<&'static str, u64>>,
     events: Mutex<BTreeMap<&'static str, u64>>,
     requests: AtomicU64,
+    /// Nanoseconds.
+    cpu: AtomicU64,
     dropped_states: AtomicU64,
     given_up: AtomicU64,
     log_lines_dropped: AtomicU64,
@@ -209,6 +211,16 @@ impl PluginStatus {
     #[must_use]
     pub fn uses(&self) -> Vec<Used> {
         self.uses.used()
+    }
+
+    /// Records the processor time that the tenant is charged for a run.
+    pub fn charged(&self, cost: Duration) {
+        self.cpu.fetch_add(u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+    /// Returns the processor time that the tenant was charged for the plugin's runs.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.cpu.load(Relaxed))
     }
 
     /// Records the results of a run's writes and the number of requests.

@@ -153,7 +153,7 @@ async fn a_decision_is_kept_for_10_s_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_of_the_api_server_no_client_is_admitted() {
+async fn without_an_answer_of_the_api_server_no_new_client_is_admitted() {
     let server = Arc::<Server>::default();
     server.allowed.store(true, Relaxed);
     let routes = routes(&server);
@@ -167,9 +167,57 @@ async fn without_an_answer_of_the_api_server_no_client_is_admitted() {
     }
     server.code.store(0, Relaxed);
     assert_eq!(with_token(&routes, "/metrics").await.0, 200, "a failure is not kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_token_is_admitted_for_5_min_while_the_api_server_is_away() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    for code in [500, 503, 429, 401, 200] {
+        server.code.store(0, Relaxed);
+        assert_eq!(with_token(&routes, "/metrics").await.0, 200);
+        server.code.store(code, Relaxed);
+        for _ in 0..29 {
+            tokio::time::advance(KEPT).await;
+            assert_eq!(with_token(&routes, "/metrics").await.0, 200, "{code}: the last answer was positive");
+        }
+        let other = ask(&routes, "/metrics", &["Bearer other"]).await.0;
+        assert_eq!((other, with_token(&routes, "/debug/x").await.0), (503, 503), "{code}: of these no answer is known");
+        tokio::time::advance(KEPT).await;
+        assert_eq!(with_token(&routes, "/metrics").await.0, 503, "{code}: not for ever");
+    }
+    server.code.store(0, Relaxed);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200);
     tokio::time::advance(KEPT).await;
+    server.code.store(403, Relaxed);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 503, "the API server answers: the host may not ask");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_the_api_server_refused_is_not_admitted_while_it_is_away() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200);
+    tokio::time::advance(KEPT).await;
+    server.allowed.store(false, Relaxed);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 403);
     server.code.store(500, Relaxed);
-    assert_eq!(with_token(&routes, "/metrics").await.0, 503, "an old decision is not used instead of an answer");
+    for _ in 0..60 {
+        tokio::time::advance(KEPT).await;
+        assert_eq!(with_token(&routes, "/metrics").await.0, 503);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_to_an_earlier_question_replaces_no_newer_decision() {
+    let api = Api::new(kube::Client::new(tower::service_fn(never), "default"), Duration::from_secs(5));
+    let mut kept = Reviewer::new(&api).kept.into_inner();
+    let asked = Instant::now();
+    kept.put([0; 32], Decision::Unauthenticated, asked + Duration::from_secs(1));
+    kept.put([0; 32], Decision::Allowed, asked);
+    assert!(!kept.was_allowed(&[0; 32], asked + Duration::from_secs(2)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,6 +234,12 @@ async fn new_tokens_beyond_20_in_a_second_do_not_reach_the_api_server() {
     assert_eq!(with_token(&routes, "/metrics").await.0, 200, "clients with a decision are not affected");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(ask(&routes, "/metrics", &["Bearer new"]).await.0, 401);
+    tokio::time::advance(KEPT).await;
+    for number in 0..20 {
+        ask(&routes, "/metrics", &[&format!("Bearer later {number}")]).await;
+    }
+    assert_eq!(ask(&routes, "/metrics", &["Bearer another"]).await.0, 429);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200, "nor when their decision is old");
 }
 
 #[tokio::test(start_paused = true)]

@@ -151,7 +151,7 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
         let config = file("config");
         let connections =
             tokio::task::spawn_blocking(move || connections(Some(config), Proxies::default())).await.unwrap();
-        let connections = connections.unwrap_or_else(|error| panic!("{kind}: {error}"));
+        let (connections, _) = connections.unwrap_or_else(|error| panic!("{kind}: {error}"));
         for connection in &connections {
             get(connection).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
         }

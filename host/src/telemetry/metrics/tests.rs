@@ -5,13 +5,17 @@ use podium_engine::{
     status::LoadState,
 };
 use podium_pods::{
-    model::{EventResult, Limits, WriteReport, WriteResult},
+    model::{EventResult, Limits, PodKey, WriteReport, WriteResult},
     testing::NASTY,
 };
 
 use super::*;
 
 fn render(status: &Arc<Status>) -> String {
+    render_with(status, Arc::default())
+}
+
+fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
     let journal = || {
         let (entries, pending_deletions, dropped_entries) = (5, 2, 1);
         Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries })
@@ -33,6 +37,8 @@ fn render(status: &Arc<Status>) -> String {
         journal: Arc::new(journal),
         checkpoint: Arc::new(|| Some(CheckpointFigures { saved_millis: Some(1_500), failing: false })),
         tasks: Arc::new(|| 8),
+        most_runs: 4,
+        requests,
         dropped: Arc::default(),
     };
     Metrics::new(sources).render().unwrap()
@@ -61,6 +67,12 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         "podium_journal_dropped_entries_total 1",
         "podium_checkpoint_failing 0",
         "podium_runtime_tasks 8",
+        r#"podium_run_failures_total{controller="shop/tidy",result="host"} 0"#,
+        r#"controller_runtime_max_concurrent_reconciles{controller="shop/tidy",name="shop/tidy"} 4"#,
+        r#"controller_runtime_terminal_reconcile_errors_total{controller="shop/tidy",name="shop/tidy"} 0"#,
+        r#"workqueue_unfinished_work_seconds{controller="shop/tidy",name="shop/tidy"} 0.0"#,
+        r#"workqueue_longest_running_processor_seconds{controller="shop/tidy",name="shop/tidy"} 0.0"#,
+        &format!("podium_build_info{{version=\"{VERSION}\",commit=\"{COMMIT}\"}} 1"),
         "podium_checkpoint_last_success_timestamp_seconds 1.5",
         r#"podium_log_dropped_lines_total{source="host"} 0"#,
         r#"podium_log_dropped_lines_total{source="plugin"} 0"#,
@@ -70,13 +82,13 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
 }
 
 #[test]
-fn an_idle_plugin_has_at_most_25_series() {
+fn an_idle_plugin_has_at_most_31_series() {
     let status = Arc::new(Status::default());
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
     let plugin = status.plugin(&id);
     status.set_load(&id, LoadState::Loaded, true);
     let series = || render(&status).lines().filter(|line| line.contains("\"shop/tidy\"")).count();
-    assert!(series() <= 25, "{} series", series());
+    assert!(series() <= 31, "{} series", series());
     plugin.begin(Duration::ZERO, 1);
     let _ = plugin.end(&Ok(Outcome::Settled), 0, Duration::ZERO);
     assert!(series() > 60, "buckets from the first run on: {} series", series());
@@ -164,6 +176,8 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
             "source" => ["host", "plugin"].contains(&&*value),
             "limit" => podium_engine::status::Limit::ALL.iter().any(|limit| limit.name() == value),
             "run" => ["last", "peak"].contains(&&*value),
+            "version" => value == VERSION,
+            "commit" => value == COMMIT,
             "le" => value == "+Inf" || value.parse::<f64>().is_ok(),
             _ => false,
         };
@@ -199,6 +213,71 @@ fn a_limit_shows_the_last_run_and_the_peak_from_its_first_use_on() {
         r#"podium_run_limit{controller="shop/tidy",limit="cpu"} 0.02"#,
     ];
     assert_eq!(of_limits(), expected);
+}
+
+#[test]
+fn requests_to_the_api_server_are_counted_by_code_and_are_few_series() {
+    let requests = Arc::new(ApiRequests::new("10.96.0.1:443".to_owned()));
+    let took = Duration::from_millis(3);
+    requests.record("GET", Some(200), took);
+    requests.record("GET", Some(200), took);
+    requests.record("POST", None, took);
+    let text = render_with(&Arc::default(), requests.clone());
+    for line in [
+        r#"rest_client_requests_total{code="200",method="GET",host="10.96.0.1:443"} 2"#,
+        r#"rest_client_requests_total{code="<error>",method="POST",host="10.96.0.1:443"} 1"#,
+        r#"rest_client_request_duration_seconds_bucket{le="0.005",verb="GET",host="10.96.0.1:443"} 2"#,
+        r#"rest_client_request_duration_seconds_count{verb="POST",host="10.96.0.1:443"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    for code in 100..1_000 {
+        for method in ["DELETE", "GET", "PATCH", "POST", "PUT", "X"] {
+            requests.record(method, Some(code), took);
+        }
+    }
+    let text = render_with(&Arc::default(), requests);
+    let samples = text.lines().filter_map(|line| line.strip_prefix("rest_client_requests_total{")?.split_once("} "));
+    let counts: Vec<u64> = samples.map(|(_, count)| count.parse().unwrap()).collect();
+    assert!(counts.len() <= 64 + 5, "{}", counts.len());
+    assert_eq!(counts.iter().sum::<u64>(), 3 + 5 * 900);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_in_progress_show_how_long_they_have_taken() {
+    let status = Arc::new(Status::default());
+    let plugin = status.plugin(&PluginId { namespace: None, name: "tidy".into() });
+    let figures = || {
+        ["unfinished_work", "longest_running_processor"].map(|name| {
+            let name = format!("workqueue_{name}_seconds{{controller=\"tidy\",name=\"tidy\"}}");
+            sample(&render(&status), &name)
+        })
+    };
+    for run in [0, 1] {
+        plugin.entered(run, &PodKey::new("shop", "cart-0", "u1"));
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!(figures(), [6.0, 4.0]);
+    plugin.left(0);
+    assert_eq!(figures(), [2.0, 2.0]);
+}
+
+#[test]
+fn processor_time_adds_up_by_plugin_and_tenant() {
+    let status = Arc::new(Status::default());
+    for (namespace, millis) in [(Some("shop".into()), 1_500), (None, 250)] {
+        let plugin = status.plugin(&PluginId { namespace, name: "tidy".into() });
+        plugin.charged(Duration::from_millis(millis));
+        plugin.charged(Duration::from_nanos(500));
+        plugin.charged(Duration::from_nanos(500));
+    }
+    let text = render(&status);
+    for line in [
+        r#"podium_run_cpu_seconds_total{controller="shop/tidy",tenant="shop"} 1.500001"#,
+        r#"podium_run_cpu_seconds_total{controller="tidy",tenant="cluster/tidy"} 0.250001"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Requests about one Event, and the meaning of their responses.
 
-use podium_engine::ports::Sender;
 use podium_pods::model::Event;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
@@ -75,39 +74,14 @@ pub(super) fn micro_time(now_millis: u64) -> String {
     format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
 }
 
-/// Creates an Event, unless the API server has it. The flag is true if a write was sent. Before each request
-/// `may_send` is asked whether the plugin may still send it: the lookup can take seconds.
-pub(super) async fn create(
-    api: &Api,
-    entry: &Entry,
-    may_send: impl Fn(&Sender) -> bool,
-) -> (Result<(), Failure>, bool) {
+/// Creates an Event, unless the API server has it: then it answers 409, because the name is the same.
+pub(super) async fn create(api: &Api, entry: &Entry) -> Result<(), Failure> {
     let Entry { sender, event, .. } = entry;
-    let revoked = || (Err(Failure::Refused("its sender may not send it any more".to_owned())), false);
-    if !may_send(sender) {
-        return revoked();
-    }
-    let (collection, name) = (collection(event), name(event, entry.digest));
-    // If the lookup fails, as with a right to create and none to read, the creation decides.
-    if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
-        match api.bytes(look).await.map_err(Failure::from) {
-            Ok(_) => return (Ok(()), false),
-            Err(away @ (Failure::Away(_) | Failure::Held(_))) => return (Err(away), false),
-            Err(_) => {}
-        }
-    }
-    if !may_send(sender) {
-        return revoked();
-    }
-    let create = match http::create(&collection, &body(entry, &name), sender) {
-        Ok(create) => create,
-        Err(error) => return (Err(error.into()), false),
-    };
-    let result = match api.bytes(create).await {
+    let create = http::create(&collection(event), &body(entry, &name(event, entry.digest)), sender)?;
+    match api.bytes(create).await {
         Ok(_) | Err(ApiError::Status { code: 409, .. }) => Ok(()),
         Err(error) => Err(error.into()),
-    };
-    (result, true)
+    }
 }
 
 fn body(entry: &Entry, name: &str) -> Value {

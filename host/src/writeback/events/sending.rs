@@ -18,10 +18,7 @@ use super::{
     requests::{Failure, create},
     warn,
 };
-use crate::{
-    api::Api,
-    writeback::{DEADLINE, waiting::Entry},
-};
+use crate::{api::Api, writeback::waiting::Entry};
 
 /// How often waiting Events are checked.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -67,11 +64,9 @@ impl Events {
             }
             while turns.under_way.len() < PARALLEL {
                 let Some(entry) = self.next(api, &mut turns) else { break };
-                // One deadline for lookup and creation: the lookup of the next attempt finds an Event whose creation
-                // was slow.
-                let api = api.with_end(Instant::now() + DEADLINE);
                 sending.push(async move {
-                    let (result, _) = create(&api, &entry, may_send).await;
+                    let revoked = || Err(Failure::Refused("its sender may not send it any more".to_owned()));
+                    let result = if may_send(&entry.sender) { create(api, &entry).await } else { revoked() };
                     (entry, result)
                 });
             }

@@ -496,28 +496,34 @@ async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {
 
 #[tokio::test]
 async fn an_event_is_sent_with_its_change_and_once() {
-    let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), Some((201, json!({})))]);
+    let wire = Wire::answering([pod("u1", "2"), Some((201, json!({})))]);
     assert_eq!(say(&wire, vec![label("a", "2")]).await, 2);
-    let event = &wire.seen()[2];
+    let event = &wire.seen()[1];
     assert_eq!(event.body["regarding"]["uid"], "u1");
     assert_eq!(
         (&event.body["action"], &event.body["reportingController"]),
         (&json!("Diagnose"), &json!("podium.dev/host"))
     );
-    // All writes are unchanged: the Event is a repeat, and nothing is read.
+    // All writes are unchanged: the Event is a repeat.
     assert_eq!(say(&Wire::default(), vec![label("a", "1")]).await, 0);
     // The write failed: the run is repeated and emits the Event again.
     assert_eq!(say(&Wire::answering([status(403, "", "")]), vec![label("a", "2")]).await, 1);
-    // Without writes the Event is looked up first.
-    let name = event.body["metadata"]["name"].as_str().unwrap();
-    let found = Wire::answering([Some((200, json!({})))]);
-    assert_eq!(say(&found, Vec::new()).await, 0);
-    assert_eq!(found.lines(), [format!("GET /apis/events.k8s.io/v1/namespaces/shop/events/{name}")]);
+}
+
+#[tokio::test]
+async fn an_event_costs_one_request_also_if_it_was_sent_before_the_start() {
+    for answer in [Some((201, json!({}))), status(409, "AlreadyExists", "")] {
+        let wire = Wire::answering([answer]);
+        let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged_event(Vec::new()), 0).await;
+        assert_eq!((sent.requests, &*sent.events), (1, &[EventResult::Sent][..]));
+        let lines = wire.lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("POST /apis/events.k8s.io/v1/namespaces/shop/events?"));
+    }
 }
 
 #[tokio::test]
 async fn an_event_that_fails_fails_no_write() {
-    let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), status(403, "", "")]);
+    let wire = Wire::answering([pod("u1", "2"), status(403, "", "")]);
     let sent =
         wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged_event(vec![label("a", "2")]), 0).await;
     assert_eq!(results(&sent), [WriteResult::Applied]);
@@ -531,7 +537,7 @@ async fn an_event_about_an_unknown_pod_is_dropped() {
         (PodKey::new("shop", "cart-9", "u9"), PodKey::new("shop", "cart-9", "u9"), true),
         (key(), PodKey::new("shop", "cart-9", "u9"), true),
     ] {
-        let answers = if said { vec![status(404, "", ""), Some((201, json!({})))] } else { Vec::new() };
+        let answers = if said { vec![Some((201, json!({})))] } else { Vec::new() };
         let wire = Wire::answering(answers);
         let staged = Staged { writes: Vec::new(), events: vec![event(target, "CrashLoop")] };
         let sent = wire.writeback().deliver(&sender(), &subject, &cached(|_| ()), staged, 0).await;
@@ -543,22 +549,16 @@ async fn an_event_about_an_unknown_pod_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn events_stop_at_the_first_unanswered_one() {
     let events = || ["A", "B", "C"].map(|reason| event(key(), reason)).into();
-    for (away, requests) in [
-        (vec![None], 0),
-        (vec![status(429, "", "")], 0),
-        (vec![status(404, "", ""), status(503, "", "")], 1),
-        (vec![status(404, "", ""), None], 1),
-    ] {
-        let wire = Wire::answering(away);
+    for away in [None, status(429, "", ""), status(503, "", "")] {
+        let wire = Wire::answering([away]);
         let staged = Staged { writes: Vec::new(), events: events() };
         let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
-        assert_eq!(sent.requests, requests);
+        assert_eq!(sent.requests, 1);
         assert_eq!(sent.events, [EventResult::Delayed; 3]);
         wire.seen();
     }
     // A refused Event says nothing about the others.
-    let refused = || [status(404, "", ""), status(422, "", "")];
-    let wire = Wire::answering([refused(), refused(), refused()].into_iter().flatten());
+    let wire = Wire::answering([(); 3].map(|()| status(422, "", "")));
     let staged = Staged { writes: Vec::new(), events: events() };
     assert_eq!(wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await.requests, 3);
     // After an overloaded response no Event is tried, although another write was applied.

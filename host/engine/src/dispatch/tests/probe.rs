@@ -146,10 +146,14 @@ async fn the_tenant_is_charged_for_the_runs_of_a_probe() {
     let (rig, before) = rig_of(3);
     assert_eq!(debt(&rig), Duration::ZERO);
     assert_eq!(probe(&rig, &before, &Costly).await, Ok(3));
-    assert_eq!(debt(&rig), Duration::from_millis(3 * 7));
+    assert_eq!((debt(&rig), rig.status.cpu()), (Duration::from_millis(3 * 7), Duration::from_millis(3 * 7)));
     let (rig, before) = rig_of(0);
     assert_eq!(probe(&rig, &before, &Costly).await, Ok(0));
-    assert_eq!(debt(&rig), Duration::from_millis(2), "the time of an instance, which has no report");
+    assert_eq!(
+        (debt(&rig), rig.status.cpu()),
+        (Duration::from_millis(2), Duration::from_millis(2)),
+        "the time of an instance, which has no report"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,5 +167,6 @@ async fn a_run_of_a_probe_that_commits_is_charged_for_its_time_up_to_its_limit()
         });
         assert_eq!(probe(&rig, &before, &version).await, Ok(1));
         assert_eq!(debt(&rig), Duration::from_millis(charged));
+        assert_eq!(rig.status.cpu(), Duration::from_millis(charged));
     }
 }

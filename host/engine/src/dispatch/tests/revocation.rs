@@ -173,6 +173,7 @@ async fn a_run_that_is_revoked_is_charged_its_time_up_to_its_limit() {
         let cost = charge() - before;
         // A job costs a little besides its run.
         assert!((charged..charged + Duration::from_millis(1)).contains(&cost), "{cost:?} for {ran:?}");
+        assert_eq!(cut.rig.status.cpu(), charged);
     }
 }
 
