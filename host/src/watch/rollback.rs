@@ -14,7 +14,8 @@ const QUIET: u32 = 4;
 pub(super) struct RollbackDetector {
     /// How many consecutive watches ended without an event or a bookmark.
     quiet: u32,
-    suspected: bool,
+    /// The server's revision was read, and it was older than the observed one.
+    proven: bool,
     /// The connection was lost, and no event has arrived since: older connections may be dead too.
     unconnected: bool,
 }
@@ -38,19 +39,20 @@ impl RollbackDetector {
         self.quiet >= QUIET
     }
 
-    /// Records that the server's revision is older than the observed one.
-    pub(super) fn suspect(&mut self) {
-        self.suspected = true;
+    /// Records that a read of the server's present revision, which no cache answers, returned one before the observed
+    /// one. This stays true when the new history reaches the observed revision: it is another history.
+    pub(super) fn prove(&mut self) {
+        self.proven = true;
+    }
+
+    /// Returns true if the history was set back and has not been listed since.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven
     }
 
     /// Records that the server has the observed revision.
     pub(super) fn confirm(&mut self) {
         *self = Self::default();
-    }
-
-    /// Returns true while the server's revision is checked instead of watching: a watch would be silent.
-    pub(super) fn suspects(&self) -> bool {
-        self.suspected
     }
 
     /// Returns true if the next watch must not use a connection that existed before.

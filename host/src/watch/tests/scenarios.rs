@@ -321,29 +321,70 @@ async fn a_rolled_back_history_is_announced_and_applied() {
     harness.expect(&["list of 2 at 40: -b-uid@60 a-uid@50>30 c-uid@20>20", "live", "1 events: a-uid@30>41"]).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_rollback_behind_a_lost_connection_is_detected() {
-    let earlier = || answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
-    let mut harness = harness(vec![
-        listing(100, &[pod("a", 50)]),
+/// Returns a server whose history of revision 100 was set back to 40, as the first answer to a revision check shows.
+fn set_back() -> Vec<Answer> {
+    vec![
+        listing(100, &[pod("a", 50), pod("phantom", 55)]),
         watching().wait(4).cut(),
         watching().wait(3),
-        earlier(),
-        earlier(),
-        earlier(),
-        earlier(),
-        listing(40, &[pod("a", 30)]),
-        watching().hang(),
-    ]);
-    harness
-        .expect(&["list of 1 at 100: +a-uid@50", "live", "stale: the API server is at revision 40, before 100"])
-        .await;
-    harness.expect(&["rolled back", "list of 1 at 40: a-uid@50>30", "live"]).await;
+        answer(200).bytes(&page(40, "t", &[pod("a", 30)])),
+    ]
+}
+
+const SET_BACK: [&str; 3] =
+    ["list of 2 at 100: +a-uid@50 +phantom-uid@55", "live", "stale: the API server is at revision 40, before 100"];
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_behind_a_lost_connection_is_detected() {
+    let mut answers = set_back();
+    answers.extend([listing(40, &[pod("a", 30)]), watching().hang()]);
+    let mut harness = harness(answers);
+    harness.expect(&SET_BACK).await;
+    harness.expect(&["rolled back", "list of 1 at 40: -phantom-uid@55 a-uid@50>30", "live"]).await;
     let requests = harness.requests();
     assert!(requests[2].1.ends_with("resourceVersion=100&timeoutSeconds=3"), "{requests:?}");
     assert_eq!(requests[3].1, "limit=1");
-    assert!(requests[7].0 - requests[2].0 <= Duration::from_secs(10), "{requests:?}");
-    assert!(requests[8].1.ends_with("resourceVersion=40&timeoutSeconds=8"), "{requests:?}");
+    assert!(requests[4].0 - requests[3].0 <= Duration::from_millis(401), "{requests:?}");
+    assert!(!requests[4].1.contains("resourceVersion="), "{requests:?}");
+    assert!(requests[5].1.ends_with("resourceVersion=40&timeoutSeconds=8"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proven_rollback_is_announced_although_the_new_history_has_caught_up() {
+    let failures: [&[Answer]; 4] = [
+        &[],
+        &[answer(503), answer(503), answer(503), answer(503), answer(503), answer(503)],
+        &[answer(410)],
+        &[answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"))],
+    ];
+    for failures in failures {
+        let mut answers = set_back();
+        answers.extend_from_slice(failures);
+        // The same revisions as before with other states.
+        let another = pod("a", 50).replace(r#""at":"50""#, r#""at":"another 50""#);
+        answers.extend([listing(130, &[another, pod("b", 60)]), watching().hang()]);
+        let mut harness = harness(answers);
+        harness.expect(&SET_BACK).await;
+        let mut observed = harness.next().await;
+        while observed.starts_with("stale") {
+            observed = harness.next().await;
+        }
+        assert_eq!(observed, "rolled back", "{failures:?}");
+        harness.expect(&["list of 2 at 130: -phantom-uid@55 a-uid@50>50 +b-uid@60", "live"]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_proven_by_a_page_is_announced_after_the_list_failed() {
+    let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
+    let mut answers = vec![answer(400), answer(200).bytes(&page(100, "", &[pod("a", 50)]))];
+    answers.extend((0..4).map(|_| behind()));
+    let first = answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
+    answers.extend([first, answer(503), answer(200).bytes(&page(130, "", &[pod("a", 110)])), watching().hang()]);
+    let mut harness = harness(answers);
+    harness.expect(&["list of 1 at 100: +a-uid@50", "stale: 504 Timeout: no", "stale: 503: ", "rolled back"]).await;
+    harness.expect(&["list of 1 at 130: a-uid@50>110", "live"]).await;
+    assert_eq!(harness.query(6), "limit=500", "a list of any revision");
 }
 
 #[tokio::test(start_paused = true)]
