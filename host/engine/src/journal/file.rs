@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Batch, Journal, Number, Recovery, State,
+    Batch, Journal, Number, PLUGIN_COPIES, Recovery, State,
     entry::{Entries, Entry, FORMAT},
     pair_set::PackedUid,
     plugin_entry,
@@ -72,13 +72,14 @@ pub struct Store {
     stuck: Batch,
     /// The number of entries below which compaction is not tried again, because it failed there.
     compact_above: u64,
+    /// Damaged places of the file.
+    damaged: u64,
 }
 
 /// Opens the journal of a directory, and creates the directory if it is missing.
 ///
 /// # Errors
-/// Returns an error if another host uses the journal, or if it cannot be read or written. Damage is not an error: it
-/// is truncated, and the log says where.
+/// Returns an error if another host uses the journal, or if it cannot be read or written. Damage is not an error: a damaged entry is lost, a damaged end is truncated, and the log says so.
 pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     let path = directory.join(JOURNAL);
     let unusable = |path: &Path| {
@@ -107,17 +108,24 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         let recovery = Recovery { file: reader, end: replayed.end };
         Ok((replayed, recovery, length))
     };
-    let (Replayed { mut state, end, entries, damage }, recovery, length) = read(&path).map_err(unusable(&path))?;
-    if let Some(damage) = damage {
+    let (replayed, recovery, length) = read(&path).map_err(unusable(&path))?;
+    let Replayed { mut state, end, entries, damage, torn } = replayed;
+    if let Some(error) = damage.first {
+        tracing::warn!(
+            file = %path.display(), places = damage.places, error,
+            "the journal is damaged; entries there are lost, and deletions of their Pods may not be delivered"
+        );
+    }
+    if let Some(damage) = torn {
         tracing::warn!(
             file = %path.display(), offset = end, bytes = length - end.min(length), damage,
-            "the journal is damaged and cut there; runs noted behind it are forgotten"
+            "the end of the journal is damaged and cut off; runs noted there are forgotten"
         );
         // Bytes after the end would be overwritten too, but could be read as entries until then.
         file.set_len(end).map_err(unusable(&path))?;
     }
     expire(&mut state, now_millis);
-    state.bytes = end;
+    (state.bytes, state.damaged) = (end, damage.places);
     let mut store = Store {
         directory: directory.to_owned(),
         file,
@@ -126,13 +134,18 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         entries,
         stuck: Batch::default(),
         compact_above: 0,
+        damaged: damage.places,
     };
     if length < HEADER_BYTES as u64 {
         // The header is written with the first batch, so that the host also starts on a full disk.
         (store.end, store.stuck.bytes) = (0, FORMAT.header().to_vec());
     }
     let journal = Journal::new(state);
-    store.compact_when_due(&journal);
+    if damage.places > 0 {
+        store.try_to_compact(&journal);
+    } else {
+        store.compact_when_due(&journal);
+    }
     Ok(Opened { journal, store, recovery })
 }
 
@@ -231,6 +244,10 @@ impl Store {
         if self.entries <= self.compact_above.max(2 * pairs + SLACK) {
             return;
         }
+        self.try_to_compact(journal);
+    }
+
+    fn try_to_compact(&mut self, journal: &Journal) {
         match self.compact(journal) {
             Ok(()) => {
                 journal.state.lock().bytes = self.end;
@@ -261,7 +278,9 @@ impl Store {
                 kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes).is_ok());
             }
             for number in state.all_numbers() {
-                kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
+                for _ in 0..PLUGIN_COPIES {
+                    kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
+                }
             }
         }
         let mut old = File::open(self.directory.join(JOURNAL))?;
@@ -279,13 +298,16 @@ impl Store {
             writer.write_all(&bytes)?;
             bytes.clear();
         }
+        if entries.damage().places > self.damaged {
+            return Err(io::Error::other("the journal was damaged since it was opened"));
+        }
         writer.write_all(&bytes)?;
         writer.flush()?;
         drop(writer);
         file.sync_all()?;
         let end = file.metadata()?.len();
         fs::rename(&next, self.directory.join(JOURNAL))?;
-        (self.file, self.end, self.entries) = (file, end, kept);
+        (self.file, self.end, self.entries, self.damaged) = (file, end, kept, 0);
         // Without this sync a crash of the machine may restore the old file.
         File::open(&self.directory)?.sync_all()
     }
