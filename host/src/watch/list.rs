@@ -92,6 +92,7 @@ impl Watch {
         self.seen = revision;
         self.position = Some(revision);
         self.decoder.end_list(&mut pods);
+        self.decoded_list(&pods);
         sender.send(Observation::Relisted { pods, revision }).await?;
         Ok(Next::Continue)
     }

@@ -131,6 +131,7 @@ impl Watch {
         match self.decoder.pod(object)? {
             DecodedPod::Read { pod, before } => {
                 self.advance(pod.revision)?;
+                self.decoded(&pod.key);
                 events.push(PodEvent { pod: Arc::new(pod), deleted, before });
                 Ok(None)
             }

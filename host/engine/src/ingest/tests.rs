@@ -3,7 +3,12 @@
 mod resync;
 mod stress;
 
-use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    future::Future,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -332,7 +337,6 @@ async fn an_undecodable_pod_of_the_first_list_is_no_deletion() {
             harness.list(undecoded(), revision);
             harness.settle().await;
             assert!(delivered.lock().is_empty(), "{:?}", delivered.lock());
-            assert!(harness.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
         }
         let last = if by_event {
             harness.delete(pod("cart-0", "u1", "web", 11));
@@ -343,7 +347,6 @@ async fn an_undecodable_pod_of_the_first_list_is_no_deletion() {
         };
         harness.settle().await;
         assert_eq!(*delivered.lock(), [Delivered::Deleted(last)]);
-        assert!(!harness.ingest.incomplete().load(SeqCst));
         assert_eq!(harness.journal.unwrap().figures().entries, 0);
     }
 }
@@ -403,12 +406,10 @@ async fn an_undecodable_pod_deleted_in_recovery_has_its_last_state() {
     undecoded.held.insert("u1");
     harness.list(undecoded, 9);
     harness.delete(pod("cart-0", "u1", "web", 11));
-    assert!(harness.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
     harness.jobs.stuck.store(false, SeqCst);
     harness.turn();
     harness.settle().await;
     assert_eq!(*delivered.lock(), [Delivered::Deleted(Some(11))]);
-    assert!(!harness.ingest.incomplete().load(SeqCst));
 }
 
 #[tokio::test(start_paused = true)]

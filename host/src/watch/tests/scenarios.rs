@@ -455,6 +455,52 @@ async fn an_undecodable_pod_is_gone_only_after_its_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn undecoded_pods_are_counted_until_their_next_state_or_list() {
+    let bad = |name, revision| pod(name, revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let expired = || watching().line(&event("ERROR", &status(410, "Expired", "")));
+    let end = watching()
+        .wait(1)
+        .line(&event("MODIFIED", &bad("b", 11)))
+        .line(&event("MODIFIED", &bad("b", 12)))
+        .wait(1)
+        .line(&event("MODIFIED", &pod("a", 13)))
+        .wait(1)
+        .line(&event("DELETED", &pod("b", 14)))
+        .wait(1)
+        .line(&event("MODIFIED", &bad("c", 15)))
+        .line(&event("MODIFIED", &bad("d", 16)))
+        .line(&event("ERROR", &status(410, "Expired", "")));
+    let mut harness = harness(vec![
+        listing(10, &[bad("a", 5), pod("b", 6)]),
+        end,
+        // A list that fails changes nothing.
+        answer(200).line(&event("ADDED", &pod("c", 19))).cut(),
+        answer(200).bytes(&page(20, "", &[bad("d", 16), pod("e", 17)])),
+        expired(),
+        listing(30, &[pod("e", 17)]),
+        watching().hang(),
+    ]);
+    let mut counts = Vec::new();
+    for expected in [
+        "list of 2 at 10: +b-uid@6",
+        "live",
+        "bookmark 12",
+        "1 events: +a-uid@13",
+        "1 events: b-uid@6>14 -b-uid@14",
+        "bookmark 16",
+        "stale: 410 Expired: no",
+        "list of 2 at 20: -a-uid@13 +e-uid@17",
+        "live",
+        "stale: 410 Expired: no",
+        "list of 1 at 30:",
+    ] {
+        assert_eq!(harness.next().await, expected);
+        counts.push(harness.counters.undecoded());
+    }
+    assert_eq!(counts, [1, 1, 2, 1, 0, 2, 2, 1, 1, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_does_not_decode_unchanged_pods_again() {
     let mut harness = harness(vec![
         listing(10, &[pod("a", 5), pod("b", 6)]),
@@ -465,6 +511,27 @@ async fn a_list_does_not_decode_unchanged_pods_again() {
     let Some(Observation::Relisted { pods, .. }) = harness.observations.recv().await else { panic!("no list") };
     let read = |pod: &Record| pod.pod().key.name.to_string();
     assert_eq!((pods.held.len(), pods.read.iter().map(read).collect()), (1, vec!["b".to_owned(), "c".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_pod_deleted_before_a_lists_end_is_not_listed() {
+    let bad = |name, revision| pod(name, revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let listed = answer(200)
+        .line(&event("ADDED", &bad("gone", 5)))
+        .line(&event("ADDED", &bad("kept", 6)))
+        .line(&event("ADDED", &bad("mended", 7)))
+        .line(&event("ADDED", &pod("first", 8)))
+        .line(&event("MODIFIED", &bad("late", 11)))
+        .line(&event("DELETED", &pod("gone", 12)))
+        .line(&event("DELETED", &pod("late", 13)))
+        .line(&event("MODIFIED", &pod("mended", 14)))
+        .line(&end_of_list(20))
+        .hang();
+    let mut harness = harness(vec![listed, watching().hang()]);
+    let Some(Observation::Relisted { pods, .. }) = harness.observations.recv().await else { panic!("no list") };
+    let held = pods.held.clone().sorted();
+    let held = ["gone", "kept", "mended", "late"].map(|name| held.contains(&format!("{name}-uid")));
+    assert_eq!((held, pods.read.len()), ([false, true, false, false], 2));
 }
 
 #[tokio::test(start_paused = true)]
