@@ -37,7 +37,6 @@ use podium_pods::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-pub(crate) use self::lines::{Batch, Lines};
 pub use self::retries::Retries;
 use self::{
     adapt::{PageSize, Streaming},
@@ -45,6 +44,9 @@ use self::{
     object::{Decoder, Malformed},
     observations::ObservationSender,
     refusals::Refusals,
+};
+pub(crate) use self::{
+    lines::{Batch, Lines},
     rollback::RollbackDetector,
 };
 use crate::api::{Api, ApiError};
