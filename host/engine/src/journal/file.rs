@@ -4,9 +4,9 @@
 
 use std::{
     borrow::Cow,
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, BufReader, BufWriter, Seek, SeekFrom, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -76,20 +76,21 @@ pub struct Store {
     damaged: u64,
 }
 
-/// Opens the journal of a directory, and creates the directory if it is missing.
+/// Opens the journal of a directory, and creates the directory if it is missing. Only the host's user can read and
+/// write the directory that was created, and the files.
 ///
 /// # Errors
-/// Returns an error if another host uses the journal, or if it cannot be read or written. Damage is not an error: a damaged entry is lost, a damaged end is truncated, and the log says so.
+/// Returns an error if another host uses the journal, or if it cannot be read or written, or is a link. Damage is not
+/// an error: a damaged entry is lost, a damaged end is truncated, and the log says so.
 pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     let path = directory.join(JOURNAL);
     let unusable = |path: &Path| {
         let path = path.to_owned();
         move |error| Error::Io { path, error }
     };
-    fs::create_dir_all(directory).map_err(unusable(directory))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable(directory))?;
     let lock = lock(directory)?;
-    let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open().map_err(unusable(&path))?;
+    let mut file = private(&path).map_err(unusable(&path))?;
     if let Some(suffix) = foreign(&file).map_err(unusable(&path))? {
         let aside = directory.join(format!("{JOURNAL}.{suffix}"));
         fs::rename(&path, &aside).map_err(unusable(&path))?;
@@ -97,7 +98,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
             file = %path.display(), aside = %aside.display(),
             "the journal is not one of this version; it is set aside, and deletions that it knew of are not delivered"
         );
-        file = open().map_err(unusable(&path))?;
+        file = private(&path).map_err(unusable(&path))?;
     }
     let read = |path: &Path| -> io::Result<(Replayed, Recovery, u64)> {
         let mut reader = File::open(path)?;
@@ -152,12 +153,29 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
     let unusable = |error| Error::Io { path: path.clone(), error };
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(unusable)?;
+    let lock = private(&path).map_err(unusable)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(Error::Locked(directory.to_owned())),
         Err(TryLockError::Error(error)) => Err(unusable(error)),
     }
+}
+
+/// Opens or creates a file that only the host's user can read and write. Fails on anything else than a regular file, on
+/// links too, and on a file whose mode this user may not change.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    // On a pipe the host would wait.
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 /// Returns the suffix under which a file is renamed that is not a journal of this version. A file that ends within
@@ -268,7 +286,9 @@ impl Store {
             return Ok(());
         }
         let next = self.directory.join(NEXT);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&next)?;
+        // A new file, which is private and no link.
+        let _ = fs::remove_file(&next);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&next)?;
         let (mut bytes, mut kept) = (Vec::new(), 0);
         let mut writer = BufWriter::new(&file);
         writer.write_all(&FORMAT.header())?;
