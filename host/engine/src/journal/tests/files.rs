@@ -351,3 +351,16 @@ fn a_file_that_is_none_is_an_error_at_once() {
         assert!(error.to_string().contains(name), "{error}");
     }
 }
+
+#[test]
+fn deletions_are_not_passed_to_the_next_plugin_of_a_number() {
+    let directory = used();
+    let Opened { journal, recovery, .. } = reopen(directory.path());
+    let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
+    let number = journal.plugin_entries(&id("count")).number();
+    assert_eq!(journal.plugin_entries(&id("count")).pending_deletions().len(), 2);
+    // As after a week without the plugin.
+    journal.state.lock().set_plugin(Some(number), None);
+    let other = journal.plugin_entries(&id("other"));
+    assert_eq!((other.number(), other.pending_deletions()), (number, vec![]));
+}
