@@ -101,14 +101,17 @@ fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
 pub struct Frames<R> {
     source: R,
     max_payload: usize,
+    /// Where the next frame is in the file.
     offset: u64,
-    payload: Vec<u8>,
+    /// Bytes that were read; the next frame begins at `at`.
+    bytes: Vec<u8>,
+    at: usize,
 }
 
 impl<R: Read> Frames<R> {
     /// Returns a reader of frames. `source` must be positioned after the header.
     pub fn new(source: R, format: &Format) -> Self {
-        Self { source, max_payload: format.max_payload, offset: HEADER_BYTES as u64, payload: Vec::new() }
+        Self { source, max_payload: format.max_payload, offset: HEADER_BYTES as u64, bytes: Vec::new(), at: 0 }
     }
 
     /// Returns the offset of the next frame.
@@ -117,28 +120,51 @@ impl<R: Read> Frames<R> {
     }
 
     /// Returns the payload of the next frame, or `None` at the end.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if there is no frame at the offset, which stays as it is.
     pub fn read(&mut self) -> Result<Option<&[u8]>, ReadError> {
-        let mut frame = [0; FRAME_BYTES];
-        match read_full(&mut self.source, &mut frame)? {
-            0 => return Ok(None),
-            FRAME_BYTES => {}
-            _ => return Err(torn()),
-        }
-        let [a, b, c, d, e, f, g, h] = frame;
+        let head = self.fill(FRAME_BYTES)?;
+        let &[a, b, c, d, e, f, g, h] = head else {
+            return if head.is_empty() { Ok(None) } else { Err(torn()) };
+        };
         let (length, wanted) = ([a, b, c, d], u32::from_le_bytes([e, f, g, h]));
         let payload_bytes = u32::from_le_bytes(length) as usize;
         if payload_bytes > self.max_payload {
             return Err(ReadError::Damaged(format!("an entry of {payload_bytes} bytes")));
         }
-        self.payload.resize(payload_bytes, 0);
-        if read_full(&mut self.source, &mut self.payload)? < payload_bytes {
+        let frame_bytes = FRAME_BYTES + payload_bytes;
+        let frame = self.fill(frame_bytes)?;
+        if frame.len() < frame_bytes {
             return Err(torn());
         }
-        if checksum(length, &self.payload) != wanted {
+        if checksum(length, &frame[FRAME_BYTES..]) != wanted {
             return Err(ReadError::Damaged("a wrong checksum".to_owned()));
         }
-        self.offset += (FRAME_BYTES + payload_bytes) as u64;
-        Ok(Some(&self.payload))
+        self.pass(frame_bytes);
+        Ok(Some(&self.bytes[self.at - payload_bytes..self.at]))
+    }
+
+    /// Moves past the byte at the offset, which is not the first byte of a frame.
+    pub fn skip(&mut self) {
+        self.pass(1);
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.at += bytes;
+        self.offset += bytes as u64;
+    }
+
+    /// Returns the next bytes, fewer than `wanted` only at the end of the file.
+    fn fill(&mut self, wanted: usize) -> io::Result<&[u8]> {
+        let missing = (self.at + wanted).saturating_sub(self.bytes.len());
+        if missing > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            self.source.by_ref().take(missing as u64).read_to_end(&mut self.bytes)?;
+        }
+        let there = &self.bytes[self.at..];
+        Ok(&there[..wanted.min(there.len())])
     }
 }
 

@@ -24,6 +24,7 @@ use super::cluster::Cluster;
 use crate::{
     checkpoint::{self, Coverage, Saver},
     telemetry::CheckpointFigures,
+    watch::Counters,
 };
 
 /// The directory and the interval of checkpoints.
@@ -37,8 +38,9 @@ pub struct CheckpointOptions {
 
 pub(super) struct CheckpointTask {
     reader: Reader,
-    /// True while the cache lacks Pods of the journal. The previous checkpoint is kept during that time.
-    incomplete: Arc<AtomicBool>,
+    /// The counters of the watch. While it knows Pods that cannot be decoded, the previous checkpoint is kept: a host
+    /// that resumed from a later one would not learn their states, and a later version may be able to decode them.
+    counters: Arc<Counters>,
     every: Duration,
     /// `None` while a blocking thread uses it.
     saver: Option<Saver>,
@@ -68,14 +70,14 @@ impl CheckpointTask {
         options: CheckpointOptions,
         coverage: Coverage,
         reader: Reader,
-        incomplete: Arc<AtomicBool>,
+        counters: Arc<Counters>,
         cluster: Cluster,
         clock: Clock,
         simulated: bool,
     ) -> Self {
         let saver = Some(Saver::new(options.directory, coverage));
         let saved = Arc::default();
-        Self { reader, incomplete, every: options.every, saver, simulated, cluster, clock, saved }
+        Self { reader, counters, every: options.every, saver, simulated, cluster, clock, saved }
     }
 
     pub(super) fn saved(&self) -> Arc<LastSave> {
@@ -95,7 +97,9 @@ impl CheckpointTask {
 
     async fn save(&mut self) -> anyhow::Result<()> {
         let snapshot = self.reader.snapshot();
-        if snapshot.revision() == Revision::default() || self.incomplete.load(Relaxed) {
+        // A watch that went back in time is stale until the list that follows: its Pods may be of no history.
+        if snapshot.revision() == Revision::default() || snapshot.staleness().is_some() || self.counters.undecoded() > 0
+        {
             return Ok(());
         }
         let Some(mut saver) = self.saver.take() else { anyhow::bail!("the checkpoint was lost in a panic") };
@@ -133,4 +137,39 @@ pub(super) async fn load(
     let (directory, pool) = (options.directory.clone(), pool.clone());
     let load = move || checkpoint::load(&directory, &coverage, &pool);
     Ok(if simulated { load() } else { tokio::task::spawn_blocking(load).await? })
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::{
+        cache,
+        pod::{PodList, Staleness},
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_checkpoint_is_saved_only_while_the_watch_is_live() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = cache::new(7);
+        let options = CheckpointOptions { directory: directory.path().to_owned(), every: Duration::from_secs(1) };
+        let (coverage, clock) = (Coverage::new(None, &Default::default()), Clock::starting_at(1_000));
+        let mut task =
+            CheckpointTask::new(options, coverage.clone(), reader, Arc::default(), Cluster::default(), clock, true);
+        let pool = SkeletonPool::new(7);
+        let saved = || checkpoint::load(directory.path(), &coverage, &pool).map(|checkpoint| checkpoint.revision.0);
+        writer.relist(PodList::default(), Revision(10)).publish();
+        task.save().await.unwrap();
+        assert_eq!(saved(), None, "the watch has not begun");
+        writer.set_live();
+        task.save().await.unwrap();
+        assert_eq!(saved(), Some(10));
+        writer.bookmark(Revision(20));
+        writer.set_stale(Staleness { reason: "the watch went back from revision 20 to 15".into() });
+        task.save().await.unwrap();
+        assert_eq!(saved(), Some(10), "a state of no history is saved");
+        writer.set_live();
+        task.save().await.unwrap();
+        assert_eq!(saved(), Some(20));
+    }
 }

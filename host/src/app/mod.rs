@@ -257,7 +257,7 @@ impl App {
         let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
         let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE).observed_by(observer);
         let watch = Watch::new(watch_api.clone(), watch_options, pool.clone(), Arc::new(reader.clone()), options.seed);
-        let mut watch = watch.from_checkpoint(saved).counted_by(counters);
+        let mut watch = watch.from_checkpoint(saved).counted_by(counters.clone());
         let has_state = options.journal.is_some() || options.checkpoint.is_some();
         let (journal, reopened, mut state_tasks) = start_journal(options.journal, namespace, simulated, &stop);
         let cluster = Cluster::default();
@@ -291,8 +291,7 @@ impl App {
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
         if let Some(kept) = options.checkpoint {
             let task = checkpoint::CheckpointTask::new;
-            let incomplete = ingest.incomplete();
-            let saving = task(kept, coverage, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
+            let saving = task(kept, coverage, reader.clone(), counters, of_checkpoint, clock.clone(), simulated);
             saved = Some(saving.saved());
             state_tasks.spawn(saving.run(stop.clone()));
         }

@@ -174,8 +174,9 @@ impl Observed {
         };
         let journal = self.journal.clone();
         let journal = move || {
-            let Figures { entries, pending_deletions, bytes, failing, dropped_entries } = journal.as_ref()?.figures();
-            Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries })
+            let figures = journal.as_ref()?.figures();
+            let Figures { entries, pending_deletions, bytes, failing, dropped_entries, damaged } = figures;
+            Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries, damaged })
         };
         let runtime = tokio::runtime::Handle::current();
         let checkpoint = self.checkpoint.clone();

@@ -13,9 +13,8 @@ mod entry;
 mod tests;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, BufReader, BufWriter, ErrorKind, Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,6 +28,8 @@ use podium_pods::{
     model::Revision,
     pod::{CachedPod, Checkpoint},
 };
+
+use crate::private_file;
 
 const FILE: &str = "checkpoint";
 /// The file that is being written; it is renamed to [`FILE`].
@@ -120,8 +121,10 @@ impl Saver {
         let space = Space { directory: &self.directory, free: self.free };
         space.is_enough_for(likely.saturating_mul(2))?;
         let next = self.directory.join(NEXT);
-        // Pods contain values of environment variables, so only the host's user may read the file.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+        // Pods contain values of environment variables, so only the host's user may read the file. A new file has the
+        // mode, and is no link.
+        let _ = fs::remove_file(&next);
+        let file = private_file::create(&next)?;
         let mut saving = Saving {
             file: BufWriter::with_capacity(BUFFER, file),
             frame: Vec::new(),
@@ -230,7 +233,7 @@ pub fn load(directory: &Path, coverage: &Coverage, pool: &SkeletonPool) -> Optio
     let unused = |reason: &str| {
         tracing::warn!(file = %path.display(), reason, "checkpoint not used; listing all pods");
     };
-    let file = match File::open(&path) {
+    let file = match private_file::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {

@@ -1,6 +1,10 @@
 //! A load returns exactly the Pods that were saved.
 
-use std::{cell::Cell, ops::Range, os::unix::fs::PermissionsExt};
+use std::{
+    cell::Cell,
+    ops::Range,
+    os::unix::fs::{PermissionsExt, symlink},
+};
 
 use podium_engine::frames::HEADER_BYTES;
 use podium_pods::{
@@ -394,4 +398,26 @@ fn a_checkpoint_of_this_version_looks_like_this() {
     let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::read(directory.path().join(FILE)).unwrap();
     assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (7, 24_201, 3_063_076_437));
+}
+
+#[test]
+fn a_checkpoint_is_neither_written_nor_read_through_a_link() {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let other = elsewhere.path().join("other");
+    fs::write(&other, "text").unwrap();
+    let pool = SkeletonPool::new(7);
+    symlink(&other, directory.path().join(NEXT)).unwrap();
+    let mut saver = Saver::new(directory.path().to_owned(), coverage());
+    saver.save(pods(&pool).into_iter(), REVISION, 1, None).unwrap();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "text");
+    assert!(load(directory.path(), &coverage(), &pool).is_some());
+    // A file that others could read is not written on.
+    fs::write(directory.path().join(NEXT), "").unwrap();
+    fs::set_permissions(directory.path().join(NEXT), fs::Permissions::from_mode(0o644)).unwrap();
+    saver.save(pods(&pool).into_iter(), REVISION, 2, None).unwrap();
+    let saved = directory.path().join(FILE);
+    assert_eq!(fs::metadata(&saved).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::rename(&saved, &other).unwrap();
+    symlink(&other, &saved).unwrap();
+    assert!(load(directory.path(), &coverage(), &pool).is_none());
 }

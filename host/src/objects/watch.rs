@@ -18,7 +18,7 @@ use tokio::{
 use super::object::{API_VERSION, Kind, Object};
 use crate::{
     api::{Api, ApiError, in_query},
-    watch::{Batch, Lines, Retries},
+    watch::{Batch, Lines, Retries, RollbackDetector},
 };
 
 /// Objects of a page of the list. The API server limits an object to 1.5 MiB, and a page to 128 MiB here.
@@ -32,9 +32,9 @@ const WATCH_SECONDS: u64 = 60;
 const END_GRACE: Duration = Duration::from_secs(5);
 /// A watch that ends sooner is not resumed at once.
 const SHORT: Duration = Duration::from_secs(1);
-/// How often in a row the kind may not be served before its objects count as deleted. An API server that starts may
-/// answer so for a moment.
-const ABSENT: u32 = 3;
+/// How long the kind may not be served before its objects count as deleted. An API server that starts may answer so for
+/// a moment, and so may a proxy with a wrong route.
+const ABSENT: Duration = Duration::from_secs(30);
 /// The wait between requests for a kind that is not served, which needs a person who creates its definition.
 const ABSENT_WAIT: Duration = Duration::from_secs(10);
 
@@ -59,8 +59,8 @@ pub(crate) struct ObjectWatch {
     namespace: Option<String>,
     retries: Retries,
     failures: Intervals,
-    /// How often in a row the kind was not served.
-    absent: u32,
+    /// Since when the kind is not served.
+    absent: Option<Instant>,
     /// Objects were reported that a kind that is not served no longer has.
     reported: bool,
 }
@@ -115,7 +115,7 @@ impl ObjectWatch {
     /// `seed` is for the jitter of waits.
     pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
         let (retries, failures) = (Retries::new(seed), Intervals::new());
-        Self { api, kind, namespace, retries, failures, absent: 0, reported: false }
+        Self { api, kind, namespace, retries, failures, absent: None, reported: false }
     }
 
     /// Reports the objects and their changes until the receiver is gone.
@@ -123,7 +123,7 @@ impl ObjectWatch {
         loop {
             let broken = match self.list().await {
                 Ok((objects, revision)) => {
-                    self.absent = 0;
+                    self.absent = None;
                     self.reported = true;
                     self.failures.end();
                     if changes.send((self.kind, Change::Listed(objects))).await.is_err() {
@@ -133,6 +133,10 @@ impl ObjectWatch {
                 }
                 Err(broken) => broken,
             };
+            if !matches!(broken, Broken::Api(ApiError::Status { code: 404, .. })) {
+                // The kind may have been served in between.
+                self.absent = None;
+            }
             match broken {
                 Broken::Closed => return,
                 Broken::Expired => {
@@ -159,19 +163,25 @@ impl ObjectWatch {
     /// # Errors
     /// Returns an error if the receiver of the changes is gone.
     async fn not_served(&mut self, changes: &mpsc::Sender<(Kind, Change)>) -> Result<(), ()> {
-        self.absent = self.absent.saturating_add(1);
-        if self.absent == 1 {
+        let now = Instant::now();
+        let is_first = self.absent.is_none();
+        if is_first {
             tracing::warn!(
                 resource = self.kind.resource(),
                 "the API server does not serve this kind, so there are no plugins of it; apply its \
                  CustomResourceDefinition"
             );
         }
-        if self.absent == ABSENT || (self.absent == 1 && !self.reported) {
+        let is_absent = now - *self.absent.get_or_insert(now) >= ABSENT;
+        let is_due = match self.reported {
+            true => is_absent,
+            false => is_first,
+        };
+        if is_due {
             self.reported = false;
             changes.send((self.kind, Change::Absent)).await.map_err(drop)?;
         }
-        let wait = if self.absent < ABSENT { self.retries.wait(None) } else { ABSENT_WAIT };
+        let wait = if is_absent { ABSENT_WAIT } else { self.retries.wait(None) };
         sleep(wait).await;
         Ok(())
     }
@@ -218,29 +228,44 @@ impl ObjectWatch {
         }
     }
 
-    /// Watches from a revision on, in one watch after the other, until a list is needed.
+    /// Watches from a revision on, in one watch after the other, until a list is needed: also after several silent
+    /// watches, because the API server's history may have been set back to before the revision.
     async fn follow(&mut self, mut revision: String, changes: &mpsc::Sender<(Kind, Change)>) -> Broken {
+        let mut rollback = RollbackDetector::default();
         loop {
             let began = Instant::now();
-            match self.watch(&mut revision, changes).await {
-                Ok(()) if began.elapsed() >= SHORT => self.retries.reset(),
-                Ok(()) => {
-                    let wait = self.retries.wait(None);
-                    sleep(wait).await;
-                }
+            let is_list_due = match self.watch(&mut revision, &mut rollback, changes).await {
+                Ok(is_list_due) => is_list_due,
                 Err(broken) => return broken,
+            };
+            if began.elapsed() >= SHORT {
+                self.retries.reset();
+            } else {
+                let wait = self.retries.wait(None);
+                sleep(wait).await;
+            }
+            if is_list_due {
+                return Broken::Expired;
             }
         }
     }
 
-    /// One watch, to its end.
-    async fn watch(&self, revision: &mut String, changes: &mpsc::Sender<(Kind, Change)>) -> Result<(), Broken> {
+    /// One watch, to its end. Returns true if a list is due.
+    async fn watch(
+        &self,
+        revision: &mut String,
+        rollback: &mut RollbackDetector,
+        changes: &mpsc::Sender<(Kind, Change)>,
+    ) -> Result<bool, Broken> {
+        let timeout = rollback.watch_timeout(Duration::from_secs(WATCH_SECONDS));
         let query = format!(
-            "watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            "watch=1&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
+            timeout.as_secs(),
             in_query(revision)
         );
-        let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS) + END_GRACE;
+        let deadline = Instant::now() + timeout + END_GRACE;
         let mut lines = Lines::new(self.api.stream(self.get(&query)?).await?);
+        let mut silent = true;
         loop {
             let batch = tokio::select! {
                 biased;
@@ -251,8 +276,14 @@ impl ObjectWatch {
                 Ok(Batch::Lines(batch)) => batch,
                 Ok(Batch::TooLong) => return Err(Broken::Malformed("an event without end".to_owned())),
                 // Resumed at the revision, also after the connection was cut.
-                Ok(Batch::End | Batch::Cut(_)) | Err(_) => return Ok(()),
+                Ok(Batch::Cut(_)) => {
+                    rollback.cut();
+                    return Ok(false);
+                }
+                Ok(Batch::End) | Err(_) => return Ok(silent && rollback.silence()),
             };
+            silent = false;
+            rollback.confirm();
             for line in batch {
                 if let Some(change) = self.event(&line, revision)? {
                     changes.send((self.kind, change)).await.map_err(|_| Broken::Closed)?;
@@ -411,28 +442,109 @@ mod tests {
         );
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_kind_that_is_not_served_is_absent_once_and_listed_when_it_is_there() {
-        let missing = || (404, "404 page not found".to_owned());
-        let server = Server::answering(&[missing(), missing(), missing(), missing(), list(&["a"], 3, "")]);
-        let mut receiver = server.start(None, Kind::Cluster);
-        let began = Instant::now();
-        // Absent at once, again after the third answer for those that had objects before.
-        assert_eq!(next(&mut receiver).await, "clusterreconcileplugins: absent");
-        assert_eq!(began.elapsed(), Duration::ZERO);
-        assert_eq!(next(&mut receiver).await, "clusterreconcileplugins: absent");
-        assert!(next(&mut receiver).await.starts_with("clusterreconcileplugins: listed"));
-        assert!(began.elapsed() > ABSENT_WAIT && began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    fn missing() -> (u16, String) {
+        (404, "404 page not found".to_owned())
+    }
+
+    fn expired() -> (u16, String) {
+        (200, r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn objects_stay_through_two_answers_that_the_kind_is_not_served() {
-        let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
-        let missing = || (404, String::new());
-        let server = Server::answering(&[list(&["a"], 3, ""), (200, gone), missing(), missing(), list(&["b"], 4, "")]);
+    async fn a_kind_that_is_not_served_is_absent_once_and_listed_when_it_is_there() {
+        let mut answers = vec![missing(); 20];
+        answers.push(list(&["a"], 3, ""));
+        let server = Server::answering(&answers);
+        let mut receiver = server.start(None, Kind::Cluster);
+        let began = Instant::now();
+        assert_eq!(next(&mut receiver).await, "clusterreconcileplugins: absent");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(next(&mut receiver).await, "clusterreconcileplugins: listed a");
+        assert!(began.elapsed() > Duration::from_secs(100), "asked too often: {:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_stay_for_30_s_in_which_the_kind_is_not_served() {
+        let mut answers = vec![list(&["a"], 3, ""), expired()];
+        answers.extend(vec![missing(); 40]);
+        answers.push(list(&["b"], 4, ""));
+        let server = Server::answering(&answers);
         let mut receiver = server.start(None, Kind::Namespaced);
+        let began = Instant::now();
         assert_eq!(next(&mut receiver).await, "reconcileplugins: listed shop/a");
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: absent");
+        let waited = began.elapsed();
+        assert!((ABSENT..ABSENT + Duration::from_secs(7)).contains(&waited), "{waited:?}");
         assert_eq!(next(&mut receiver).await, "reconcileplugins: listed shop/b");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_time_without_the_kind_is_measured_from_its_own_start() {
+        for between in [list(&["a"], 4, ""), (503, String::new()), (200, "no list".to_owned())] {
+            let mut answers = vec![list(&["a"], 3, "")];
+            for _ in 0..3 {
+                answers.extend(vec![missing(); 6]);
+                answers.push(between.clone());
+            }
+            answers.extend([missing(), list(&["b"], 9, "")]);
+            let server = Server::answering(&answers);
+            let mut receiver = server.start(None, Kind::Namespaced);
+            let began = Instant::now();
+            let mut observed = next(&mut receiver).await;
+            while observed == "reconcileplugins: listed shop/a" {
+                observed = next(&mut receiver).await;
+            }
+            assert_eq!(observed, "reconcileplugins: listed shop/b", "{between:?}");
+            assert!(began.elapsed() > ABSENT, "the times together are too short: {:?}", began.elapsed());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_resumed_at_its_last_bookmark() {
+        let bookmark = json!({ "type": "BOOKMARK", "object": { "metadata": { "resourceVersion": "12" } } });
+        let server = Server::answering(&[list(&[], 3, ""), (ENDS, bookmark.to_string() + "\n")]);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed ");
+        sleep(Duration::from_secs(1)).await;
+        assert!(server.requests.lock()[2].ends_with("resourceVersion=12"), "{:?}", server.requests.lock());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_of_a_history_that_was_set_back_are_listed_again() {
+        // A watch from a revision that the API server has not reached is silent.
+        let silent = (200, String::new());
+        let server = Server::answering(&[
+            list(&["old"], 7_000, ""),
+            silent.clone(),
+            silent.clone(),
+            silent.clone(),
+            silent,
+            list(&["new"], 40, ""),
+            (200, event("ADDED", "newer", 41)),
+        ]);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        let began = Instant::now();
+        for expected in ["listed shop/old", "listed shop/new", "applied shop/newer"] {
+            let observed = tokio::time::timeout(Duration::from_secs(24 * 3_600), next(&mut receiver)).await;
+            assert_eq!(observed.as_deref(), Ok(&*format!("reconcileplugins: {expected}")));
+        }
+        assert!(began.elapsed() < Duration::from_secs(5 * 60), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bookmarks_show_that_no_list_is_needed() {
+        let bookmark = |revision: u64| {
+            let revision = revision.to_string();
+            json!({ "type": "BOOKMARK", "object": { "metadata": { "resourceVersion": revision } } }).to_string() + "\n"
+        };
+        let mut answers = vec![list(&[], 3, "")];
+        answers.extend((0..20).map(|at| (200, bookmark(4 + at))));
+        let server = Server::answering(&answers);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed ");
+        sleep(Duration::from_secs(20 * 60)).await;
+        let lists = server.requests.lock().iter().filter(|request| request.contains("?limit=")).count();
+        assert_eq!(lists, 1);
     }
 
     #[tokio::test(start_paused = true)]

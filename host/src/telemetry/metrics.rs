@@ -51,6 +51,8 @@ pub struct JournalFigures {
     pub failing: bool,
     /// Entries that were not recorded because too many waited for the disk.
     pub dropped_entries: u64,
+    /// Damaged places that the file had at the start.
+    pub damaged: u64,
 }
 
 /// The figures of the checkpoint.
@@ -328,7 +330,10 @@ fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) 
     unlabelled(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
     let dropped = ConstCounter::new(journal.dropped_entries);
     let help = "Entries that were not recorded because too many waited for the disk";
-    dropped.encode(encoder.encode_descriptor("podium_journal_dropped_entries", help, None, MetricType::Counter)?)
+    dropped.encode(encoder.encode_descriptor("podium_journal_dropped_entries", help, None, MetricType::Counter)?)?;
+    let damaged = ConstCounter::new(journal.damaged);
+    let help = "Damaged places in the journal's file at the start, each of which has lost at least one entry";
+    damaged.encode(encoder.encode_descriptor("podium_journal_damaged_places", help, None, MetricType::Counter)?)
 }
 
 fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: CheckpointFigures) -> fmt::Result {

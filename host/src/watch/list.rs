@@ -67,8 +67,10 @@ impl From<Malformed> for ListFailure {
 
 impl Watch {
     pub(super) async fn list(&mut self, sender: &mut ObservationSender) -> Result<Next, Closed> {
-        // Unless the server was behind too often, no list is accepted that is older than the observed revision.
-        let floor = (self.seen > Revision(0) && self.behind < super::MAX_BEHIND).then_some(self.seen);
+        // No list is accepted that is older than the observed revision, unless the server was behind too often or its
+        // history is known to be another one.
+        let is_any_accepted = self.behind >= super::MAX_BEHIND || self.rollback.is_proven();
+        let floor = (self.seen > Revision(0) && !is_any_accepted).then_some(self.seen);
         let (mut pods, revision) = match self.listed(floor).await {
             Ok(listed) => listed,
             Err(ListFailure::Api(error)) => return Ok(self.after_error(&error)),
@@ -78,7 +80,7 @@ impl Watch {
                 return Ok(Next::Retry { reason, after: None });
             }
         };
-        if revision < self.seen {
+        if revision < self.seen || self.rollback.is_proven() {
             if floor.is_some() {
                 return Ok(self.after_behind(format!("a list of revision {revision} is older than {}", self.seen)));
             }
@@ -90,6 +92,7 @@ impl Watch {
         self.seen = revision;
         self.position = Some(revision);
         self.decoder.end_list(&mut pods);
+        self.decoded_list(&pods);
         sender.send(Observation::Relisted { pods, revision }).await?;
         Ok(Next::Continue)
     }
@@ -246,6 +249,10 @@ impl Watch {
                 pods.append(page);
                 // All pages have the revision of the first.
                 let revision = *first.get_or_insert(metadata.revision()?);
+                if floor.is_none() && revision < self.seen {
+                    // The list may fail, and the next one be newer.
+                    self.rollback.prove();
+                }
                 token = metadata.next();
                 if token.is_none() {
                     return Ok((pods, revision));

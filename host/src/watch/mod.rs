@@ -21,6 +21,7 @@ mod stream;
 mod tests;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -31,12 +32,11 @@ use std::{
 use http::Request;
 use podium_pods::{
     encoding::SkeletonPool,
-    model::Revision,
-    pod::{CachedPods, Checkpoint, Observation},
+    model::{PodKey, Revision},
+    pod::{CachedPods, Checkpoint, Observation, PodList},
 };
 use tokio::{sync::mpsc, time::Instant};
 
-pub(crate) use self::lines::{Batch, Lines};
 pub use self::retries::Retries;
 use self::{
     adapt::{PageSize, Streaming},
@@ -44,6 +44,9 @@ use self::{
     object::{Decoder, Malformed},
     observations::ObservationSender,
     refusals::Refusals,
+};
+pub(crate) use self::{
+    lines::{Batch, Lines},
     rollback::RollbackDetector,
 };
 use crate::api::{Api, ApiError};
@@ -85,6 +88,7 @@ pub struct Counters {
     watches: AtomicU64,
     events: AtomicU64,
     unreadable: AtomicU64,
+    undecoded: AtomicU64,
 }
 
 impl Counters {
@@ -103,6 +107,11 @@ impl Counters {
     /// Returns how many states of Pods could not be decoded. The cache kept the previous states.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
+    }
+    /// Returns the number of Pods whose latest state could not be decoded. The cache has an older state of them or
+    /// none. It is set before the observation that leaves them out is sent.
+    pub fn undecoded(&self) -> u64 {
+        self.undecoded.load(Relaxed)
     }
 }
 
@@ -129,6 +138,8 @@ pub struct Watch {
     /// Refused watches.
     refusals: Refusals,
     failures: Failures,
+    /// The uids of Pods whose latest state could not be decoded.
+    undecoded: BTreeSet<Arc<str>>,
     /// Used instead of the first list, if possible.
     checkpoint: Option<Checkpoint>,
     /// The uid of the namespace kube-system, if it is known.
@@ -176,6 +187,7 @@ impl Watch {
             pages,
             refusals: Refusals::default(),
             failures: Failures::default(),
+            undecoded: BTreeSet::new(),
             checkpoint: None,
             cluster: None,
             warm_failures: 0,
@@ -306,9 +318,31 @@ impl Watch {
         }
     }
 
-    fn unreadable(&self, pod: &dyn std::fmt::Display, error: &str) {
+    fn unreadable(&mut self, pod: &PodKey, error: &str) {
         self.counters.unreadable.fetch_add(1, Relaxed);
         tracing::error!(%pod, error, "pod cannot be decoded; the cache keeps its previous state");
+        self.undecoded.insert(pod.uid.clone());
+        self.count_undecoded();
+    }
+
+    /// Records that a state of the Pod was decoded.
+    fn decoded(&mut self, pod: &PodKey) {
+        if self.undecoded.remove(&pod.uid) {
+            self.count_undecoded();
+        }
+    }
+
+    /// Records a complete list: Pods that could not be decoded and are not held by it are decoded or gone.
+    fn decoded_list(&mut self, pods: &PodList) {
+        if !self.undecoded.is_empty() {
+            let held = pods.held.clone().sorted();
+            self.undecoded.retain(|uid| held.contains(uid));
+            self.count_undecoded();
+        }
+    }
+
+    fn count_undecoded(&self) {
+        self.counters.undecoded.store(self.undecoded.len() as u64, Relaxed);
     }
 
     fn get(&self, query: &str) -> Result<Request<Vec<u8>>, ApiError> {

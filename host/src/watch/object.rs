@@ -254,6 +254,8 @@ impl Decoder {
             if let Some(held) = self.known.cached(&namespace, &name) {
                 list.held.remove(&held.key.uid);
             }
+            // Its initial state may have been undecodable.
+            list.held.remove(&pod.key.uid);
             if !deleted {
                 list.read.push(Record::new(&pod, &mut self.arena));
             }

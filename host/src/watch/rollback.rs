@@ -11,54 +11,56 @@ const CHECK: Duration = Duration::from_secs(3);
 const QUIET: u32 = 4;
 
 #[derive(Debug, Default)]
-pub(super) struct RollbackDetector {
+pub(crate) struct RollbackDetector {
     /// How many consecutive watches ended without an event or a bookmark.
     quiet: u32,
-    suspected: bool,
+    /// The server's revision was read, and it was older than the observed one.
+    proven: bool,
     /// The connection was lost, and no event has arrived since: older connections may be dead too.
     unconnected: bool,
 }
 
 impl RollbackDetector {
     /// Records that the connection was lost; the next one may reach another server.
-    pub(super) fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.quiet = QUIET;
         self.unconnected = true;
     }
 
     /// Records that a watch did not end at its timeout.
-    pub(super) fn overdue(&mut self) {
+    pub(crate) fn overdue(&mut self) {
         self.unconnected = true;
     }
 
     /// Counts a watch that ended regularly without an event or a bookmark. Returns true if the server's revision
     /// should be checked.
-    pub(super) fn silence(&mut self) -> bool {
+    pub(crate) fn silence(&mut self) -> bool {
         self.quiet = self.quiet.saturating_add(1);
         self.quiet >= QUIET
     }
 
-    /// Records that the server's revision is older than the observed one.
-    pub(super) fn suspect(&mut self) {
-        self.suspected = true;
+    /// Records that a read of the server's present revision, which no cache answers, returned one before the observed
+    /// one. This stays true when the new history reaches the observed revision: it is another history.
+    pub(crate) fn prove(&mut self) {
+        self.proven = true;
+    }
+
+    /// Returns true if the history was set back and has not been listed since.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven
     }
 
     /// Records that the server has the observed revision.
-    pub(super) fn confirm(&mut self) {
+    pub(crate) fn confirm(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns true while the server's revision is checked instead of watching: a watch would be silent.
-    pub(super) fn suspects(&self) -> bool {
-        self.suspected
-    }
-
     /// Returns true if the next watch must not use a connection that existed before.
-    pub(super) fn needs_new_connection(&self) -> bool {
+    pub(crate) fn needs_new_connection(&self) -> bool {
         self.unconnected
     }
 
-    pub(super) fn watch_timeout(&self, usual: Duration) -> Duration {
+    pub(crate) fn watch_timeout(&self, usual: Duration) -> Duration {
         if self.quiet >= QUIET { usual.min(CHECK) } else { usual }
     }
 }

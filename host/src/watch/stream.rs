@@ -28,9 +28,6 @@ const SHORT: Duration = Duration::from_secs(1);
 
 impl Watch {
     pub(super) async fn run_watch(&mut self, from: Revision, sender: &mut ObservationSender) -> Result<Next, Closed> {
-        if self.rollback.suspects() {
-            return Ok(self.compare_revisions(sender).await);
-        }
         let seconds = self.rollback.watch_timeout(self.options.watch_timeout).as_secs().max(1);
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}");
         self.counters.watches.fetch_add(1, Relaxed);
@@ -134,6 +131,7 @@ impl Watch {
         match self.decoder.pod(object)? {
             DecodedPod::Read { pod, before } => {
                 self.advance(pod.revision)?;
+                self.decoded(&pod.key);
                 events.push(PodEvent { pod: Arc::new(pod), deleted, before });
                 Ok(None)
             }
@@ -164,11 +162,10 @@ impl Watch {
     }
 
     /// Requests a list of one Pod for its revision. A server that ends a watch silently has nothing newer, or its
-    /// history was rolled back to before that watch; the revision of a list distinguishes these cases.
+    /// history was rolled back to before that watch; the revision of a list distinguishes these cases. Such a list has
+    /// the newest revision, so unlike a list from a server's cache, an older one is a proof.
     async fn compare_revisions(&mut self, sender: &mut ObservationSender) -> Next {
-        if !self.rollback.suspects() {
-            self.retries.reset();
-        }
+        self.retries.reset();
         let present = async {
             let page = self.api.bytes(self.get("limit=1")?).await?;
             let revision = ListPage::read(&page).and_then(|page| page.metadata.revision());
@@ -177,8 +174,8 @@ impl Watch {
         match present.await {
             Err(error) => self.after_error(&error),
             Ok(revision) if revision < self.seen => {
-                self.rollback.suspect();
-                self.after_behind(format!("the API server is at revision {revision}, before {}", self.seen))
+                self.rollback.prove();
+                Next::Relist { reason: format!("the API server is at revision {revision}, before {}", self.seen) }
             }
             Ok(_) => {
                 self.rollback.confirm();

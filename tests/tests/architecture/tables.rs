@@ -25,7 +25,7 @@ pub(crate) const MODULES: &[Row] = &[
     ("status", &["model", "ports"], &["tokio::time"]),
     ("queue", &["sync"], &["tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
-    ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync"]),
+    ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync", "libc"]),
     ("memory", &[], &["libc", "tokio"]),
     (
         "dispatch",
@@ -43,7 +43,7 @@ pub(crate) const MODULES: &[Row] = &[
         &["model", "pod", "authz", "ports", "private_file"],
         &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio", "rayon", "libc", "seccompiler", "ring", "rustix"],
     ),
-    ("checkpoint", &["model", "encoding", "pod", "dump", "frames"], &["rustix"]),
+    ("checkpoint", &["model", "encoding", "pod", "dump", "frames", "private_file"], &["rustix"]),
     ("config", &["model"], &[CONFIG, REGISTRY, "libc"]),
     ("objects", &["model", "ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
     ("images", &["model", "ports", "api", "objects", "private_file"], &[REGISTRY, "k8s_openapi", "http"]),
@@ -285,9 +285,8 @@ pub(crate) const PASSED_ON: &[(&str, &str, &str)] =
 pub(crate) const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("testing", "std::fs", "reads Pods of a real API server that a developer has saved; only tests call it"),
     ("journal", "std::fs", "writes and reads the journal's file; its path comes from `app`"),
-    ("journal", "std::os::unix::fs", "reads the journal's file at an offset"),
+    ("journal", "std::os::unix::fs", "reads the journal's file at an offset, and creates it for its owner only"),
     ("checkpoint", "std::fs", "writes and reads the checkpoint's file; its path comes from `app`"),
-    ("checkpoint", "std::os::unix::fs", "creates the checkpoint's file for its owner only"),
     ("config", "std::fs", "reads the files of the configuration; their paths come from `app`"),
     ("config", "std::os::unix::fs", "opens a named pipe without waiting, to refuse it"),
     ("runtime", "rustix::time", "the meter of processor time; a simulation has none"),

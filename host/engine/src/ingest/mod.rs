@@ -12,10 +12,7 @@ mod sweep;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 pub use handle::IngestHandle;
@@ -72,8 +69,6 @@ pub struct Ingest {
     /// Pods on which plugins ran before a restart, and which the API server has and the cache lacks because they
     /// cannot be decoded.
     undecoded: BTreeMap<Arc<str>, PodKey>,
-    /// True while the cache lacks Pods of the journal: in a checkpoint of it they would look deleted.
-    incomplete: Arc<AtomicBool>,
     resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
@@ -99,17 +94,11 @@ impl Ingest {
             interests: Interests::new(replay.journal()),
             replay,
             undecoded: BTreeMap::new(),
-            incomplete: Arc::default(),
             resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
             trims: TrimSchedule::default(),
         };
         (ingest, handle)
-    }
-
-    /// Returns a flag that is true while the cache lacks Pods that the journal knows and the API server has.
-    pub fn incomplete(&self) -> Arc<AtomicBool> {
-        self.incomplete.clone()
     }
 
     /// Runs until the watch ends.
@@ -169,11 +158,8 @@ impl Ingest {
     }
 
     fn relist(&mut self, pods: PodList, revision: Revision) {
-        let first = matches!(self.replay, Replay::AwaitingFirstList(_));
         let is_needed = !matches!(self.replay, Replay::Done) || !self.undecoded.is_empty();
         let held = if is_needed { pods.held.clone() } else { Uids::default() };
-        // Set before a checkpoint of this publication can be written.
-        self.incomplete.fetch_or(first && !held.is_empty(), Relaxed);
         let update = self.writer.relist(pods, revision);
         let published = self.interests.publish(update, &self.expectations, &self.queue);
         self.trims.plan();
@@ -267,7 +253,6 @@ impl Ingest {
         for key in gone {
             self.interests.ran_on(&key).into_iter().for_each(|lane| self.queue_deletions(lane, || vec![key.clone()]));
         }
-        self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
     }
 
     /// Returns, as changes, the events that delete undecodable Pods.
@@ -284,7 +269,6 @@ impl Ingest {
                 gone.extend(Change::between(Some(pod.clone()), None));
             }
         }
-        self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
         gone
     }
 

@@ -3,7 +3,12 @@
 mod resync;
 mod stress;
 
-use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    future::Future,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -332,7 +337,6 @@ async fn an_undecodable_pod_of_the_first_list_is_no_deletion() {
             harness.list(undecoded(), revision);
             harness.settle().await;
             assert!(delivered.lock().is_empty(), "{:?}", delivered.lock());
-            assert!(harness.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
         }
         let last = if by_event {
             harness.delete(pod("cart-0", "u1", "web", 11));
@@ -343,7 +347,6 @@ async fn an_undecodable_pod_of_the_first_list_is_no_deletion() {
         };
         harness.settle().await;
         assert_eq!(*delivered.lock(), [Delivered::Deleted(last)]);
-        assert!(!harness.ingest.incomplete().load(SeqCst));
         assert_eq!(harness.journal.unwrap().figures().entries, 0);
     }
 }
@@ -403,12 +406,42 @@ async fn an_undecodable_pod_deleted_in_recovery_has_its_last_state() {
     undecoded.held.insert("u1");
     harness.list(undecoded, 9);
     harness.delete(pod("cart-0", "u1", "web", 11));
-    assert!(harness.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
     harness.jobs.stuck.store(false, SeqCst);
     harness.turn();
     harness.settle().await;
     assert_eq!(*delivered.lock(), [Delivered::Deleted(Some(11))]);
-    assert!(!harness.ingest.incomplete().load(SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_list_during_recovery_shows_which_undecodable_pods_are_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
+    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+    let (delivered, body) = noting(|_| Ok(Outcome::Settled));
+    harness.load(None, body);
+    harness.work(1);
+    harness.jobs.stuck.store(true, SeqCst);
+    let mut undecoded = PodList::default();
+    undecoded.held.insert("u1");
+    harness.list(undecoded, 9);
+    harness.list(PodList::default(), 11);
+    harness.jobs.stuck.store(false, SeqCst);
+    harness.turn();
+    harness.settle().await;
+    assert_eq!(*delivered.lock(), [Delivered::Deleted(None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_loaded_after_the_start_gets_the_deletions_of_the_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
+    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+    harness.list(PodList::default(), 9);
+    let (delivered, body) = noting(|_| Ok(Outcome::Settled));
+    harness.load(None, body);
+    harness.work(1);
+    harness.settle().await;
+    assert_eq!(*delivered.lock(), [Delivered::Deleted(None)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -502,6 +535,32 @@ async fn a_reloaded_plugin_waits_for_its_previous_run_on_the_same_pod() {
     most.add_permits(2);
     harness.settle().await;
     assert_eq!((*runs.lock(), harness.status.runs()), ((0, 1), 2), "the plugin that was loaded again has had no run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_replaces_another_one_runs_on_all_pods() {
+    let mut harness = Harness::plain(Backoff::default());
+    let pods = (0..2_500).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
+    harness.list(pods.collect(), 9);
+    let ran = Arc::new(Mutex::new(0));
+    let counted = ran.clone();
+    let body = move |_, _| -> BoxFuture<'static, RunOutcome> {
+        *counted.lock() += 1;
+        Box::pin(std::future::ready(Ok(Outcome::Settled)))
+    };
+    let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
+    let (registry, status) = (harness.dispatch.registry.clone(), harness.status.clone());
+    let lane = registry.put(spec(None), Arc::new(Closure(Box::new(body))), sender, status, None);
+    harness.work(1);
+    let swapped = |harness: &mut Harness| harness.ingest.plugins_changed(Some(lane), oneshot::channel().0);
+    swapped(&mut harness);
+    harness.ingest.sweep();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(*ran.lock(), SLICE);
+    swapped(&mut harness);
+    harness.turn();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(*ran.lock(), SLICE + 2_500);
 }
 
 #[tokio::test(start_paused = true)]

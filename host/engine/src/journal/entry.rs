@@ -16,7 +16,7 @@ pub(super) const FORMAT: Format = Format {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry<'a> {
     /// Assigns a number to a plugin. Numbers are assigned in order from 0. Entries of the number's previous plugin
-    /// are forgotten.
+    /// are forgotten. Written twice, because without it all runs of the plugin are lost.
     Plugin { number: u32, plugin: Option<Plugin<'a>> },
     /// The plugin is about to run on this incarnation for the first time.
     Runs { plugin: u32, namespace: Cow<'a, str>, name: Cow<'a, str>, uid: Cow<'a, str> },
@@ -45,18 +45,35 @@ impl Entry<'_> {
     }
 }
 
-/// Reads entries one after another.
+/// Reads entries one after another, and passes over damage between them.
 pub(super) struct Entries<R> {
     frames: Frames<R>,
-    /// The end of the valid entries.
+    /// The end of the latest valid entry.
     offset: u64,
+    damage: Damage,
+}
+
+/// The damage that valid entries follow.
+#[derive(Debug, Default)]
+pub(super) struct Damage {
+    /// The number of damaged places. Each has lost at least one entry.
+    pub(super) places: u64,
+    /// The reason of the first one.
+    pub(super) first: Option<String>,
+}
+
+impl Damage {
+    pub(super) fn add(&mut self, reason: String) {
+        self.places += 1;
+        self.first.get_or_insert(reason);
+    }
 }
 
 impl<R: Read> Entries<R> {
     /// Returns a reader of entries. `source` must be positioned after the header.
     pub(super) fn new(source: R) -> Self {
         let frames = Frames::new(source, &FORMAT);
-        Self { offset: frames.offset(), frames }
+        Self { offset: frames.offset(), frames, damage: Damage::default() }
     }
 
     /// Returns the offset of the next entry. After an error it is the end of the valid entries.
@@ -64,11 +81,37 @@ impl<R: Read> Entries<R> {
         self.offset
     }
 
-    /// Returns the next entry, or `None` at the end.
+    /// Returns the damage before the offset.
+    pub(super) fn damage(&mut self) -> &mut Damage {
+        &mut self.damage
+    }
+
+    /// Returns the next entry, or `None` at the end. After damage the next entry is the first one with a right
+    /// checksum, at any offset, because the damaged bytes may be a length.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if no valid entry follows the damage.
     pub(super) fn next(&mut self) -> Result<Option<Entry<'static>>, ReadError> {
-        let Some(payload) = self.frames.read()? else { return Ok(None) };
-        let entry = podium_wire::decode(payload).map_err(|error| ReadError::Damaged(error.to_string()))?;
-        self.offset = self.frames.offset();
-        Ok(Some(entry))
+        let mut damaged = None;
+        loop {
+            let reason = match self.frames.read() {
+                Ok(Some(payload)) => match podium_wire::decode(payload) {
+                    Ok(entry) => {
+                        self.offset = self.frames.offset();
+                        damaged.into_iter().for_each(|reason| self.damage.add(reason));
+                        return Ok(Some(entry));
+                    }
+                    // The frame is valid, so the next one follows it.
+                    Err(error) => error.to_string(),
+                },
+                Ok(None) => return damaged.map_or(Ok(None), |reason| Err(ReadError::Damaged(reason))),
+                Err(ReadError::Damaged(reason)) => {
+                    self.frames.skip();
+                    reason
+                }
+                Err(error) => return Err(error),
+            };
+            damaged.get_or_insert(reason);
+        }
     }
 }

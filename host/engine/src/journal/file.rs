@@ -4,15 +4,15 @@
 
 use std::{
     borrow::Cow,
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, BufReader, BufWriter, Seek, SeekFrom, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use super::{
-    Batch, Journal, Number, Recovery, State,
+    Batch, Journal, Number, PLUGIN_COPIES, Recovery, State,
     entry::{Entries, Entry, FORMAT},
     pair_set::PackedUid,
     plugin_entry,
@@ -72,23 +72,25 @@ pub struct Store {
     stuck: Batch,
     /// The number of entries below which compaction is not tried again, because it failed there.
     compact_above: u64,
+    /// Damaged places of the file.
+    damaged: u64,
 }
 
-/// Opens the journal of a directory, and creates the directory if it is missing.
+/// Opens the journal of a directory, and creates the directory if it is missing. Only the host's user can read and
+/// write the directory that was created, and the files.
 ///
 /// # Errors
-/// Returns an error if another host uses the journal, or if it cannot be read or written. Damage is not an error: it
-/// is truncated, and the log says where.
+/// Returns an error if another host uses the journal, or if it cannot be read or written, or is a link. Damage is not
+/// an error: a damaged entry is lost, a damaged end is truncated, and the log says so.
 pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     let path = directory.join(JOURNAL);
     let unusable = |path: &Path| {
         let path = path.to_owned();
         move |error| Error::Io { path, error }
     };
-    fs::create_dir_all(directory).map_err(unusable(directory))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable(directory))?;
     let lock = lock(directory)?;
-    let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open().map_err(unusable(&path))?;
+    let mut file = private(&path).map_err(unusable(&path))?;
     if let Some(suffix) = foreign(&file).map_err(unusable(&path))? {
         let aside = directory.join(format!("{JOURNAL}.{suffix}"));
         fs::rename(&path, &aside).map_err(unusable(&path))?;
@@ -96,7 +98,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
             file = %path.display(), aside = %aside.display(),
             "the journal is not one of this version; it is set aside, and deletions that it knew of are not delivered"
         );
-        file = open().map_err(unusable(&path))?;
+        file = private(&path).map_err(unusable(&path))?;
     }
     let read = |path: &Path| -> io::Result<(Replayed, Recovery, u64)> {
         let mut reader = File::open(path)?;
@@ -107,17 +109,24 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         let recovery = Recovery { file: reader, end: replayed.end };
         Ok((replayed, recovery, length))
     };
-    let (Replayed { mut state, end, entries, damage }, recovery, length) = read(&path).map_err(unusable(&path))?;
-    if let Some(damage) = damage {
+    let (replayed, recovery, length) = read(&path).map_err(unusable(&path))?;
+    let Replayed { mut state, end, entries, damage, torn } = replayed;
+    if let Some(error) = damage.first {
+        tracing::warn!(
+            file = %path.display(), places = damage.places, error,
+            "the journal is damaged; entries there are lost, and deletions of their Pods may not be delivered"
+        );
+    }
+    if let Some(damage) = torn {
         tracing::warn!(
             file = %path.display(), offset = end, bytes = length - end.min(length), damage,
-            "the journal is damaged and cut there; runs noted behind it are forgotten"
+            "the end of the journal is damaged and cut off; runs noted there are forgotten"
         );
         // Bytes after the end would be overwritten too, but could be read as entries until then.
         file.set_len(end).map_err(unusable(&path))?;
     }
     expire(&mut state, now_millis);
-    state.bytes = end;
+    (state.bytes, state.damaged) = (end, damage.places);
     let mut store = Store {
         directory: directory.to_owned(),
         file,
@@ -126,25 +135,47 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         entries,
         stuck: Batch::default(),
         compact_above: 0,
+        damaged: damage.places,
     };
     if length < HEADER_BYTES as u64 {
         // The header is written with the first batch, so that the host also starts on a full disk.
         (store.end, store.stuck.bytes) = (0, FORMAT.header().to_vec());
     }
     let journal = Journal::new(state);
-    store.compact_when_due(&journal);
+    if damage.places > 0 {
+        store.try_to_compact(&journal);
+    } else {
+        store.compact_when_due(&journal);
+    }
     Ok(Opened { journal, store, recovery })
 }
 
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
     let unusable = |error| Error::Io { path: path.clone(), error };
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(unusable)?;
+    let lock = private(&path).map_err(unusable)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(Error::Locked(directory.to_owned())),
         Err(TryLockError::Error(error)) => Err(unusable(error)),
     }
+}
+
+/// Opens or creates a file that only the host's user can read and write. Fails on anything else than a regular file, on
+/// links too, and on a file whose mode this user may not change.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    // On a pipe the host would wait.
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 /// Returns the suffix under which a file is renamed that is not a journal of this version. A file that ends within
@@ -231,6 +262,10 @@ impl Store {
         if self.entries <= self.compact_above.max(2 * pairs + SLACK) {
             return;
         }
+        self.try_to_compact(journal);
+    }
+
+    fn try_to_compact(&mut self, journal: &Journal) {
         match self.compact(journal) {
             Ok(()) => {
                 journal.state.lock().bytes = self.end;
@@ -251,7 +286,9 @@ impl Store {
             return Ok(());
         }
         let next = self.directory.join(NEXT);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&next)?;
+        // A new file, which is private and no link.
+        let _ = fs::remove_file(&next);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&next)?;
         let (mut bytes, mut kept) = (Vec::new(), 0);
         let mut writer = BufWriter::new(&file);
         writer.write_all(&FORMAT.header())?;
@@ -261,7 +298,9 @@ impl Store {
                 kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes).is_ok());
             }
             for number in state.all_numbers() {
-                kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
+                for _ in 0..PLUGIN_COPIES {
+                    kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
+                }
             }
         }
         let mut old = File::open(self.directory.join(JOURNAL))?;
@@ -279,13 +318,16 @@ impl Store {
             writer.write_all(&bytes)?;
             bytes.clear();
         }
+        if entries.damage().places > self.damaged {
+            return Err(io::Error::other("the journal was damaged since it was opened"));
+        }
         writer.write_all(&bytes)?;
         writer.flush()?;
         drop(writer);
         file.sync_all()?;
         let end = file.metadata()?.len();
         fs::rename(&next, self.directory.join(JOURNAL))?;
-        (self.file, self.end, self.entries) = (file, end, kept);
+        (self.file, self.end, self.entries, self.damaged) = (file, end, kept, 0);
         // Without this sync a crash of the machine may restore the old file.
         File::open(&self.directory)?.sync_all()
     }

@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The most bytes that are buffered while the disk accepts nothing: about 60,000 entries. Further entries are
 /// dropped; a later run on the same Pod records them.
 const MAX_UNWRITTEN: usize = 8 << 20;
+/// How often the entry of a plugin is written: damage of one place leaves one of them.
+const PLUGIN_COPIES: usize = 2;
 
 /// A plugin's number in the journal, kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +76,8 @@ struct State {
     dropped_entries: u64,
     /// The file's length in bytes.
     bytes: u64,
+    /// Damaged places of the file as it was opened.
+    damaged: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -119,6 +123,8 @@ pub struct Figures {
     pub failing: bool,
     /// Entries that were dropped since the start because too many waited for the disk.
     pub dropped_entries: u64,
+    /// Damaged places that the file had when it was opened, except at its end. Each has lost at least one entry.
+    pub damaged: u64,
 }
 
 impl Journal {
@@ -208,6 +214,7 @@ impl Journal {
             bytes: state.bytes,
             failing: state.failing.is_some(),
             dropped_entries: state.dropped_entries,
+            damaged: state.damaged,
         }
     }
 
@@ -297,7 +304,9 @@ impl State {
     /// with that number are forgotten, as when the file is read.
     fn set_plugin(&mut self, number: Option<Number>, known: Option<NumberedPlugin>) -> Number {
         let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
-        let _ = self.note(&plugin_entry(number, known.as_ref()));
+        for _ in 0..PLUGIN_COPIES {
+            let _ = self.note(&plugin_entry(number, known.as_ref()));
+        }
         self.put_plugin(number, known);
         number
     }

@@ -6,10 +6,14 @@ use podium_pods::model::{PluginId, PodKey};
 
 use super::{
     Journal, Number, NumberedPlugin, State,
-    entry::{Entries, Entry, Plugin},
+    entry::{Damage, Entries, Entry, Plugin},
     pair_set::PackedUid,
 };
 use crate::frames::ReadError;
+
+/// How many numbers may be missing before the number of a plugin, as their entries are when the file is damaged. It
+/// bounds what a number of a damaged file can make the host allocate.
+const MOST_MISSING: usize = 4_096;
 
 /// The result of reading a file.
 #[derive(Debug)]
@@ -18,38 +22,39 @@ pub(super) struct Replayed {
     /// The end of the valid entries.
     pub(super) end: u64,
     pub(super) entries: u64,
+    /// Damage before the end.
+    pub(super) damage: Damage,
     /// Why the bytes at `end` are not an entry.
-    pub(super) damage: Option<String>,
+    pub(super) torn: Option<String>,
 }
 
-/// Reads all entries. `file` must be positioned after the header. The entries before a damaged one are kept.
+/// Reads all entries that are not damaged. `file` must be positioned after the header.
 pub(super) fn replay(file: &File) -> std::io::Result<Replayed> {
     let mut entries = Entries::new(BufReader::new(file));
-    let mut replayed = Replayed { state: State::default(), end: 0, entries: 0, damage: None };
-    loop {
-        replayed.end = entries.offset();
+    let (mut state, mut count) = (State::default(), 0);
+    let torn = loop {
         match entries.next() {
-            Ok(None) => return Ok(replayed),
-            Ok(Some(entry)) => {
-                if let Err(damage) = take(&mut replayed.state, entry) {
-                    replayed.damage = Some(damage);
-                    return Ok(replayed);
-                }
-                replayed.entries += 1;
-            }
-            Err(ReadError::Damaged(damage)) => {
-                replayed.damage = Some(damage);
-                return Ok(replayed);
-            }
+            Ok(None) => break None,
+            Ok(Some(entry)) => match take(&mut state, entry) {
+                Ok(()) => count += 1,
+                Err(reason) => entries.damage().add(reason),
+            },
+            Err(ReadError::Damaged(reason)) => break Some(reason),
             Err(ReadError::Io(error)) => return Err(error),
         }
-    }
+    };
+    let (end, damage) = (entries.offset(), std::mem::take(entries.damage()));
+    Ok(Replayed { state, end, entries: count, damage, torn })
 }
 
+/// Applies an entry.
+///
+/// # Errors
+/// Returns an error if it does not fit the entries before it, because one of these is lost.
 fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
     match entry {
         Entry::Plugin { number, plugin } => {
-            if number as usize > state.plugins.len() {
+            if number as usize > state.plugins.len() + MOST_MISSING {
                 return Err(format!("a plugin of number {number} after {}", state.plugins.len()));
             }
             let known = |Plugin { namespace, name, absent_since }: Plugin<'static>| NumberedPlugin {
@@ -58,9 +63,13 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             };
             state.put_plugin(Number(number), plugin.map(known));
         }
-        Entry::Runs { plugin, uid, .. } => {
-            if state.known(Number(plugin)).is_none() {
+        Entry::Runs { plugin, namespace, uid, .. } => {
+            let Some(known) = state.known(Number(plugin)) else {
                 return Err(format!("a run of a plugin of number {plugin}, which is unknown"));
+            };
+            // If the entries of the number's present plugin are lost, no other tenant learns of its Pods.
+            if known.id.namespace.as_deref().is_some_and(|own| *own != *namespace) {
+                return Err(format!("a run of {} on a Pod of the namespace {namespace}", known.id));
             }
             state.pairs.insert(Number(plugin), PackedUid::of(&uid));
         }

@@ -74,6 +74,20 @@ async fn the_items_of_a_slot_are_tried_in_order_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_that_names_its_wait_counts_as_an_attempt() {
+    const WAIT: Duration = Duration::from_secs(7);
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    for (attempt, next) in [(1, Next::FailedFor(WAIT)), (2, Next::Postponed(WAIT)), (2, Next::FailedFor(WAIT))] {
+        let job = now(&queue).await.unwrap();
+        assert_eq!(job.attempt, attempt);
+        queue.done(&job, next);
+        advance(WAIT).await;
+    }
+    assert_eq!(now(&queue).await.unwrap().attempt, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_old_item_that_fails_does_not_starve_its_successor() {
     for next in [Next::Failed, Next::After(Duration::from_secs(600))] {
         let queue = queue();

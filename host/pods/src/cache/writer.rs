@@ -456,6 +456,18 @@ mod tests {
     }
 
     #[test]
+    fn an_own_write_of_the_lost_history_is_not_stored_before_the_list() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 50, "x")]).publish();
+        writer.roll_back();
+        assert!(writer.write_through(vec![cached(&pod("cart", "a", 60, "lost"))]).publish().is_empty());
+        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(50));
+        let listed = PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
+        assert_eq!(summary(&writer.relist(listed, Revision(30)).publish()), ["a@50>20"]);
+        assert_eq!(summary(&writer.write_through(vec![cached(&pod("cart", "a", 31, "z"))]).publish()), ["a@20>31"]);
+    }
+
+    #[test]
     fn a_snapshot_does_not_change() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();

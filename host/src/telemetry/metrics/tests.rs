@@ -17,8 +17,8 @@ fn render(status: &Arc<Status>) -> String {
 
 fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
     let journal = || {
-        let (entries, pending_deletions, dropped_entries) = (5, 2, 1);
-        Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries })
+        let (entries, pending_deletions, dropped_entries, damaged) = (5, 2, 1, 6);
+        Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries, damaged })
     };
     let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
     let sources = Sources {
@@ -65,6 +65,7 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         "podium_journal_pending_deletions 2",
         "podium_journal_failing 1",
         "podium_journal_dropped_entries_total 1",
+        "podium_journal_damaged_places_total 6",
         "podium_checkpoint_failing 0",
         "podium_runtime_tasks 8",
         r#"podium_run_failures_total{controller="shop/tidy",result="host"} 0"#,

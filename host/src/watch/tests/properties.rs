@@ -140,10 +140,11 @@ impl Harness {
                 // An announced epoch is later than the observed one.
                 self.epoch += 1;
                 self.listed = false;
+                self.cluster.was_listed(u64::MAX);
             }
             Observation::Relisted { revision, .. } => {
-                // The first list begins again, regardless of earlier observations.
-                self.cluster.was_listed(if self.listed { revision.0 } else { u64::MAX });
+                // The server may have sent later events in a wrong order already.
+                self.cluster.was_listed(revision.0);
                 self.listed = true;
             }
             _ => {}
@@ -201,6 +202,8 @@ impl Harness {
                     cluster: None,
                 };
                 let checkpoint = (warm && self.listed).then(saved);
+                // A host begins again, regardless of earlier observations.
+                self.cluster.was_listed(u64::MAX);
                 // The journal knows the Pods that were deleted meanwhile.
                 self.checker = ChangeChecker::default();
                 (self.listed, self.restarted) = (false, true);

@@ -343,29 +343,70 @@ async fn a_rolled_back_history_is_announced_and_applied() {
     harness.expect(&["list of 2 at 40: -b-uid@60 a-uid@50>30 c-uid@20>20", "live", "1 events: a-uid@30>41"]).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_rollback_behind_a_lost_connection_is_detected() {
-    let earlier = || answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
-    let mut harness = harness(vec![
-        listing(100, &[pod("a", 50)]),
+/// Returns a server whose history of revision 100 was set back to 40, as the first answer to a revision check shows.
+fn set_back() -> Vec<Answer> {
+    vec![
+        listing(100, &[pod("a", 50), pod("phantom", 55)]),
         watching().wait(4).cut(),
         watching().wait(3),
-        earlier(),
-        earlier(),
-        earlier(),
-        earlier(),
-        listing(40, &[pod("a", 30)]),
-        watching().hang(),
-    ]);
-    harness
-        .expect(&["list of 1 at 100: +a-uid@50", "live", "stale: the API server is at revision 40, before 100"])
-        .await;
-    harness.expect(&["rolled back", "list of 1 at 40: a-uid@50>30", "live"]).await;
+        answer(200).bytes(&page(40, "t", &[pod("a", 30)])),
+    ]
+}
+
+const SET_BACK: [&str; 3] =
+    ["list of 2 at 100: +a-uid@50 +phantom-uid@55", "live", "stale: the API server is at revision 40, before 100"];
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_behind_a_lost_connection_is_detected() {
+    let mut answers = set_back();
+    answers.extend([listing(40, &[pod("a", 30)]), watching().hang()]);
+    let mut harness = harness(answers);
+    harness.expect(&SET_BACK).await;
+    harness.expect(&["rolled back", "list of 1 at 40: -phantom-uid@55 a-uid@50>30", "live"]).await;
     let requests = harness.requests();
     assert!(requests[2].1.ends_with("resourceVersion=100&timeoutSeconds=3"), "{requests:?}");
     assert_eq!(requests[3].1, "limit=1");
-    assert!(requests[7].0 - requests[2].0 <= Duration::from_secs(10), "{requests:?}");
-    assert!(requests[8].1.ends_with("resourceVersion=40&timeoutSeconds=8"), "{requests:?}");
+    assert!(requests[4].0 - requests[3].0 <= Duration::from_millis(401), "{requests:?}");
+    assert!(!requests[4].1.contains("resourceVersion="), "{requests:?}");
+    assert!(requests[5].1.ends_with("resourceVersion=40&timeoutSeconds=8"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proven_rollback_is_announced_although_the_new_history_has_caught_up() {
+    let failures: [&[Answer]; 4] = [
+        &[],
+        &[answer(503), answer(503), answer(503), answer(503), answer(503), answer(503)],
+        &[answer(410)],
+        &[answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"))],
+    ];
+    for failures in failures {
+        let mut answers = set_back();
+        answers.extend_from_slice(failures);
+        // The same revisions as before with other states.
+        let another = pod("a", 50).replace(r#""at":"50""#, r#""at":"another 50""#);
+        answers.extend([listing(130, &[another, pod("b", 60)]), watching().hang()]);
+        let mut harness = harness(answers);
+        harness.expect(&SET_BACK).await;
+        let mut observed = harness.next().await;
+        while observed.starts_with("stale") {
+            observed = harness.next().await;
+        }
+        assert_eq!(observed, "rolled back", "{failures:?}");
+        harness.expect(&["list of 2 at 130: -phantom-uid@55 a-uid@50>50 +b-uid@60", "live"]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_proven_by_a_page_is_announced_after_the_list_failed() {
+    let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
+    let mut answers = vec![answer(400), answer(200).bytes(&page(100, "", &[pod("a", 50)]))];
+    answers.extend((0..4).map(|_| behind()));
+    let first = answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
+    answers.extend([first, answer(503), answer(200).bytes(&page(130, "", &[pod("a", 110)])), watching().hang()]);
+    let mut harness = harness(answers);
+    harness.expect(&["list of 1 at 100: +a-uid@50", "stale: 504 Timeout: no", "stale: 503: ", "rolled back"]).await;
+    harness.expect(&["list of 1 at 130: a-uid@50>110", "live"]).await;
+    assert_eq!(harness.query(6), "limit=500", "a list of any revision");
 }
 
 #[tokio::test(start_paused = true)]
@@ -436,6 +477,52 @@ async fn an_undecodable_pod_is_gone_only_after_its_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn undecoded_pods_are_counted_until_their_next_state_or_list() {
+    let bad = |name, revision| pod(name, revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let expired = || watching().line(&event("ERROR", &status(410, "Expired", "")));
+    let end = watching()
+        .wait(1)
+        .line(&event("MODIFIED", &bad("b", 11)))
+        .line(&event("MODIFIED", &bad("b", 12)))
+        .wait(1)
+        .line(&event("MODIFIED", &pod("a", 13)))
+        .wait(1)
+        .line(&event("DELETED", &pod("b", 14)))
+        .wait(1)
+        .line(&event("MODIFIED", &bad("c", 15)))
+        .line(&event("MODIFIED", &bad("d", 16)))
+        .line(&event("ERROR", &status(410, "Expired", "")));
+    let mut harness = harness(vec![
+        listing(10, &[bad("a", 5), pod("b", 6)]),
+        end,
+        // A list that fails changes nothing.
+        answer(200).line(&event("ADDED", &pod("c", 19))).cut(),
+        answer(200).bytes(&page(20, "", &[bad("d", 16), pod("e", 17)])),
+        expired(),
+        listing(30, &[pod("e", 17)]),
+        watching().hang(),
+    ]);
+    let mut counts = Vec::new();
+    for expected in [
+        "list of 2 at 10: +b-uid@6",
+        "live",
+        "bookmark 12",
+        "1 events: +a-uid@13",
+        "1 events: b-uid@6>14 -b-uid@14",
+        "bookmark 16",
+        "stale: 410 Expired: no",
+        "list of 2 at 20: -a-uid@13 +e-uid@17",
+        "live",
+        "stale: 410 Expired: no",
+        "list of 1 at 30:",
+    ] {
+        assert_eq!(harness.next().await, expected);
+        counts.push(harness.counters.undecoded());
+    }
+    assert_eq!(counts, [1, 1, 2, 1, 0, 2, 2, 1, 1, 1, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_does_not_decode_unchanged_pods_again() {
     let mut harness = harness(vec![
         listing(10, &[pod("a", 5), pod("b", 6)]),
@@ -446,6 +533,27 @@ async fn a_list_does_not_decode_unchanged_pods_again() {
     let Some(Observation::Relisted { pods, .. }) = harness.observations.recv().await else { panic!("no list") };
     let read = |pod: &Record| pod.pod().key.name.to_string();
     assert_eq!((pods.held.len(), pods.read.iter().map(read).collect()), (1, vec!["b".to_owned(), "c".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_pod_deleted_before_a_lists_end_is_not_listed() {
+    let bad = |name, revision| pod(name, revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let listed = answer(200)
+        .line(&event("ADDED", &bad("gone", 5)))
+        .line(&event("ADDED", &bad("kept", 6)))
+        .line(&event("ADDED", &bad("mended", 7)))
+        .line(&event("ADDED", &pod("first", 8)))
+        .line(&event("MODIFIED", &bad("late", 11)))
+        .line(&event("DELETED", &pod("gone", 12)))
+        .line(&event("DELETED", &pod("late", 13)))
+        .line(&event("MODIFIED", &pod("mended", 14)))
+        .line(&end_of_list(20))
+        .hang();
+    let mut harness = harness(vec![listed, watching().hang()]);
+    let Some(Observation::Relisted { pods, .. }) = harness.observations.recv().await else { panic!("no list") };
+    let held = pods.held.clone().sorted();
+    let held = ["gone", "kept", "mended", "late"].map(|name| held.contains(&format!("{name}-uid")));
+    assert_eq!((held, pods.read.len()), ([false, true, false, false], 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::api::Api;
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 enum Step {
     Bytes(Bytes),
     Wait(Duration),
@@ -22,7 +22,7 @@ enum Step {
 }
 
 /// One response; its body ends regularly after the last step.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Answer {
     status: u16,
     retry_after: Option<u64>,

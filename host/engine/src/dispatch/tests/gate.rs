@@ -71,6 +71,18 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_seen_to_be_gone_leaves_nothing_to_wait_for() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
+    let expected = [Expectation { key: key.clone(), shown: Shown::Revision(Revision(9)) }];
+    dispatch.expectations.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
+    assert_eq!(dispatch.expectations.gates.len(), 1);
+    dispatch.expectations.seen_gone(&key.uid);
+    assert_eq!(dispatch.expectations.gates.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_patch_a_plugin_waits_for_the_patched_revision() {
     let (mut rig, seen) = labelling_rig();
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);

@@ -1,6 +1,10 @@
 //! The journal on a real disk, with a directory per test.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
 use futures::FutureExt;
 use tempfile::TempDir;
@@ -287,4 +291,76 @@ fn an_unreadable_journal_is_not_replaced_by_its_readable_part() {
     fs::write(&file, &whole[..whole.len() - 9]).unwrap();
     opened.store.rewrite(&opened.journal).unwrap_err();
     assert_eq!(fs::read(&file).unwrap(), whole[..whole.len() - 9]);
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn only_the_hosts_user_can_read_the_files() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("above/state");
+    let mut opened = reopen(&directory);
+    enter(&opened.journal.plugin_entries(&id("tidy")), &key(1));
+    write(&mut opened);
+    let modes = || ["", "journal", "lock"].map(|name| mode(&directory.join(name)));
+    assert_eq!((mode(&root.path().join("above")), modes()), (0o700, [0o700, 0o600, 0o600]));
+    // Left by an earlier version.
+    for name in ["journal", "lock", "journal.next"] {
+        fs::write(directory.join("journal.next"), "").unwrap();
+        fs::set_permissions(directory.join(name), Permissions::from_mode(0o664)).unwrap();
+    }
+    opened.store.compact_now(&opened.journal);
+    assert_eq!(modes()[1], 0o600);
+    fs::set_permissions(directory.join("journal"), Permissions::from_mode(0o644)).unwrap();
+    drop(opened);
+    assert_eq!(pending_deletions(&directory, "tidy"), [key(1)]);
+    assert_eq!(modes(), [0o700, 0o600, 0o600]);
+}
+
+#[test]
+fn no_file_is_written_through_a_link() {
+    for name in ["journal", "lock", "journal.next"] {
+        for target in ["important", "missing"] {
+            let directory = used();
+            let (link, target) = (directory.path().join(name), directory.path().join(target));
+            let _ = fs::remove_file(&link);
+            fs::write(directory.path().join("important"), "text").unwrap();
+            symlink(&target, &link).unwrap();
+            match open(directory.path(), 0) {
+                Ok(mut opened) => {
+                    assert_eq!(name, "journal.next");
+                    opened.store.compact_now(&opened.journal);
+                    assert!(!fs::symlink_metadata(directory.path().join("journal")).unwrap().is_symlink());
+                }
+                Err(error) => assert!(error.to_string().contains(name), "{error}"),
+            }
+            assert_eq!(fs::read_to_string(directory.path().join("important")).unwrap(), "text", "{name}");
+            assert!(!directory.path().join("missing").exists(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_none_is_an_error_at_once() {
+    for name in ["journal", "lock"] {
+        let directory = tempfile::tempdir().unwrap();
+        let _ = std::os::unix::net::UnixListener::bind(directory.path().join(name)).unwrap();
+        let error = open(directory.path(), 0).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn deletions_are_not_passed_to_the_next_plugin_of_a_number() {
+    let directory = used();
+    let Opened { journal, recovery, .. } = reopen(directory.path());
+    let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
+    let number = journal.plugin_entries(&id("count")).number();
+    assert_eq!(journal.plugin_entries(&id("count")).pending_deletions().len(), 2);
+    // As after a week without the plugin.
+    journal.state.lock().set_plugin(Some(number), None);
+    let other = journal.plugin_entries(&id("other"));
+    assert_eq!((other.number(), other.pending_deletions()), (number, vec![]));
 }

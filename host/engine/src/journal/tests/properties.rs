@@ -135,45 +135,55 @@ proptest! {
     }
 }
 
-/// Returns a file with some entries, and for each entry the length of the file and the valid pairs.
-fn grown() -> (tempfile::TempDir, Vec<(usize, Pairs)>) {
+/// A pair is entered, or has settled.
+type Entered = (usize, usize, bool);
+
+const GROWN: [Entered; 6] = [(0, 0, true), (1, 0, true), (0, 1, true), (0, 0, false), (2, 3, true), (1, 0, false)];
+
+/// Returns a file with the plugins and these entries, and the length of the file before each of them and at the end.
+fn grown(entered: &[Entered]) -> (tempfile::TempDir, Vec<usize>) {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let accounts = PLUGINS.map(|name| opened.journal.plugin_entries(&id(name)));
     write(&mut opened);
     let length = |opened: &Opened| usize::try_from(opened.journal.figures().bytes).unwrap();
-    let (mut live, mut after) = (Pairs::new(), vec![(HEADER_BYTES, Pairs::new()), (length(&opened), Pairs::new())]);
-    for (plugin, pod, enters) in [(0, 0, true), (1, 0, true), (0, 1, true), (0, 0, false), (2, 3, true), (1, 0, false)]
-    {
+    let mut ends = vec![length(&opened)];
+    for &(plugin, pod, enters) in entered {
         if enters {
             enter(&accounts[plugin], &key(pod));
-            live.insert((plugin, pod));
         } else {
             accounts[plugin].settled(&key(pod));
-            live.remove(&(plugin, pod));
         }
         write(&mut opened);
-        after.push((length(&opened), live.clone()));
+        ends.push(length(&opened));
     }
-    (directory, after)
+    (directory, ends)
 }
 
-/// Returns the pairs of the file at this length.
-fn before(after: &[(usize, Pairs)], length: usize) -> Pairs {
-    let whole = after.iter().take_while(|(end, _)| *end <= length);
-    whole.last().map(|(_, live)| live.clone()).unwrap_or_default()
+/// Returns the pairs that are left after these entries.
+fn live<'a>(entered: impl IntoIterator<Item = &'a Entered>) -> Pairs {
+    let mut live = Pairs::new();
+    for &(plugin, pod, enters) in entered {
+        if enters {
+            live.insert((plugin, pod));
+        } else {
+            live.remove(&(plugin, pod));
+        }
+    }
+    live
 }
 
 #[test]
 fn a_truncated_file_keeps_the_entries_before_the_cut() {
-    let (directory, after) = grown();
+    let (directory, ends) = grown(&GROWN);
     let whole = fs::read(directory.path().join("journal")).unwrap();
-    assert_eq!(whole.len(), after.last().unwrap().0);
+    assert_eq!(whole.len(), *ends.last().unwrap());
     for length in 0..=whole.len() {
         fs::write(directory.path().join("journal"), &whole[..length]).unwrap();
-        let mut wanted = before(&after, length);
-        assert_eq!(read(directory.path()), wanted, "cut at {length}");
+        let kept = ends[1..].iter().filter(|end| **end <= length).count();
+        let mut wanted = live(&GROWN[..kept]);
         let mut opened = reopen(directory.path());
+        assert_eq!(opened.journal.figures().damaged, 0, "a torn end is no damage, cut at {length}");
         enter(&opened.journal.plugin_entries(&id(PLUGINS[2])), &key(5));
         write(&mut opened);
         drop(opened);
@@ -183,20 +193,99 @@ fn a_truncated_file_keeps_the_entries_before_the_cut() {
 }
 
 #[test]
-fn a_flipped_bit_does_not_affect_earlier_entries() {
-    let (directory, after) = grown();
+fn a_changed_byte_loses_only_the_entry_that_contains_it() {
+    let (directory, ends) = grown(&GROWN);
     let whole = fs::read(directory.path().join("journal")).unwrap();
     for at in HEADER_BYTES..whole.len() {
-        for bit in [0, 7] {
+        for change in [0x01, 0x80, 0xff] {
             let mut bytes = whole.clone();
-            bytes[at] ^= 1 << bit;
+            bytes[at] ^= change;
             fs::write(directory.path().join("journal"), &bytes).unwrap();
-            assert_eq!(read(directory.path()), before(&after, at), "bit {bit} of byte {at}");
+            let lost = ends.iter().filter(|end| **end <= at).count();
+            let mut wanted =
+                live(GROWN.iter().enumerate().filter(|(of, _)| of + 1 != lost).map(|(_, entered)| entered));
+            let mut opened = reopen(directory.path());
+            let is_last = lost == GROWN.len();
+            assert_eq!(opened.journal.figures().damaged, u64::from(!is_last), "{change:x} at {at}");
+            assert_eq!(opened.journal.figures().entries, wanted.len(), "{change:x} at {at}");
+            enter(&opened.journal.plugin_entries(&id(PLUGINS[2])), &key(5));
+            write(&mut opened);
+            drop(opened);
+            wanted.insert((2, 5));
+            assert_eq!(read(directory.path()), wanted, "{change:x} at {at}");
+            assert_eq!(reopen(directory.path()).journal.figures().damaged, 0, "the file is not repaired: {at}");
         }
     }
 }
 
+#[test]
+fn damage_while_the_journal_is_open_is_not_compacted_away() {
+    let (directory, ends) = grown(&GROWN);
+    let mut opened = reopen(directory.path());
+    let path = directory.path().join("journal");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[ends[2] + 9] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    opened.store.rewrite(&opened.journal).unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn pods_are_not_reported_to_the_plugin_that_had_a_number_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let plugin = |namespace: &'static str| {
+        let plugin = entry::Plugin { namespace: Some(namespace.into()), name: "tidy".into(), absent_since: None };
+        Entry::Plugin { number: 0, plugin: Some(plugin) }
+    };
+    let mut bytes = entry::FORMAT.header().to_vec();
+    plugin("bank").append_to(&mut bytes).unwrap();
+    // The entries of the plugin that had the number after it are damaged.
+    let damaged = bytes.len();
+    plugin("shop").append_to(&mut bytes).unwrap();
+    plugin("shop").append_to(&mut bytes).unwrap();
+    bytes[damaged..].fill(0);
+    runs_entry(Number(0), &key(1)).append_to(&mut bytes).unwrap();
+    fs::write(directory.path().join("journal"), &bytes).unwrap();
+    let of_bank = PluginId { namespace: Some("bank".into()), name: "tidy".into() };
+    let Opened { journal, recovery, .. } = reopen(directory.path());
+    let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
+    assert_eq!(journal.plugin_entries(&of_bank).pending_deletions(), []);
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_bytes_lose_at_most_the_entries_that_contain_them(
+        entered in prop::collection::vec((0..PLUGINS.len(), 0..PODS, any::<bool>()), 1..30),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 1..=u8::MAX, 1..100_usize), 1..4),
+    ) {
+        // Each is written only if it changes something.
+        let mut pairs = Pairs::new();
+        let changed = |&(plugin, pod, enters): &Entered| match enters {
+            true => pairs.insert((plugin, pod)),
+            false => pairs.remove(&(plugin, pod)),
+        };
+        let entered: Vec<_> = entered.into_iter().filter(changed).collect();
+        let (directory, ends) = grown(&entered);
+        let path = directory.path().join("journal");
+        let whole = fs::read(&path).unwrap();
+        let (mut bytes, mut lost) = (whole.clone(), BTreeSet::new());
+        for (at, change, length) in changes {
+            if entered.is_empty() {
+                break;
+            }
+            let from = ends[0] + at.index(bytes.len() - ends[0]);
+            for at in from..bytes.len().min(from + length) {
+                bytes[at] = whole[at] ^ change;
+                lost.insert(ends.iter().filter(|end| **end <= at).count() - 1);
+            }
+        }
+        fs::write(&path, &bytes).unwrap();
+        let kept = entered.iter().enumerate().filter(|(at, _)| !lost.contains(at)).map(|(_, entered)| entered);
+        prop_assert_eq!(read(directory.path()), live(kept));
+    }
+
     #[test]
     fn arbitrary_bytes_after_the_header_are_damage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let directory = tempfile::tempdir().unwrap();
