@@ -9,7 +9,7 @@ use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
 use podium_wire::{Labels, Section, SectionSet};
 
 use crate::{
-    model::{LabelOperator, LabelSelector, PluginId, PluginSpec, Scope},
+    model::{LabelOperator, LabelSelector, PluginId, PluginSpec, Scope, components},
     pod::{CachedPod, Change},
 };
 
@@ -164,26 +164,25 @@ impl<'a> LazyLabels<'a> {
 }
 
 /// Returns the rank of each plugin: by phase, then by the longest chain of predecessors within the tenant. The
-/// configuration refused cycles; a chain is nevertheless cut at the number of plugins.
+/// configuration refused cycles; the plugins of one have the same rank.
 fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> BTreeMap<PluginId, usize> {
-    let specs: BTreeMap<_, _> = specs.map(|spec| (&spec.id, spec)).collect();
-    let mut depths: BTreeMap<&PluginId, usize> = specs.keys().map(|id| (*id, 0)).collect();
-    for _ in 0..specs.len() {
-        let mut moved = false;
-        for (id, spec) in &specs {
-            let predecessors = spec.after.iter().filter_map(|name| {
-                let id = PluginId { namespace: id.namespace.clone(), name: name.as_str().into() };
-                depths.get(&id).copied()
-            });
-            let depth = predecessors.max().map_or(0, |depth| depth + 1);
-            moved |= depths.insert(id, depth) != Some(depth);
-        }
-        if !moved {
-            break;
-        }
+    let specs: Vec<_> = specs.collect();
+    let places: BTreeMap<_, _> = specs.iter().enumerate().map(|(at, spec)| (&spec.id, at)).collect();
+    let predecessors = |spec: &&PluginSpec| -> Vec<usize> {
+        let of = |name: &String| PluginId { namespace: spec.id.namespace.clone(), name: name.as_str().into() };
+        spec.after.iter().filter_map(|name| places.get(&of(name)).copied()).collect()
+    };
+    let predecessors: Vec<Vec<usize>> = specs.iter().map(predecessors).collect();
+    let mut depths = vec![None; specs.len()];
+    for plugins in components(specs.len(), |at| &predecessors[at]) {
+        // Those of the same cycle have no depth yet.
+        let before = plugins.iter().flat_map(|at| &predecessors[*at]).filter_map(|before| depths[*before]);
+        let depth = before.map(|before: usize| before + 1).max().unwrap_or_default();
+        plugins.into_iter().for_each(|at| depths[at] = Some(depth));
     }
     let most = specs.len() + 1;
-    specs.iter().map(|(id, spec)| ((*id).clone(), spec.phase as usize * most + depths[id].min(most - 1))).collect()
+    let rank = |(spec, depth): (&&PluginSpec, Option<usize>)| spec.phase as usize * most + depth.unwrap_or_default();
+    specs.iter().zip(depths).map(|of| (of.0.id.clone(), rank(of))).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::loading::{Loader, OfObject};
 use crate::{
     api::Api,
-    objects::{Action, Change, Desired, Kind, ObjectWatch},
+    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch},
 };
 
 /// Capacity of the channel of changes. They wait while a plugin is installed or removed.
@@ -100,13 +100,17 @@ impl Follower {
         seed: u64,
     ) -> (Self, watch::Receiver<bool>) {
         let kinds: &[Kind] = if namespace.is_some() { &[Kind::Namespaced] } else { &Kind::ALL };
-        let watch = |kind: &Kind| ObjectWatch::new(api.clone(), *kind, namespace.map(str::to_owned), seed);
+        let watch = |kind: &Kind| {
+            let watch = ObjectWatch::new(api.clone(), *kind, namespace.map(str::to_owned), seed);
+            watch.bounded_by(loader.policy())
+        };
+        let watches = kinds.iter().map(watch).collect();
         let (started, has_started) = watch::channel(false);
-        let known = Known { desired: Desired::beside(files), ..Known::default() };
+        let known = Known { desired: Desired::beside(files, loader.policy().cloned()), ..Known::default() };
         let follower = Self {
             loader,
             known: Arc::new(Mutex::new(known)),
-            watches: kinds.iter().map(watch).collect(),
+            watches,
             unlisted: kinds.iter().copied().collect(),
             first: BTreeSet::new(),
             started,
@@ -146,13 +150,14 @@ impl Follower {
     }
 
     fn observe(&self, kind: Kind, change: Change) -> Vec<Action> {
+        let undecided = self.known.lock().desired.changed(kind, change);
+        // Takes long for a tenant with many objects; only this task changes them.
+        let decided = undecided.decide();
         let desired = &mut self.known.lock().desired;
-        match change {
-            Change::Listed(objects) => desired.listed(kind, objects),
-            Change::Absent => desired.listed(kind, Vec::new()),
-            Change::Applied(object) => desired.applied(*object),
-            Change::Deleted(object) => desired.deleted(&object.id),
+        for (id, Beyond { reason, message }, plugins) in decided.newly_beyond(desired) {
+            tracing::warn!(plugin = %id, plugins, reason, error = message, "plugin objects not loaded");
         }
+        desired.decide(decided)
     }
 
     /// Returns the load that an action begins. Its permissions hold already.
