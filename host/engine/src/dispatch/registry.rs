@@ -7,7 +7,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{PluginId, PluginSpec, RequestRates, Tenant};
+use podium_pods::model::{Expressions, PluginId, PluginSpec, RequestRates, Tenant};
 use tokio::time::Instant;
 
 use super::{
@@ -35,6 +35,8 @@ pub struct LoadedPlugin {
     pub lane: Lane,
     /// The configuration that the plugin was loaded with.
     pub spec: PluginSpec,
+    /// The selector of `spec.watch`, for the ingest loop.
+    pub selector: Arc<Expressions>,
     /// The plugin's code.
     pub reconcile: Arc<dyn Reconcile>,
     /// The account and the field manager of the plugin's writes.
@@ -232,6 +234,7 @@ impl Registry {
         status: Arc<PluginStatus>,
         entries: Option<PluginEntries>,
     ) -> Lane {
+        let selector = Arc::new(Expressions::from(&spec.watch.selector));
         let mut inner = self.inner.write();
         let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
@@ -239,9 +242,20 @@ impl Registry {
         let state = inner.state(lane, &spec);
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let (revocation, runs) = (Revocation::default(), Runs::default());
-        let loaded =
-            LoadedPlugin { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation, runs };
-        let loaded = Arc::new(loaded);
+        let loaded = Arc::new(LoadedPlugin {
+            lane,
+            spec,
+            selector,
+            reconcile,
+            sender,
+            state,
+            status,
+            entries,
+            repeats,
+            log_rate,
+            revocation,
+            runs,
+        });
         if let Some(before) = inner.plugins.insert(lane, Arc::clone(&loaded))
             && !loaded.spec.permits(&before.spec)
         {

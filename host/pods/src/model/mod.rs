@@ -2,6 +2,7 @@
 //!
 //! Plain data without behaviour. Uses no other module.
 
+mod expressions;
 mod grants;
 mod graph;
 mod key;
@@ -13,6 +14,7 @@ mod write;
 
 use std::{future::Future, pin::Pin};
 
+pub use expressions::Expressions;
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use graph::components;
 pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
