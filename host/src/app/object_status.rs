@@ -138,7 +138,7 @@ impl StatusTask {
                 imports: component.imports,
                 image: component.image.as_ref().map(ToString::to_string),
                 stored: component.stored,
-                grants: began.map_or(Value::Null, |began| Value::clone(&began.grants)),
+                grants: began.map_or(Value::Null, |began| began.grants.value()),
             }
         });
         // The attempt of the object's present spec: an earlier one says nothing of it.

@@ -9,13 +9,12 @@ use std::{
 use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use podium_pods::model::{BoxFuture, PluginId, PluginSpec};
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::loading::{Loader, OfObject};
 use crate::{
     api::Api,
-    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch},
+    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch, Spec},
 };
 
 /// Capacity of the channel of changes. They wait while a plugin is installed or removed.
@@ -36,7 +35,8 @@ pub(super) struct Known {
 #[derive(Debug, Clone)]
 pub(super) struct Began {
     pub(super) generation: i64,
-    pub(super) grants: Arc<Value>,
+    /// As text: values would take up to a hundred times the memory, for each of the kept loads.
+    pub(super) grants: Spec,
 }
 
 /// The most loads of a plugin of which the object is kept: the version that runs is of one of them, unless as many
@@ -68,8 +68,11 @@ impl Known {
 
     fn begun(&mut self, id: &PluginId, number: u64) {
         let Some(object) = self.desired.object(id) else { return };
-        let began = Began { generation: object.generation, grants: object.grants.clone() };
         let of_plugin = self.loads.entry(id.clone()).or_default();
+        // Equal texts are kept once.
+        let same = of_plugin.values().map(|began| &began.grants).find(|grants| **grants == object.grants);
+        let grants = same.unwrap_or(&object.grants).clone();
+        let began = Began { generation: object.generation, grants };
         of_plugin.insert(number, began);
         while of_plugin.len() > KEPT_LOADS {
             of_plugin.pop_first();

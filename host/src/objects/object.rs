@@ -49,8 +49,8 @@ impl Kind {
 /// take a hundred times as many in memory.
 const MAX_BYTES: usize = 256 << 10;
 
-/// A spec that is kept: as text, with members in order, because the values in it would take up to a hundred times the
-/// memory of their text.
+/// A spec, or a part of one, as text, with members in order, because the values in it would take up to a hundred times
+/// the memory of their text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spec(Arc<str>);
 
@@ -92,7 +92,7 @@ pub(crate) struct Object {
     /// Null if there is none, or one that is too large to be the host's.
     pub(crate) status: Arc<Value>,
     /// The spec's grants, as the status repeats them.
-    pub(crate) grants: Arc<Value>,
+    pub(crate) grants: Spec,
     /// The plugin, or every mistake in the spec.
     pub(crate) plugin: Result<Arc<PluginSpec>, Arc<[Problem]>>,
     /// The plugin as far as finalizers of Pods need it, if the spec has mistakes elsewhere.
@@ -165,7 +165,7 @@ impl Object {
             created: metadata.creation_timestamp,
             spec_bytes: text.text().len(),
             spec: text,
-            grants: spec["grants"].clone().into(),
+            grants: Spec::new(&spec["grants"]),
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
             finalizing,
@@ -184,7 +184,7 @@ impl Object {
         if self.spec_bytes <= 64 {
             return;
         }
-        (self.spec, self.grants) = (Spec::new(&Value::Null), Value::Null.into());
+        (self.spec, self.grants) = (Spec::new(&Value::Null), Spec::new(&Value::Null));
         (self.plugin, self.finalizing) = (Err([].into()), None);
     }
 

@@ -15,6 +15,7 @@ use super::{
     log_rate::{LogRate, LogRates},
     repeats::Repeats,
     revocation::Revocation,
+    states::States,
     trial::Runs,
 };
 use crate::{
@@ -43,6 +44,8 @@ pub struct LoadedPlugin {
     pub sender: Sender,
     /// Outlives a swap of the component. The plugins of a state group share it.
     pub state: Arc<Mutex<State>>,
+    /// Those of all plugins.
+    pub(super) states: Arc<States>,
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
     /// `None` if the host keeps no journal.
@@ -111,6 +114,7 @@ struct Inner {
     claims: BTreeMap<Lane, (Claim, Demand)>,
     /// The requests per second of the plugins of a tenant together, where they are not the default.
     rates: BTreeMap<Tenant, RequestRates>,
+    states: Arc<States>,
 }
 
 /// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
@@ -140,7 +144,10 @@ impl Inner {
             Some(_) => loaded.spec.state_group == spec.state_group && loaded.spec.tenant() == spec.tenant(),
             None => loaded.lane == lane && loaded.spec.state_group.is_none(),
         };
-        self.plugins.values().find(shares).map(|loaded| loaded.state.clone()).unwrap_or_default()
+        self.plugins
+            .values()
+            .find(shares)
+            .map_or_else(|| self.states.create(spec.tenant()), |loaded| loaded.state.clone())
     }
 }
 
@@ -223,6 +230,11 @@ impl Registry {
         self.inner.write().rates.insert(tenant, rates);
     }
 
+    /// Sets the most bytes of the states of all plugins together.
+    pub fn bound_states(&self, bytes: usize) {
+        self.inner.read().states.set_most(bytes);
+    }
+
     /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
     /// new one. Runs of the version before continue if `spec` permits everything that the version may do; otherwise
     /// they are ended.
@@ -239,7 +251,7 @@ impl Registry {
         let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
-        let state = inner.state(lane, &spec);
+        let (state, states) = (inner.state(lane, &spec), inner.states.clone());
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let (revocation, runs) = (Revocation::default(), Runs::default());
         let loaded = Arc::new(LoadedPlugin {
@@ -249,6 +261,7 @@ impl Registry {
             reconcile,
             sender,
             state,
+            states,
             status,
             entries,
             repeats,
