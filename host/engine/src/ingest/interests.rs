@@ -31,7 +31,8 @@ impl Interests {
         Self { wake: Wake::new([]), journal, plugins: BTreeMap::new(), lanes: BTreeMap::new() }
     }
 
-    pub(super) fn set_plugins(&mut self, plugins: &[Arc<LoadedPlugin>]) {
+    /// Returns how many plugins the namespace of each plugin has.
+    pub(super) fn set_plugins(&mut self, plugins: &[Arc<LoadedPlugin>]) -> BTreeMap<Lane, usize> {
         let mut by_namespace: BTreeMap<_, Vec<_>> =
             self.plugins.keys().map(|tenant| (tenant.clone(), Vec::new())).collect();
         for loaded in plugins {
@@ -51,6 +52,8 @@ impl Interests {
         self.plugins = by_namespace;
         let number = |loaded: &Arc<LoadedPlugin>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
         self.lanes = plugins.iter().filter_map(number).collect();
+        let of_namespaces = self.plugins.iter().filter(|(namespace, _)| namespace.is_some());
+        of_namespaces.flat_map(|(_, plugins)| plugins.iter().map(|loaded| (loaded.lane, plugins.len()))).collect()
     }
 
     /// Returns the plugins that watch the Pod. A deletion also concerns plugins that ran on the Pod while it matched
