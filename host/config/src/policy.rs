@@ -96,6 +96,10 @@ pub struct Rules {
     /// Every plugin names a ServiceAccount, so that its writes are subject to RBAC of its own.
     #[serde(default)]
     pub service_account_required: Option<bool>,
+    /// The most plugin objects of the tenant, 100 by default. The oldest run.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_plugins: Option<u32>,
     /// The most MiB of compiled code of all plugins of the tenant together, 256 by default.
     #[serde(default, rename = "compiledCodeMiB")]
     #[schemars(range(min = 1, max = 65_536))]

@@ -4,12 +4,16 @@
 //! matches before and after differs in a section that the plugin watches. An added Pod begins to match, and a deleted
 //! Pod ceases to.
 
-use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use podium_wire::{Labels, Section, SectionSet};
 
 use crate::{
-    model::{LabelOperator, LabelSelector, PluginId, PluginSpec, Scope},
+    model::{Expressions, LabelOperator, Phase, PluginId, PluginSpec, components},
     pod::{CachedPod, Change},
 };
 
@@ -17,126 +21,181 @@ use crate::{
 #[derive(Debug, Clone)]
 struct Interest<L> {
     lane: L,
-    selector: LabelSelector,
-    /// The rank of phase and predecessors, and among equals the order of loading.
-    rank: (usize, usize),
+    selector: Arc<Expressions>,
+    /// The phase, and the longest chain of predecessors. Among equals the lane decides.
+    rank: (Phase, usize),
 }
 
 /// The interests of all plugins, arranged so that a change costs nothing for plugins that it does not concern: those of
-/// other namespaces, of other sections, and those whose selector requires another value of a label.
+/// other namespaces, of other sections, those whose selector requires another value of a label, and, for a change of
+/// labels that no section of theirs contains, those whose selectors have none of these labels.
 #[derive(Debug, Clone)]
 pub struct Wake<L> {
-    cluster: Vec<Group<L>>,
-    namespaces: BTreeMap<Arc<str>, Vec<Group<L>>>,
-    /// All plugins with the scope of the cluster, and all plugins of each namespace.
-    cluster_lanes: Vec<L>,
-    namespace_lanes: BTreeMap<Arc<str>, Vec<L>>,
+    cluster: OfTenant<L>,
+    namespaces: BTreeMap<Arc<str>, OfTenant<L>>,
 }
 
-/// Interests of one scope in the same set of sections, of which there are 128.
+/// The interests of the plugins of one tenant.
+#[derive(Debug, Clone)]
+struct OfTenant<L> {
+    groups: Vec<Group<L>>,
+    lanes: Vec<L>,
+}
+
+/// Interests of one tenant in the same set of sections, of which there are 128.
 #[derive(Debug, Clone)]
 struct Group<L> {
     sections: SectionSet,
-    /// Interests whose selectors require a value of a label, by label and value.
-    labelled: BTreeMap<String, BTreeMap<String, Vec<Interest<L>>>>,
-    others: Vec<Interest<L>>,
+    interests: Vec<Interest<L>>,
+    /// Places of interests whose selectors require a value of a label, by label and value.
+    labelled: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
+    /// Places of all other interests.
+    others: Vec<usize>,
+    /// Places of interests by the labels of their selectors, without the label that they are in `labelled` for.
+    by_key: BTreeMap<String, Vec<usize>>,
 }
 
-impl<L: Copy> Wake<L> {
-    /// Indexes the interests of plugins. Lanes are returned in the order in which one change queues them: by phase, and
-    /// within a phase predecessors first.
+impl<L: Copy + Ord> Wake<L> {
+    /// Indexes the interests of plugins.
     pub fn new<'a>(plugins: impl IntoIterator<Item = (L, &'a PluginSpec)>) -> Self {
-        let plugins: Vec<_> = plugins.into_iter().collect();
-        let ranks = ranks(plugins.iter().map(|(_, spec)| *spec));
-        let mut wake = Self {
-            cluster: Vec::new(),
-            namespaces: BTreeMap::new(),
-            cluster_lanes: Vec::new(),
-            namespace_lanes: BTreeMap::new(),
-        };
-        for (at, (lane, spec)) in plugins.into_iter().enumerate() {
-            let interest = Interest { lane, selector: spec.watch.selector.clone(), rank: (ranks[&spec.id], at) };
-            let (groups, lanes) = match spec.scope() {
-                Scope::Cluster => (&mut wake.cluster, &mut wake.cluster_lanes),
-                Scope::Namespace(namespace) => (
-                    wake.namespaces.entry(namespace.clone()).or_default(),
-                    wake.namespace_lanes.entry(namespace).or_default(),
-                ),
-            };
-            lanes.push(lane);
-            let sections = spec.watch.sections.with(Section::Lifecycle);
-            match groups.iter_mut().find(|group| group.sections == sections) {
-                Some(group) => group.add(interest),
-                None => {
-                    let mut group = Group { sections, labelled: BTreeMap::new(), others: Vec::new() };
-                    group.add(interest);
-                    groups.push(group);
-                }
-            }
+        let mut tenants: BTreeMap<Option<&Arc<str>>, Vec<_>> = BTreeMap::new();
+        for (lane, spec) in plugins {
+            let selector = Arc::new(Expressions::from(&spec.watch.selector));
+            tenants.entry(spec.id.namespace.as_ref()).or_default().push((lane, spec, selector));
         }
+        let mut wake = Self { cluster: OfTenant::new([]), namespaces: BTreeMap::new() };
+        tenants.into_iter().for_each(|(namespace, plugins)| wake.set(namespace, plugins));
         wake
+    }
+
+    /// Replaces the interests of a namespace's plugins, or of those of the cluster. The selectors are those of the
+    /// specs.
+    pub fn set<'a>(
+        &mut self,
+        namespace: Option<&Arc<str>>,
+        plugins: impl IntoIterator<Item = (L, &'a PluginSpec, Arc<Expressions>)>,
+    ) {
+        let of_tenant = OfTenant::new(plugins);
+        match namespace {
+            None => self.cluster = of_tenant,
+            Some(namespace) if of_tenant.lanes.is_empty() => drop(self.namespaces.remove(namespace)),
+            Some(namespace) => drop(self.namespaces.insert(namespace.clone(), of_tenant)),
+        }
     }
 
     /// Returns the lanes of all plugins whose scope contains the namespace, whatever they watch there.
     #[must_use]
     pub fn in_scope(&self, namespace: &str) -> Vec<L> {
-        self.cluster_lanes.iter().chain(self.namespace_lanes.get(namespace).into_iter().flatten()).copied().collect()
+        self.near(namespace).flat_map(|of_tenant| &of_tenant.lanes).copied().collect()
     }
 
-    /// Returns the lanes that the change wakes, in order.
+    /// Returns the lanes that the change wakes, in the order in which it queues them: by phase, and within a phase
+    /// predecessors first.
     #[must_use]
     pub fn concerned(&self, change: &Change) -> Vec<L> {
-        let Some(key) = change.key() else { return Vec::new() };
         let (old, new) = (LazyLabels::new(change.old.as_deref()), LazyLabels::new(change.new.as_deref()));
         // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
-        let mut woken: Vec<((usize, usize), L)> = Vec::new();
-        let near = self.cluster.iter().chain(self.namespaces.get(&key.namespace).into_iter().flatten());
-        for group in near {
+        let mut woken: BTreeSet<((Phase, usize), L)> = BTreeSet::new();
+        self.visit(change, &old, &new, |interest, watched| {
+            let is = new.matches(&interest.selector);
+            let was = if moves { old.matches(&interest.selector) } else { is };
+            if was != is || (is && watched) {
+                woken.insert((interest.rank, interest.lane));
+            }
+        });
+        woken.into_iter().map(|(_, lane)| lane).collect()
+    }
+
+    fn near(&self, namespace: &str) -> impl Iterator<Item = &OfTenant<L>> {
+        [&self.cluster].into_iter().chain(self.namespaces.get(namespace))
+    }
+
+    /// Calls `visit` for the interests that a change may concern, for some of them twice, and with true if it is a
+    /// change of a section that they watch.
+    fn visit(
+        &self,
+        change: &Change,
+        old: &LazyLabels<'_>,
+        new: &LazyLabels<'_>,
+        mut visit: impl FnMut(&Interest<L>, bool),
+    ) {
+        let Some(key) = change.key() else { return };
+        let moves = change.sections.contains(Section::Labels);
+        for group in self.near(&key.namespace).flat_map(|of_tenant| &of_tenant.groups) {
             let watched = group.sections.intersects(change.sections);
-            let mut visit = |interest: &Interest<L>| {
-                let is = new.matches(&interest.selector);
-                let was = if moves { old.matches(&interest.selector) } else { is };
-                if was != is || (is && watched) {
-                    woken.push((interest.rank, interest.lane));
+            let mut each = |places: &[usize]| {
+                places.iter().filter_map(|at| group.interests.get(*at)).for_each(|interest| visit(interest, watched));
+            };
+            if watched {
+                each(&group.others);
+                if !group.labelled.is_empty() {
+                    new.labels().iter().for_each(|(key, value)| each(group.labelled(key, value)));
+                }
+            }
+            if !moves || (watched && group.labelled.is_empty()) {
+                continue;
+            }
+            let changed = |one: &LazyLabels<'_>, other: &LazyLabels<'_>, each: &mut dyn FnMut(&[usize])| {
+                for (key, value) in one.labels().iter().filter(|(key, value)| other.labels().get(*key) != Some(value)) {
+                    each(group.labelled(key, value));
+                    if !watched {
+                        each(group.by_key.get(key).map_or(&[], Vec::as_slice));
+                    }
                 }
             };
-            if !watched && !moves {
-                continue;
-            }
-            group.others.iter().for_each(&mut visit);
-            if group.labelled.is_empty() {
-                continue;
-            }
-            for (key, value) in new.labels() {
-                group.labelled(key, value).iter().for_each(&mut visit);
-            }
-            if moves {
-                // Only interests that the labels of the new state do not lead to.
-                let left = old.labels().iter().filter(|(key, value)| new.labels().get(*key) != Some(value));
-                left.for_each(|(key, value)| group.labelled(key, value).iter().for_each(&mut visit));
+            changed(old, new, &mut each);
+            if !watched {
+                changed(new, old, &mut each);
             }
         }
-        woken.sort_by_key(|(rank, _)| *rank);
-        woken.into_iter().map(|(_, lane)| lane).collect()
+    }
+}
+
+impl<L: Copy> OfTenant<L> {
+    fn new<'a>(plugins: impl IntoIterator<Item = (L, &'a PluginSpec, Arc<Expressions>)>) -> Self {
+        let plugins: Vec<_> = plugins.into_iter().collect();
+        let depths = depths(plugins.iter().map(|(_, spec, _)| *spec));
+        let mut of_tenant = Self { groups: Vec::new(), lanes: Vec::new() };
+        for ((lane, spec, selector), depth) in plugins.into_iter().zip(depths) {
+            of_tenant.lanes.push(lane);
+            let sections = spec.watch.sections.with(Section::Lifecycle);
+            let groups = &mut of_tenant.groups;
+            let at = groups.iter().position(|group| group.sections == sections).unwrap_or_else(|| {
+                let (interests, labelled, others, by_key) = <_>::default();
+                groups.push(Group { sections, interests, labelled, others, by_key });
+                groups.len() - 1
+            });
+            groups[at].add(Interest { lane, selector, rank: (spec.phase, depth) });
+        }
+        of_tenant
     }
 }
 
 impl<L> Group<L> {
     fn add(&mut self, interest: Interest<L>) {
-        // With one value, the labels of a state lead to an interest once; with several, two states could lead to it
-        // twice.
-        let one = interest.selector.0.iter().find_map(|requirement| match &*requirement.values {
-            [value] if requirement.operator == LabelOperator::In => Some((requirement.key.clone(), value.clone())),
+        let at = self.interests.len();
+        // With one value, the labels of a state lead to an interest once.
+        let one = interest.selector.requirements().iter().find_map(|requirement| match &*requirement.values {
+            [value] if requirement.operator == LabelOperator::In => Some((&requirement.key, value)),
             _ => None,
         });
         match one {
-            Some((key, value)) => self.labelled.entry(key).or_default().entry(value).or_default().push(interest),
-            None => self.others.push(interest),
+            Some((key, value)) => {
+                let values = self.labelled.entry(key.clone()).or_default();
+                values.entry(value.clone()).or_default().push(at);
+            }
+            None => self.others.push(at),
         }
+        let keys: BTreeSet<&String> =
+            interest.selector.requirements().iter().map(|requirement| &requirement.key).collect();
+        for key in keys.into_iter().filter(|key| one.is_none_or(|(of, _)| of != *key)) {
+            self.by_key.entry(key.clone()).or_default().push(at);
+        }
+        self.interests.push(interest);
     }
 
-    fn labelled(&self, key: &str, value: &str) -> &[Interest<L>] {
+    fn labelled(&self, key: &str, value: &str) -> &[usize] {
         self.labelled.get(key).and_then(|values| values.get(value)).map_or(&[], Vec::as_slice)
     }
 }
@@ -152,8 +211,8 @@ impl<'a> LazyLabels<'a> {
         Self { pod, labels: OnceCell::new() }
     }
 
-    fn matches(&self, selector: &LabelSelector) -> bool {
-        self.pod.is_some() && (selector.0.is_empty() || selector.matches(self.labels()))
+    fn matches(&self, selector: &Expressions) -> bool {
+        self.pod.is_some() && (selector.is_empty() || selector.matches(self.labels()))
     }
 
     /// Returns the labels, or an empty map without a Pod.
@@ -163,27 +222,24 @@ impl<'a> LazyLabels<'a> {
     }
 }
 
-/// Returns the rank of each plugin: by phase, then by the longest chain of predecessors within the tenant. The
-/// configuration refused cycles; a chain is nevertheless cut at the number of plugins.
-fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> BTreeMap<PluginId, usize> {
-    let specs: BTreeMap<_, _> = specs.map(|spec| (&spec.id, spec)).collect();
-    let mut depths: BTreeMap<&PluginId, usize> = specs.keys().map(|id| (*id, 0)).collect();
-    for _ in 0..specs.len() {
-        let mut moved = false;
-        for (id, spec) in &specs {
-            let predecessors = spec.after.iter().filter_map(|name| {
-                let id = PluginId { namespace: id.namespace.clone(), name: name.as_str().into() };
-                depths.get(&id).copied()
-            });
-            let depth = predecessors.max().map_or(0, |depth| depth + 1);
-            moved |= depths.insert(id, depth) != Some(depth);
-        }
-        if !moved {
-            break;
-        }
+/// Returns the longest chain of predecessors of each plugin of a tenant. The configuration refused cycles; the plugins
+/// of one have the same depth.
+fn depths<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> Vec<usize> {
+    let specs: Vec<_> = specs.collect();
+    let places: BTreeMap<_, _> = specs.iter().enumerate().map(|(at, spec)| (&spec.id, at)).collect();
+    let predecessors = |spec: &&PluginSpec| -> Vec<usize> {
+        let of = |name: &String| PluginId { namespace: spec.id.namespace.clone(), name: name.as_str().into() };
+        spec.after.iter().filter_map(|name| places.get(&of(name)).copied()).collect()
+    };
+    let predecessors: Vec<Vec<usize>> = specs.iter().map(predecessors).collect();
+    let mut depths = vec![None; specs.len()];
+    for plugins in components(specs.len(), |at| &predecessors[at]) {
+        // Those of the same cycle have no depth yet.
+        let before = plugins.iter().flat_map(|at| &predecessors[*at]).filter_map(|before| depths[*before]);
+        let depth = before.map(|before: usize| before + 1).max().unwrap_or_default();
+        plugins.into_iter().for_each(|at| depths[at] = Some(depth));
     }
-    let most = specs.len() + 1;
-    specs.iter().map(|(id, spec)| ((*id).clone(), spec.phase as usize * most + depths[id].min(most - 1))).collect()
+    depths.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 #[cfg(test)]
@@ -192,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{LabelRequirement, Phase, WatchSpec},
+        model::{LabelRequirement, LabelSelector, WatchSpec},
         testing::{self, plugin},
     };
 
@@ -242,7 +298,7 @@ mod tests {
         use LabelOperator::*;
         let operator = prop::sample::select(&[In, NotIn, Exists, Absent][..]);
         let values = prop::collection::vec(0..3_u8, 1..3);
-        let requirement = ("[ab]", operator, values).prop_map(|(key, operator, values)| LabelRequirement {
+        let requirement = ("[a-d]", operator, values).prop_map(|(key, operator, values)| LabelRequirement {
             key,
             operator,
             values: if matches!(operator, In | NotIn) {
@@ -255,7 +311,7 @@ mod tests {
     }
 
     fn state() -> impl Strategy<Value = Option<podium_wire::Pod>> {
-        let labels = prop::collection::btree_map("[ab]", prop::sample::select(&["0", "1", "2"][..]), 0..3);
+        let labels = prop::collection::btree_map("[a-d]", prop::sample::select(&["0", "1", "2"][..]), 0..4);
         prop::option::weighted(0.8, (labels, any::<bool>(), any::<bool>())).prop_map(|state| {
             let (labels, running, annotated) = state?;
             let mut pod = podium_wire::Pod::default();
@@ -314,5 +370,46 @@ mod tests {
         specs[1].after = vec!["second".into(), "unknown".into()];
         specs[2].after = vec!["first".into()];
         assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn chains_against_the_order_of_names_are_ranked_by_their_length() {
+        let mut specs: Vec<PluginSpec> =
+            (0..200).map(|at| spec(Some("shop"), &format!("p{at:03}"), SectionSet::ALL, None)).collect();
+        for at in 0..199 {
+            specs[at].after = vec![format!("p{:03}", at + 1)];
+        }
+        let mut expected: Vec<usize> = (0..200).collect();
+        expected.reverse();
+        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), expected);
+        specs[199].after = vec!["p000".into()];
+        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))).len(), 200, "a cycle ends too");
+    }
+
+    #[test]
+    fn a_change_of_a_label_looks_at_no_selector_of_other_labels() {
+        let visited = |plugins: usize| {
+            let mut specs: Vec<PluginSpec> = (0..plugins)
+                .map(|at| {
+                    let requirement = |key: usize| LabelRequirement {
+                        key: format!("k{key}"),
+                        operator: LabelOperator::NotIn,
+                        values: (0..8).map(|value| format!("{at}-{value}")).collect(),
+                    };
+                    let mut spec = spec(Some("shop"), &at.to_string(), SectionSet::EMPTY.with(Section::Status), None);
+                    spec.watch.selector = LabelSelector((0..8).map(requirement).collect());
+                    spec
+                })
+                .collect();
+            specs.push(spec(Some("shop"), "app", SectionSet::EMPTY, Some("web")));
+            let wake = Wake::new(specs.iter().enumerate());
+            let change = Change::between(Some(pod("api", "Running")), Some(pod("web", "Running"))).unwrap();
+            let (old, new) = (LazyLabels::new(change.old.as_deref()), LazyLabels::new(change.new.as_deref()));
+            let mut visited = 0;
+            wake.visit(&change, &old, &new, |_, _| visited += 1);
+            assert_eq!(wake.concerned(&change), [plugins]);
+            visited
+        };
+        assert_eq!([10, 1_000].map(visited), [1, 1]);
     }
 }

@@ -212,6 +212,11 @@ impl Loader {
         }
     }
 
+    /// Returns the platform's policy.
+    pub(super) fn policy(&self) -> Option<&Policy> {
+        self.rules.policy.as_ref()
+    }
+
     /// The load state of every configured plugin.
     pub(super) fn plugins(&self) -> Vec<PluginState> {
         self.status.loads()

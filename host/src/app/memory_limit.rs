@@ -20,6 +20,11 @@ pub(super) fn unused() -> Option<u64> {
     Some(container_limit()?.saturating_sub(anonymous(&status)?))
 }
 
+/// Returns the most bytes of the states of all plugins: an eighth of the limit.
+pub(super) fn of_states(limit: Option<u64>) -> usize {
+    limit.and_then(|limit| usize::try_from(limit / 8).ok()).unwrap_or(super::STATE_MEMORY)
+}
+
 /// The resident anonymous bytes in the text of /proc/self/status.
 fn anonymous(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -85,5 +90,10 @@ mod tests {
         for odd in ["", "0", "::", "0::", "0::/../..\n", "\0"] {
             assert_eq!(limit(odd, &[("memory.max", "a")]), None, "{odd:?}");
         }
+    }
+
+    #[test]
+    fn states_have_an_eighth_of_the_limit() {
+        assert_eq!([Some(512 << 20), None].map(of_states), [64 << 20, 256 << 20]);
     }
 }

@@ -89,6 +89,8 @@ const WORKERS: usize = 4;
 /// Bytes of memory of all runs under way, where nothing limits the host's own. A tenant's half is enough for two runs
 /// with the most memory that a configuration may ask for.
 const RUN_MEMORY: u64 = 1 << 30;
+/// The default of the memory of all states: of 16 tenants that have all that they may have.
+const STATE_MEMORY: usize = 256 << 20;
 
 /// The parts and settings of a host.
 pub struct Options {
@@ -106,6 +108,9 @@ pub struct Options {
     /// Bytes that all runs under way may use together, as the limits of their plugins declare, of which one tenant gets
     /// at most half. A key waits in the queue until its run's memory is free.
     pub run_memory: u64,
+    /// Bytes that the states of all plugins may have together. Beyond it the oldest values of the tenant with the most
+    /// are dropped.
+    pub state_memory: usize,
     /// The listeners for probes, metrics and debugging.
     pub operator: Operator,
     /// The journal, opened by [`podium_engine::journal::open`]. With `None`, deletions while the host is down are not
@@ -150,6 +155,7 @@ impl Options {
             namespace: None,
             workers: WORKERS,
             run_memory: RUN_MEMORY,
+            state_memory: STATE_MEMORY,
             operator: Operator::default(),
             journal: None,
             checkpoint: None,
@@ -313,6 +319,7 @@ impl App {
         });
 
         let deliveries = Deliveries::default();
+        registry.bound_states(options.state_memory);
         let dispatch = Arc::new(Dispatch {
             queue: queue.clone(),
             registry: registry.clone(),

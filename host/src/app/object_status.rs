@@ -96,7 +96,7 @@ impl StatusTask {
         for (object, decision) in known.desired.decided() {
             let id = &object.id;
             let mut facts = self.facts(&known, object, decision, loads.get(id));
-            if *decision != Decision::NameTaken {
+            if decision.acts() {
                 facts.failing = figures.get(id).and_then(|figures| self.failing(id, figures, failures, now));
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
@@ -130,22 +130,22 @@ impl StatusTask {
     fn facts(&self, known: &Known, object: &Object, decision: &Decision, load: Option<&LoadState>) -> Facts {
         let id = &object.id;
         let Outcome { active, failure, unprobed } = self.loader.outcome(id);
-        let active =
-            active.filter(|_| *decision != Decision::NameTaken).map(|Active { number, component, restored }| {
-                let began = restored.as_ref().or_else(|| known.load(id, number));
-                ActiveVersion {
-                    generation: began.map(|began| began.generation),
-                    sha256: component.sha256,
-                    imports: component.imports,
-                    image: component.image.as_ref().map(ToString::to_string),
-                    stored: component.stored,
-                    grants: began.map_or(Value::Null, |began| Value::clone(&began.grants)),
-                }
-            });
+        let active = active.filter(|_| decision.acts()).map(|Active { number, component, restored }| {
+            let began = restored.as_ref().or_else(|| known.load(id, number));
+            ActiveVersion {
+                generation: began.map(|began| began.generation),
+                sha256: component.sha256,
+                imports: component.imports,
+                image: component.image.as_ref().map(ToString::to_string),
+                stored: component.stored,
+                grants: began.map_or(Value::Null, |began| began.grants.value()),
+            }
+        });
         // The attempt of the object's present spec: an earlier one says nothing of it.
         let latest = known.latest(id);
         let state = match (decision, load, failure) {
             (Decision::NameTaken, ..) => State::NameTaken,
+            (Decision::Beyond(beyond), ..) => State::Beyond(beyond.clone()),
             _ if latest.is_none_or(|(_, began)| began.generation != object.generation) => State::Loading,
             (_, Some(LoadState::Suspended), _) => State::Suspended,
             (_, Some(LoadState::Loaded), _) => State::Running { unprobed },

@@ -9,13 +9,12 @@ use std::{
 use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use podium_pods::model::{BoxFuture, PluginId, PluginSpec};
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::loading::{Loader, OfObject};
 use crate::{
     api::Api,
-    objects::{Action, Change, Desired, Kind, ObjectWatch},
+    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch, Spec},
 };
 
 /// Capacity of the channel of changes. They wait while a plugin is installed or removed.
@@ -36,7 +35,8 @@ pub(super) struct Known {
 #[derive(Debug, Clone)]
 pub(super) struct Began {
     pub(super) generation: i64,
-    pub(super) grants: Arc<Value>,
+    /// As text: values would take up to a hundred times the memory, for each of the kept loads.
+    pub(super) grants: Spec,
 }
 
 /// The most loads of a plugin of which the object is kept: the version that runs is of one of them, unless as many
@@ -68,8 +68,11 @@ impl Known {
 
     fn begun(&mut self, id: &PluginId, number: u64) {
         let Some(object) = self.desired.object(id) else { return };
-        let began = Began { generation: object.generation, grants: object.grants.clone() };
         let of_plugin = self.loads.entry(id.clone()).or_default();
+        // Equal texts are kept once.
+        let same = of_plugin.values().map(|began| &began.grants).find(|grants| **grants == object.grants);
+        let grants = same.unwrap_or(&object.grants).clone();
+        let began = Began { generation: object.generation, grants };
         of_plugin.insert(number, began);
         while of_plugin.len() > KEPT_LOADS {
             of_plugin.pop_first();
@@ -100,13 +103,17 @@ impl Follower {
         seed: u64,
     ) -> (Self, watch::Receiver<bool>) {
         let kinds: &[Kind] = if namespace.is_some() { &[Kind::Namespaced] } else { &Kind::ALL };
-        let watch = |kind: &Kind| ObjectWatch::new(api.clone(), *kind, namespace.map(str::to_owned), seed);
+        let watch = |kind: &Kind| {
+            let watch = ObjectWatch::new(api.clone(), *kind, namespace.map(str::to_owned), seed);
+            watch.bounded_by(loader.policy())
+        };
+        let watches = kinds.iter().map(watch).collect();
         let (started, has_started) = watch::channel(false);
-        let known = Known { desired: Desired::beside(files), ..Known::default() };
+        let known = Known { desired: Desired::beside(files, loader.policy().cloned()), ..Known::default() };
         let follower = Self {
             loader,
             known: Arc::new(Mutex::new(known)),
-            watches: kinds.iter().map(watch).collect(),
+            watches,
             unlisted: kinds.iter().copied().collect(),
             first: BTreeSet::new(),
             started,
@@ -146,13 +153,14 @@ impl Follower {
     }
 
     fn observe(&self, kind: Kind, change: Change) -> Vec<Action> {
+        let undecided = self.known.lock().desired.changed(kind, change);
+        // Takes long for a tenant with many objects; only this task changes them.
+        let decided = undecided.decide();
         let desired = &mut self.known.lock().desired;
-        match change {
-            Change::Listed(objects) => desired.listed(kind, objects),
-            Change::Absent => desired.listed(kind, Vec::new()),
-            Change::Applied(object) => desired.applied(*object),
-            Change::Deleted(object) => desired.deleted(&object.id),
+        for (id, Beyond { reason, message }, plugins) in decided.newly_beyond(desired) {
+            tracing::warn!(plugin = %id, plugins, reason, error = message, "plugin objects not loaded");
         }
+        desired.decide(decided)
     }
 
     /// Returns the load that an action begins. Its permissions hold already.

@@ -347,6 +347,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         namespace: flags.namespace.clone(),
         workers,
         run_memory,
+        state_memory: memory_limit::of_states(memory_limit::container_limit()),
         operator: Operator { api_server, ..operator },
         journal,
         checkpoint,

@@ -131,6 +131,13 @@ impl Policy {
         self.rule(tenant, |rules| rules.compiled_code_mib).map(|(_, mib)| u64::from(mib) << 20)
     }
 
+    /// Returns the most plugin objects of a tenant, and the place in the policy that says so, if one does.
+    #[must_use]
+    pub fn max_plugins(&self, tenant: &Tenant) -> Option<(String, u32)> {
+        let (path, most) = self.rule(tenant, |rules| rules.max_plugins)?;
+        Some((format!("{}: {path}.maxPlugins", text::path(&self.file)), most))
+    }
+
     /// Returns the requests per second that the plugins of a tenant may send together, or each plugin of the cluster.
     #[must_use]
     pub fn request_rates(&self, tenant: &Tenant) -> RequestRates {

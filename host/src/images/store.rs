@@ -38,8 +38,10 @@ const MAX_BYTES: u64 = 1 << 30;
 const MAX_FILE_BYTES: u64 = 34 << 20;
 /// The most bytes of a file with a tag.
 const MAX_TAG_BYTES: u64 = 4 << 10;
-/// The most files with tags. Beyond them the oldest is removed.
+/// The most files with tags. Beyond them the oldest of the tenant with the most is removed.
 const MAX_TAGS: usize = 10_000;
+/// The most components of one tenant. Beyond them its least recently used one is removed.
+const MAX_COMPONENTS: usize = 64;
 const VERSION: u32 = 1;
 
 /// The directory of components of one host. No other host uses it at the same time.
@@ -47,6 +49,7 @@ const VERSION: u32 = 1;
 pub struct Store {
     directory: PathBuf,
     max_bytes: u64,
+    max_tags: usize,
     /// Held while old files are removed and a new one is stored.
     storing: Mutex<()>,
 }
@@ -112,7 +115,7 @@ impl Store {
     pub fn open(state: &Path) -> io::Result<Self> {
         let directory = state.join(DIRECTORY);
         private_file::directory(&directory)?;
-        let store = Self { directory, max_bytes: MAX_BYTES, storing: Mutex::default() };
+        let store = Self { directory, max_bytes: MAX_BYTES, max_tags: MAX_TAGS, storing: Mutex::default() };
         for file in store.files()? {
             if file.path.extension().is_some_and(|end| end == NEXT) {
                 fs::remove_file(&file.path)?;
@@ -231,11 +234,18 @@ impl Store {
         // The new file replaces one of its name.
         files.retain(|file| file.path != path);
         files.sort_by_key(|file| file.used);
-        let tags = files.iter().filter(|file| file.is_tag).count();
-        if tags >= MAX_TAGS
-            && let Some(oldest) = files.iter().position(|file| file.is_tag)
-        {
-            fs::remove_file(&files.remove(oldest).path)?;
+        let (is_tag, is_component) = (end_of(path) == Some(TAG), end_of(path).is_none());
+        let tags = files.iter().filter(|file| file.is_tag);
+        if is_tag && tags.clone().count() >= self.max_tags {
+            let mut counts = BTreeMap::from([(owner.as_str(), 1)]);
+            tags.for_each(|file| *counts.entry(&file.owner).or_default() += 1);
+            let most =
+                counts.into_iter().max_by_key(|(of, count)| (*count, *of == owner)).map(|(owner, _)| owner.to_owned());
+            remove_first(&mut files, |file| file.is_tag && Some(&file.owner) == most.as_ref())?;
+        }
+        let own = |file: &Used| file.owner == owner && end_of(&file.path).is_none();
+        while is_component && files.iter().filter(|file| own(file)).count() >= MAX_COMPONENTS {
+            remove_first(&mut files, own)?;
         }
         loop {
             let mut sums = BTreeMap::from([(owner.as_str(), length)]);
@@ -263,12 +273,23 @@ impl Store {
             let metadata = entry.metadata()?;
             if metadata.is_file() {
                 let (path, bytes) = (entry.path(), metadata.len());
-                let is_tag = path.extension().is_some_and(|end| end == TAG);
+                let is_tag = end_of(&path) == Some(TAG);
                 files.push(Used { owner: owner_of(&path), is_tag, path, used: metadata.modified()?, bytes });
             }
         }
         Ok(files)
     }
+}
+
+/// Removes the first of the files that is wanted.
+fn remove_first(files: &mut Vec<Used>, wanted: impl Fn(&Used) -> bool) -> io::Result<()> {
+    let Some(at) = files.iter().position(wanted) else { return Ok(()) };
+    fs::remove_file(&files.remove(at).path)
+}
+
+/// The suffix of a file; `None` for a component.
+fn end_of(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
 }
 
 /// The tenant in the name of a file.

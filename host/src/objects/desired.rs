@@ -1,4 +1,7 @@
 //! The plugins that the objects ask for, and the actions when that changes. Pure.
+//!
+//! A change decides about the objects of its tenant only, and one of a ClusterReconcilePlugin about all. The decision
+//! takes milliseconds for a tenant with many objects, so it is made on a copy, while others may read the objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,34 +11,52 @@ use std::{
 use podium_config::Problem;
 use podium_pods::model::{PluginId, PluginSpec};
 
+pub(crate) use super::tenant::Decision;
 use super::{
-    finalizers::conflicts,
-    object::{self, Kind, Object, Spec},
+    bounds::Beyond,
+    finalizers::Owners,
+    object::{Kind, Object},
+    tenant::OfTenant,
+    watch::Change,
 };
-use crate::config;
+use crate::config::Policy;
+
+/// The namespace of a tenant; `None` for the cluster, which is first.
+type Namespace = Option<Arc<str>>;
 
 /// The objects, and the decision about each.
 #[derive(Debug, Default)]
 pub(crate) struct Desired {
-    /// Plugins that files define.
-    files: BTreeMap<PluginId, Arc<PluginSpec>>,
-    objects: BTreeMap<PluginId, Object>,
-    /// By plugin, the spec of the latest object that was read without a mistake.
-    last_good: BTreeMap<PluginId, Spec>,
-    /// By plugin, a spec with mistakes and what it permits: each change of any object decides about all of them.
-    permitted: BTreeMap<PluginId, (Spec, Option<Arc<PluginSpec>>)>,
-    decisions: BTreeMap<PluginId, Decision>,
+    rules: Arc<Rules>,
+    tenants: BTreeMap<Namespace, Arc<OfTenant>>,
+    /// The finalizers of the cluster's plugins, of files and of objects.
+    platform: Arc<Owners>,
 }
 
-/// The decision about an object.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Decision {
-    /// The plugin is loaded.
-    Run(Arc<PluginSpec>),
-    /// The object has mistakes. A version that runs goes on only if these permissions cover it.
-    Refused { problems: Arc<[Problem]>, permissions: Option<Arc<PluginSpec>> },
-    /// A file defines a plugin of this name, which runs instead.
-    NameTaken,
+/// The files and the policy, which decide about objects too.
+#[derive(Debug, Default)]
+struct Rules {
+    /// Plugins that files define, by tenant.
+    files: BTreeMap<Namespace, BTreeMap<PluginId, Arc<PluginSpec>>>,
+    policy: Option<Policy>,
+}
+
+/// Tenants of which an object has changed.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Undecided {
+    rules: Arc<Rules>,
+    platform: Arc<Owners>,
+    tenants: BTreeMap<Namespace, Arc<OfTenant>>,
+}
+
+/// Tenants of which each object is decided about, and the actions.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Decided {
+    platform: Arc<Owners>,
+    tenants: BTreeMap<Namespace, Arc<OfTenant>>,
+    actions: Vec<Action>,
 }
 
 /// A change of the plugins that are loaded.
@@ -57,126 +78,148 @@ pub(crate) struct Removing {
 
 impl Desired {
     /// Returns an empty set beside the plugins of files.
-    pub(crate) fn beside<'a>(files: impl IntoIterator<Item = &'a PluginSpec>) -> Self {
-        let files = files.into_iter().map(|spec| (spec.id.clone(), Arc::new(spec.clone()))).collect();
-        Self { files, ..Self::default() }
-    }
-
-    /// Replaces all objects of a kind, and returns the actions.
-    pub(crate) fn listed(&mut self, kind: Kind, objects: Vec<Object>) -> Vec<Action> {
-        self.objects.retain(|id, _| Kind::of(id) != kind);
-        self.objects.extend(objects.into_iter().map(|object| (object.id.clone(), object)));
-        self.decide()
-    }
-
-    /// Adds an object, or replaces the one of its name, and returns the actions.
-    pub(crate) fn applied(&mut self, object: Object) -> Vec<Action> {
-        let before = self.objects.insert(object.id.clone(), object.clone());
-        // Metadata and status decide nothing.
-        let same = |before: &Object| (before.spec == object.spec) && before.deleting == object.deleting;
-        if before.as_ref().is_some_and(same) { Vec::new() } else { self.decide() }
-    }
-
-    /// Removes an object, and returns the actions.
-    pub(crate) fn deleted(&mut self, id: &PluginId) -> Vec<Action> {
-        if self.objects.remove(id).is_none() {
-            return Vec::new();
+    pub(crate) fn beside<'a>(files: impl IntoIterator<Item = &'a PluginSpec>, policy: Option<Policy>) -> Self {
+        let mut by_tenant: BTreeMap<Namespace, BTreeMap<_, _>> = BTreeMap::new();
+        for spec in files {
+            let of_tenant = by_tenant.entry(spec.id.namespace.clone()).or_default();
+            of_tenant.insert(spec.id.clone(), Arc::new(spec.clone()));
         }
-        self.decide()
+        let rules = Arc::new(Rules { files: by_tenant, policy });
+        let platform = Owners::of(rules.of_tenant(&None).values().map(|spec| &**spec)).into();
+        Self { rules, platform, tenants: BTreeMap::new() }
+    }
+
+    /// Records a change of objects, and returns the tenants that it is about; none if it decides nothing.
+    pub(crate) fn changed(&mut self, kind: Kind, change: Change) -> Undecided {
+        let mut changed = BTreeSet::new();
+        match change {
+            Change::Listed(objects) => self.listed(kind, objects, &mut changed),
+            Change::Absent => self.listed(kind, Vec::new(), &mut changed),
+            Change::Applied(object) => {
+                let of_tenant = self.tenant(&object.id.namespace);
+                let before = of_tenant.objects.get(&object.id);
+                // Metadata and status decide nothing.
+                if !before.is_some_and(|before| before.spec == object.spec && before.deleting == object.deleting) {
+                    changed.insert(object.id.namespace.clone());
+                }
+                of_tenant.objects.insert(object.id.clone(), *object);
+            }
+            Change::Deleted(object) => {
+                let id = &object.id;
+                if self.tenants.contains_key(&id.namespace) && self.tenant(&id.namespace).objects.remove(id).is_some() {
+                    changed.insert(id.namespace.clone());
+                }
+            }
+        }
+        if changed.contains(&None) {
+            // The finalizers of the cluster's plugins are those of no other.
+            changed.extend(self.tenants.keys().cloned());
+        }
+        let of = |namespace: Namespace| Some((namespace.clone(), self.tenants.get(&namespace)?.clone()));
+        let tenants = changed.into_iter().filter_map(of).collect();
+        Undecided { rules: self.rules.clone(), platform: self.platform.clone(), tenants }
+    }
+
+    /// Replaces all objects of a kind.
+    fn listed(&mut self, kind: Kind, objects: Vec<Object>, changed: &mut BTreeSet<Namespace>) {
+        let mut listed: BTreeMap<Namespace, BTreeMap<PluginId, Object>> = BTreeMap::new();
+        for object in objects {
+            listed.entry(object.id.namespace.clone()).or_default().insert(object.id.clone(), object);
+        }
+        let of_kind = |namespace: &&Namespace| namespace.is_some() == (kind == Kind::Namespaced);
+        changed.extend(self.tenants.keys().filter(of_kind).chain(listed.keys()).cloned());
+        for namespace in changed.iter() {
+            self.tenant(namespace).objects = listed.remove(namespace).unwrap_or_default();
+        }
+    }
+
+    fn tenant(&mut self, namespace: &Namespace) -> &mut OfTenant {
+        Arc::make_mut(self.tenants.entry(namespace.clone()).or_default())
+    }
+
+    /// Records decisions, and returns the actions. No change may be recorded in between.
+    pub(crate) fn decide(&mut self, decided: Decided) -> Vec<Action> {
+        let Decided { platform, tenants, actions } = decided;
+        self.platform = platform;
+        for (namespace, of_tenant) in tenants {
+            if of_tenant.objects.is_empty() {
+                self.tenants.remove(&namespace);
+            } else {
+                self.tenants.insert(namespace, of_tenant);
+            }
+        }
+        actions
     }
 
     /// Returns the object of a plugin.
     pub(crate) fn object(&self, id: &PluginId) -> Option<&Object> {
-        self.objects.get(id)
+        self.tenants.get(&id.namespace)?.objects.get(id)
     }
 
     /// Returns the objects with the decisions about them, ordered by namespace, then name. An object that is being
-    /// deleted has none.
+    /// deleted has none, except beyond the bounds of its tenant.
     pub(crate) fn decided(&self) -> impl Iterator<Item = (&Object, &Decision)> {
-        self.decisions.iter().filter_map(|(id, decision)| Some((self.objects.get(id)?, decision)))
-    }
-
-    /// Returns the objects that are being deleted and have the host's finalizer. The plugin of a file keeps its
-    /// finalizers.
-    pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
-        let removing = self.objects.values().filter(|object| object.deleting && object.held);
-        removing.map(|object| {
-            let spec = if self.files.contains_key(&object.id) { None } else { object.of_finalizers() };
-            Removing { id: object.id.clone(), uid: object.uid.clone(), spec }
+        self.tenants.values().flat_map(|of_tenant| {
+            of_tenant.decisions.iter().filter_map(|(id, decision)| Some((of_tenant.objects.get(id)?, decision)))
         })
     }
 
-    /// Decides about every object, and returns the differences from the decisions before.
-    fn decide(&mut self) -> Vec<Action> {
-        let wanted: Vec<&Object> = self.objects.values().filter(|object| !object.deleting).collect();
-        let mut mistakes = self.cycles(&wanted);
-        mistakes.extend(conflicts(&self.files, self.objects.values()));
-        let mut decisions = BTreeMap::new();
-        for object in wanted {
-            let id = &object.id;
-            let decision = match &object.plugin {
-                _ if self.files.contains_key(id) => Decision::NameTaken,
-                Ok(spec) => {
-                    self.last_good.insert(id.clone(), object.spec.clone());
-                    self.permitted.remove(id);
-                    match mistakes.get(id) {
-                        Some(problem) => {
-                            let permissions = Some(spec.clone());
-                            Decision::Refused { problems: [problem.clone()].into(), permissions }
-                        }
-                        None => Decision::Run(spec.clone()),
-                    }
-                }
-                Err(problems) => {
-                    let permissions = match self.permitted.get(id) {
-                        Some((spec, permissions)) if *spec == object.spec => permissions.clone(),
-                        _ => {
-                            let of = |last: &Spec| object::permissions(id, &object.spec.value(), &last.value());
-                            let permissions = self.last_good.get(id).and_then(of).map(Arc::new);
-                            self.permitted.insert(id.clone(), (object.spec.clone(), permissions.clone()));
-                            permissions
-                        }
-                    };
-                    Decision::Refused { problems: problems.clone(), permissions }
-                }
-            };
-            decisions.insert(id.clone(), decision);
-        }
-        self.last_good.retain(|id, _| decisions.contains_key(id));
-        self.permitted.retain(|id, _| decisions.contains_key(id));
-        let before = std::mem::replace(&mut self.decisions, decisions);
-        differences(&before, &self.decisions)
-    }
-
-    /// Returns the mistake of each plugin that runs after itself.
-    fn cycles(&self, wanted: &[&Object]) -> BTreeMap<PluginId, Problem> {
-        let of_object = |object: &&Object| {
-            let plugin = object.plugin.as_ref().ok()?;
-            (!self.files.contains_key(&object.id)).then(|| (object.id.clone(), plugin.after.clone()))
-        };
-        let of_files = self.files.iter().map(|(id, spec)| (id.clone(), spec.after.clone()));
-        config::cycles(wanted.iter().filter_map(of_object).chain(of_files))
+    /// Returns the objects that are being deleted and have the host's finalizer. The plugin of a file keeps its
+    /// finalizers, and one beyond the bounds of its tenant waits.
+    pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
+        self.tenants.iter().flat_map(|(namespace, of_tenant)| {
+            let waits =
+                |object: &&Object| object.deleting && object.held && !of_tenant.decisions.contains_key(&object.id);
+            of_tenant.objects.values().filter(waits).map(|object| {
+                let is_of_file = self.rules.of_tenant(namespace).contains_key(&object.id);
+                let spec = if is_of_file { None } else { object.of_finalizers() };
+                Removing { id: object.id.clone(), uid: object.uid.clone(), spec }
+            })
+        })
     }
 }
 
-/// Removals come first, so that a name can be used again by the same step.
-fn differences(before: &BTreeMap<PluginId, Decision>, now: &BTreeMap<PluginId, Decision>) -> Vec<Action> {
-    let acts = |decision: &&Decision| !matches!(decision, Decision::NameTaken);
-    let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| acts(decision)).map(|(id, _)| id).collect();
-    let unload = gone.into_iter().filter(|id| !now.get(*id).is_some_and(|decision| acts(&decision)));
-    let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
-    for (id, decision) in now.iter().filter(|(id, decision)| before.get(*id) != Some(*decision)) {
-        match decision {
-            Decision::Run(spec) => actions.push(Action::Load(spec.clone())),
-            Decision::Refused { problems, permissions } => actions.push(Action::Refuse {
-                id: id.clone(),
-                problems: problems.clone(),
-                permissions: permissions.clone(),
-            }),
-            Decision::NameTaken => {}
-        }
+impl Rules {
+    fn of_tenant(&self, namespace: &Namespace) -> &BTreeMap<PluginId, Arc<PluginSpec>> {
+        static NONE: BTreeMap<PluginId, Arc<PluginSpec>> = BTreeMap::new();
+        self.files.get(namespace).unwrap_or(&NONE)
     }
-    actions
+}
+
+impl Undecided {
+    /// Decides about every object of the tenants.
+    pub(crate) fn decide(self) -> Decided {
+        let Self { rules, mut platform, mut tenants } = self;
+        let mut actions = Vec::new();
+        for (namespace, of_tenant) in &mut tenants {
+            let files = rules.of_tenant(namespace);
+            let mut own = Owners::of(files.values().map(|spec| &**spec));
+            let of_tenant = Arc::make_mut(of_tenant);
+            let policy = rules.policy.as_ref();
+            if namespace.is_some() {
+                actions.extend(of_tenant.decide(files, &platform, &mut own, policy));
+            } else {
+                let all = Owners::of(rules.files.values().flat_map(BTreeMap::values).map(|spec| &**spec));
+                actions.extend(of_tenant.decide(files, &all, &mut own, policy));
+                platform = own.into();
+            }
+        }
+        Decided { platform, tenants, actions }
+    }
+}
+
+impl Decided {
+    /// Returns the reasons why objects are beyond the bounds, with the first such object of each tenant that had none
+    /// before, and how many it has.
+    pub(crate) fn newly_beyond(&self, before: &Desired) -> Vec<(PluginId, Beyond, usize)> {
+        let count = |of_tenant: &OfTenant| of_tenant.beyond().count();
+        let had = |namespace: &Namespace| before.tenants.get(namespace).is_some_and(|of_tenant| count(of_tenant) > 0);
+        let of_tenant = |(namespace, of_tenant): (&Namespace, &Arc<OfTenant>)| {
+            let (id, beyond) = of_tenant.beyond().next().filter(|_| !had(namespace))?;
+            Some((id.clone(), beyond.clone(), count(of_tenant)))
+        };
+        self.tenants.iter().filter_map(of_tenant).collect()
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +230,25 @@ mod tests {
         super::object::tests::{object, spec},
         *,
     };
+
+    impl Desired {
+        fn change(&mut self, kind: Kind, change: Change) -> Vec<Action> {
+            let decided = self.changed(kind, change).decide();
+            self.decide(decided)
+        }
+
+        fn listed_all(&mut self, kind: Kind, objects: Vec<Object>) -> Vec<Action> {
+            self.change(kind, Change::Listed(objects))
+        }
+
+        fn applied(&mut self, object: Object) -> Vec<Action> {
+            self.change(Kind::of(&object.id), Change::Applied(object.into()))
+        }
+
+        fn deleted(&mut self, object: Object) -> Vec<Action> {
+            self.change(Kind::of(&object.id), Change::Deleted(object.into()))
+        }
+    }
 
     fn described(actions: &[Action]) -> Vec<String> {
         let described = |action: &Action| match action {
@@ -211,7 +273,7 @@ mod tests {
         assert_eq!(described(&desired.applied(object("a", 1, &spec()))), ["load a"]);
         let labelled = Object { revision: "9".into(), status: json!({ "x": 1 }).into(), ..object("a", 1, &spec()) };
         assert!(desired.applied(labelled).is_empty());
-        assert!(desired.listed(Kind::Namespaced, vec![object("a", 1, &spec())]).is_empty(), "a relist");
+        assert!(desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec())]).is_empty(), "a relist");
         let changed = with("config", json!({ "x": 1 }));
         assert_eq!(described(&desired.applied(object("a", 2, &changed))), ["load a"]);
     }
@@ -220,12 +282,12 @@ mod tests {
     fn an_object_that_is_missing_in_a_list_is_unloaded() {
         let mut desired = Desired::default();
         let two = vec![object("a", 1, &spec()), object("b", 1, &spec())];
-        assert_eq!(described(&desired.listed(Kind::Namespaced, two)), ["load a", "load b"]);
-        assert!(desired.listed(Kind::Cluster, Vec::new()).is_empty(), "of the other kind");
+        assert_eq!(described(&desired.listed_all(Kind::Namespaced, two)), ["load a", "load b"]);
+        assert!(desired.listed_all(Kind::Cluster, Vec::new()).is_empty(), "of the other kind");
         let one = vec![object("b", 1, &spec())];
-        assert_eq!(described(&desired.listed(Kind::Namespaced, one)), ["unload a"]);
-        assert_eq!(described(&desired.deleted(&object("b", 1, &spec()).id)), ["unload b"]);
-        assert!(desired.deleted(&object("b", 1, &spec()).id).is_empty());
+        assert_eq!(described(&desired.listed_all(Kind::Namespaced, one)), ["unload a"]);
+        assert_eq!(described(&desired.deleted(object("b", 1, &spec()))), ["unload b"]);
+        assert!(desired.deleted(object("b", 1, &spec())).is_empty());
     }
 
     #[test]
@@ -260,10 +322,10 @@ mod tests {
     #[test]
     fn a_name_that_a_file_has_is_taken() {
         let file = object("a", 1, &spec()).plugin.unwrap();
-        let mut desired = Desired::beside([&*file]);
+        let mut desired = Desired::beside([&*file], None);
         assert!(desired.applied(object("a", 1, &spec())).is_empty());
         assert_eq!(desired.decided().map(|(_, decision)| decision).collect::<Vec<_>>(), [&Decision::NameTaken]);
-        assert!(desired.deleted(&file.id).is_empty(), "the file's plugin stays");
+        assert!(desired.deleted(object("a", 1, &spec())).is_empty(), "the file's plugin stays");
     }
 
     #[test]
@@ -305,5 +367,102 @@ mod tests {
         let Action::Refuse { problems, .. } = &closed[0] else { unreachable!("it is refused") };
         assert_eq!(problems[0].field, "spec.after");
         assert_eq!(described(&desired.applied(object("b", 2, &spec()))), ["load a", "load b"]);
+    }
+
+    fn of_cluster(name: &str, created: &str, finalizer: &str) -> Object {
+        let spec = json!({
+            "source": spec()["source"],
+            "serviceAccountName": "a",
+            "serviceAccountNamespace": "podium",
+            "grants": { "write": { "finalizers": [finalizer] } },
+        });
+        let json = json!({ "metadata": { "name": name, "uid": "u" }, "spec": spec }).to_string();
+        Object { created: created.to_owned(), ..Object::read(Kind::Cluster, &json).unwrap() }
+    }
+
+    fn of_namespace(namespace: &str, name: &str, finalizer: &str) -> Object {
+        let mut spec = spec();
+        spec["grants"]["write"] = json!({ "finalizers": [finalizer] });
+        let metadata = json!({ "name": name, "namespace": namespace, "uid": format!("u-{name}") });
+        Object::read(Kind::Namespaced, &json!({ "metadata": metadata, "spec": spec }).to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_finalizer_is_of_the_clusters_plugin_before_those_of_namespaces_and_of_one_tenant_for_its_pods() {
+        let mut desired = Desired::default();
+        assert_eq!(described(&desired.applied(of_namespace("shop", "a", "a.example/x"))), ["load a"]);
+        let elsewhere = desired.applied(of_namespace("bank", "b", "a.example/x"));
+        assert_eq!(described(&elsewhere), ["load b"], "of other Pods");
+        let platform = of_cluster("z", "2026-01-02T00:00:00Z", "a.example/x");
+        let actions = described(&desired.applied(platform.clone()));
+        assert_eq!(actions, ["load z", "refuse b, permitted", "refuse a, permitted"]);
+        assert_eq!(described(&desired.applied(of_namespace("pay", "c", "a.example/*"))), ["refuse c, permitted"]);
+        assert_eq!(described(&desired.deleted(platform)), ["unload z", "load b", "load c", "load a"]);
+    }
+
+    #[test]
+    fn a_file_of_a_namespace_has_its_finalizer_before_a_plugin_of_the_cluster() {
+        let file = of_namespace("shop", "a", "a.example/x").plugin.unwrap();
+        let mut desired = Desired::beside([&*file], None);
+        let platform = of_cluster("z", "2026-01-02T00:00:00Z", "a.example/x");
+        assert_eq!(described(&desired.applied(platform)), ["refuse z, permitted"]);
+        assert_eq!(described(&desired.applied(of_namespace("shop", "b", "a.example/*"))), ["refuse b, permitted"]);
+        assert_eq!(described(&desired.applied(of_namespace("bank", "b", "a.example/*"))), ["load b"]);
+    }
+
+    #[test]
+    fn a_change_decides_about_the_objects_of_its_tenant_only() {
+        let mut desired = Desired::default();
+        desired.applied(of_namespace("shop", "a", "a.example/x"));
+        let undecided =
+            desired.changed(Kind::Namespaced, Change::Applied(of_namespace("bank", "b", "b.example/x").into()));
+        assert_eq!(undecided.tenants.keys().collect::<Vec<_>>(), [&Some("bank".into())]);
+        let _ = desired.decide(undecided.decide());
+        let cluster = desired.changed(Kind::Cluster, Change::Applied(of_cluster("z", "", "c.example/x").into()));
+        assert_eq!(cluster.tenants.len(), 3);
+    }
+
+    fn beyond(desired: &Desired) -> Vec<(String, &'static str)> {
+        let beyond = |(object, decision): (&Object, &Decision)| match decision {
+            Decision::Beyond(beyond) => Some((object.id.name.to_string(), beyond.reason)),
+            _ => None,
+        };
+        desired.decided().filter_map(beyond).collect()
+    }
+
+    #[test]
+    fn a_plugin_beyond_the_number_is_not_loaded_and_is_read_again_when_an_older_one_goes() {
+        let mut desired = Desired::default();
+        let named = |at: usize| Object { created: "1".into(), ..object(&format!("p{at:03}"), 1, &spec()) };
+        let all: Vec<Object> = (0..102).map(named).collect();
+        assert_eq!(desired.listed_all(Kind::Namespaced, all).len(), 100);
+        let expected = ["p100", "p101"].map(|name| (name.to_owned(), "TooManyPlugins"));
+        assert_eq!(beyond(&desired), expected);
+        assert!(desired.object(&named(100).id).unwrap().is_forgotten(), "its spec takes no memory");
+        assert_eq!(desired.applied(named(100)).len(), 0, "a write of its status");
+        assert!(desired.object(&named(100).id).unwrap().is_forgotten());
+
+        assert_eq!(described(&desired.deleted(named(7))), ["unload p007"]);
+        assert_eq!(beyond(&desired), [("p100".to_owned(), "SpecNotRead"), ("p101".to_owned(), "TooManyPlugins")]);
+        assert_eq!(described(&desired.applied(named(100))), ["load p100"], "the write of its status brought it");
+        // One that is older displaces the youngest.
+        let older = Object { created: "0".into(), ..named(500) };
+        assert_eq!(described(&desired.applied(older)), ["unload p100", "load p500"]);
+    }
+
+    #[test]
+    fn an_object_beyond_the_number_that_is_being_deleted_keeps_its_finalizers_until_its_spec_is_read() {
+        let mut desired = Desired::default();
+        let named = |at: usize| {
+            let object = of_namespace("shop", &format!("p{at:03}"), &format!("shop.example/p{at}"));
+            Object { deleting: true, held: true, ..object }
+        };
+        desired.listed_all(Kind::Namespaced, (0..101).map(named).collect());
+        assert_eq!((desired.removing().count(), beyond(&desired).len()), (100, 1));
+        desired.deleted(named(7));
+        assert_eq!((desired.removing().count(), beyond(&desired)), (99, vec![("p100".to_owned(), "SpecNotRead")]));
+        desired.applied(named(100));
+        assert_eq!(desired.removing().count(), 100);
+        assert!(desired.removing().all(|removing| removing.spec.is_some()));
     }
 }

@@ -1,128 +1,160 @@
 //! A finalizer belongs to one plugin: the deletion of a plugin removes its finalizers from Pods, also if another plugin
 //! would still need them. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound};
 
 use podium_config::Problem;
-use podium_pods::model::{KeyPattern, PluginId, PluginSpec, Tenant};
+use podium_pods::model::{PluginId, PluginSpec};
 
 use super::object::Object;
 
-/// Returns the mistake of each object whose plugin may hold finalizers of an earlier one that sees the same Pods. Files
-/// are earlier than objects, and plugins of the cluster than those of a namespace, so that no tenant can take the name
-/// of a finalizer from the platform; among others the creation decides. An object that is being deleted has its
-/// finalizers until they are removed.
-pub(super) fn conflicts<'a>(
-    files: &BTreeMap<PluginId, Arc<PluginSpec>>,
+/// The plugins that finalizers belong to. Names are looked up as `K`.
+#[derive(Debug, PartialEq)]
+pub(super) struct Owners<K: Ord = String> {
+    names: BTreeMap<K, PluginId>,
+    /// Prefixes of which none begins with another one: the greatest that is not behind a text is its prefix, if one is.
+    prefixes: BTreeMap<K, PluginId>,
+}
+
+impl<K: Ord> Default for Owners<K> {
+    fn default() -> Self {
+        Self { names: BTreeMap::new(), prefixes: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone + AsRef<str> + for<'a> From<&'a str>> Owners<K> {
+    /// Adds the finalizers that plugins are granted.
+    pub(super) fn of<'a>(plugins: impl IntoIterator<Item = &'a PluginSpec>) -> Self {
+        let mut owners = Self::default();
+        plugins.into_iter().for_each(|plugin| owners.add(plugin));
+        owners
+    }
+
+    fn add(&mut self, plugin: &PluginSpec) {
+        for pattern in &plugin.grants.write.finalizers {
+            let Some(prefix) = pattern.0.strip_suffix('*') else {
+                self.names.entry(pattern.0.as_str().into()).or_insert_with(|| plugin.id.clone());
+                continue;
+            };
+            let key = K::from(prefix);
+            if self.prefixes.range(..=&key).next_back().is_some_and(|(of, _)| prefix.starts_with(of.as_ref())) {
+                continue;
+            }
+            while let Some(longer) =
+                first(&self.prefixes, Bound::Included(&key), prefix).map(|(longer, _)| longer.clone())
+            {
+                self.prefixes.remove(&longer);
+            }
+            self.prefixes.insert(key, plugin.id.clone());
+        }
+    }
+
+    /// Returns a plugin with a finalizer that matches the pattern too.
+    fn of_pattern(&self, pattern: &str) -> Option<&PluginId> {
+        let prefix = pattern.strip_suffix('*');
+        let text = prefix.unwrap_or(pattern);
+        let key = K::from(text);
+        // A finalizer has at least one character behind the prefix of a pattern.
+        let shorter = match prefix {
+            Some(_) => self.prefixes.range(..=&key).next_back(),
+            None => self.prefixes.range(..&key).next_back(),
+        };
+        let shorter = shorter.filter(|(of, _)| text.starts_with(of.as_ref()));
+        let (_, owner) = match prefix {
+            _ if shorter.is_some() => shorter,
+            Some(_) => first(&self.prefixes, Bound::Included(&key), text)
+                .or_else(|| first(&self.names, Bound::Excluded(&key), text)),
+            None => self.names.get_key_value(&key),
+        }?;
+        Some(owner)
+    }
+}
+
+/// Returns the first entry behind a bound that starts with a prefix.
+fn first<'a, K: Ord + AsRef<str>>(
+    map: &'a BTreeMap<K, PluginId>,
+    bound: Bound<&K>,
+    prefix: &str,
+) -> Option<(&'a K, &'a PluginId)> {
+    map.range((bound, Bound::Unbounded)).next().filter(|(key, _)| key.as_ref().starts_with(prefix))
+}
+
+/// Returns the mistake of each object of a tenant whose plugin may hold finalizers of an earlier one that sees the same
+/// Pods, and adds the finalizers of the others to those of the tenant's files. Files are earlier than objects, and
+/// plugins of the cluster than those of a namespace, so that no tenant can take the name of a finalizer from the
+/// platform; among others the creation decides. An object that is being deleted has its finalizers until they are
+/// removed.
+pub(super) fn conflicts<'a, K: Ord + Clone + AsRef<str> + for<'k> From<&'k str>>(
+    earlier: &Owners<K>,
+    own: &mut Owners<K>,
     objects: impl Iterator<Item = &'a Object>,
 ) -> BTreeMap<PluginId, Problem> {
     let of_object = |object: &'a Object| {
-        // Reading a spec with mistakes again costs time at each change of any object.
         let spec = if object.deleting { object.of_finalizers() } else { object.plugin.as_ref().ok().cloned() };
-        let spec = spec.filter(|spec| !spec.grants.write.finalizers.is_empty())?;
-        (!files.contains_key(&object.id)).then_some((object, spec))
+        Some((object, spec.filter(|spec| !spec.grants.write.finalizers.is_empty())?))
     };
     let mut objects: Vec<_> = objects.filter_map(of_object).collect();
-    objects.sort_by_key(|(object, _)| (object.id.namespace.is_some(), &object.created, &object.id));
-    let mut earlier: Vec<Arc<PluginSpec>> = files.values().cloned().collect();
+    objects.sort_by_key(|(object, _)| (&object.created, &object.id));
     let mut conflicts = BTreeMap::new();
     for (object, spec) in objects {
-        match earlier.iter().find_map(|other| Some((other, shared(&spec, other)?))) {
-            Some((other, name)) => {
+        let taken = spec.grants.write.finalizers.iter().find_map(|pattern| {
+            Some((&*pattern.0, earlier.of_pattern(&pattern.0).or_else(|| own.of_pattern(&pattern.0))?))
+        });
+        match taken {
+            Some((name, other)) => {
                 let message = format!(
-                    "{name:?} belongs to plugin {}: a finalizer belongs to one plugin, because it is removed from Pods \
-                     when the plugin is deleted; name another finalizer in plugin {}",
-                    other.id, object.id
+                    "{name:?} belongs to plugin {other}: a finalizer belongs to one plugin, because it is removed from \
+                     Pods when the plugin is deleted; name another finalizer in plugin {}",
+                    object.id
                 );
                 let field = "spec.grants.write.finalizers".to_owned();
                 conflicts.insert(object.id.clone(), Problem { line: None, field, message });
             }
-            None => earlier.push(spec),
+            None => own.add(&spec),
         }
     }
     conflicts
 }
 
-/// Returns a pattern of the first plugin that permits a finalizer of the second too, on the same Pods.
-fn shared<'a>(spec: &'a PluginSpec, other: &PluginSpec) -> Option<&'a str> {
-    let (own, of_other) = (spec.tenant(), other.tenant());
-    if own != of_other && own != Tenant::Cluster && of_other != Tenant::Cluster {
-        return None;
-    }
-    let overlaps = |pattern: &&KeyPattern| other.grants.write.finalizers.iter().any(|of| overlap(&pattern.0, &of.0));
-    spec.grants.write.finalizers.iter().find(overlaps).map(|pattern| &*pattern.0)
-}
-
-fn overlap(one: &str, other: &str) -> bool {
-    match (one.strip_suffix('*'), other.strip_suffix('*')) {
-        (Some(one), Some(other)) => one.starts_with(other) || other.starts_with(one),
-        (Some(prefix), None) => other.len() > prefix.len() && other.starts_with(prefix),
-        (None, Some(prefix)) => one.len() > prefix.len() && one.starts_with(prefix),
-        (None, None) => one == other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use podium_pods::model::KeyPattern;
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::{
-        super::object::{
-            Kind,
-            tests::{object, spec},
-        },
+        super::object::tests::{object, spec},
         *,
     };
 
-    fn with(name: &str, created: &str, finalizer: &str) -> Object {
+    fn with(name: &str, created: &str, finalizers: &[&str]) -> Object {
         let mut spec = spec();
-        spec["grants"]["write"] = json!({ "finalizers": [finalizer] });
+        spec["grants"]["write"] = json!({ "finalizers": finalizers });
         Object { created: created.to_owned(), ..object(name, 1, &spec) }
     }
 
-    fn of_cluster(name: &str, created: &str, finalizer: &str) -> Object {
-        let mut spec = spec();
-        spec["grants"]["write"] = json!({ "finalizers": [finalizer] });
-        spec["serviceAccountName"] = "a".into();
-        spec["serviceAccountNamespace"] = "podium".into();
-        let json = json!({ "metadata": { "name": name, "uid": "u" }, "spec": spec }).to_string();
-        Object { created: created.to_owned(), ..Object::read(Kind::Cluster, &json).unwrap() }
-    }
-
     fn refused(objects: &[Object]) -> Vec<String> {
-        conflicts(&BTreeMap::new(), objects.iter())
-            .into_iter()
-            .map(|(id, problem)| {
-                assert!(problem.message.contains(&id.to_string()), "{}", problem.message);
-                id.to_string()
-            })
-            .collect()
+        let found = conflicts(&Owners::<String>::default(), &mut Owners::default(), objects.iter());
+        let names = found.into_iter().map(|(id, problem)| {
+            assert!(problem.message.contains(&id.to_string()), "{}", problem.message);
+            id.to_string()
+        });
+        names.collect()
     }
 
     #[test]
     fn the_later_of_two_plugins_with_one_finalizer_is_refused_with_both_names() {
-        let (first, second) =
-            (with("b", "2026-01-01T00:00:00Z", "a.example/x"), with("a", "2026-01-02T00:00:00Z", "a.example/*"));
-        let found = conflicts(&BTreeMap::new(), [&second, &first].into_iter());
+        let first = with("b", "2026-01-01T00:00:00Z", &["a.example/x"]);
+        let second = with("a", "2026-01-02T00:00:00Z", &["a.example/*"]);
+        let found = conflicts(&Owners::<String>::default(), &mut Owners::default(), [&second, &first].into_iter());
         let (id, problem) = found.first_key_value().unwrap();
         assert_eq!((found.len(), id.to_string().as_str()), (1, "shop/a"));
         assert!(problem.message.starts_with("\"a.example/*\" belongs to plugin shop/b"), "{}", problem.message);
         let gone = Object { deleting: true, ..first.clone() };
         assert_eq!(refused(&[gone, second]), ["shop/a"], "its finalizers are not removed yet");
-        assert!(refused(&[first, with("c", "", "a.example/y")]).is_empty());
-    }
-
-    #[test]
-    fn a_plugin_of_the_cluster_is_before_those_of_namespaces() {
-        let tenant = with("a", "2026-01-01T00:00:00Z", "a.example/x");
-        let platform = of_cluster("z", "2026-01-02T00:00:00Z", "a.example/x");
-        assert_eq!(refused(&[tenant.clone(), platform]), ["shop/a"]);
-        let mut elsewhere = tenant.clone();
-        elsewhere.id.namespace = Some("bank".into());
-        let mut spec = PluginSpec::clone(tenant.plugin.as_ref().unwrap());
-        spec.id = elsewhere.id.clone();
-        elsewhere.plugin = Ok(Arc::new(spec));
-        assert!(refused(&[tenant, elsewhere]).is_empty(), "of other Pods");
+        assert!(refused(&[first, with("c", "", &["a.example/y"])]).is_empty());
     }
 
     #[test]
@@ -136,6 +168,113 @@ mod tests {
             ("a.example/x*", "a.example/x", false),
         ] {
             assert_eq!((overlap(one, other), overlap(other, one)), (expected, expected), "{one} {other}");
+            for (earlier, later) in [(one, other), (other, one)] {
+                let found = refused(&[with("a", "1", &[earlier]), with("b", "2", &[later])]);
+                assert_eq!(found.len(), usize::from(expected), "{earlier} {later}");
+            }
         }
+    }
+
+    fn overlap(one: &str, other: &str) -> bool {
+        match (one.strip_suffix('*'), other.strip_suffix('*')) {
+            (Some(one), Some(other)) => one.starts_with(other) || other.starts_with(one),
+            (Some(prefix), None) => other.len() > prefix.len() && other.starts_with(prefix),
+            (None, Some(prefix)) => one.len() > prefix.len() && one.starts_with(prefix),
+            (None, None) => one == other,
+        }
+    }
+
+    fn plugin(name: &str, patterns: &[String]) -> PluginSpec {
+        let mut plugin = PluginSpec::clone(with(name, "", &[]).plugin.as_ref().unwrap());
+        plugin.grants.write.finalizers = patterns.iter().cloned().map(KeyPattern).collect();
+        plugin
+    }
+
+    proptest! {
+        #[test]
+        fn the_refused_are_those_of_comparing_each_with_each(
+            earlier in prop::collection::vec(prop::collection::vec("[ab]{1,3}[*]?", 0..3), 0..3),
+            objects in prop::collection::vec(prop::collection::vec("[ab]{1,3}[*]?", 0..3), 0..8),
+        ) {
+            let named = |all: &[Vec<String>], prefix: &str| -> Vec<PluginSpec> {
+                all.iter().enumerate().map(|(at, of)| plugin(&format!("{prefix}{at}"), of)).collect()
+            };
+            let (files, plugins) = (named(&earlier, "f"), named(&objects, "p"));
+            let (mut kept, mut expected) = (files.clone(), Vec::new());
+            for plugin in &plugins {
+                let shared = |other: &PluginSpec| plugin.grants.write.finalizers.iter().any(|one| {
+                    other.grants.write.finalizers.iter().any(|other| overlap(&one.0, &other.0))
+                });
+                if kept.iter().any(shared) { expected.push(plugin.id.clone()) } else { kept.push(plugin.clone()) }
+            }
+            let objects: Vec<Object> = plugins
+                .iter()
+                .map(|plugin| Object { plugin: Ok(plugin.clone().into()), ..object(&plugin.id.name, 1, &spec()) })
+                .collect();
+            let found = conflicts(&Owners::<String>::of(&files), &mut Owners::default(), objects.iter());
+            prop_assert_eq!(found.keys().cloned().collect::<Vec<_>>(), expected);
+            for (id, problem) in found {
+                let mut words = problem.message.split(['"', ':']);
+                let (pattern, owner) = (words.nth(1).unwrap(), words.next().unwrap());
+                let owner = owner.rsplit('/').next().unwrap();
+                let owner = files.iter().chain(&plugins).find(|plugin| &*plugin.id.name == owner).unwrap();
+                prop_assert!(owner.id != id);
+                let overlaps = |of: &KeyPattern| overlap(&of.0, pattern);
+                prop_assert!(owner.grants.write.finalizers.iter().any(overlaps), "{}", problem.message);
+            }
+        }
+    }
+
+    thread_local! {
+        static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A name that counts comparisons.
+    #[derive(Clone, PartialEq, Eq)]
+    struct Counted(String);
+
+    impl From<&str> for Counted {
+        fn from(name: &str) -> Self {
+            Self(name.to_owned())
+        }
+    }
+
+    impl AsRef<str> for Counted {
+        fn as_ref(&self) -> &str {
+            &self.0
+        }
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    #[test]
+    fn comparisons_of_names_grow_with_their_number_and_not_with_its_square() {
+        let compared = |objects: usize| {
+            let objects: Vec<Object> = (0..objects)
+                .map(|at| {
+                    let star = if at % 2 == 0 { "*" } else { "" };
+                    let names: Vec<String> = (0..16).map(|name| format!("a.example/{name}-{at}-{star}")).collect();
+                    let plugin = plugin(&format!("p{at}"), &names);
+                    Object { plugin: Ok(plugin.into()), ..object(&format!("p{at}"), 1, &spec()) }
+                })
+                .collect();
+            COMPARED.set(0);
+            assert!(conflicts(&Owners::<Counted>::default(), &mut Owners::default(), objects.iter()).is_empty());
+            COMPARED.get()
+        };
+        // The depth of the maps grows with the logarithm.
+        let (few, many) = (compared(10), compared(1_000));
+        assert!(many < 100 * 4 * few, "{few} and {many}");
     }
 }

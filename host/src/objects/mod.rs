@@ -3,14 +3,17 @@
 //! [`ObjectWatch`] lists and watches the objects; [`Desired`] decides, without IO, which plugins are loaded, refused
 //! and unloaded, and `app` does it. A status shows the result for each object; [`Publisher`] decides when it is sent.
 
+mod bounds;
 mod desired;
 mod fetch;
 mod finalizers;
 mod object;
 mod publish;
 mod status;
+mod tenant;
 mod watch;
 
+pub(crate) use bounds::Beyond;
 pub(crate) use desired::{Action, Decision, Desired, Removing};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};

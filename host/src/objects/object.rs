@@ -49,8 +49,8 @@ impl Kind {
 /// take a hundred times as many in memory.
 const MAX_BYTES: usize = 256 << 10;
 
-/// A spec that is kept: as text, with members in order, because the values in it would take up to a hundred times the
-/// memory of their text.
+/// A spec, or a part of one, as text, with members in order, because the values in it would take up to a hundred times
+/// the memory of their text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spec(Arc<str>);
 
@@ -85,14 +85,18 @@ pub(crate) struct Object {
     pub(crate) held: bool,
     /// The creationTimestamp, of which a later one is greater as text.
     pub(crate) created: String,
-    /// Null if it cannot be read.
+    /// Null if it cannot be read, or was forgotten.
     pub(crate) spec: Spec,
+    /// The bytes of the spec's text, also after it was forgotten.
+    pub(crate) spec_bytes: usize,
     /// Null if there is none, or one that is too large to be the host's.
     pub(crate) status: Arc<Value>,
     /// The spec's grants, as the status repeats them.
-    pub(crate) grants: Arc<Value>,
+    pub(crate) grants: Spec,
     /// The plugin, or every mistake in the spec.
     pub(crate) plugin: Result<Arc<PluginSpec>, Arc<[Problem]>>,
+    /// The plugin as far as finalizers of Pods need it, if the spec has mistakes elsewhere.
+    pub(super) finalizing: Option<Arc<PluginSpec>>,
 }
 
 #[derive(Deserialize)]
@@ -147,6 +151,10 @@ impl Object {
             }
             Err(message) => (Value::Null, Err(vec![Problem { line: None, field: "spec".to_owned(), message }])),
         };
+        // Read now, because each change of an object of the tenant asks for it.
+        let any = json!({ "source": { "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } } });
+        let finalizing = if plugin.is_ok() { None } else { permissions(&id, &spec, &any).map(Arc::new) };
+        let text = Spec::new(&spec);
         Ok(Self {
             id,
             uid: uid.clone(),
@@ -155,10 +163,12 @@ impl Object {
             deleting: metadata.deletion_timestamp.is_some(),
             held: metadata.finalizers.iter().any(|name| name == FINALIZER),
             created: metadata.creation_timestamp,
-            spec: Spec::new(&spec),
-            grants: spec["grants"].clone().into(),
+            spec_bytes: text.text().len(),
+            spec: text,
+            grants: Spec::new(&spec["grants"]),
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
+            finalizing,
         })
     }
 }
@@ -166,9 +176,21 @@ impl Object {
 impl Object {
     /// Returns the plugin as far as finalizers of Pods need it: also if the spec has mistakes elsewhere.
     pub(crate) fn of_finalizers(&self) -> Option<Arc<PluginSpec>> {
-        let any = json!({ "source": { "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } } });
-        let permissions = || permissions(&self.id, &self.spec.value(), &any).map(Arc::new);
-        self.plugin.as_ref().ok().cloned().or_else(permissions)
+        self.plugin.as_ref().ok().or(self.finalizing.as_ref()).cloned()
+    }
+
+    /// Frees the memory of everything in a spec that has some.
+    pub(super) fn forget_spec(&mut self) {
+        if self.spec_bytes <= 64 {
+            return;
+        }
+        (self.spec, self.grants) = (Spec::new(&Value::Null), Spec::new(&Value::Null));
+        (self.plugin, self.finalizing) = (Err([].into()), None);
+    }
+
+    /// Returns true if the spec was forgotten.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.spec_bytes > self.spec.text().len()
     }
 }
 

@@ -7,7 +7,7 @@ use podium_pods::model::text;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::Value;
 
-use super::Step;
+use super::{Beyond, Step};
 
 /// The most refused kinds of writes that are listed.
 const MAX_REFUSED: usize = 16;
@@ -46,6 +46,7 @@ pub(crate) enum State {
         refused: Option<String>,
     },
     NameTaken,
+    Beyond(Beyond),
     Failed {
         step: Step,
         reason: &'static str,
@@ -207,6 +208,7 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
             "NameTaken",
             "a file of the host's --plugins defines a plugin of this name, which runs; rename this one",
         )),
+        State::Beyond(Beyond { reason, message }) => none(ready(Some(false), reason, message)),
         State::Running { unprobed } => {
             let unprobed = if *unprobed { "no pod matched, so this version was not tried before it runs" } else { "" };
             let stored = facts.active.as_ref().and_then(|active| active.stored.as_ref());

@@ -15,9 +15,13 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::object::{API_VERSION, Kind, Object};
+use super::{
+    bounds::Trimming,
+    object::{API_VERSION, Kind, Object},
+};
 use crate::{
     api::{Api, ApiError, in_query},
+    config::Policy,
     watch::{Batch, Lines, Retries, RollbackDetector},
 };
 
@@ -63,6 +67,7 @@ pub(crate) struct ObjectWatch {
     absent: Option<Instant>,
     /// Objects were reported that a kind that is not served no longer has.
     reported: bool,
+    policy: Option<Policy>,
 }
 
 /// Why the watch begins again with a list.
@@ -115,7 +120,12 @@ impl ObjectWatch {
     /// `seed` is for the jitter of waits.
     pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
         let (retries, failures) = (Retries::new(seed), Intervals::new());
-        Self { api, kind, namespace, retries, failures, absent: None, reported: false }
+        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy: None }
+    }
+
+    /// Does not keep the specs of a list that are beyond the bounds of their tenants.
+    pub(crate) fn bounded_by(self, policy: Option<&Policy>) -> Self {
+        Self { policy: policy.cloned(), ..self }
     }
 
     /// Reports the objects and their changes until the receiver is gone.
@@ -212,7 +222,7 @@ impl ObjectWatch {
     /// Returns all objects that can be read, and the revision of the list.
     async fn list(&mut self) -> Result<(Vec<Object>, String), Broken> {
         let api = self.api.with_deadline(PAGE_DEADLINE);
-        let (mut objects, mut next) = (Vec::new(), String::new());
+        let (mut objects, mut next, mut trimming) = (Vec::new(), String::new(), Trimming::default());
         loop {
             let mut query = format!("limit={PAGE}");
             if !next.is_empty() {
@@ -221,6 +231,7 @@ impl ObjectWatch {
             let page = api.bytes(self.get(&query)?).await?;
             let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
             objects.extend(items.iter().filter_map(|item| self.object(item.get())));
+            trimming.page(&mut objects, self.policy.as_ref());
             if metadata.next.is_empty() {
                 return Ok((objects, metadata.resource_version));
             }

@@ -23,7 +23,7 @@ pub(crate) const MODULES: &[Row] = &[
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
     ("status", &["model", "ports"], &["tokio::time"]),
-    ("queue", &["sync"], &["tokio::time", "tokio::select"]),
+    ("queue", &["sync", "model"], &["tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
     ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync", "libc"]),
     ("memory", &[], &["libc", "tokio"]),

@@ -259,6 +259,7 @@ spec:
   defaults:
     serviceAccountRequired: true
     compiledCodeMiB: 100
+    maxPlugins: 30
     requests: { writesPerSecond: 100, liveReadsPerSecond: 50, eventsPerSecond: 10 }
     limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000,
       hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10, writesPerSecond: 20 }
@@ -283,6 +284,8 @@ fn the_policy_schema_and_the_host_refuse_the_same_field() {
             ("serviceAccountRequired: true", "serviceAccountRequired: 'yes'", "spec.defaults.serviceAccountRequired"),
             ("compiledCodeMiB: 100", "compiledCodeMiB: 0", "spec.defaults.compiledCodeMiB"),
             ("compiledCodeMiB: 100", "compiledCodeMiB: 65537", "spec.defaults.compiledCodeMiB"),
+            ("maxPlugins: 30", "maxPlugins: 0", "spec.defaults.maxPlugins"),
+            ("maxPlugins: 30", "maxPlugins: 10001", "spec.defaults.maxPlugins"),
             ("serviceAccountRequired: true", "excluded: 1", "spec.defaults.excluded"),
             ("classes: [native]", "classes: []", "spec.defaults.limits.classes"),
             ("classes: [native]", "classes: native", "spec.defaults.limits.classes"),

@@ -18,6 +18,7 @@ mod revocation;
 mod run_writes;
 mod seed;
 mod state;
+mod states;
 mod tombstones;
 mod trial;
 mod under_way;

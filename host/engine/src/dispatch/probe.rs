@@ -57,7 +57,7 @@ impl Dispatch {
     ) -> Result<usize, String> {
         let began = Instant::now();
         let snapshot: Arc<dyn PodView> = self.reader.snapshot();
-        let state = Arc::new(Mutex::new(before.state.lock().clone()));
+        let state = Arc::new(Mutex::new(before.state.lock().copied()));
         let committed = Arc::new(AtomicBool::new(false));
         let world = || ProbeWorld {
             before: before.clone(),

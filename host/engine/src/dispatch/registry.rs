@@ -7,7 +7,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{PluginId, PluginSpec, RequestRates, Tenant};
+use podium_pods::model::{Expressions, PluginId, PluginSpec, RequestRates, Tenant};
 use tokio::time::Instant;
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     log_rate::{LogRate, LogRates},
     repeats::Repeats,
     revocation::Revocation,
+    states::States,
     trial::Runs,
 };
 use crate::{
@@ -35,12 +36,16 @@ pub struct LoadedPlugin {
     pub lane: Lane,
     /// The configuration that the plugin was loaded with.
     pub spec: PluginSpec,
+    /// The selector of `spec.watch`, for the ingest loop.
+    pub selector: Arc<Expressions>,
     /// The plugin's code.
     pub reconcile: Arc<dyn Reconcile>,
     /// The account and the field manager of the plugin's writes.
     pub sender: Sender,
     /// Outlives a swap of the component. The plugins of a state group share it.
     pub state: Arc<Mutex<State>>,
+    /// Those of all plugins.
+    pub(super) states: Arc<States>,
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
     /// `None` if the host keeps no journal.
@@ -109,6 +114,7 @@ struct Inner {
     claims: BTreeMap<Lane, (Claim, Demand)>,
     /// The requests per second of the plugins of a tenant together, where they are not the default.
     rates: BTreeMap<Tenant, RequestRates>,
+    states: Arc<States>,
 }
 
 /// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
@@ -138,7 +144,10 @@ impl Inner {
             Some(_) => loaded.spec.state_group == spec.state_group && loaded.spec.tenant() == spec.tenant(),
             None => loaded.lane == lane && loaded.spec.state_group.is_none(),
         };
-        self.plugins.values().find(shares).map(|loaded| loaded.state.clone()).unwrap_or_default()
+        self.plugins
+            .values()
+            .find(shares)
+            .map_or_else(|| self.states.create(spec.tenant()), |loaded| loaded.state.clone())
     }
 }
 
@@ -221,6 +230,11 @@ impl Registry {
         self.inner.write().rates.insert(tenant, rates);
     }
 
+    /// Sets the most bytes of the states of all plugins together.
+    pub fn bound_states(&self, bytes: usize) {
+        self.inner.read().states.set_most(bytes);
+    }
+
     /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
     /// new one. Runs of the version before continue if `spec` permits everything that the version may do; otherwise
     /// they are ended.
@@ -232,16 +246,29 @@ impl Registry {
         status: Arc<PluginStatus>,
         entries: Option<PluginEntries>,
     ) -> Lane {
+        let selector = Arc::new(Expressions::from(&spec.watch.selector));
         let mut inner = self.inner.write();
         let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
-        let state = inner.state(lane, &spec);
+        let (state, states) = (inner.state(lane, &spec), inner.states.clone());
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let (revocation, runs) = (Revocation::default(), Runs::default());
-        let loaded =
-            LoadedPlugin { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation, runs };
-        let loaded = Arc::new(loaded);
+        let loaded = Arc::new(LoadedPlugin {
+            lane,
+            spec,
+            selector,
+            reconcile,
+            sender,
+            state,
+            states,
+            status,
+            entries,
+            repeats,
+            log_rate,
+            revocation,
+            runs,
+        });
         if let Some(before) = inner.plugins.insert(lane, Arc::clone(&loaded))
             && !loaded.spec.permits(&before.spec)
         {

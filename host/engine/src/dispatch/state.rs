@@ -4,26 +4,68 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use podium_pods::model::Refused;
 
+use super::states::{Share, TENANT_BYTES};
 use crate::ports::{StateEntry, StateError};
 
 /// All keys and values of one plugin or state group together, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// Keys of one plugin or state group.
 const MAX_KEYS: usize = 4_096;
+/// The bytes of an entry beside its key and value, for the bounds of tenant and host.
+const ENTRY_BYTES: usize = 192;
 
 /// The state that a plugin stores with `state.put`. It is kept in memory only and is lost when the host ends. Beyond
 /// the share of the plugin or group, the entries that were put longest ago are dropped.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct State {
     entries: BTreeMap<Arc<str>, StateEntry>,
-    /// The keys by the versions of their entries, so that the oldest is found without a look at the others.
-    by_version: BTreeMap<u64, Arc<str>>,
+    /// The keys by the versions of their entries, so that the oldest is found without a look at the others, with the
+    /// numbers of the puts among those of all states.
+    by_version: BTreeMap<u64, (Arc<str>, u64)>,
     /// Versions are counted over all keys, so that a key removed and put again never repeats one.
     version: u64,
     bytes: usize,
+    share: Share,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.share.give_back(self.bytes + ENTRY_BYTES * self.entries.len());
+    }
 }
 
 impl State {
+    pub(super) fn of(share: Share) -> Self {
+        Self { entries: BTreeMap::new(), by_version: BTreeMap::new(), version: 0, bytes: 0, share }
+    }
+
+    /// Returns a copy that counts for no tenant.
+    pub(super) fn copied(&self) -> Self {
+        let Self { entries, by_version, version, bytes, share: _ } = self;
+        let copy = Self {
+            entries: entries.clone(),
+            by_version: by_version.clone(),
+            version: *version,
+            bytes: *bytes,
+            share: Share::default(),
+        };
+        // The drop of the copy subtracts them.
+        copy.share.exchange(0, *bytes + ENTRY_BYTES * entries.len());
+        copy
+    }
+
+    /// Returns the number of the oldest put, among those of all states.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.by_version.first_key_value().map(|(_, (_, put))| *put)
+    }
+
+    /// Removes the entry that was put longest ago.
+    pub(super) fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.by_version.first_key_value().map(|(_, (key, _))| Arc::clone(key)) {
+            self.drop_entry(&oldest);
+        }
+    }
+
     /// Returns the value and its version, or `None` if the key was not put or was removed.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<StateEntry> {
@@ -33,22 +75,29 @@ impl State {
     /// Returns the new version.
     ///
     /// # Errors
-    /// Returns an error if the entry has another version (0 expects no entry), or if the value exceeds the plugin's
-    /// whole share.
+    /// Returns an error if the entry has another version (0 expects no entry), if the value exceeds the plugin's whole
+    /// share, or if the states of the tenant would exceed theirs; the entry stays as it is then.
     pub fn put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
         self.expect(key, expected)?;
         if key.len() + value.len() > MAX_BYTES {
             return Err(StateError::Refused(Refused::Invalid(format!("over {MAX_BYTES} bytes"))));
         }
+        let bytes = key.len() + value.len();
+        let there = self.entries.get(key).map_or(0, |entry| key.len() + entry.value.len() + ENTRY_BYTES);
+        let Some(put) = self.share.exchange(there, bytes + ENTRY_BYTES) else {
+            let message = format!(
+                "the states of the tenant's plugins would be over {TENANT_BYTES} bytes together; remove entries"
+            );
+            return Err(StateError::Refused(Refused::Invalid(message)));
+        };
         self.take(key);
-        self.bytes += key.len() + value.len();
+        self.bytes += bytes;
         self.version += 1;
         let key: Arc<str> = key.into();
-        self.by_version.insert(self.version, Arc::clone(&key));
+        self.by_version.insert(self.version, (Arc::clone(&key), put));
         self.entries.insert(key, StateEntry { value, version: self.version });
         while self.bytes > MAX_BYTES || self.entries.len() > MAX_KEYS {
-            let Some(oldest) = self.by_version.first_key_value().map(|(_, key)| Arc::clone(key)) else { break };
-            self.take(&oldest);
+            self.drop_oldest();
         }
         Ok(self.version)
     }
@@ -57,7 +106,7 @@ impl State {
     /// Returns an error if another version is there.
     pub fn remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
         self.expect(key, expected)?;
-        self.take(key);
+        self.drop_entry(key);
         Ok(())
     }
 
@@ -71,11 +120,18 @@ impl State {
         }
     }
 
-    fn take(&mut self, key: &str) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.by_version.remove(&entry.version);
-            self.bytes -= key.len() + entry.value.len();
-        }
+    fn drop_entry(&mut self, key: &str) {
+        let bytes = self.take(key);
+        self.share.give_back(bytes);
+    }
+
+    /// Returns the bytes that the entry counted for.
+    fn take(&mut self, key: &str) -> usize {
+        let Some(entry) = self.entries.remove(key) else { return 0 };
+        self.by_version.remove(&entry.version);
+        let bytes = key.len() + entry.value.len();
+        self.bytes -= bytes;
+        bytes + ENTRY_BYTES
     }
 }
 

@@ -14,7 +14,8 @@
 //! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: it would not be
 //! tried again.
 //!
-//! [`Bounds`] limits how many deletions and last states are kept for a plugin that does not settle on them.
+//! [`Bounds`] limits how many deletions and last states are kept for the plugins of a tenant that do not settle on
+//! them.
 //!
 //! `tests/schedules` runs this file with the queue and the cache in many orders of their threads' steps.
 
@@ -95,7 +96,7 @@ pub struct EndedJob {
 }
 
 /// The deletions that have not settled, with the last states of their Pods, by plugin and Pod. [`Bounds`] limits them
-/// for each plugin.
+/// for each tenant.
 #[derive(Debug)]
 pub struct Tombstones<L> {
     inner: Mutex<TombstoneTable<L>>,
@@ -108,10 +109,20 @@ impl<L: Copy + Ord + Hash> Default for Tombstones<L> {
 }
 
 impl<L: Copy + Ord + Hash> Tombstones<L> {
-    /// Returns an empty set with these bounds for each plugin.
+    /// Returns an empty set with these bounds for each tenant. Without [`Tombstones::share`] each plugin is one.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { inner: Mutex::new(TombstoneTable::new(bounds)) }
+    }
+
+    /// Sets which plugins share the bounds with others, as the number of the plugins of their tenant, and returns what
+    /// exceeds them now.
+    #[must_use]
+    pub fn share(&self, queue: &Keys<L>, sharing: BTreeMap<L, usize>) -> Vec<(L, Excess)> {
+        let mut inner = self.inner.lock();
+        inner.sharing = sharing;
+        let excess = inner.lanes().into_iter().map(|lane| (lane, inner.enforce(lane, queue)));
+        excess.filter(|(_, excess)| *excess != Excess::default()).collect()
     }
 
     /// To be called with changes before they are published; the plan is for [`Tombstones::queue`] after that.

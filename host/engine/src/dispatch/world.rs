@@ -79,7 +79,9 @@ impl World for RunWorld {
     }
 
     fn state_put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
-        self.plugin.state.lock().put(key, value, expected)
+        let put = self.plugin.state.lock().put(key, value, expected);
+        self.plugin.states.make_room();
+        put
     }
 
     fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {

@@ -20,19 +20,40 @@ pub(super) struct Published {
 pub(super) struct Interests {
     wake: Wake<Lane>,
     journal: Option<Arc<Journal>>,
+    /// The plugins in `wake`, by namespace.
+    plugins: BTreeMap<Option<Arc<str>>, Vec<Arc<LoadedPlugin>>>,
     /// LoadedPlugin plugins by their number in the journal.
     lanes: BTreeMap<Number, Lane>,
 }
 
 impl Interests {
     pub(super) fn new(journal: Option<Arc<Journal>>) -> Self {
-        Self { wake: Wake::new([]), journal, lanes: BTreeMap::new() }
+        Self { wake: Wake::new([]), journal, plugins: BTreeMap::new(), lanes: BTreeMap::new() }
     }
 
-    pub(super) fn set_plugins(&mut self, plugins: &[Arc<LoadedPlugin>]) {
-        self.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+    /// Returns how many plugins the namespace of each plugin has.
+    pub(super) fn set_plugins(&mut self, plugins: &[Arc<LoadedPlugin>]) -> BTreeMap<Lane, usize> {
+        let mut by_namespace: BTreeMap<_, Vec<_>> =
+            self.plugins.keys().map(|tenant| (tenant.clone(), Vec::new())).collect();
+        for loaded in plugins {
+            by_namespace.entry(loaded.spec.id.namespace.clone()).or_default().push(loaded.clone());
+        }
+        // Only those that have changed are indexed again.
+        let same = |one: &Vec<Arc<LoadedPlugin>>, other: &Vec<Arc<LoadedPlugin>>| {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        for (namespace, plugins) in &by_namespace {
+            if !self.plugins.get(namespace).is_some_and(|before| same(before, plugins)) {
+                let plugins = plugins.iter().map(|loaded| (loaded.lane, &loaded.spec, loaded.selector.clone()));
+                self.wake.set(namespace.as_ref(), plugins);
+            }
+        }
+        by_namespace.retain(|_, plugins| !plugins.is_empty());
+        self.plugins = by_namespace;
         let number = |loaded: &Arc<LoadedPlugin>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
         self.lanes = plugins.iter().filter_map(number).collect();
+        let of_namespaces = self.plugins.iter().filter(|(namespace, _)| namespace.is_some());
+        of_namespaces.flat_map(|(_, plugins)| plugins.iter().map(|loaded| (loaded.lane, plugins.len()))).collect()
     }
 
     /// Returns the plugins that watch the Pod. A deletion also concerns plugins that ran on the Pod while it matched

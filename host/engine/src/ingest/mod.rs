@@ -11,7 +11,7 @@ mod resync;
 mod sweep;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use crate::{
-    dispatch::{Expectations, Lane, Plan, PodQueue, Registry, order},
+    dispatch::{Excess, Expectations, Lane, Plan, PodQueue, Registry, order},
     memory::{TrimSchedule, trim},
     ports::Blocking,
 };
@@ -199,14 +199,18 @@ impl Ingest {
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
             self.expectations.seen_gone(&gone.uid);
         }
-        for (lane, excess) in std::mem::take(&mut plan.excess) {
-            if let Some(loaded) = self.registry.get(lane) {
-                loaded.exceeded(excess);
-            }
-        }
+        self.exceeded(std::mem::take(&mut plan.excess));
         match &mut self.replay {
             Replay::Reading(reading) => reading.meanwhile.plans.extend(plan.into_deletions()),
             _ => self.queue(plan),
+        }
+    }
+
+    fn exceeded(&self, excess: Vec<(Lane, Excess)>) {
+        for (lane, excess) in excess {
+            if let Some(loaded) = self.registry.get(lane) {
+                loaded.exceeded(excess);
+            }
         }
     }
 
@@ -289,9 +293,11 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         let plugins = self.registry.all();
-        self.interests.set_plugins(&plugins);
+        let sharing = self.interests.set_plugins(&plugins);
+        self.exceeded(self.expectations.tombstones.share(&self.queue, sharing));
         self.queue.set_order(order(&plugins));
-        let stays = |lane: Lane| Some(lane) != fresh && plugins.iter().any(|loaded| loaded.lane == lane);
+        let lanes: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
+        let stays = |lane: Lane| Some(lane) != fresh && lanes.contains(&lane);
         self.resyncs.retain(stays);
         self.sweeps.retain(|sweep| stays(sweep.lane));
         match fresh {

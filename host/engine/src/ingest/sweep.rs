@@ -32,7 +32,10 @@ impl Sweep {
     /// Returns a sweep. `done` is dropped after the last slice.
     pub(super) fn new(loaded: &LoadedPlugin, done: Option<oneshot::Sender<()>>) -> Self {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
-        Self { lane: loaded.lane, wake: Wake::new([(loaded.lane, &loaded.spec)]), query, after: None, _done: done }
+        let mut wake = Wake::new([]);
+        let namespace = loaded.spec.id.namespace.as_ref();
+        wake.set(namespace, [(loaded.lane, &loaded.spec, loaded.selector.clone())]);
+        Self { lane: loaded.lane, wake, query, after: None, _done: done }
     }
 
     /// Returns the number of all Pods, or of those in the plugin's namespace. They are not searched.

@@ -35,7 +35,7 @@ use crate::frames::TooLong;
 /// disk continues.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most bytes that are buffered while the disk accepts nothing: about 60,000 entries. Further entries are
-/// dropped; a later run on the same Pod records them.
+/// dropped; a later run on the same Pod records them. The plugins of one namespace have at most half of it.
 const MAX_UNWRITTEN: usize = 8 << 20;
 /// How often the entry of a plugin is written: damage of one place leaves one of them.
 const PLUGIN_COPIES: usize = 2;
@@ -67,6 +67,8 @@ struct State {
     unwritten: Batch,
     /// Bytes in the store that could not be written.
     stuck: usize,
+    /// Bytes of entries of each namespace's plugins since the last write that succeeded; `None` for cluster plugins.
+    noted_by: BTreeMap<Option<Arc<str>>, usize>,
     /// The number of entries that were ever added to `unwritten`.
     noted: u64,
     written: u64,
@@ -253,6 +255,7 @@ impl Journal {
     fn record_written(&self, upto: u64, bytes: u64) {
         let mut state = self.state.lock();
         (state.written, state.bytes, state.stuck) = (state.written.max(upto), bytes, 0);
+        state.noted_by.clear();
         let failed = state.failing.take();
         drop(state);
         self.progress.notify_waiters();
@@ -341,8 +344,16 @@ impl State {
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
-        self.unwritten.bytes.len() + self.stuck > MAX_UNWRITTEN
+    /// Returns false if the entry of a plugin is too long, or finds no place.
+    fn note_of(&mut self, plugin: Number, entry: &Entry<'_>) -> bool {
+        let tenant = self.known(plugin).and_then(|known| known.id.namespace.clone());
+        let before = self.unwritten.bytes.len();
+        let of_tenant = self.noted_by.get(&tenant).copied().unwrap_or_default();
+        if before + self.stuck > MAX_UNWRITTEN || of_tenant > MAX_UNWRITTEN / 2 || self.note(entry).is_err() {
+            return false;
+        }
+        *self.noted_by.entry(tenant).or_default() += self.unwritten.bytes.len() - before;
+        true
     }
 }
 
@@ -389,7 +400,7 @@ impl PluginEntries {
         if state.pairs.contains(self.number, uid) {
             return None;
         }
-        if state.is_full() || state.note(&runs_entry(self.number, key)).is_err() {
+        if !state.note_of(self.number, &runs_entry(self.number, key)) {
             state.dropped_entries += 1;
             return None;
         }
@@ -419,7 +430,7 @@ impl PluginEntries {
         }
         // If this entry is lost, the deletion is delivered once more after a restart, which is harmless.
         let entry = Entry::Settled { plugin: self.number.0, uid: Cow::Borrowed(&key.uid) };
-        let _ = state.is_full() || state.note(&entry).is_err();
+        let _ = state.note_of(self.number, &entry);
         drop(state);
         self.journal.due.notify_one();
     }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use foldhash::quality::FixedState;
+use podium_pods::model::components;
 use smallvec::SmallVec;
 
 /// A lane and its place among others.
@@ -58,29 +59,24 @@ impl<L: Copy + Eq + Hash> Order<L> {
     /// other.
     #[must_use]
     pub fn new(members: &[Member<L>]) -> Self {
-        let by_lane: HashMap<L, &Member<L>, FixedState> = members.iter().map(|member| (member.lane, member)).collect();
-        let earlier: HashMap<L, Vec<L>, FixedState> =
-            members.iter().map(|member| (member.lane, chain(member, &by_lane))).collect();
         let mut groups: HashMap<usize, Vec<&Member<L>>, FixedState> = HashMap::default();
         members.iter().for_each(|member| groups.entry(member.group).or_default().push(member));
         let leading = members.iter().filter(|member| member.leads).count();
-        let mut places = HashMap::default();
-        for member in members {
-            let Member { lane, group, phase, leads, .. } = *member;
-            let own = &earlier[&lane];
-            let cycle = |before: &L| earlier[before].contains(&lane);
-            let earlier = own.iter().copied().filter(|before| !cycle(before)).collect();
-            let place = Place { group, phase, leads, earlier, successors: Box::default() };
-            places.insert(lane, place);
-        }
-        let mut order = Self { places };
+        let mut order = Self::default();
         for group in groups.values() {
-            for member in group {
-                let follows = |other: &&&Member<L>| order.binds(member.lane, other.lane);
-                let successors = group.iter().filter(follows).map(|other| other.lane).collect();
-                if let Some(place) = order.places.get_mut(&member.lane) {
-                    place.successors = successors;
-                }
+            let earlier = earlier(group);
+            let mut successors: Vec<Vec<L>> = group
+                .iter()
+                .map(|member| group.iter().filter(|of| of.phase > member.phase).map(|of| of.lane).collect())
+                .collect();
+            for (member, before) in group.iter().zip(&earlier) {
+                before.iter().for_each(|at| successors[*at].push(member.lane));
+            }
+            for ((member, before), successors) in group.iter().zip(earlier).zip(successors) {
+                let Member { lane, group: number, phase, leads, .. } = **member;
+                let earlier = before.into_iter().map(|at| group[at].lane).collect();
+                let place = Place { group: number, phase, leads, earlier, successors: successors.into() };
+                order.places.insert(lane, place);
             }
         }
         let followed: Vec<L> = order.places.values().flat_map(|place| place.successors.iter().copied()).collect();
@@ -158,19 +154,44 @@ fn leads<L>(first: &Place<L>, second: &Place<L>) -> bool {
     first.leads && first.group != second.group
 }
 
-/// Returns the predecessors of a lane within its phase, and theirs.
-fn chain<L: Copy + Eq + Hash>(member: &Member<L>, by_lane: &HashMap<L, &Member<L>, FixedState>) -> Vec<L> {
-    let (mut found, mut next) = (Vec::new(), vec![member]);
-    while let Some(at) = next.pop() {
-        for named in at.after.iter().filter_map(|lane| by_lane.get(lane)) {
-            let counts = (named.group, named.phase) == (member.group, member.phase);
-            if counts && !found.contains(&named.lane) {
-                found.push(named.lane);
-                next.push(named);
-            }
+/// Returns the places of the predecessors of each member of a group within its phase, and of theirs, without those of
+/// the same cycle. Sets of places are bits, because a chain has as many pairs as the square of its length.
+fn earlier<L: Copy + Eq + Hash>(group: &[&Member<L>]) -> Vec<Vec<usize>> {
+    let places: HashMap<L, usize, FixedState> =
+        group.iter().enumerate().map(|(at, member)| (member.lane, at)).collect();
+    let named = |member: &&Member<L>| {
+        let named = member.after.iter().filter_map(|lane| places.get(lane).copied());
+        named.filter(|at| group[*at].phase == member.phase).collect()
+    };
+    let named: Vec<Vec<usize>> = group.iter().map(named).collect();
+    let bit = |at: usize| (at / 64, 1_u64 << (at % 64));
+    let none = vec![0_u64; group.len().div_ceil(64)];
+    // Of each member, and of its cycle and itself too.
+    let (mut earlier, mut reached) = (vec![none.clone(); group.len()], vec![none.clone(); group.len()]);
+    for members in components(group.len(), |at| &named[at]) {
+        let mut all = none.clone();
+        // Those of the same cycle have reached nothing yet.
+        for before in members.iter().flat_map(|at| &named[*at]) {
+            all.iter_mut().zip(&reached[*before]).for_each(|(all, before)| *all |= before);
+        }
+        let mut with_own = all.clone();
+        for (word, bit) in members.iter().map(|at| bit(*at)) {
+            with_own[word] |= bit;
+        }
+        for at in members {
+            earlier[at].clone_from(&all);
+            reached[at].clone_from(&with_own);
         }
     }
-    found
+    let set = |bits: Vec<u64>| {
+        (0..group.len())
+            .filter(|at| {
+                let (word, bit) = bit(*at);
+                bits[word] & bit != 0
+            })
+            .collect()
+    };
+    earlier.into_iter().map(set).collect()
 }
 
 #[cfg(test)]
@@ -217,5 +238,50 @@ mod tests {
         let order = Order::new(&[member(1, 0, 1, &[2]), member(2, 0, 1, &[1]), member(3, 0, 1, &[1])]);
         assert!(!order.is_before(1, 2) && !order.is_before(2, 1));
         assert!(order.is_before(1, 3) && order.is_before(2, 3));
+    }
+
+    /// The predecessors of a member, found by following names.
+    fn naive(members: &[Member<u8>], of: u8) -> Vec<u8> {
+        let member = |lane: u8| members.iter().find(|member| member.lane == lane);
+        let chain = |of: u8| {
+            let (mut found, mut next) = (Vec::new(), vec![of]);
+            while let Some(at) = next.pop().and_then(member) {
+                for named in at.after.iter().filter_map(|lane| member(*lane)) {
+                    if (named.group, named.phase) == (at.group, at.phase) && !found.contains(&named.lane) {
+                        found.push(named.lane);
+                        next.push(named.lane);
+                    }
+                }
+            }
+            found
+        };
+        let own = member(of).unwrap();
+        let in_phase = chain(of).into_iter().filter(|before| *before != of && !chain(*before).contains(&of));
+        let by_phase = members.iter().filter(|other| other.group == own.group && other.phase < own.phase);
+        let mut all: Vec<u8> = in_phase.chain(by_phase.map(|other| other.lane)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_predecessors_are_those_that_names_and_phases_lead_to(
+            shape in proptest::collection::vec((0..2_usize, 0..2_u8, proptest::collection::vec(0..9_u8, 0..3)), 1..8),
+        ) {
+            let members: Vec<Member<u8>> = shape
+                .iter()
+                .enumerate()
+                .map(|(at, (group, phase, after))| member(u8::try_from(at).unwrap(), *group, *phase, after))
+                .collect();
+            let order = Order::new(&members);
+            let lanes: Vec<u8> = members.iter().map(|member| member.lane).collect();
+            for lane in &lanes {
+                let found = lanes.iter().copied().filter(|before| order.binds(*before, *lane)).collect::<Vec<_>>();
+                proptest::prop_assert_eq!(&found, &naive(&members, *lane));
+                for before in found {
+                    proptest::prop_assert!(order.successors(before).contains(lane));
+                }
+            }
+        }
     }
 }

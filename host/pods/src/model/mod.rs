@@ -2,7 +2,9 @@
 //!
 //! Plain data without behaviour. Uses no other module.
 
+mod expressions;
 mod grants;
+mod graph;
 mod key;
 mod plugin;
 mod prune;
@@ -12,7 +14,9 @@ mod write;
 
 use std::{future::Future, pin::Pin};
 
+pub use expressions::Expressions;
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
+pub use graph::components;
 pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
 /// The syntax of names, keys and values, shared with the SDK's test host.

@@ -12,7 +12,7 @@ use podium_wire::SectionSet;
 use super::{Grants, LabelSelector, PluginId, Scope, Tenant, text};
 
 /// A plugin's configuration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginSpec {
     /// Its namespace, if it has one, and its name.
     pub id: PluginId,
@@ -140,7 +140,7 @@ impl fmt::Display for Source {
 }
 
 /// The Pods and the changes that wake a plugin.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchSpec {
     /// Labels of the Pods on which it runs.
     pub selector: LabelSelector,

@@ -167,7 +167,7 @@ impl Loader {
             let _changing = self.changing.lock().await;
             // The object may have changed meanwhile.
             let (true, Some(plugin)) = (self.is_current(id, number), plugin) else { return Ok(()) };
-            let began = Began { generation: ran.generation, grants: value["grants"].clone().into() };
+            let began = Began { generation: ran.generation, grants: Spec::new(&value["grants"]) };
             let active = component.map(|component| Active { number: 0, component, restored: Some(began) });
             self.outcomes.lock().insert(id.clone(), Outcome { active, ..Outcome::default() });
             let lane = self.put(spec, plugin);

@@ -133,6 +133,58 @@ fn a_tenant_with_many_components_removes_its_own_oldest() {
     assert!(store.get(&bank, "a.example/a:1", &of_bank).is_some());
 }
 
+/// Makes a file older than all that were used.
+fn aged(path: &Path, seconds: u64) {
+    let used = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    fs::File::options().write(true).open(path).unwrap().set_modified(used).unwrap();
+}
+
+#[test]
+fn a_tenant_has_a_bounded_number_of_components_of_any_size() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::open(state.path()).unwrap();
+    let (shop, bank) = (tenant("shop"), tenant("bank"));
+    let sha256 = |at: usize| Digest::of(&[at as u8]).hex();
+    let put = |tenant: &Tenant, at: usize| {
+        store.store_bytes(tenant, &sha256(at), &[at as u8]);
+        aged(&store.bytes(tenant, &sha256(at)), at as u64 + 1);
+    };
+    put(&bank, 0);
+    let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+    store.tag_names(&id, &reference("a.example/a:1"), &Digest::of(b"a"));
+    aged(&store.tag(&id), 0);
+    for at in 0..MAX_COMPONENTS + 10 {
+        put(&shop, at);
+    }
+    let kept = (0..MAX_COMPONENTS + 10).map(|at| store.bytes(&shop, &sha256(at)).exists());
+    assert_eq!(kept.filter(|kept| !kept).count(), 10);
+    assert!(!store.bytes(&shop, &sha256(9)).exists() && store.bytes(&shop, &sha256(10)).exists(), "the oldest go");
+    assert!(store.load_bytes(&bank, &sha256(0)).is_some());
+    assert!(store.tag(&id).exists(), "a tag is no component");
+}
+
+#[test]
+fn a_tenant_with_many_tags_removes_its_own_oldest() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store { max_tags: 6, ..Store::open(state.path()).unwrap() };
+    let id =
+        |namespace: &str, name: usize| PluginId { namespace: Some(namespace.into()), name: name.to_string().into() };
+    let image = reference("a.example/a:1");
+    let put = |id: &PluginId, age: u64| {
+        store.tag_names(id, &image, &Digest::of(b"a"));
+        aged(&store.tag(id), age);
+    };
+    (0..2).for_each(|at| put(&id("bank", at), 1));
+    (0..20).for_each(|at| put(&id("shop", at), 100 + at as u64));
+    let kept = |namespace, names: std::ops::Range<usize>| {
+        names.filter(|name| store.tag(&id(namespace, *name)).exists()).collect::<Vec<_>>()
+    };
+    assert_eq!((kept("bank", 0..2), kept("shop", 0..20)), (vec![0, 1], vec![16, 17, 18, 19]));
+    // A tenant with few still gets its place.
+    put(&id("pay", 0), 500);
+    assert_eq!((kept("pay", 0..1), kept("bank", 0..2).len(), kept("shop", 0..20).len()), (vec![0], 2, 3));
+}
+
 #[test]
 fn a_tag_is_remembered_for_its_plugin_and_its_text() {
     let state = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Bounds on the deletions and last states that are kept for a plugin, and those that exceeded them.
+//! Bounds on the deletions and last states that are kept for the plugins of a tenant, and those that exceeded them.
 
 use podium_pods::model::PodKey;
 
-/// The most deletions and last states of one plugin.
+/// The most deletions and last states of one tenant. Its plugins have equal parts of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Last states of deletions on which a run did not settle. Beyond it the oldest ones are dropped; their deletions
@@ -17,13 +17,22 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// A key takes about 530 bytes with its place in the queue: 130 MB for a plugin that is never done, 26 MB for one
+    /// A key takes about 530 bytes with its place in the queue: 130 MB for a tenant that is never done, 26 MB for one
     /// that never settles. A last state takes 460 bytes where the Pod shares its form with others, and twice its JSON
     /// where it shares nothing: 46 MB for 100,000 of the first kind, 23 MB for 5,000 Pods of the second of 2.2 KB.
     /// Plugins that wait for the same Pods share the last states. If a cluster of 150,000 Pods is deleted at once, a
     /// plugin may find 50,000 of them without their last states.
     fn default() -> Self {
         Self { states: 5_000, waiting: 100_000, unsettled: 50_000, all: 250_000 }
+    }
+}
+
+impl Bounds {
+    /// Returns the part of one of the plugins of a tenant.
+    pub(super) fn of_one(self, plugins: usize) -> Self {
+        let of_one = |bound: usize| (bound / plugins.max(1)).max(1);
+        let Self { states, waiting, unsettled, all } = self;
+        Self { states: of_one(states), waiting: of_one(waiting), unsettled: of_one(unsettled), all: of_one(all) }
     }
 }
 

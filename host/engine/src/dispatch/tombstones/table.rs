@@ -20,6 +20,8 @@ type Numbers<L> = SmallVec<[(L, u64); 1]>;
 #[derive(Debug)]
 pub(super) struct TombstoneTable<L> {
     bounds: Bounds,
+    /// The plugins that share the bounds with the plugin of a lane, itself included, where these are several.
+    pub(super) sharing: BTreeMap<L, usize>,
     numbers: u64,
     /// By uid, the plugins that have a tombstone of the Pod, and the tombstones' numbers.
     pub(super) by_uid: HashMap<Arc<str>, Numbers<L>, FixedState>,
@@ -52,6 +54,7 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
+            sharing: BTreeMap::new(),
             numbers: 0,
             by_uid: HashMap::default(),
             tombstones: BTreeMap::new(),
@@ -165,7 +168,8 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
 
     /// Drops last states and abandons deletions that exceed the bounds.
     pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>) -> Excess {
-        let (bounds, mut excess) = (self.bounds, Excess::default());
+        let bounds = self.bounds.of_one(self.sharing.get(&lane).copied().unwrap_or(1));
+        let mut excess = Excess::default();
         while self.figures(lane).states > bounds.states {
             let Some(oldest) = self.states.range(of(lane)).next().copied() else { break };
             excess.states += u64::from(self.drop_state(oldest));
@@ -188,6 +192,11 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
             excess.given_up.extend(self.give_up(lane, oldest, queue));
         }
         excess
+    }
+
+    /// The lanes that have figures.
+    pub(super) fn lanes(&self) -> Vec<L> {
+        self.figures.keys().copied().collect()
     }
 
     /// Returns false if there is no last state.

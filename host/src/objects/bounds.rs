@@ -1,0 +1,181 @@
+//! Bounds on the objects of a tenant: the oldest are read, up to a number and to a sum of bytes. Pure.
+//!
+//! Without them the work for each change, and the memory of the host, would grow with the objects of one tenant, which
+//! need neither code nor rights. Of an object beyond the bounds only the metadata is kept.
+
+use std::collections::BTreeMap;
+
+use podium_pods::model::{PluginId, Tenant};
+
+use super::object::Object;
+use crate::config::Policy;
+
+/// The most plugin objects of a tenant where the policy says nothing.
+const MOST_PLUGINS: u32 = 100;
+/// The most bytes of the specs of a tenant together, as JSON; a spec has at most 256 KiB. The plugin that is read from
+/// a spec and the statuses take a multiple of it.
+const MOST_SPEC_BYTES: usize = 4 << 20;
+
+/// Why an object is not read although it may have no mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    /// In CamelCase.
+    pub(crate) reason: &'static str,
+    /// With the number and the next step. It has no number that changes with other objects.
+    pub(crate) message: String,
+}
+
+/// Returns why each object of a tenant beyond the bounds is not read. The oldest are within them: by the time of
+/// creation, then by uid. Objects that are being deleted count by themselves, so that a deletion displaces no plugin
+/// that runs.
+pub(super) fn beyond<'a>(
+    tenant: &Tenant,
+    objects: impl Iterator<Item = &'a Object>,
+    policy: Option<&Policy>,
+) -> BTreeMap<PluginId, Beyond> {
+    let set = policy.and_then(|policy| policy.max_plugins(tenant));
+    let most = set.as_ref().map_or(MOST_PLUGINS, |(_, most)| *most) as usize;
+    let mut objects: Vec<_> = objects.collect();
+    objects.sort_by_key(|object| (object.deleting, &object.created, &object.uid));
+    let mut beyond = BTreeMap::new();
+    for objects in objects.chunk_by(|one, other| one.deleting == other.deleting) {
+        let mut bytes = 0_usize;
+        for (at, object) in objects.iter().enumerate() {
+            bytes = bytes.saturating_add(object.spec_bytes);
+            let (reason, message) = if at >= most {
+                let field = set.as_ref().map_or("maxPlugins in a policy", |(field, _)| field);
+                let message = format!(
+                    "is not one of the {most} oldest plugins of {tenant}, and the host reads no more ({field}); delete \
+                     plugins that are not needed, or ask the platform team to change the policy"
+                );
+                ("TooManyPlugins", message)
+            } else if bytes > MOST_SPEC_BYTES {
+                let message = format!(
+                    "does not fit: the specs of the plugins of {tenant} may have {MOST_SPEC_BYTES} bytes together as \
+                     JSON, and the oldest come first; make specs smaller, or delete plugins that are not needed"
+                );
+                ("SpecsTooLarge", message)
+            } else {
+                continue;
+            };
+            beyond.insert(object.id.clone(), Beyond { reason, message });
+        }
+    }
+    beyond
+}
+
+/// Returns why an object within the bounds is not loaded: only its metadata was kept. The write of this status makes
+/// the watch bring the object again.
+pub(super) fn unread(object: &Object) -> Beyond {
+    let message =
+        format!("the spec is read again, because older plugins have gone (since revision {})", object.revision);
+    Beyond { reason: "SpecNotRead", message }
+}
+
+/// Reads lists of many objects without the specs that are beyond the bounds.
+#[derive(Debug, Default)]
+pub(super) struct Trimming {
+    /// Bytes of specs that were there after the last time.
+    kept: usize,
+}
+
+impl Trimming {
+    /// Forgets the specs of objects that are beyond the bounds whatever the rest of the list has. Done when the specs
+    /// have doubled since, so that the time of a list is linear.
+    pub(super) fn page(&mut self, objects: &mut [Object], policy: Option<&Policy>) {
+        let bytes = |objects: &[Object]| objects.iter().map(|object| object.spec.text().len()).sum::<usize>();
+        if bytes(objects) < 2 * self.kept.max(MOST_SPEC_BYTES) {
+            return;
+        }
+        let mut tenants: BTreeMap<Tenant, Vec<usize>> = BTreeMap::new();
+        for (at, object) in objects.iter().enumerate() {
+            tenants.entry(object.id.tenant()).or_default().push(at);
+        }
+        for (tenant, of_tenant) in tenants {
+            let beyond = beyond(&tenant, of_tenant.iter().map(|at| &objects[*at]), policy);
+            let is_beyond = |at: &usize| beyond.contains_key(&objects[*at].id);
+            for at in of_tenant.iter().copied().filter(|at| is_beyond(at)).collect::<Vec<_>>() {
+                objects[at].forget_spec();
+            }
+        }
+        self.kept = bytes(objects);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{
+        super::object::tests::{object, spec},
+        *,
+    };
+
+    fn shop() -> Tenant {
+        Tenant::Namespace("shop".into())
+    }
+
+    fn created(name: &str, created: &str) -> Object {
+        Object { created: created.to_owned(), ..object(name, 1, &spec()) }
+    }
+
+    fn reasons(objects: &[Object], policy: Option<&Policy>) -> Vec<(String, &'static str)> {
+        let beyond = beyond(&shop(), objects.iter(), policy);
+        beyond.into_iter().map(|(id, beyond)| (id.name.to_string(), beyond.reason)).collect()
+    }
+
+    fn policy(rules: &str) -> Policy {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("policy.yaml");
+        std::fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {rules}\n")).unwrap();
+        Policy::read(&file).unwrap()
+    }
+
+    #[test]
+    fn the_oldest_plugins_are_within_the_bound_and_then_the_uid_decides() {
+        let two = policy("{ defaults: { maxPlugins: 9 }, namespaces: { shop: { maxPlugins: 2 } } }");
+        let objects = [created("a", "2026-01-03"), created("c", "2026-01-02"), created("b", "2026-01-02")];
+        assert_eq!(reasons(&objects, Some(&two)), [("a".to_owned(), "TooManyPlugins")]);
+        let one = policy("{ defaults: { maxPlugins: 1 } }");
+        let expected = ["a", "c"].map(|name| (name.to_owned(), "TooManyPlugins"));
+        assert_eq!(reasons(&objects, Some(&one)), expected);
+        let message = &beyond(&shop(), objects.iter(), Some(&one))[&objects[0].id].message;
+        assert!(message.starts_with("is not one of the 1 oldest plugins of namespace shop"), "{message}");
+        assert!(message.contains("policy.yaml: spec.defaults.maxPlugins); delete plugins"), "{message}");
+    }
+
+    #[test]
+    fn a_hundred_plugins_are_within_the_bound_of_no_policy_and_deletions_displace_none() {
+        let mut objects: Vec<_> = (0..101).map(|at| created(&format!("p{at:03}"), "2026-01-01")).collect();
+        assert_eq!(reasons(&objects, None), [("p100".to_owned(), "TooManyPlugins")]);
+        objects[7].deleting = true;
+        assert!(reasons(&objects, None).is_empty());
+        objects.iter_mut().for_each(|object| object.deleting = true);
+        assert_eq!(reasons(&objects, None).len(), 1);
+    }
+
+    #[test]
+    fn specs_are_bounded_together_and_the_oldest_come_first() {
+        let mut large = spec();
+        large["config"] = json!({ "a": "x".repeat(250 << 10) });
+        let objects: Vec<_> = (0..20).map(|at| object(&format!("p{at:03}"), 1, &large)).collect();
+        let found = reasons(&objects, None);
+        assert_eq!(found.first().unwrap(), &("p016".to_owned(), "SpecsTooLarge"));
+        assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn a_list_of_large_specs_is_trimmed_while_it_is_read() {
+        let mut large = spec();
+        large["config"] = json!({ "a": "x".repeat(250 << 10) });
+        let (mut objects, mut trimming, mut most) = (Vec::new(), Trimming::default(), 0);
+        for page in 0..10 {
+            objects.extend((0..10).map(|at| object(&format!("p{page}{at}"), 1, &large)));
+            trimming.page(&mut objects, None);
+            most = most.max(objects.iter().map(|object| object.spec.text().len()).sum::<usize>());
+        }
+        assert!(most < 3 * MOST_SPEC_BYTES, "{most}");
+        let kept = objects.iter().filter(|object| !object.is_forgotten()).map(|object| &*object.id.name);
+        assert!(kept.clone().take(16).eq((0..16).map(|at| format!("p{at:02}"))), "{:?}", kept.collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,147 @@
+//! The objects of one tenant, and the decision about each. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use podium_config::Problem;
+use podium_pods::model::{PluginId, PluginSpec};
+
+use super::{
+    bounds::{Beyond, beyond, unread},
+    desired::Action,
+    finalizers::{Owners, conflicts},
+    object::{self, Object, Spec},
+};
+use crate::config::{self, Policy};
+
+/// The objects of one tenant, and the decision about each.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OfTenant {
+    pub(super) objects: BTreeMap<PluginId, Object>,
+    pub(super) decisions: BTreeMap<PluginId, Decision>,
+    /// By plugin, the spec of the latest object that was read without a mistake.
+    last_good: BTreeMap<PluginId, Spec>,
+    /// By plugin, a spec with mistakes and what it permits: each change of an object of the tenant decides about all.
+    permitted: BTreeMap<PluginId, (Spec, Option<Arc<PluginSpec>>)>,
+}
+
+/// The decision about an object.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Decision {
+    /// The plugin is loaded.
+    Run(Arc<PluginSpec>),
+    /// The object has mistakes. A version that runs goes on only if these permissions cover it.
+    Refused { problems: Arc<[Problem]>, permissions: Option<Arc<PluginSpec>> },
+    /// A file defines a plugin of this name, which runs instead.
+    NameTaken,
+    /// The object is beyond the bounds of its tenant. An object that is being deleted can have this decision too.
+    Beyond(Beyond),
+}
+
+impl Decision {
+    /// Returns true if the plugin is one of the loader's, loaded or refused.
+    pub(crate) fn acts(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Refused { .. })
+    }
+}
+
+impl OfTenant {
+    /// Returns why each object beyond the bounds is not read.
+    pub(super) fn beyond(&self) -> impl Iterator<Item = (&PluginId, &Beyond)> {
+        let beyond = |(id, decision)| match decision {
+            &Decision::Beyond(ref beyond) => Some((id, beyond)),
+            _ => None,
+        };
+        self.decisions.iter().filter_map(beyond)
+    }
+
+    /// Decides about every object, and returns the differences from the decisions before. `files` are the plugins of
+    /// the tenant that files define, `earlier` the finalizers of plugins of others that go before the tenant's, and
+    /// `own` those of `files`, to which the tenant's are added.
+    pub(super) fn decide(
+        &mut self,
+        files: &BTreeMap<PluginId, Arc<PluginSpec>>,
+        earlier: &Owners,
+        own: &mut Owners,
+        policy: Option<&Policy>,
+    ) -> Vec<Action> {
+        let Some((first, _)) = self.objects.first_key_value() else {
+            (self.last_good, self.permitted) = <_>::default();
+            return differences(&std::mem::take(&mut self.decisions), &self.decisions);
+        };
+        let mut beyond = beyond(&first.tenant(), self.objects.values(), policy);
+        for (id, object) in &mut self.objects {
+            if beyond.contains_key(id) {
+                object.forget_spec();
+            } else if object.is_forgotten() {
+                beyond.insert(id.clone(), unread(object));
+            }
+        }
+        let read = || self.objects.values().filter(|object| !beyond.contains_key(&object.id));
+        let of_objects = || read().filter(|object| !files.contains_key(&object.id));
+        let after_of = |object: &Object| {
+            let plugin = object.plugin.as_ref().ok().filter(|_| !object.deleting)?;
+            Some((object.id.clone(), plugin.after.clone()))
+        };
+        let of_files = files.iter().map(|(id, spec)| (id.clone(), spec.after.clone()));
+        let mut mistakes = config::cycles(of_objects().filter_map(after_of).chain(of_files));
+        mistakes.extend(conflicts(earlier, own, of_objects()));
+        let mut decisions: BTreeMap<_, _> = BTreeMap::new();
+        for object in read().filter(|object| !object.deleting) {
+            let id = &object.id;
+            let decision = match &object.plugin {
+                _ if files.contains_key(id) => Decision::NameTaken,
+                Ok(spec) => {
+                    self.last_good.insert(id.clone(), object.spec.clone());
+                    self.permitted.remove(id);
+                    match mistakes.get(id) {
+                        Some(problem) => {
+                            let permissions = Some(spec.clone());
+                            Decision::Refused { problems: [problem.clone()].into(), permissions }
+                        }
+                        None => Decision::Run(spec.clone()),
+                    }
+                }
+                Err(problems) => {
+                    let permissions = match self.permitted.get(id) {
+                        Some((spec, permissions)) if *spec == object.spec => permissions.clone(),
+                        _ => {
+                            let of = |last: &Spec| object::permissions(id, &object.spec.value(), &last.value());
+                            let permissions = self.last_good.get(id).and_then(of).map(Arc::new);
+                            self.permitted.insert(id.clone(), (object.spec.clone(), permissions.clone()));
+                            permissions
+                        }
+                    };
+                    Decision::Refused { problems: problems.clone(), permissions }
+                }
+            };
+            decisions.insert(id.clone(), decision);
+        }
+        self.last_good.retain(|id, _| decisions.contains_key(id));
+        self.permitted.retain(|id, _| decisions.contains_key(id));
+        decisions.extend(beyond.into_iter().map(|(id, beyond)| (id, Decision::Beyond(beyond))));
+        let before = std::mem::replace(&mut self.decisions, decisions);
+        differences(&before, &self.decisions)
+    }
+}
+
+/// Removals come first, so that a name can be used again by the same step.
+fn differences(before: &BTreeMap<PluginId, Decision>, now: &BTreeMap<PluginId, Decision>) -> Vec<Action> {
+    let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| decision.acts()).map(|(id, _)| id).collect();
+    let unload = gone.into_iter().filter(|id| !now.get(*id).is_some_and(Decision::acts));
+    let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
+    for (id, decision) in now.iter().filter(|(id, decision)| before.get(*id) != Some(*decision)) {
+        match decision {
+            Decision::Run(spec) => actions.push(Action::Load(spec.clone())),
+            Decision::Refused { problems, permissions } => actions.push(Action::Refuse {
+                id: id.clone(),
+                problems: problems.clone(),
+                permissions: permissions.clone(),
+            }),
+            Decision::NameTaken | Decision::Beyond(_) => {}
+        }
+    }
+    actions
+}
