@@ -23,7 +23,13 @@ mod reconcile_status;
 mod thread;
 mod wall_clock;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::Context;
 use blocking::BlockingJobs;
@@ -32,7 +38,7 @@ use cluster::Cluster;
 use deliveries::Deliveries;
 use journal::JournalTask;
 pub use loading::{LoadFailure, Prepared};
-use loading::{Loader, Preparation, Rules};
+use loading::{Loader, Preparation, Rules, Turns};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
@@ -172,6 +178,8 @@ pub struct App {
     api: Api,
     cleanup_account: Option<String>,
     removals: cleanup::Removals,
+    /// True while the cache lacks Pods that the API server has.
+    incomplete: Arc<AtomicBool>,
     seed: u64,
     writeback: Arc<Writeback>,
     status: Arc<Status>,
@@ -282,10 +290,11 @@ impl App {
             blocking: blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
+        let incomplete = ingest.incomplete();
         if let Some(kept) = options.checkpoint {
             let task = checkpoint::CheckpointTask::new;
-            let incomplete = ingest.incomplete();
-            let saving = task(kept, coverage, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
+            let lacking = incomplete.clone();
+            let saving = task(kept, coverage, reader.clone(), lacking, of_checkpoint, clock.clone(), simulated);
             saved = Some(saving.saved());
             state_tasks.spawn(saving.run(stop.clone()));
         }
@@ -361,6 +370,7 @@ impl App {
             api: own_api,
             cleanup_account: options.cleanup_account,
             removals,
+            incomplete,
             seed: options.seed,
             writeback,
             status,
@@ -427,11 +437,15 @@ impl App {
             removals: self.removals.clone(),
             clock: self.dispatch.clock.clone(),
         };
+        let incomplete = self.incomplete.clone();
         let cleanup = cleanup::Cleanup {
             api: self.api.clone(),
             known: follower.known(),
+            loader: self.loader.clone(),
             dispatch: self.dispatch.clone(),
             account: self.cleanup_account.clone(),
+            undecoded: Box::new(move || incomplete.load(Relaxed)),
+            turns: Turns::new(1),
             removals: self.removals.clone(),
         };
         self.services.spawn(follower.run());

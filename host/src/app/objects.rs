@@ -146,6 +146,11 @@ impl Follower {
     }
 
     fn observe(&self, kind: Kind, change: Change) -> Vec<Action> {
+        if let Change::Listed(objects) = &change
+            && self.unlisted.contains(&kind)
+        {
+            self.loader.adopt(objects);
+        }
         let desired = &mut self.known.lock().desired;
         match change {
             Change::Listed(objects) => desired.listed(kind, objects),

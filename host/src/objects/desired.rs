@@ -64,17 +64,26 @@ impl Desired {
 
     /// Replaces all objects of a kind, and returns the actions.
     pub(crate) fn listed(&mut self, kind: Kind, objects: Vec<Object>) -> Vec<Action> {
+        let replaced = objects.iter().filter(|object| self.replaces(object)).map(|object| object.id.clone()).collect();
         self.objects.retain(|id, _| Kind::of(id) != kind);
         self.objects.extend(objects.into_iter().map(|object| (object.id.clone(), object)));
-        self.decide()
+        self.decide(&replaced)
+    }
+
+    /// Returns true if an object has the name of another one, which was deleted.
+    fn replaces(&self, object: &Object) -> bool {
+        self.objects.get(&object.id).is_some_and(|before| before.uid != object.uid)
     }
 
     /// Adds an object, or replaces the one of its name, and returns the actions.
     pub(crate) fn applied(&mut self, object: Object) -> Vec<Action> {
+        let replaced = self.replaces(&object).then(|| object.id.clone()).into_iter().collect();
         let before = self.objects.insert(object.id.clone(), object.clone());
-        // Metadata and status decide nothing.
-        let same = |before: &Object| (before.spec == object.spec) && before.deleting == object.deleting;
-        if before.as_ref().is_some_and(same) { Vec::new() } else { self.decide() }
+        // Other metadata and the status decide nothing.
+        let same = |before: &Object| {
+            before.uid == object.uid && before.spec == object.spec && before.deleting == object.deleting
+        };
+        if before.as_ref().is_some_and(same) { Vec::new() } else { self.decide(&replaced) }
     }
 
     /// Removes an object, and returns the actions.
@@ -82,7 +91,7 @@ impl Desired {
         if self.objects.remove(id).is_none() {
             return Vec::new();
         }
-        self.decide()
+        self.decide(&BTreeSet::new())
     }
 
     /// Returns the object of a plugin.
@@ -106,8 +115,23 @@ impl Desired {
         })
     }
 
-    /// Decides about every object, and returns the differences from the decisions before.
-    fn decide(&mut self) -> Vec<Action> {
+    /// Returns the objects without the host's finalizer that are not being deleted and whose plugins may hold
+    /// finalizers of Pods.
+    pub(crate) fn unheld(&self) -> impl Iterator<Item = &Object> {
+        let lacks = |object: &&Object| !object.held && !object.deleting && object.of_finalizers().is_some();
+        self.objects.values().filter(lacks)
+    }
+
+    /// Returns the other plugins that have their finalizers before the plugin of an object has.
+    pub(crate) fn before(&self, id: &PluginId) -> Vec<Arc<PluginSpec>> {
+        let Some(object) = self.objects.get(id) else { return Vec::new() };
+        let earlier = self.objects.values().filter(|other| other.precedence() < object.precedence());
+        self.files.values().cloned().chain(earlier.filter_map(Object::of_finalizers)).collect()
+    }
+
+    /// Decides about every object, and returns the differences from the decisions before. Objects that were replaced
+    /// are new, whatever their specs say.
+    fn decide(&mut self, replaced: &BTreeSet<PluginId>) -> Vec<Action> {
         let wanted: Vec<&Object> = self.objects.values().filter(|object| !object.deleting).collect();
         let mut mistakes = self.cycles(&wanted);
         mistakes.extend(conflicts(&self.files, self.objects.values()));
@@ -145,7 +169,7 @@ impl Desired {
         self.last_good.retain(|id, _| decisions.contains_key(id));
         self.permitted.retain(|id, _| decisions.contains_key(id));
         let before = std::mem::replace(&mut self.decisions, decisions);
-        differences(&before, &self.decisions)
+        differences(&before, &self.decisions, replaced)
     }
 
     /// Returns the mistake of each plugin that runs after itself.
@@ -160,12 +184,17 @@ impl Desired {
 }
 
 /// Removals come first, so that a name can be used again by the same step.
-fn differences(before: &BTreeMap<PluginId, Decision>, now: &BTreeMap<PluginId, Decision>) -> Vec<Action> {
+fn differences(
+    before: &BTreeMap<PluginId, Decision>,
+    now: &BTreeMap<PluginId, Decision>,
+    replaced: &BTreeSet<PluginId>,
+) -> Vec<Action> {
     let acts = |decision: &&Decision| !matches!(decision, Decision::NameTaken);
     let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| acts(decision)).map(|(id, _)| id).collect();
     let unload = gone.into_iter().filter(|id| !now.get(*id).is_some_and(|decision| acts(&decision)));
     let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
-    for (id, decision) in now.iter().filter(|(id, decision)| before.get(*id) != Some(*decision)) {
+    let changed = |(id, decision): &(&PluginId, &Decision)| before.get(id) != Some(*decision) || replaced.contains(id);
+    for (id, decision) in now.iter().filter(changed) {
         match decision {
             Decision::Run(spec) => actions.push(Action::Load(spec.clone())),
             Decision::Refused { problems, permissions } => actions.push(Action::Refuse {
@@ -255,6 +284,39 @@ mod tests {
         assert!(desired.removing().next().unwrap().spec.is_some());
         desired.applied(Object { deleting: true, held: false, ..held });
         assert_eq!(desired.removing().count(), 0, "nothing is left to do");
+    }
+
+    #[test]
+    fn an_object_that_was_deleted_and_created_again_is_loaded_again() {
+        let again = |uid: &str| Object { uid: uid.to_owned(), ..object("a", 1, &spec()) };
+        let mut desired = Desired::default();
+        assert_eq!(described(&desired.listed(Kind::Namespaced, vec![again("u-1"), object("b", 1, &spec())])).len(), 2);
+        let two = vec![again("u-2"), object("b", 1, &spec())];
+        assert_eq!(described(&desired.listed(Kind::Namespaced, two.clone())), ["load a"]);
+        assert!(desired.listed(Kind::Namespaced, two).is_empty(), "the same");
+        assert_eq!(described(&desired.applied(again("u-3"))), ["load a"]);
+        assert!(desired.applied(again("u-3")).is_empty(), "the same");
+        let deleting = Object { deleting: true, ..again("u-4") };
+        assert_eq!(described(&desired.applied(deleting)), ["unload a"]);
+    }
+
+    #[test]
+    fn an_object_lacks_the_hosts_finalizer_while_its_plugin_may_hold_finalizers() {
+        let mut finalizing = spec();
+        finalizing["grants"]["write"]["finalizers"] = json!(["shop.example/hold"]);
+        let mut desired = Desired::default();
+        let unheld = |desired: &Desired| desired.unheld().count();
+        desired.applied(object("a", 1, &spec()));
+        assert_eq!(unheld(&desired), 0, "it may hold none");
+        desired.applied(object("a", 2, &finalizing));
+        assert_eq!(unheld(&desired), 1);
+        desired.applied(Object { held: true, ..object("a", 2, &finalizing) });
+        assert_eq!(unheld(&desired), 0);
+        finalizing["watch"] = json!(7);
+        assert_eq!(described(&desired.applied(object("a", 3, &finalizing))), ["refuse a, permitted"]);
+        assert_eq!(unheld(&desired), 1, "pods may have it already");
+        desired.applied(Object { deleting: true, ..object("a", 3, &finalizing) });
+        assert_eq!(unheld(&desired), 0, "it is too late");
     }
 
     #[test]

@@ -10,20 +10,18 @@ use super::object::Object;
 
 /// Returns the mistake of each object whose plugin may hold finalizers of an earlier one that sees the same Pods. Files
 /// are earlier than objects, and plugins of the cluster than those of a namespace, so that no tenant can take the name
-/// of a finalizer from the platform; among others the creation decides. An object that is being deleted has its
-/// finalizers until they are removed.
+/// of a finalizer from the platform; among others the creation decides. An object with mistakes has its finalizers, and one that is being
+/// deleted until they are removed.
 pub(super) fn conflicts<'a>(
     files: &BTreeMap<PluginId, Arc<PluginSpec>>,
     objects: impl Iterator<Item = &'a Object>,
 ) -> BTreeMap<PluginId, Problem> {
     let of_object = |object: &'a Object| {
-        // Reading a spec with mistakes again costs time at each change of any object.
-        let spec = if object.deleting { object.of_finalizers() } else { object.plugin.as_ref().ok().cloned() };
-        let spec = spec.filter(|spec| !spec.grants.write.finalizers.is_empty())?;
+        let spec = object.of_finalizers()?;
         (!files.contains_key(&object.id)).then_some((object, spec))
     };
     let mut objects: Vec<_> = objects.filter_map(of_object).collect();
-    objects.sort_by_key(|(object, _)| (object.id.namespace.is_some(), &object.created, &object.id));
+    objects.sort_by_key(|(object, _)| object.precedence());
     let mut earlier: Vec<Arc<PluginSpec>> = files.values().cloned().collect();
     let mut conflicts = BTreeMap::new();
     for (object, spec) in objects {
@@ -107,6 +105,8 @@ mod tests {
         let (id, problem) = found.first_key_value().unwrap();
         assert_eq!((found.len(), id.to_string().as_str()), (1, "shop/a"));
         assert!(problem.message.starts_with("\"a.example/*\" belongs to plugin shop/b"), "{}", problem.message);
+        let mistaken = Object { plugin: Err([].into()), finalizing: first.of_finalizers(), ..first.clone() };
+        assert_eq!(refused(&[mistaken, second.clone()]), ["shop/a"], "a mistake elsewhere gives its finalizers away");
         let gone = Object { deleting: true, ..first.clone() };
         assert_eq!(refused(&[gone, second]), ["shop/a"], "its finalizers are not removed yet");
         assert!(refused(&[first, with("c", "", "a.example/y")]).is_empty());
