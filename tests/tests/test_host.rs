@@ -465,7 +465,7 @@ fn the_test_host_refuses_the_same_writes_and_events_as_the_host() {
         wide["spec"]["grants"]["write"][field] =
             json!(["shop.example/*", "pod-template-hash", "app.kubernetes.io/name", "a/b*"]);
     }
-    wide["spec"]["grants"]["write"]["finalizers"] = json!(["shop.example/*", "app.kubernetes.io/name"]);
+    wide["spec"]["grants"]["write"]["finalizers"] = json!(["shop.example/*", "app.shop.example/name"]);
     let cases = cases();
     let mut counts = [0; 3];
     for configuration in [whole(), cluster(), nothing, wide] {

@@ -109,16 +109,20 @@ texts! {
     ObjectResource: "object-resource", object_resource,
         json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63, "not": refused(NO_PODS, "const", "pods") });
     /// Keys of labels.
-    LabelPattern: "label-pattern", pattern, keys(None);
+    LabelPattern: "label-pattern", pattern, keys([reserved()]);
     /// Keys of annotations.
     AnnotationPattern: "annotation-pattern", annotation,
-        keys(Some(refused(OF_KUBECTL, "pattern", "^(kubectl\\.kubernetes\\.io/last-applied-configuration$|\
-            podium\\.dev/applied-)")));
+        keys([reserved(), refused(OF_KUBECTL, "pattern", "^(kubectl\\.kubernetes\\.io/last-applied-configuration$|\
+            podium\\.dev/applied-)")]);
     /// Finalizers.
-    FinalizerPattern: "finalizer-pattern", finalizer, keys(Some(refused(NO_DOMAIN, "pattern", "^[^/]*$")));
+    FinalizerPattern: "finalizer-pattern", finalizer,
+        keys([
+            refused(OF_OTHERS, "pattern", r"^(([^/]*\.)?(kubernetes|k8s)\.io|podium\.dev)/"),
+            refused(NO_DOMAIN, "pattern", "^[^/]*$"),
+        ]);
     /// Types of conditions.
     ConditionPattern: "condition-pattern", condition,
-        keys(Some(refused(OF_KUBERNETES, "enum", BUILTIN_CONDITIONS.as_slice())));
+        keys([reserved(), refused(OF_KUBERNETES, "enum", BUILTIN_CONDITIONS.as_slice())]);
     /// A SHA-256 in hexadecimal digits.
     Sha256: "sha256", |text| quote(text, sha256), json_schema!({ "pattern": "^[0-9a-f]{64}$" });
     /// A key of a ConfigMap.
@@ -180,6 +184,8 @@ const NO_PODS: &str = "Pods are not written as objects; grant labels, annotation
 
 const OF_KUBECTL: &str = "belongs to kubectl and cannot be granted; remove it";
 const NO_DOMAIN: &str = "must have a domain, such as shop.example/cleanup";
+const OF_OTHERS: &str = "is of a domain of Kubernetes or of the host, whose finalizers the host may not remove from Pods \
+    when the plugin is deleted; name one of your own domain, such as shop.example/cleanup";
 const OF_KUBERNETES: &str = "belongs to Kubernetes and cannot be granted; choose a type of your own domain";
 const RESERVED: &str = "is of a reserved domain, whose keys are granted one by one; name the keys";
 
@@ -190,14 +196,16 @@ fn refused(message: &str, keyword: &str, values: impl Into<Value>) -> Value {
     schema.to_value()
 }
 
-/// The schema of a pattern of keys; `others` matches keys that cannot be granted.
-fn keys(others: Option<Value>) -> Schema {
-    let reserved = refused(RESERVED, "pattern", r"^(([^/]*\.)?(kubernetes|k8s)\.io|podium\.dev)/.*\*$");
-    let refused: Vec<Value> = [Some(reserved), others].into_iter().flatten().collect();
+fn reserved() -> Value {
+    refused(RESERVED, "pattern", r"^(([^/]*\.)?(kubernetes|k8s)\.io|podium\.dev)/.*\*$")
+}
+
+/// The schema of a pattern of keys; `refused` match those that cannot be granted.
+fn keys<const N: usize>(refused: [Value; N]) -> Schema {
     json_schema!({
         "pattern": format!(r"^({KEY}|{DOMAIN}/([A-Za-z0-9][-_.A-Za-z0-9]*)?\*)$"),
         "maxLength": 317,
-        "not": { "anyOf": refused },
+        "not": { "anyOf": refused.to_vec() },
     })
 }
 
@@ -253,7 +261,23 @@ fn annotation(text: &str) -> Result<(), String> {
 }
 
 fn finalizer(text: &str) -> Result<(), String> {
-    granted(text, |key| (!key.contains('/')).then_some(NO_DOMAIN))
+    match text.split_once('/') {
+        Some((domain, _)) if syntax::is_reserved_domain(domain) => Err(of_others(text)),
+        _ => granted(text, |key| (!key.contains('/')).then_some(NO_DOMAIN)),
+    }
+}
+
+/// Earlier versions granted these finalizers, so Pods may have them.
+fn of_others(text: &str) -> String {
+    let message = format!("{} {OF_OTHERS}", quoted(text));
+    // No name that could have been granted has a quotation mark.
+    if syntax::qualified_name(text).is_err() {
+        return message;
+    }
+    format!(
+        "{message}; an administrator removes it from a Pod that has it: kubectl -n NAMESPACE get pod NAME -o json | \
+         jq '.metadata.finalizers -= [\"{text}\"]' | kubectl replace -f -"
+    )
 }
 
 fn condition(text: &str) -> Result<(), String> {

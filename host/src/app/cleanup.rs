@@ -1,11 +1,15 @@
-//! Removes the finalizers that a deleted plugin's Pods still have, and then the finalizer of its object.
+//! Removes the finalizers that a deleted plugin's Pods still have, and then the finalizer of its object. Puts that one
+//! back where it is missing while the object is not being deleted.
 //!
 //! The object stays until then, so a host that is started again continues: the objects and the cache show the rest of
 //! the work, and nothing is kept beside them. A write of a run of the plugin may arrive late, so the object's finalizer
 //! is removed only after the longest time that a request has.
+//!
+//! A tenant's work is a task of its own, so that no other tenant waits for its answers. Tenants write in rotation, and
+//! what the API server refuses is tried again with back-off.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -14,33 +18,48 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use podium_engine::{
     authz::authorize,
+    backoff::Backoff,
     dispatch::Dispatch,
     intervals::Intervals,
     ports::{Sender, Staged},
 };
 use podium_pods::{
     model::{Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text},
-    pod::PodView,
+    pod::{CachedPod, PodView},
 };
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
-use super::{objects::Shared, operator::stale};
+use super::{
+    loading::{Loader, Taker, Turns},
+    objects::Shared,
+    operator::stale,
+};
 use crate::{
     api::Api,
     objects::{Removing, hold},
     writeback::manager_name,
 };
 
-/// How often Pods are written to.
+/// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The most Pods that are written to in an interval, over all plugins.
+/// The time of a turn to write, of which there is one at a time: 50 writes per second over all plugins.
+const TURN: Duration = Duration::from_millis(20);
+/// The most Pods of a plugin that are written to before the API server's answers are looked at. It is 1 at first and
+/// after a refusal, and doubles with each success, so that a plugin of which everything is refused takes few turns.
 const MOST: usize = 25;
-/// Requests under way at the same time.
+/// Requests of a tenant under way at the same time.
 const CONCURRENT: usize = 8;
 /// How often all Pods are looked at, which takes about a microsecond for a Pod.
 const SCAN: Duration = Duration::from_secs(3);
 /// Longer than the deadline of a delivery, after which no write of an ended run arrives.
 const LATE_WRITES: Duration = Duration::from_secs(12);
+/// The pauses after refusals, of a Pod and of a plugin.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
+/// The pauses of a tenant after refusals in a row: its many plugins share its turns, and each is to have one soon.
+const OF_TENANT: Backoff = Backoff { most: Duration::from_secs(8), ..BACKOFF };
 
 /// The rest of the work, by plugin that was deleted.
 pub(super) type Removals = Arc<Mutex<BTreeMap<PluginId, Removal>>>;
@@ -49,7 +68,7 @@ pub(super) type Removals = Arc<Mutex<BTreeMap<PluginId, Removal>>>;
 pub(super) struct Removal {
     /// Pods with a finalizer of the plugin.
     pub(super) pods: usize,
-    /// The latest refusal by the API server, escaped; `None` while nothing is refused.
+    /// The latest refusal by the API server, or why the object waits, escaped; `None` while nothing is refused.
     pub(super) refused: Option<String>,
 }
 
@@ -57,95 +76,268 @@ pub(super) struct Removal {
 pub(super) struct Cleanup {
     pub(super) api: Api,
     pub(super) known: Shared,
+    pub(super) loader: Arc<Loader>,
     pub(super) dispatch: Arc<Dispatch>,
     /// The account that is used where the plugin's own is refused, as RBAC names it.
     pub(super) account: Option<String>,
+    /// Returns true while the cache lacks Pods that cannot be decoded.
+    pub(super) undecoded: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Turns to write.
+    pub(super) turns: Arc<Turns>,
     pub(super) removals: Removals,
 }
 
-/// The progress of one plugin since the host knows of the deletion.
+/// An object to work on.
+enum Work {
+    /// Its finalizer is put back.
+    Hold,
+    /// It is being deleted.
+    Remove(Removing),
+}
+
+/// The progress of one object.
 struct Progress {
-    uid: String,
-    since: Instant,
+    /// When there was no plugin of the object for the first time.
+    unloaded: Option<Instant>,
     /// When Pods are looked at next.
     scan: Instant,
     /// Pods to write to, and a finalizer of each.
     left: VecDeque<(PodKey, String)>,
+    /// The Pods of which the API server refused the latest write.
+    refused: BTreeMap<PodKey, Wait>,
+    wait: Wait,
+    /// The most Pods to write to next.
+    batch: usize,
     /// The plugin's own account was refused.
     own_refused: bool,
     losses: Intervals,
 }
 
-impl Progress {
-    fn new(uid: String) -> Self {
-        let (left, losses) = (VecDeque::new(), Intervals::new());
-        let now = Instant::now();
-        Self { uid, since: now, scan: now, left, own_refused: false, losses }
+/// A pause after refusals in a row.
+struct Wait {
+    refusals: u32,
+    until: Instant,
+}
+
+impl Wait {
+    fn none() -> Self {
+        Self { refusals: 0, until: Instant::now() }
+    }
+
+    fn refused(&mut self, backoff: Backoff) {
+        self.refusals = self.refusals.saturating_add(1);
+        self.until = Instant::now() + backoff.doubled(self.refusals);
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
     }
 }
 
+impl Progress {
+    fn new() -> Self {
+        let (left, refused, losses) = (VecDeque::new(), BTreeMap::new(), Intervals::new());
+        let (scan, wait) = (Instant::now(), Wait::none());
+        Self { unloaded: None, scan, left, refused, wait, batch: 1, own_refused: false, losses }
+    }
+
+    /// Records the Pods that have a finalizer. Those that were refused least come first, others by their uids, so that
+    /// a few Pods of which all is refused do not stand before the others.
+    fn found(&mut self, held: BTreeMap<PodKey, String>) {
+        self.refused.retain(|pod, _| held.contains_key(pod));
+        let refusals = |pod: &PodKey| self.refused.get(pod).map_or(0, |wait| wait.refusals);
+        let is_due = |pod: &PodKey| self.refused.get(pod).is_none_or(Wait::is_over);
+        let mut left: Vec<_> = held.into_iter().filter(|(pod, _)| is_due(pod)).collect();
+        left.sort_by_cached_key(|(pod, _)| (refusals(pod), pod.uid.clone()));
+        self.left = left.into();
+    }
+}
+
+/// Returns the tenant that waits for a plugin's writes; each plugin of the cluster is one.
+fn taker(id: &PluginId) -> Taker {
+    (id.tenant(), id.namespace.is_none().then(|| id.name.clone()))
+}
+
 impl Cleanup {
-    /// Never returns.
+    /// Never returns, except with the failure of a task.
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let mut all: BTreeMap<PluginId, Progress> = BTreeMap::new();
+        let this = Arc::new(self);
+        let (mut tasks, mut busy) = (JoinSet::new(), BTreeSet::new());
         loop {
             sleep(INTERVAL).await;
-            let removing: Vec<Removing> = self.known.lock().desired.removing().collect();
-            let same = |id: &PluginId, uid: &str| removing.iter().any(|of| of.id == *id && of.uid == uid);
-            all.retain(|id, progress| same(id, &progress.uid));
-            self.removals.lock().retain(|id, _| all.contains_key(id));
-            let mut most = MOST;
-            for object in removing {
-                let progress = all.entry(object.id.clone()).or_insert_with(|| Progress::new(object.uid.clone()));
-                self.step(&object, progress, &mut most).await;
+            while let Some(ended) = tasks.try_join_next() {
+                busy.remove(&ended?);
+            }
+            let work = this.work(None);
+            {
+                let desired = &this.known.lock().desired;
+                this.loader.forget_holds(|id, uid| desired.object(id).is_some_and(|object| object.uid == uid));
+            }
+            let removed = work.iter().filter(|(.., work)| matches!(work, Work::Remove(_)));
+            let removed: BTreeSet<&PluginId> = removed.map(|(id, ..)| id).collect();
+            this.removals.lock().retain(|id, _| removed.contains(id));
+            for tenant in work.iter().map(|(id, ..)| taker(id)) {
+                if busy.insert(tenant.clone()) {
+                    tasks.spawn(this.clone().of_tenant(tenant));
+                }
             }
         }
     }
 
-    /// Writes to at most `most` Pods, or ends the removal.
-    async fn step(&self, object: &Removing, progress: &mut Progress, most: &mut usize) {
-        // Its unload is on its way. Without a current cache nothing is known of Pods.
-        if self.dispatch.registry.by_id(&object.id).is_some() || stale(&self.dispatch.reader).is_some() {
-            return;
-        }
-        if progress.left.is_empty() {
-            let now = Instant::now();
-            if now < progress.scan {
-                return;
-            }
-            progress.scan = now + SCAN;
-            progress.left =
-                object.spec.as_deref().map_or_else(VecDeque::new, |spec| held(&*self.dispatch.reader.snapshot(), spec));
-            let removal = Removal { pods: progress.left.len(), refused: self.refused(&object.id) };
-            self.removals.lock().insert(object.id.clone(), removal);
-        }
-        if progress.left.is_empty() {
-            if progress.since.elapsed() >= LATE_WRITES {
-                self.release(object, progress).await;
-            }
-            return;
-        }
-        let Some(spec) = &object.spec else { return };
-        let next: Vec<_> = (0..*most).map_while(|_| progress.left.pop_front()).collect();
-        *most -= next.len();
-        let own_refused = progress.own_refused;
-        let results = stream::iter(next).map(|(pod, name)| self.remove(spec, pod, name, own_refused));
-        let results: Vec<_> = results.buffer_unordered(CONCURRENT).collect().await;
-        let done = results.iter().filter(|(result, _)| result.is_settled()).count();
-        progress.own_refused |= results.iter().any(|(_, own_refused)| *own_refused);
-        let refused = results.iter().find_map(|(result, _)| match result {
-            WriteResult::Forbidden(text) | WriteResult::Invalid(text) => Some(text::line(text)),
-            _ => None,
+    /// Returns the objects to work on, of a tenant or of all, with their uids.
+    fn work(&self, tenant: Option<&Taker>) -> Vec<(PluginId, String, Work)> {
+        let known = self.known.lock();
+        let is_of = |id: &PluginId| tenant.is_none_or(|tenant| taker(id) == *tenant);
+        let unheld = known.desired.unheld().filter(|object| is_of(&object.id));
+        let unheld = unheld.filter(|object| self.loader.has_held(&object.id, &object.uid));
+        let unheld = unheld.map(|object| (object.id.clone(), object.uid.clone(), Work::Hold));
+        let removing = known.desired.removing().filter(|object| is_of(&object.id)).map(|mut object| {
+            // An author may have added the host's finalizer to an object whose plugin was refused.
+            object.spec = object.spec.filter(|_| self.loader.has_held(&object.id, &object.uid));
+            (object.id.clone(), object.uid.clone(), Work::Remove(object))
         });
-        if let Some(error) = &refused
+        unheld.chain(removing).collect()
+    }
+
+    /// Works until nothing is left to do for the tenant, and returns it.
+    async fn of_tenant(self: Arc<Self>, tenant: Taker) -> Taker {
+        let mut all: BTreeMap<(String, bool), Progress> = BTreeMap::new();
+        let mut wait = Wait::none();
+        loop {
+            let mut work = self.work(Some(&tenant));
+            if work.is_empty() {
+                return tenant;
+            }
+            let key = |(_, uid, work): &(PluginId, String, Work)| (uid.clone(), matches!(work, Work::Hold));
+            all.retain(|of, _| work.iter().any(|work| key(work) == *of));
+            work.sort_by_key(|work| all.get(&key(work)).map_or(0, |progress| progress.wait.refusals));
+            let mut done = 0;
+            for work in work {
+                let progress = all.entry(key(&work)).or_insert_with(Progress::new);
+                match work {
+                    (id, uid, Work::Hold) => self.put_back(&tenant, &id, &uid, progress).await,
+                    (.., Work::Remove(object)) => done += self.step(&tenant, &object, progress, &mut wait).await,
+                }
+            }
+            if done == 0 {
+                sleep(INTERVAL).await;
+            }
+        }
+    }
+
+    /// Waits for the tenant's turn to write.
+    async fn turn(&self, tenant: &Taker) {
+        let _turn = self.turns.take(tenant.clone()).await;
+        sleep(TURN).await;
+    }
+
+    /// Adds the object's finalizer again.
+    async fn put_back(&self, tenant: &Taker, id: &PluginId, uid: &str, progress: &mut Progress) {
+        if !progress.wait.is_over() {
+            return;
+        }
+        // The watch may bring the latest write in the first second.
+        let is_first = progress.wait.refusals == 0;
+        progress.wait.refused(BACKOFF);
+        if !is_first && self.set_held(tenant, id, uid, true, progress).await {
+            tracing::info!(plugin = %id, "finalizer of the plugin object put back");
+        }
+    }
+
+    /// Writes to some Pods, or ends the removal. Returns the number of Pods without the plugin's finalizers since.
+    async fn step(&self, tenant: &Taker, object: &Removing, progress: &mut Progress, of_tenant: &mut Wait) -> usize {
+        let id = &object.id;
+        // Its unload is on its way. The plugin of a file stays.
+        if object.spec.is_some() && self.dispatch.registry.by_id(id).is_some() {
+            progress.unloaded = None;
+            return 0;
+        }
+        let now = Instant::now();
+        let unloaded = *progress.unloaded.get_or_insert(now);
+        // Without a current cache nothing is known of Pods.
+        if stale(&self.dispatch.reader).is_some() {
+            return 0;
+        }
+        let excluded = self.loader.excluded(&tenant.0);
+        if now >= progress.scan {
+            progress.scan = now + SCAN;
+            let held = object.spec.as_deref().map_or_else(BTreeMap::new, |spec| {
+                let earlier = self.known.lock().desired.before(id);
+                held(&*self.dispatch.reader.snapshot(), spec, &earlier)
+            });
+            let undecoded = object.spec.is_some() && (self.undecoded)();
+            let refused = match &excluded {
+                _ if held.is_empty() => undecoded.then(|| "the host cannot decode pods that may have some".to_owned()),
+                Some(excluded) => Some(format!("{}; remove the finalizers as an administrator", text::line(excluded))),
+                None => self.refused(id),
+            };
+            self.removals.lock().insert(id.clone(), Removal { pods: held.len(), refused });
+            if held.is_empty() && !undecoded && unloaded.elapsed() >= LATE_WRITES {
+                self.release(tenant, object, progress).await;
+                return 0;
+            }
+            progress.found(held);
+        }
+        match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over() && of_tenant.is_over()) {
+            Some(spec) if !progress.left.is_empty() => self.remove_some(tenant, spec, progress, of_tenant).await,
+            _ => 0,
+        }
+    }
+
+    /// Removes finalizers of some Pods. Returns the number of those that succeeded.
+    async fn remove_some(
+        &self,
+        tenant: &Taker,
+        spec: &PluginSpec,
+        progress: &mut Progress,
+        of_tenant: &mut Wait,
+    ) -> usize {
+        let next: Vec<_> = progress.left.drain(..progress.batch.min(progress.left.len())).collect();
+        let own_refused = progress.own_refused;
+        let results = stream::iter(next).map(async |(pod, name)| {
+            self.turn(tenant).await;
+            let (result, own_refused) = self.remove(spec, &pod, name, own_refused).await;
+            (pod, result, own_refused)
+        });
+        let results: Vec<_> = results.buffer_unordered(CONCURRENT).collect().await;
+        let (mut done, mut refusal) = (0, None);
+        for (pod, result, own_refused) in results {
+            progress.own_refused |= own_refused;
+            match result {
+                WriteResult::Forbidden(text)
+                | WriteResult::Invalid(text)
+                | WriteResult::Blocked(text)
+                | WriteResult::OwnedByOther(text) => {
+                    refusal = Some(text::line(&text));
+                    progress.refused.entry(pod).or_insert_with(Wait::none).refused(BACKOFF);
+                }
+                result if result.is_settled() => {
+                    done += 1;
+                    progress.refused.remove(&pod);
+                }
+                // The Pod is found again.
+                _ => {}
+            }
+        }
+        if done > 0 {
+            (progress.wait, *of_tenant) = (Wait::none(), Wait::none());
+            progress.batch = (progress.batch * 2).min(MOST);
+        } else if refusal.is_some() {
+            progress.wait.refused(BACKOFF);
+            of_tenant.refused(OF_TENANT);
+            progress.batch = 1;
+        }
+        let id = &spec.id;
+        if let Some(error) = &refusal
             && let Some(count) = progress.losses.occurred(Instant::now())
         {
-            tracing::warn!(plugin = %object.id, error, count, "finalizers of a deleted plugin not removed from pods");
+            tracing::warn!(plugin = %id, error, count, "finalizers of a deleted plugin not removed from pods");
         }
         let mut removals = self.removals.lock();
-        let removal = removals.entry(object.id.clone()).or_default();
+        let removal = removals.entry(id.clone()).or_default();
         removal.pods = removal.pods.saturating_sub(done);
-        removal.refused = if done > 0 { None } else { refused.or_else(|| removal.refused.take()) };
+        removal.refused = refusal.or_else(|| removal.refused.take()).filter(|_| !progress.refused.is_empty());
+        done
     }
 
     fn refused(&self, id: &PluginId) -> Option<String> {
@@ -153,16 +345,16 @@ impl Cleanup {
     }
 
     /// Removes a finalizer of a Pod. Returns whether the plugin's own account was refused, too.
-    async fn remove(&self, spec: &PluginSpec, pod: PodKey, name: String, own_refused: bool) -> (WriteResult, bool) {
+    async fn remove(&self, spec: &PluginSpec, pod: &PodKey, name: String, own_refused: bool) -> (WriteResult, bool) {
         let own = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         if !own_refused {
-            let result = self.send(&own, spec, &pod, &name).await;
+            let result = self.send(&own, spec, pod, &name).await;
             if self.account.is_none() || !matches!(result, WriteResult::Forbidden(_)) {
                 return (result, false);
             }
         }
         let cleanup = Sender { impersonate: self.account.clone(), ..own };
-        (self.send(&cleanup, spec, &pod, &name).await, true)
+        (self.send(&cleanup, spec, pod, &name).await, true)
     }
 
     async fn send(&self, sender: &Sender, spec: &PluginSpec, pod: &PodKey, name: &str) -> WriteResult {
@@ -183,170 +375,43 @@ impl Cleanup {
     }
 
     /// Removes the object's finalizer. The watch reports that the object is gone.
-    async fn release(&self, object: &Removing, progress: &mut Progress) {
-        let Ok(request) = hold(&object.id, &object.uid, false) else { return };
-        match self.api.json(request).await {
-            Ok(_) => tracing::info!(plugin = %object.id, "finalizers of the deleted plugin removed"),
-            Err(error) => {
-                if let Some(count) = progress.losses.occurred(Instant::now()) {
-                    let error = text::line(&error.to_string());
-                    tracing::warn!(plugin = %object.id, error, count, "finalizer of the plugin object not removed");
-                }
-            }
+    async fn release(&self, tenant: &Taker, object: &Removing, progress: &mut Progress) {
+        if self.set_held(tenant, &object.id, &object.uid, false, progress).await {
+            tracing::info!(plugin = %object.id, "finalizers of the deleted plugin removed");
+        } else {
+            progress.wait.refused(BACKOFF);
+            progress.scan = progress.scan.max(progress.wait.until);
         }
+    }
+
+    /// Adds the object's finalizer, or removes it. Returns false if the API server refused that.
+    async fn set_held(&self, tenant: &Taker, id: &PluginId, uid: &str, held: bool, progress: &mut Progress) -> bool {
+        self.turn(tenant).await;
+        let Ok(request) = hold(id, uid, held) else { return false };
+        let Err(error) = self.api.json(request).await else { return true };
+        if let Some(count) = progress.losses.occurred(Instant::now()) {
+            let error = text::line(&error.to_string());
+            tracing::warn!(plugin = %id, held, error, count, "finalizer of the plugin object not changed");
+        }
+        false
     }
 }
 
-/// Returns the Pods in the plugin's scope with a finalizer that it may hold, and the first of these.
-fn held(view: &dyn PodView, spec: &PluginSpec) -> VecDeque<(PodKey, String)> {
+/// Returns the Pods in the plugin's scope with a finalizer that it may hold and no earlier plugin may, and the first of
+/// these.
+fn held(view: &dyn PodView, spec: &PluginSpec, earlier: &[Arc<PluginSpec>]) -> BTreeMap<PodKey, String> {
     let query = PodQuery { namespace: spec.id.namespace.clone(), ..PodQuery::default() };
     let pods = view.find(&query, usize::MAX - 1, None).pods;
-    let of_plugin = |name: &String| spec.grants.write.finalizers.iter().any(|pattern| pattern.matches(name));
+    let may_hold =
+        |spec: &PluginSpec, name: &str| spec.grants.write.finalizers.iter().any(|pattern| pattern.matches(name));
+    let of_plugin = |pod: &CachedPod, name: &str| {
+        let sees = |other: &&Arc<PluginSpec>| other.scope().contains(&pod.key.namespace);
+        may_hold(spec, name) && !earlier.iter().filter(sees).any(|other| may_hold(other, name))
+    };
     // A Pod that cannot be decoded has no finalizer that could be removed by name.
-    let first = |pod: &podium_pods::pod::CachedPod| pod.lifecycle().ok()?.finalizers.into_iter().find(of_plugin);
+    let first = |pod: &CachedPod| pod.lifecycle().ok()?.finalizers.into_iter().find(|name| of_plugin(pod, name));
     pods.iter().filter_map(|pod| Some((pod.key.clone(), first(pod)?))).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use bytes::Bytes;
-    use http::{Request, Response};
-    use http_body_util::{BodyExt, Full};
-    use kube::client::Body;
-    use podium_engine::ports::{Deliver, Sent};
-    use podium_pods::{
-        model::{BoxFuture, WriteReport},
-        pod::{CachedPod, Observation, PodEvent},
-    };
-    use serde_json::{Value, json};
-    use tokio::sync::mpsc;
-
-    use super::{
-        super::{loading::tests, objects::Follower},
-        *,
-    };
-
-    const CLEANUP: &str = "system:serviceaccount:podium:podium-cleanup";
-    const HOLD: &str = "shop.example/hold";
-
-    fn pod(name: &str, revision: u64, finalizers: &[&str]) -> Arc<CachedPod> {
-        let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), format!("u-{name}"));
-        pod.header.resource_version = revision.to_string();
-        pod.lifecycle.finalizers = finalizers.iter().map(|name| (*name).to_owned()).collect();
-        Arc::new(CachedPod::new(&pod).unwrap())
-    }
-
-    /// An API server that permits writes of [`CLEANUP`] only.
-    #[derive(Default)]
-    struct Server(Mutex<Vec<(Option<String>, String)>>);
-
-    impl Deliver for Server {
-        fn deliver<'a>(
-            &'a self,
-            sender: &'a Sender,
-            subject: &'a PodKey,
-            _: &'a dyn PodView,
-            staged: Staged,
-            _: u64,
-        ) -> BoxFuture<'a, Sent> {
-            let description = staged.writes[0].get().action.describe();
-            let mut all = self.0.lock();
-            all.push((sender.impersonate.clone(), description.clone()));
-            let mut sent = Sent::default();
-            let mut result = WriteResult::Forbidden("no right".to_owned());
-            if sender.impersonate.as_deref() == Some(CLEANUP) {
-                sent.pods.push(pod(&subject.name, 100 + all.len() as u64, &["bank.example/other"]));
-                result = WriteResult::Applied;
-            }
-            sent.reports.push(WriteReport { id: 0, description, result });
-            Box::pin(std::future::ready(sent))
-        }
-
-        fn held(&self, _: &Sender) -> Option<Duration> {
-            None
-        }
-    }
-
-    /// Starts a cleanup beside an object that is being deleted. Returns the requests to it, and what keeps it alive.
-    async fn started(account: Option<&str>, server: Arc<Server>) -> (Arc<Mutex<Vec<Value>>>, Removals, impl Sized) {
-        let (loader, observe): (_, mpsc::Sender<Observation>) = tests::loader().await;
-        let held = |name, revision| PodEvent::applied(pod(name, revision, &["bank.example/other", HOLD]));
-        observe.send(Observation::Events(vec![held("cart-1", 6), held("cart-2", 7)])).await.unwrap();
-        observe.send(Observation::Live).await.unwrap();
-        let source = json!({ "configMap": { "name": "tidy", "key": "a", "sha256": "0".repeat(64) } });
-        let metadata = json!({
-            "name": "a", "namespace": "shop", "uid": "u", "generation": 4,
-            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["podium.dev/pod-finalizers"],
-        });
-        let grants = json!({ "write": { "finalizers": [HOLD] } });
-        let spec = json!({ "source": source, "serviceAccountName": "own", "grants": grants });
-        let list = json!({ "metadata": { "resourceVersion": "1" }, "items": [{ "metadata": metadata, "spec": spec }] });
-        let patches: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let patched = patches.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (patched, list) = (patched.clone(), list.to_string());
-            async move {
-                let (parts, body) = request.into_parts();
-                if parts.method == http::Method::PATCH {
-                    let body = body.collect().await.unwrap().to_bytes();
-                    patched.lock().push(serde_json::from_slice(&body).unwrap());
-                } else if parts.uri.query().is_some_and(|query| query.contains("watch=1")) {
-                    std::future::pending::<()>().await;
-                }
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(list))))
-            }
-        });
-        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let (follower, _started) = Follower::new(loader.clone(), &api, Some("shop"), [], 1);
-        let of_loader = &loader.dispatch;
-        let dispatch = Arc::new(Dispatch {
-            queue: of_loader.queue.clone(),
-            registry: of_loader.registry.clone(),
-            expectations: of_loader.expectations.clone(),
-            reader: of_loader.reader.clone(),
-            deliver: server,
-            live: of_loader.live.clone(),
-            write_through: of_loader.write_through.clone(),
-            tasks: of_loader.tasks.clone(),
-            clock: of_loader.clock.clone(),
-            seed: 1,
-        });
-        let (removals, account) = (Removals::default(), account.map(str::to_owned));
-        let cleanup = Cleanup { api, known: follower.known(), dispatch, account, removals: removals.clone() };
-        tokio::spawn(follower.run());
-        tokio::spawn(cleanup.run());
-        (patches, removals, (loader, observe))
-    }
-
-    fn id() -> PluginId {
-        PluginId { namespace: Some("shop".into()), name: "a".into() }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn another_account_removes_finalizers_if_the_plugins_own_is_refused() {
-        let server = Arc::new(Server::default());
-        let (patches, removals, _alive) = started(Some(CLEANUP), server.clone()).await;
-        sleep(Duration::from_secs(6)).await;
-        let own = Some("system:serviceaccount:shop:own".to_owned());
-        let sent = server.0.lock().clone();
-        assert!(sent.len() >= 3 && sent[0].0 == own, "{sent:?}");
-        assert_eq!(sent.iter().filter(|(account, _)| account.as_deref() == Some(CLEANUP)).count(), 2, "{sent:?}");
-        assert!(sent.iter().all(|(_, write)| write.contains(HOLD)), "{sent:?}");
-        assert_eq!(removals.lock()[&id()].pods, 0);
-        assert!(patches.lock().is_empty(), "a write of a run may still arrive");
-        sleep(LATE_WRITES + SCAN).await;
-        let released = patches.lock()[0].clone();
-        assert_eq!((&released["metadata"]["finalizers"], &released["metadata"]["uid"]), (&json!([]), &json!("u")));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_object_stays_while_a_pod_has_a_finalizer_of_its_plugin() {
-        let (patches, removals, _alive) = started(None, Arc::default()).await;
-        sleep(Duration::from_secs(600)).await;
-        assert!(patches.lock().is_empty());
-        assert_eq!(removals.lock()[&id()], Removal { pods: 2, refused: Some("no right".to_owned()) });
-    }
-}
+mod tests;

@@ -34,10 +34,11 @@ use podium_registry::Reference;
 use swap::{Predecessor, Swap, Trial};
 use tokio::sync::Notify;
 use tracing::field;
-use turns::Turns;
+pub(super) use turns::{Taker, Turns};
 
 use attempt::From;
 pub use failure::LoadFailure;
+use hold::Holds;
 pub(super) use record::OfObject;
 use record::Recorded;
 
@@ -168,6 +169,7 @@ pub(super) struct Loader {
     predecessors: Mutex<BTreeMap<PluginId, Predecessor>>,
     /// The objects of plugins.
     objects: Mutex<BTreeMap<PluginId, Recorded>>,
+    holds: Holds,
     /// Held while the record of an object is written, so that the latest one is written last.
     saving: tokio::sync::Mutex<()>,
     /// Trials that nothing waits for yet.
@@ -186,7 +188,7 @@ impl Loader {
     ) -> Self {
         let Preparation { api, images, store, simulated } = preparation;
         let (pending, pending_changed, changing, outcomes) = <_>::default();
-        let (predecessors, begun, objects, saving) = <_>::default();
+        let (predecessors, begun, objects, holds, saving) = <_>::default();
         let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
         Self {
             engine,
@@ -208,6 +210,7 @@ impl Loader {
             predecessors,
             begun,
             objects,
+            holds,
             saving,
         }
     }

@@ -24,7 +24,13 @@ mod start_line;
 mod thread;
 mod wall_clock;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::Context;
 use blocking::BlockingJobs;
@@ -33,7 +39,7 @@ use cluster::Cluster;
 use deliveries::Deliveries;
 use journal::JournalTask;
 pub use loading::{LoadFailure, Prepared};
-use loading::{Loader, Preparation, Rules};
+use loading::{Loader, Preparation, Rules, Turns};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
@@ -182,6 +188,8 @@ pub struct App {
     api: Api,
     cleanup_account: Option<String>,
     removals: cleanup::Removals,
+    /// The counters of the watch, which knows the Pods that it could not decode.
+    counters: Arc<Counters>,
     seed: u64,
     writeback: Arc<Writeback>,
     status: Arc<Status>,
@@ -297,6 +305,7 @@ impl App {
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
         if let Some(kept) = options.checkpoint {
             let task = checkpoint::CheckpointTask::new;
+            let counters = counters.clone();
             let saving = task(kept, coverage, reader.clone(), counters, of_checkpoint, clock.clone(), simulated);
             saved = Some(saving.saved());
             state_tasks.spawn(saving.run(stop.clone()));
@@ -376,6 +385,7 @@ impl App {
             api: own_api,
             cleanup_account: options.cleanup_account,
             removals,
+            counters,
             seed: options.seed,
             writeback,
             status,
@@ -442,11 +452,15 @@ impl App {
             removals: self.removals.clone(),
             clock: self.dispatch.clock.clone(),
         };
+        let counters = self.counters.clone();
         let cleanup = cleanup::Cleanup {
             api: self.api.clone(),
             known: follower.known(),
+            loader: self.loader.clone(),
             dispatch: self.dispatch.clone(),
             account: self.cleanup_account.clone(),
+            undecoded: Box::new(move || counters.undecoded() > 0),
+            turns: Turns::new(1),
             removals: self.removals.clone(),
         };
         self.services.spawn(follower.run());

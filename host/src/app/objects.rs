@@ -153,6 +153,11 @@ impl Follower {
     }
 
     fn observe(&self, kind: Kind, change: Change) -> Vec<Action> {
+        if let Change::Listed(objects) = &change
+            && self.unlisted.contains(&kind)
+        {
+            self.loader.adopt(objects);
+        }
         let undecided = self.known.lock().desired.changed(kind, change);
         // Takes long for a tenant with many objects; only this task changes them.
         let decided = undecided.decide();

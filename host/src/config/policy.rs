@@ -124,6 +124,13 @@ impl Policy {
         problems
     }
 
+    /// Returns the place of the rule that excludes the plugins of a tenant, if one does.
+    #[must_use]
+    pub fn excluded(&self, tenant: &Tenant) -> Option<String> {
+        let (path, _) = self.rule(tenant, |rules| rules.excluded).filter(|(_, excluded)| *excluded)?;
+        Some(format!("plugins of {tenant} are excluded ({}: {path}.excluded)", text::path(&self.file)))
+    }
+
     /// Returns the most bytes of compiled code that the plugins of a tenant may have together, if the policy bounds
     /// them.
     #[must_use]

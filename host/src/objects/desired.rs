@@ -98,11 +98,14 @@ impl Desired {
             Change::Applied(object) => {
                 let of_tenant = self.tenant(&object.id.namespace);
                 let before = of_tenant.objects.get(&object.id);
-                // Metadata and status decide nothing.
-                if !before.is_some_and(|before| before.spec == object.spec && before.deleting == object.deleting) {
+                // Other metadata and the status decide nothing.
+                let same = |before: &Object| {
+                    before.uid == object.uid && before.spec == object.spec && before.deleting == object.deleting
+                };
+                if !before.is_some_and(same) {
                     changed.insert(object.id.namespace.clone());
                 }
-                of_tenant.objects.insert(object.id.clone(), *object);
+                of_tenant.put(*object);
             }
             Change::Deleted(object) => {
                 let id = &object.id;
@@ -129,7 +132,10 @@ impl Desired {
         let of_kind = |namespace: &&Namespace| namespace.is_some() == (kind == Kind::Namespaced);
         changed.extend(self.tenants.keys().filter(of_kind).chain(listed.keys()).cloned());
         for namespace in changed.iter() {
-            self.tenant(namespace).objects = listed.remove(namespace).unwrap_or_default();
+            let of_tenant = self.tenant(namespace);
+            let objects = listed.remove(namespace).unwrap_or_default();
+            of_tenant.objects.retain(|id, _| objects.contains_key(id));
+            objects.into_values().for_each(|object| of_tenant.put(object));
         }
     }
 
@@ -162,6 +168,25 @@ impl Desired {
         self.tenants.values().flat_map(|of_tenant| {
             of_tenant.decisions.iter().filter_map(|(id, decision)| Some((of_tenant.objects.get(id)?, decision)))
         })
+    }
+
+    /// Returns the objects without the host's finalizer that are not being deleted and whose plugins may hold
+    /// finalizers of Pods.
+    pub(crate) fn unheld(&self) -> impl Iterator<Item = &Object> {
+        let lacks = |object: &&Object| !object.held && !object.deleting && object.of_finalizers().is_some();
+        self.tenants.values().flat_map(|of_tenant| of_tenant.objects.values()).filter(lacks)
+    }
+
+    /// Returns the other plugins that see Pods of the plugin of an object, and have their finalizers before it.
+    pub(crate) fn before(&self, id: &PluginId) -> Vec<Arc<PluginSpec>> {
+        let own = |namespace: &&Namespace| namespace.is_none() || id.namespace.is_none() || **namespace == id.namespace;
+        let of_files = self.rules.files.iter().filter(|(namespace, _)| own(namespace));
+        let files = of_files.flat_map(|(_, files)| files.values().cloned());
+        let Some(object) = self.object(id) else { return files.collect() };
+        let tenants = self.tenants.iter().filter(|(namespace, _)| own(namespace));
+        let others = tenants.flat_map(|(_, of_tenant)| of_tenant.objects.values());
+        let earlier = others.filter(|other| other.precedence() < object.precedence());
+        files.chain(earlier.filter_map(Object::of_finalizers)).collect()
     }
 
     /// Returns the objects that are being deleted and have the host's finalizer. The plugin of a file keeps its
@@ -317,6 +342,42 @@ mod tests {
         assert!(desired.removing().next().unwrap().spec.is_some());
         desired.applied(Object { deleting: true, held: false, ..held });
         assert_eq!(desired.removing().count(), 0, "nothing is left to do");
+    }
+
+    #[test]
+    fn an_object_that_was_deleted_and_created_again_is_loaded_again() {
+        let again = |uid: &str| Object { uid: uid.to_owned(), ..object("a", 1, &spec()) };
+        let mut desired = Desired::default();
+        assert_eq!(
+            described(&desired.listed_all(Kind::Namespaced, vec![again("u-1"), object("b", 1, &spec())])).len(),
+            2
+        );
+        let two = vec![again("u-2"), object("b", 1, &spec())];
+        assert_eq!(described(&desired.listed_all(Kind::Namespaced, two.clone())), ["load a"]);
+        assert!(desired.listed_all(Kind::Namespaced, two).is_empty(), "the same");
+        assert_eq!(described(&desired.applied(again("u-3"))), ["load a"]);
+        assert!(desired.applied(again("u-3")).is_empty(), "the same");
+        let deleting = Object { deleting: true, ..again("u-4") };
+        assert_eq!(described(&desired.applied(deleting)), ["unload a"]);
+    }
+
+    #[test]
+    fn an_object_lacks_the_hosts_finalizer_while_its_plugin_may_hold_finalizers() {
+        let mut finalizing = spec();
+        finalizing["grants"]["write"]["finalizers"] = json!(["shop.example/hold"]);
+        let mut desired = Desired::default();
+        let unheld = |desired: &Desired| desired.unheld().count();
+        desired.applied(object("a", 1, &spec()));
+        assert_eq!(unheld(&desired), 0, "it may hold none");
+        desired.applied(object("a", 2, &finalizing));
+        assert_eq!(unheld(&desired), 1);
+        desired.applied(Object { held: true, ..object("a", 2, &finalizing) });
+        assert_eq!(unheld(&desired), 0);
+        finalizing["watch"] = json!(7);
+        assert_eq!(described(&desired.applied(object("a", 3, &finalizing))), ["refuse a, permitted"]);
+        assert_eq!(unheld(&desired), 1, "pods may have it already");
+        desired.applied(Object { deleting: true, ..object("a", 3, &finalizing) });
+        assert_eq!(unheld(&desired), 0, "it is too late");
     }
 
     #[test]

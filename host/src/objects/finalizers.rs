@@ -82,19 +82,15 @@ fn first<'a, K: Ord + AsRef<str>>(
 /// Returns the mistake of each object of a tenant whose plugin may hold finalizers of an earlier one that sees the same
 /// Pods, and adds the finalizers of the others to those of the tenant's files. Files are earlier than objects, and
 /// plugins of the cluster than those of a namespace, so that no tenant can take the name of a finalizer from the
-/// platform; among others the creation decides. An object that is being deleted has its finalizers until they are
-/// removed.
+/// platform; among others the creation decides. An object with mistakes has its finalizers, and one that is being
+/// deleted until they are removed.
 pub(super) fn conflicts<'a, K: Ord + Clone + AsRef<str> + for<'k> From<&'k str>>(
     earlier: &Owners<K>,
     own: &mut Owners<K>,
     objects: impl Iterator<Item = &'a Object>,
 ) -> BTreeMap<PluginId, Problem> {
-    let of_object = |object: &'a Object| {
-        let spec = if object.deleting { object.of_finalizers() } else { object.plugin.as_ref().ok().cloned() };
-        Some((object, spec.filter(|spec| !spec.grants.write.finalizers.is_empty())?))
-    };
-    let mut objects: Vec<_> = objects.filter_map(of_object).collect();
-    objects.sort_by_key(|(object, _)| (&object.created, &object.id));
+    let mut objects: Vec<_> = objects.filter_map(|object| Some((object, object.of_finalizers()?))).collect();
+    objects.sort_by_key(|(object, _)| object.precedence());
     let mut conflicts = BTreeMap::new();
     for (object, spec) in objects {
         let taken = spec.grants.write.finalizers.iter().find_map(|pattern| {
@@ -152,6 +148,8 @@ mod tests {
         let (id, problem) = found.first_key_value().unwrap();
         assert_eq!((found.len(), id.to_string().as_str()), (1, "shop/a"));
         assert!(problem.message.starts_with("\"a.example/*\" belongs to plugin shop/b"), "{}", problem.message);
+        let mistaken = Object { plugin: Err([].into()), finalizing: first.of_finalizers(), ..first.clone() };
+        assert_eq!(refused(&[mistaken, second.clone()]), ["shop/a"], "a mistake elsewhere gives its finalizers away");
         let gone = Object { deleting: true, ..first.clone() };
         assert_eq!(refused(&[gone, second]), ["shop/a"], "its finalizers are not removed yet");
         assert!(refused(&[first, with("c", "", &["a.example/y"])]).is_empty());

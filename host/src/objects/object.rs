@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use podium_config::Problem;
-use podium_pods::model::{PluginId, PluginSpec, syntax, text};
+use podium_pods::model::{KeyPattern, PluginId, PluginSpec, syntax, text};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -95,8 +95,8 @@ pub(crate) struct Object {
     pub(crate) grants: Spec,
     /// The plugin, or every mistake in the spec.
     pub(crate) plugin: Result<Arc<PluginSpec>, Arc<[Problem]>>,
-    /// The plugin as far as finalizers of Pods need it, if the spec has mistakes elsewhere.
-    pub(super) finalizing: Option<Arc<PluginSpec>>,
+    /// The plugin as far as finalizers of Pods need it, if the spec has mistakes.
+    pub(crate) finalizing: Option<Arc<PluginSpec>>,
 }
 
 #[derive(Deserialize)]
@@ -151,9 +151,7 @@ impl Object {
             }
             Err(message) => (Value::Null, Err(vec![Problem { line: None, field: "spec".to_owned(), message }])),
         };
-        // Read now, because each change of an object of the tenant asks for it.
-        let any = json!({ "source": { "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } } });
-        let finalizing = if plugin.is_ok() { None } else { permissions(&id, &spec, &any).map(Arc::new) };
+        let finalizing = if plugin.is_ok() { None } else { finalizing(kind, &id, &spec).map(Arc::new) };
         let text = Spec::new(&spec);
         Ok(Self {
             id,
@@ -174,9 +172,10 @@ impl Object {
 }
 
 impl Object {
-    /// Returns the plugin as far as finalizers of Pods need it: also if the spec has mistakes elsewhere.
+    /// Returns the plugin as far as finalizers of Pods need it, if it may hold any: also if the spec has mistakes.
     pub(crate) fn of_finalizers(&self) -> Option<Arc<PluginSpec>> {
-        self.plugin.as_ref().ok().or(self.finalizing.as_ref()).cloned()
+        let spec = self.plugin.as_ref().ok().or(self.finalizing.as_ref())?;
+        (!spec.grants.write.finalizers.is_empty()).then(|| spec.clone())
     }
 
     /// Frees the memory of everything in a spec that has some.
@@ -192,6 +191,29 @@ impl Object {
     pub(super) fn is_forgotten(&self) -> bool {
         self.spec_bytes > self.spec.text().len()
     }
+
+    /// Of two plugins that may hold the same finalizers of the same Pods, the lesser has them.
+    pub(super) fn precedence(&self) -> (bool, &str, &PluginId) {
+        (self.id.namespace.is_some(), &self.created, &self.id)
+    }
+}
+
+/// Returns a plugin with the account and the finalizers of a spec that has mistakes, also with finalizers that are not
+/// granted any more and were when the plugin was loaded.
+fn finalizing(kind: Kind, id: &PluginId, spec: &Value) -> Option<PluginSpec> {
+    let source = json!({ "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } });
+    let mut of = json!({ "source": source });
+    for field in ["serviceAccountName", "serviceAccountNamespace"] {
+        of[field] = spec[field].clone();
+    }
+    let is_pattern = |text: &&str| {
+        let name = text.strip_suffix('*').map(|prefix| format!("{prefix}a"));
+        text.contains('/') && syntax::qualified_name(name.as_deref().unwrap_or(text)).is_ok()
+    };
+    let finalizers = spec["grants"]["write"]["finalizers"].as_array()?.iter().filter_map(Value::as_str);
+    let mut plugin = plugin(kind, id, &of).ok()?;
+    plugin.grants.write.finalizers = finalizers.filter(is_pattern).map(|text| KeyPattern(text.to_owned())).collect();
+    Some(plugin)
 }
 
 /// Parses a spec or a status; null if there is none.
@@ -271,6 +293,31 @@ pub(crate) mod tests {
         );
         let problems = object("tidy", 1, &json!({ "limits": { "writes": "x" } })).plugin.unwrap_err();
         assert!(problems.iter().any(|problem| problem.field == "spec.limits.writes"), "{problems:?}");
+    }
+
+    #[test]
+    fn the_finalizers_of_a_plugin_are_known_whatever_mistakes_its_spec_has() {
+        let finalizers = |change: Value| {
+            let mut spec = spec();
+            spec["serviceAccountName"] = "own".into();
+            spec["grants"]["write"] = json!({ "finalizers": ["shop.example/a", "b.shop.example/*"] });
+            for (field, value) in change.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+            let plugin = object("tidy", 1, &spec).of_finalizers()?;
+            assert_eq!(plugin.impersonate.as_deref(), Some("system:serviceaccount:shop:own"));
+            Some(plugin.grants.write.finalizers.iter().map(|pattern| pattern.0.clone()).collect::<Vec<_>>())
+        };
+        let both = Some(vec!["shop.example/a".to_owned(), "b.shop.example/*".to_owned()]);
+        assert_eq!(finalizers(json!({})), both);
+        assert_eq!(finalizers(json!({ "watch": 7, "limits": "none", "stateGroup": [] })), both);
+        // One that earlier versions granted, and ones that none did.
+        let odd = ["a.k8s.io/hold", "a", "*", "a*", "shop.example/**", "shop.example/*b", "*/a", "a b/c"];
+        let write = json!({ "write": { "finalizers": odd, "labels": 7 } });
+        assert_eq!(finalizers(json!({ "grants": write })), Some(vec!["a.k8s.io/hold".to_owned()]));
+        assert_eq!(finalizers(json!({ "grants": { "write": { "finalizers": "a" } } })), None);
+        assert_eq!(finalizers(json!({ "grants": 7 })), None);
+        assert_eq!(object("tidy", 1, &json!({ "serviceAccountName": 7 })).of_finalizers(), None);
     }
 
     #[test]

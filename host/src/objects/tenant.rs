@@ -21,6 +21,8 @@ use crate::config::{self, Policy};
 pub(super) struct OfTenant {
     pub(super) objects: BTreeMap<PluginId, Object>,
     pub(super) decisions: BTreeMap<PluginId, Decision>,
+    /// The names of objects that were deleted and created again since the last decision.
+    replaced: BTreeSet<PluginId>,
     /// By plugin, the spec of the latest object that was read without a mistake.
     last_good: BTreeMap<PluginId, Spec>,
     /// By plugin, a spec with mistakes and what it permits: each change of an object of the tenant decides about all.
@@ -48,6 +50,14 @@ impl Decision {
 }
 
 impl OfTenant {
+    /// Adds an object, or replaces the one of its name.
+    pub(super) fn put(&mut self, object: Object) {
+        let (id, uid) = (object.id.clone(), object.uid.clone());
+        if self.objects.insert(id.clone(), object).is_some_and(|before| before.uid != uid) {
+            self.replaced.insert(id);
+        }
+    }
+
     /// Returns why each object beyond the bounds is not read.
     pub(super) fn beyond(&self) -> impl Iterator<Item = (&PluginId, &Beyond)> {
         let beyond = |(id, decision)| match decision {
@@ -69,7 +79,8 @@ impl OfTenant {
     ) -> Vec<Action> {
         let Some((first, _)) = self.objects.first_key_value() else {
             (self.last_good, self.permitted) = <_>::default();
-            return differences(&std::mem::take(&mut self.decisions), &self.decisions);
+            self.replaced.clear();
+            return differences(&std::mem::take(&mut self.decisions), &self.decisions, &self.replaced);
         };
         let mut beyond = beyond(&first.tenant(), self.objects.values(), policy);
         for (id, object) in &mut self.objects {
@@ -123,16 +134,22 @@ impl OfTenant {
         self.permitted.retain(|id, _| decisions.contains_key(id));
         decisions.extend(beyond.into_iter().map(|(id, beyond)| (id, Decision::Beyond(beyond))));
         let before = std::mem::replace(&mut self.decisions, decisions);
-        differences(&before, &self.decisions)
+        differences(&before, &self.decisions, &std::mem::take(&mut self.replaced))
     }
 }
 
-/// Removals come first, so that a name can be used again by the same step.
-fn differences(before: &BTreeMap<PluginId, Decision>, now: &BTreeMap<PluginId, Decision>) -> Vec<Action> {
+/// Removals come first, so that a name can be used again by the same step. Objects that were replaced are new, whatever
+/// their specs say.
+fn differences(
+    before: &BTreeMap<PluginId, Decision>,
+    now: &BTreeMap<PluginId, Decision>,
+    replaced: &BTreeSet<PluginId>,
+) -> Vec<Action> {
     let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| decision.acts()).map(|(id, _)| id).collect();
     let unload = gone.into_iter().filter(|id| !now.get(*id).is_some_and(Decision::acts));
     let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
-    for (id, decision) in now.iter().filter(|(id, decision)| before.get(*id) != Some(*decision)) {
+    let changed = |(id, decision): &(&PluginId, &Decision)| before.get(id) != Some(*decision) || replaced.contains(id);
+    for (id, decision) in now.iter().filter(changed) {
         match decision {
             Decision::Run(spec) => actions.push(Action::Load(spec.clone())),
             Decision::Refused { problems, permissions } => actions.push(Action::Refuse {

@@ -202,6 +202,8 @@ spec:
   limits: { memoryMiB: 64, class: native }
 "#;
 
+const ANNOTATIONS: &str = r#"annotations: ["triage.shop.example/*"]"#;
+
 #[test]
 fn the_schema_and_the_host_refuse_the_same_field() {
     refuse(
@@ -220,6 +222,11 @@ fn the_schema_and_the_host_refuse_the_same_field() {
             ("[labels, status]", "[lables, status]", "spec.grants.read.pods.sections[0]"),
             ("example/*", "*", "spec.grants.write.annotations[0]"),
             ("triage.shop.example/*", "app.kubernetes.io/*", "spec.grants.write.annotations[0]"),
+            (ANNOTATIONS, "finalizers: [batch.kubernetes.io/job-tracking]", "spec.grants.write.finalizers[0]"),
+            (ANNOTATIONS, "finalizers: [shop.example/a, k8s.io/a]", "spec.grants.write.finalizers[1]"),
+            (ANNOTATIONS, "finalizers: ['a.k8s.io/*']", "spec.grants.write.finalizers[0]"),
+            (ANNOTATIONS, "finalizers: [podium.dev/pod-finalizers]", "spec.grants.write.finalizers[0]"),
+            (ANNOTATIONS, "finalizers: [foregroundDeletion]", "spec.grants.write.finalizers[0]"),
             ("ConfigMap", "Pod", "spec.grants.write.objects[0].kind"),
             ("configmaps", "pods", "spec.grants.write.objects[0].resource"),
             ("configmaps", "ConfigMaps", "spec.grants.write.objects[0].resource"),

@@ -21,7 +21,7 @@ pub(in crate::app) struct OfObject {
     pub(in crate::app) uid: String,
     pub(in crate::app) generation: i64,
     pub(in crate::app) spec: Spec,
-    /// It has the host's finalizer.
+    /// It had the host's finalizer.
     pub(in crate::app) held: bool,
 }
 
@@ -51,16 +51,9 @@ impl Loader {
         }
     }
 
-    /// Returns the uid of an object without the host's finalizer.
-    pub(super) fn unheld(&self, id: &PluginId) -> Option<String> {
-        self.objects.lock().get(id).filter(|object| !object.of.held).map(|object| object.of.uid.clone())
-    }
-
-    /// Records that an object has the host's finalizer.
-    pub(super) fn is_held(&self, id: &PluginId) {
-        if let Some(object) = self.objects.lock().get_mut(id) {
-            object.of.held = true;
-        }
+    /// Returns the uid of a plugin's object, and whether it had the host's finalizer when its load began.
+    pub(super) fn object(&self, id: &PluginId) -> Option<(String, bool)> {
+        self.objects.lock().get(id).map(|object| (object.of.uid.clone(), object.of.held))
     }
 
     /// Returns the version of the present object, for its record.

@@ -21,7 +21,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{super::blocking::BlockingJobs, retry::BACKOFF, *};
 use crate::{objects::FetchFailure, runtime::EngineOptions};
 
-struct Idle;
+pub(in crate::app) struct Idle;
 
 impl Reconcile for Idle {
     fn reconcile(&self, _: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
@@ -39,7 +39,7 @@ fn prepared() -> Prepared {
 }
 
 /// Returns a version that replaces another one without a probe.
-pub(super) fn loaded_as(spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Prepared {
+pub(in crate::app) fn loaded_as(spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Prepared {
     Prepared { spec, number: 0, component: None, plugin: Some(plugin), swap: Swap::Direct }
 }
 
@@ -53,7 +53,7 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
 }
 
 /// A loader whose components and records are in a state directory.
-pub(super) async fn loader_on(rules: Rules, state: Option<&Path>) -> (Arc<Loader>, mpsc::Sender<Observation>) {
+pub(in crate::app) async fn loader_on(rules: Rules, state: Option<&Path>) -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
@@ -94,7 +94,11 @@ pub(super) async fn loader_on(rules: Rules, state: Option<&Path>) -> (Arc<Loader
         if request.uri().path().ends_with("/slow") {
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
-        let body = config_map(request.uri().path()).unwrap_or_default();
+        let body = match *request.method() {
+            // The host's finalizer is added.
+            http::Method::PATCH => "{}".to_owned(),
+            _ => config_map(request.uri().path()).unwrap_or_default(),
+        };
         let code = if body.is_empty() { 404 } else { 200 };
         http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body)))
     });

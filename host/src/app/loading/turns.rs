@@ -1,5 +1,5 @@
-//! Turns to read and compile a component: few at a time, one for each tenant at most, and tenants in rotation. So a
-//! tenant whose components take all of the compiler's time delays its own.
+//! Turns, for example to read and compile a component: few at a time, one for each tenant at most, and tenants in
+//! rotation. So a tenant whose components take all of the compiler's time delays its own.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,9 +11,9 @@ use podium_pods::model::Tenant;
 use tokio::sync::oneshot;
 
 /// A tenant; each plugin with the scope of the cluster takes turns of its own.
-pub(super) type Taker = (Tenant, Option<Arc<str>>);
+pub(in crate::app) type Taker = (Tenant, Option<Arc<str>>);
 
-pub(super) struct Turns {
+pub(in crate::app) struct Turns {
     most: usize,
     inner: Mutex<Inner>,
 }
@@ -29,19 +29,19 @@ struct Inner {
 
 /// A turn, until it is dropped.
 #[must_use]
-pub(super) struct Turn {
+pub(in crate::app) struct Turn {
     turns: Arc<Turns>,
     tenant: Taker,
 }
 
 impl Turns {
     /// Creates `most` turns at a time.
-    pub(super) fn new(most: usize) -> Arc<Self> {
+    pub(in crate::app) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, inner: Mutex::default() })
     }
 
     /// Waits for a turn.
-    pub(super) async fn take(self: &Arc<Self>, tenant: Taker) -> Turn {
+    pub(in crate::app) async fn take(self: &Arc<Self>, tenant: Taker) -> Turn {
         loop {
             let (turn, taken) = oneshot::channel();
             {

@@ -1,0 +1,612 @@
+//! Claims about the removal of finalizers, beside an API server of plugin objects and one of Pods.
+
+use std::{
+    convert::Infallible,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use kube::client::Body;
+use podium_engine::ports::{Deliver, Sent};
+use podium_pods::{
+    model::{BoxFuture, WriteReport},
+    pod::{CachedPod, Observation, PodEvent, Staleness},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{
+    super::{
+        loading::{
+            Rules,
+            tests::{Idle, loaded_as, loader_on},
+        },
+        objects::Follower,
+    },
+    *,
+};
+use crate::config::Policy;
+
+const CLEANUP: &str = "system:serviceaccount:podium:podium-cleanup";
+const HOLD: &str = "shop.example/hold";
+const HELD: &str = "podium.dev/pod-finalizers";
+/// The promise: no Pod has a finalizer so long after its plugin was deleted.
+const PROMISED: Duration = Duration::from_secs(30);
+
+fn pod(namespace: &str, name: &str, revision: u64, finalizers: &[&str]) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    let uid = format!("u-{namespace}-{name}");
+    (pod.header.namespace, pod.header.name, pod.header.uid) = (namespace.into(), name.into(), uid);
+    pod.header.resource_version = revision.to_string();
+    pod.lifecycle.finalizers = finalizers.iter().map(|name| (*name).to_owned()).collect();
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+fn id(namespace: Option<&str>, name: &str) -> PluginId {
+    PluginId { namespace: namespace.map(Into::into), name: name.into() }
+}
+
+/// Returns a plugin object without the host's finalizer.
+fn object(namespace: Option<&str>, name: &str, finalizers: &[&str]) -> Value {
+    let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
+    let grants = json!({ "write": { "finalizers": finalizers } });
+    let mut metadata = json!({
+        "name": name, "uid": format!("u-{name}"), "generation": 4, "creationTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": [],
+    });
+    let mut spec = json!({ "source": source, "serviceAccountName": "own", "grants": grants });
+    match namespace {
+        Some(namespace) => metadata["namespace"] = namespace.into(),
+        None => spec["serviceAccountNamespace"] = "podium".into(),
+    }
+    json!({ "metadata": metadata, "spec": spec })
+}
+
+fn held(mut object: Value) -> Value {
+    object["metadata"]["finalizers"] = json!([HELD]);
+    object
+}
+
+fn deleting(mut object: Value) -> Value {
+    object["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+    object
+}
+
+/// An API server of plugin objects.
+#[derive(Clone, Default)]
+struct Objects {
+    all: Arc<Mutex<Vec<Value>>>,
+    /// Names of the objects of which finalizers were changed, with the finalizers.
+    patched: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Patches are refused.
+    refusing: Arc<Mutex<bool>>,
+}
+
+impl Objects {
+    fn put(&self, object: Value) {
+        let mut all = self.all.lock();
+        all.retain(|other| other["metadata"]["name"] != object["metadata"]["name"]);
+        all.push(object);
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.all.lock().iter().any(|object| object["metadata"]["name"] == name)
+    }
+
+    fn patched(&self) -> Vec<(String, Value)> {
+        self.patched.lock().clone()
+    }
+
+    fn of_path(&self, path: &str) -> Vec<Value> {
+        let is_cluster = path.contains("/clusterreconcileplugins");
+        let is_of = |object: &&Value| object["metadata"]["namespace"].is_null() == is_cluster;
+        self.all.lock().iter().filter(is_of).cloned().collect()
+    }
+
+    fn patch(&self, patch: &Value) -> u16 {
+        let metadata = &patch["metadata"];
+        self.patched.lock().push((metadata["name"].as_str().unwrap().to_owned(), metadata["finalizers"].clone()));
+        let mut all = self.all.lock();
+        if *self.refusing.lock() {
+            return 403;
+        }
+        let is_it = |object: &Value| object["metadata"]["uid"] == metadata["uid"];
+        let Some(at) = all.iter().position(is_it) else { return 409 };
+        all[at]["metadata"]["finalizers"] = metadata["finalizers"].clone();
+        if all[at]["metadata"]["deletionTimestamp"].is_string() && metadata["finalizers"] == json!([]) {
+            all.remove(at);
+        }
+        200
+    }
+
+    async fn answer(self, request: Request<Body>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().to_owned();
+        if parts.method == Method::PATCH {
+            let patch = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            let response = Response::builder().status(self.patch(&patch));
+            return response.body(Full::new(Bytes::from("{}")).boxed_unsync()).unwrap();
+        }
+        if !parts.uri.query().is_some_and(|query| query.contains("watch=1")) {
+            let list = json!({ "metadata": { "resourceVersion": "1" }, "items": self.of_path(&path) });
+            return Response::new(Full::new(Bytes::from(list.to_string())).boxed_unsync());
+        }
+        // Each change within 100 ms.
+        let lines = stream::unfold(None::<Vec<Value>>, move |before| {
+            let (objects, path) = (self.clone(), path.clone());
+            async move {
+                sleep(Duration::from_millis(100)).await;
+                let now = objects.of_path(&path);
+                let before = before.unwrap_or_default();
+                let line = |kind: &str, object: &Value| json!({ "type": kind, "object": object }).to_string() + "\n";
+                let names = |all: &[Value], object: &Value| {
+                    all.iter().any(|other| other["metadata"]["name"] == object["metadata"]["name"])
+                };
+                let changed =
+                    now.iter().filter(|object| !before.contains(object)).map(|object| line("MODIFIED", object));
+                let gone = before.iter().filter(|object| !names(&now, object)).map(|object| line("DELETED", object));
+                let lines: String = changed.chain(gone).collect();
+                Some((Ok::<_, Infallible>(Frame::data(Bytes::from(lines))), Some(now)))
+            }
+        });
+        Response::new(StreamBody::new(lines).boxed_unsync())
+    }
+}
+
+/// The answer to a write to a Pod as [`CLEANUP`].
+#[derive(Clone, Copy)]
+enum Answer {
+    Freed,
+    Refused,
+    Never,
+}
+
+/// An API server of Pods, which permits writes of [`CLEANUP`] only.
+struct Pods {
+    answer: fn(&PodKey) -> Answer,
+    /// The accounts of the writes, with the Pods and what was written.
+    sent: Mutex<Vec<(String, PodKey, String)>>,
+}
+
+impl Pods {
+    fn of(&self, namespace: &str) -> usize {
+        self.sent.lock().iter().filter(|(account, pod, _)| account == CLEANUP && &*pod.namespace == namespace).count()
+    }
+}
+
+impl Deliver for Pods {
+    fn deliver<'a>(
+        &'a self,
+        sender: &'a Sender,
+        subject: &'a PodKey,
+        _: &'a dyn PodView,
+        staged: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
+        let description = staged.writes[0].get().action.describe();
+        let account = sender.impersonate.clone().unwrap_or_default();
+        let mut all = self.sent.lock();
+        all.push((account.clone(), subject.clone(), description.clone()));
+        let mut sent = Sent::default();
+        let mut result = WriteResult::Forbidden("no right".to_owned());
+        if account == CLEANUP {
+            match (self.answer)(subject) {
+                Answer::Freed => {
+                    let revision = 1_000_000 + all.len() as u64;
+                    sent.pods.push(pod(&subject.namespace, &subject.name, revision, &["bank.example/other"]));
+                    result = WriteResult::Applied;
+                }
+                Answer::Refused => {}
+                Answer::Never => return Box::pin(std::future::pending()),
+            }
+        }
+        sent.reports.push(WriteReport { id: 0, description, result });
+        Box::pin(std::future::ready(sent))
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        None
+    }
+}
+
+/// A cleanup beside the API servers.
+struct Rig {
+    objects: Objects,
+    pods: Arc<Pods>,
+    removals: Removals,
+    loader: Arc<Loader>,
+    observe: mpsc::Sender<Observation>,
+    undecoded: Arc<Mutex<bool>>,
+    /// The revision of the latest event.
+    revision: AtomicU64,
+}
+
+impl Rig {
+    async fn started(objects: Vec<Value>, answer: fn(&PodKey) -> Answer) -> Self {
+        Self::with(objects, answer, Some(CLEANUP), Rules::default(), Vec::new()).await
+    }
+
+    async fn with(
+        objects: Vec<Value>,
+        answer: fn(&PodKey) -> Answer,
+        account: Option<&str>,
+        rules: Rules,
+        files: Vec<PluginSpec>,
+    ) -> Self {
+        let (loader, observe) = loader_on(rules, None).await;
+        let served = Objects { all: Arc::new(Mutex::new(objects)), ..Objects::default() };
+        let answering = served.clone();
+        let service = tower::service_fn(move |request| {
+            let answering = answering.clone();
+            async move { Ok::<_, Infallible>(answering.answer(request).await) }
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        let (follower, _started) = Follower::new(loader.clone(), &api, None, &files, 1);
+        let pods = Arc::new(Pods { answer, sent: Mutex::default() });
+        let of_loader = &loader.dispatch;
+        let dispatch = Arc::new(Dispatch {
+            queue: of_loader.queue.clone(),
+            registry: of_loader.registry.clone(),
+            expectations: of_loader.expectations.clone(),
+            reader: of_loader.reader.clone(),
+            deliver: pods.clone(),
+            live: of_loader.live.clone(),
+            write_through: of_loader.write_through.clone(),
+            tasks: of_loader.tasks.clone(),
+            clock: of_loader.clock.clone(),
+            seed: 1,
+        });
+        let (removals, undecoded) = (Removals::default(), Arc::new(Mutex::new(false)));
+        let flag = undecoded.clone();
+        let cleanup = Cleanup {
+            api,
+            known: follower.known(),
+            loader: loader.clone(),
+            dispatch,
+            account: account.map(str::to_owned),
+            undecoded: Box::new(move || *flag.lock()),
+            turns: Turns::new(1),
+            removals: removals.clone(),
+        };
+        tokio::spawn(follower.run());
+        tokio::spawn(cleanup.run());
+        observe.send(Observation::Live).await.unwrap();
+        Self { objects: served, pods, removals, loader, observe, undecoded, revision: AtomicU64::new(5) }
+    }
+
+    /// Adds Pods with a finalizer of others and this one.
+    async fn hold(&self, namespace: &str, count: usize, finalizer: &str) {
+        self.hold_all(namespace, count, &["bank.example/other", finalizer]).await;
+    }
+
+    async fn hold_all(&self, namespace: &str, count: usize, finalizers: &[&str]) {
+        let held = |index: usize| {
+            let revision = self.revision.fetch_add(1, Relaxed) + 1;
+            PodEvent::applied(pod(namespace, &format!("cart-{index}"), revision, finalizers))
+        };
+        self.observe.send(Observation::Events((0..count).map(held).collect())).await.unwrap();
+    }
+
+    fn removal(&self, id: &PluginId) -> Option<Removal> {
+        self.removals.lock().get(id).cloned()
+    }
+
+    fn is_freed(&self, name: &str) -> bool {
+        self.objects.patched().contains(&(name.to_owned(), json!([])))
+    }
+
+    /// Waits until an object is gone, and returns how long that took.
+    async fn gone(&self, name: &str) -> Duration {
+        let began = Instant::now();
+        while self.objects.has(name) {
+            sleep(INTERVAL).await;
+            assert!(began.elapsed() < Duration::from_secs(3_600), "{name} is there: {:?}", self.removals.lock());
+        }
+        began.elapsed()
+    }
+}
+
+fn frees(_: &PodKey) -> Answer {
+    Answer::Freed
+}
+
+fn refuses(_: &PodKey) -> Answer {
+    Answer::Refused
+}
+
+/// An object of the plugin `a` of `shop`, which is being deleted.
+fn shop() -> Vec<Value> {
+    vec![deleting(held(object(Some("shop"), "a", &[HOLD])))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_account_removes_finalizers_if_the_plugins_own_is_refused() {
+    let rig = Rig::started(shop(), frees).await;
+    rig.hold("shop", 2, HOLD).await;
+    sleep(Duration::from_secs(6)).await;
+    let sent = rig.pods.sent.lock().clone();
+    assert!(sent.len() >= 3 && sent[0].0 == "system:serviceaccount:shop:own", "{sent:?}");
+    assert_eq!(rig.pods.of("shop"), 2, "{sent:?}");
+    assert!(sent.iter().all(|(.., write)| write.contains(HOLD)), "{sent:?}");
+    assert_eq!(rig.removal(&id(Some("shop"), "a")).unwrap().pods, 0);
+    assert!(rig.objects.patched().is_empty(), "a write of a run may still arrive");
+    sleep(LATE_WRITES + SCAN).await;
+    assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([]))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_stays_while_a_pod_has_a_finalizer_of_its_plugin() {
+    let rig = Rig::with(shop(), frees, None, Rules::default(), Vec::new()).await;
+    rig.hold("shop", 2, HOLD).await;
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.patched().is_empty());
+    let refused = Removal { pods: 2, refused: Some("no right".to_owned()) };
+    assert_eq!(rig.removal(&id(Some("shop"), "a")), Some(refused));
+    let sent = rig.pods.sent.lock().len();
+    assert!((5..=15).contains(&sent), "refusals are repeated with back-off: {sent}");
+}
+
+/// Tenants with so many Pods each that cannot be freed delay another tenant's removal by no more than promised.
+async fn promised(tenants: usize, plugins: usize, pods: usize, answer: fn(&PodKey) -> Answer) -> Rig {
+    let name = |tenant: usize| format!("aaa-{tenant}");
+    let of_tenant = |tenant: usize| {
+        let plugin = move |plugin: usize| {
+            let name = format!("p-{tenant}-{plugin}");
+            deleting(held(object(Some(&format!("aaa-{tenant}")), &name, &[&format!("a{plugin}.example/hold")])))
+        };
+        (0..plugins).map(plugin)
+    };
+    let mut objects: Vec<_> = (0..tenants).flat_map(of_tenant).collect();
+    objects.push(deleting(held(object(Some("zzz"), "victim", &[HOLD]))));
+    let rig = Rig::started(objects, answer).await;
+    let all: Vec<_> = (0..plugins).map(|plugin| format!("a{plugin}.example/hold")).collect();
+    let all: Vec<&str> = all.iter().map(|name| &**name).collect();
+    for tenant in 0..tenants {
+        rig.hold_all(&name(tenant), pods, &all).await;
+    }
+    rig.hold("zzz", 150, HOLD).await;
+    sleep(PROMISED).await;
+    assert_eq!(rig.pods.of("zzz"), 150, "{:?}", rig.removal(&id(Some("zzz"), "victim")));
+    rig.gone("victim").await;
+    rig
+}
+
+fn refuses_but_zzz(pod: &PodKey) -> Answer {
+    if &*pod.namespace == "zzz" { Answer::Freed } else { Answer::Refused }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_whose_removal_is_refused_delay_no_other_tenant() {
+    for (tenants, pods) in [(1, 150), (40, 20)] {
+        let rig = promised(tenants, 1, pods, refuses_but_zzz).await;
+        let before = rig.pods.sent.lock().len();
+        sleep(Duration::from_secs(600)).await;
+        let sent = rig.pods.sent.lock().len() - before;
+        assert!((tenants..=8 * tenants).contains(&sent), "with back-off: {sent} of {tenants} tenants");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenants_many_plugins_do_not_add_up_against_other_tenants() {
+    promised(12, 25, 8, refuses_but_zzz).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_gets_no_answers_delays_no_other_tenant() {
+    fn never(pod: &PodKey) -> Answer {
+        if &*pod.namespace == "zzz" { Answer::Freed } else { Answer::Never }
+    }
+    promised(20, 1, 20, never).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_refused_delay_none_of_the_same_plugin_for_long() {
+    // The first ones in order.
+    fn most(pod: &PodKey) -> Answer {
+        if ["cart-0", "cart-1", "cart-10"].contains(&&*pod.name) { Answer::Refused } else { Answer::Freed }
+    }
+    let rig = Rig::started(shop(), most).await;
+    rig.hold("shop", 100, HOLD).await;
+    sleep(PROMISED).await;
+    let removal = rig.removal(&id(Some("shop"), "a")).unwrap();
+    assert_eq!(removal, Removal { pods: 3, refused: Some("no right".to_owned()) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hosts_finalizer_is_put_back_when_it_was_taken_off() {
+    let rig = Rig::started(vec![held(object(Some("shop"), "a", &[HOLD]))], frees).await;
+    rig.hold("shop", 2, HOLD).await;
+    sleep(Duration::from_secs(10)).await;
+    assert!(rig.objects.patched().is_empty(), "it is there");
+    // kubectl replace with the manifest as its author has it.
+    rig.objects.put(object(Some("shop"), "a", &[HOLD]));
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))]);
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(rig.objects.patched().len(), 1, "it is there");
+    // Also of a plugin that is refused or suspended since.
+    for (field, value) in [("watch", json!(7)), ("suspend", json!(true))] {
+        let mut changed = object(Some("shop"), "a", &[HOLD]);
+        changed["spec"][field] = value;
+        rig.objects.patched.lock().clear();
+        rig.objects.put(changed);
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))], "{field}");
+    }
+    let now = rig.objects.all.lock()[0].clone();
+    rig.objects.put(deleting(now));
+    rig.gone("a").await;
+    assert_eq!(rig.pods.of("shop"), 2, "the finalizers of its pods are removed before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_cannot_be_put_back_is_tried_with_back_off() {
+    let rig = Rig::started(vec![held(object(Some("shop"), "a", &[HOLD]))], frees).await;
+    sleep(Duration::from_secs(1)).await;
+    *rig.objects.refusing.lock() = true;
+    rig.objects.put(object(Some("shop"), "a", &[HOLD]));
+    sleep(Duration::from_secs(600)).await;
+    let tried = rig.objects.patched().len();
+    assert!((5..=12).contains(&tried), "{tried}");
+    *rig.objects.refusing.lock() = false;
+    sleep(Duration::from_secs(301)).await;
+    assert_eq!(rig.objects.all.lock()[0]["metadata"]["finalizers"], json!([HELD]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_object_that_the_host_accepted_gets_its_finalizer() {
+    let mut refused = object(Some("shop"), "refused", &["shop.example/a"]);
+    refused["spec"]["watch"] = json!(7);
+    let rig = Rig::started(vec![refused, object(Some("shop"), "a", &[HOLD])], frees).await;
+    sleep(Duration::from_secs(60)).await;
+    let uid = |name: &str| format!("u-{name}");
+    let has_held = |name: &str, uid: &str| rig.loader.has_held(&id(Some("shop"), name), uid);
+    assert!(has_held("a", &uid("a")) && !has_held("refused", &uid("refused")));
+    let patched = rig.objects.patched();
+    assert!(patched.iter().all(|(name, _)| name == "a"), "{patched:?}");
+    // An object of the same name and spec is another one.
+    let mut again = object(Some("shop"), "a", &[HOLD]);
+    again["metadata"]["uid"] = "u-again".into();
+    rig.objects.put(again);
+    sleep(Duration::from_secs(60)).await;
+    assert!(has_held("a", "u-again") && !has_held("a", &uid("a")));
+    assert_eq!(rig.objects.all.lock()[1]["metadata"]["finalizers"], json!([HELD]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_plugin_has_no_finalizers_of_another_one_removed() {
+    let platform = || held(object(None, "guard", &["platform.example/*"]));
+    let forged = || held(object(Some("shop"), "forged", &["platform.example/hold", "own.example/hold"]));
+    // As the object is after a restart of the host, when nothing is known of it.
+    let rig = Rig::started(vec![platform(), deleting(forged())], frees).await;
+    rig.hold("shop", 2, "platform.example/hold").await;
+    rig.gone("forged").await;
+    assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
+    // As it is made while the host runs: then not even a finalizer of nobody is removed.
+    rig.hold("shop", 1, "own.example/hold").await;
+    rig.objects.put(forged());
+    sleep(Duration::from_secs(10)).await;
+    rig.objects.put(deleting(forged()));
+    rig.gone("forged").await;
+    assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
+    // A mistake in the platform's object gives its finalizers to no other plugin.
+    let mut mistaken = platform();
+    mistaken["spec"]["watch"] = json!(7);
+    let accepted = Rig::started(vec![mistaken, deleting(forged())], frees).await;
+    accepted.hold("shop", 2, "platform.example/hold").await;
+    accepted.gone("forged").await;
+    assert!(accepted.pods.sent.lock().is_empty(), "{:?}", accepted.pods.sent.lock());
+    // The platform's own deletion removes them.
+    accepted.objects.put(deleting(platform()));
+    accepted.gone("guard").await;
+    assert_eq!(accepted.pods.of("shop"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_plugin_keeps_no_finalizer_from_being_removed() {
+    // It is refused, because the one that is being deleted has the finalizer.
+    let mut later = object(Some("shop"), "later", &[HOLD]);
+    later["metadata"]["creationTimestamp"] = "2026-01-03T00:00:00Z".into();
+    let mut elsewhere = object(Some("bank"), "elsewhere", &[HOLD]);
+    elsewhere["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z".into();
+    let rig = Rig::started(vec![later, elsewhere, shop().remove(0)], frees).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.gone("a").await;
+    assert_eq!(rig.pods.of("shop"), 2);
+}
+
+fn policy(file: &Path) -> Rules {
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces: { shop: { excluded: true } }\n";
+    std::fs::write(file, yaml).unwrap();
+    Rules { policy: Some(Policy::read(file).unwrap()), ..Rules::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_removed_in_a_namespace_that_the_policy_excludes() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = policy(&directory.path().join("policy.yaml"));
+    let bank = deleting(held(object(Some("bank"), "b", &[HOLD])));
+    let rig = Rig::with(vec![shop().remove(0), bank], frees, Some(CLEANUP), rules, Vec::new()).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.hold("bank", 2, HOLD).await;
+    rig.gone("b").await;
+    assert_eq!((rig.pods.of("shop"), rig.pods.of("bank")), (0, 2));
+    let Removal { pods, refused } = rig.removal(&id(Some("shop"), "a")).unwrap();
+    let refused = refused.unwrap();
+    assert!(pods == 2 && refused.starts_with("plugins of namespace shop are excluded ("), "{refused}");
+    assert!(refused.contains("policy.yaml: spec.namespaces.shop.excluded)"), "{refused}");
+    // An administrator has removed them.
+    rig.hold_all("shop", 2, &[]).await;
+    rig.gone("a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_that_are_not_granted_any_more_hold_the_object_until_they_are_gone() {
+    let rig = Rig::started(vec![deleting(held(object(Some("shop"), "a", &["a.k8s.io/hold", HOLD])))], refuses).await;
+    rig.hold("shop", 2, "a.k8s.io/hold").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.removal(&id(Some("shop"), "a")).unwrap().pods, 2);
+    assert!(!rig.is_freed("a"));
+    rig.hold_all("shop", 2, &[]).await;
+    assert!(rig.gone("a").await < 2 * SCAN, "at the next look, whatever the back-off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_are_not_judged_on_a_stale_cache() {
+    let rig = Rig::started(shop(), frees).await;
+    rig.observe.send(Observation::Stale(Staleness { reason: "no watch".into() })).await.unwrap();
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.patched().is_empty(), "pods of before the failure are not known");
+    rig.hold("shop", 1, HOLD).await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.pods.sent.lock().is_empty() && rig.objects.patched().is_empty());
+    rig.observe.send(Observation::Live).await.unwrap();
+    rig.gone("a").await;
+    assert_eq!(rig.pods.of("shop"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_waits_for_pods_that_cannot_be_decoded() {
+    let rig = Rig::started(shop(), frees).await;
+    *rig.undecoded.lock() = true;
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.patched().is_empty());
+    let refused = rig.removal(&id(Some("shop"), "a")).unwrap().refused;
+    assert_eq!(refused.as_deref(), Some("the host cannot decode pods that may have some"));
+    *rig.undecoded.lock() = false;
+    rig.gone("a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_writes_are_waited_for_from_the_unload_on() {
+    let rig = Rig::started(Vec::new(), frees).await;
+    sleep(Duration::from_secs(1)).await;
+    let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
+    spec.source = podium_pods::model::Source::File("/nowhere/a.wasm".into());
+    // Its unload takes a minute.
+    rig.loader.install(loaded_as(spec, Arc::new(Idle))).await;
+    rig.loader
+        .adopt(&[crate::objects::Object::read(crate::objects::Kind::Namespaced, &shop()[0].to_string()).unwrap()]);
+    rig.objects.put(shop().remove(0));
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.objects.patched().is_empty());
+    rig.loader.unload(&id(Some("shop"), "a")).await;
+    let waited = rig.gone("a").await;
+    assert!((LATE_WRITES..LATE_WRITES + 2 * SCAN).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_name_a_file_has_is_let_go_and_the_files_finalizers_stay() {
+    let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
+    spec.source = podium_pods::model::Source::File("/nowhere/a.wasm".into());
+    spec.grants.write.finalizers = vec![podium_pods::model::KeyPattern(HOLD.to_owned())];
+    let rig = Rig::with(shop(), frees, Some(CLEANUP), Rules::default(), vec![spec.clone()]).await;
+    rig.loader.install(loaded_as(spec, Arc::new(Idle))).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.gone("a").await;
+    assert!(rig.pods.sent.lock().is_empty());
+}
