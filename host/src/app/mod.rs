@@ -24,13 +24,7 @@ mod start_line;
 mod thread;
 mod wall_clock;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use blocking::BlockingJobs;

@@ -46,10 +46,6 @@ impl Fault {
             _ => "podium-host",
         }
     }
-
-    fn survives(self, reason: &'static str) -> Self {
-        Self { survives: Some(reason), ..self }
-    }
 }
 
 /// The faults of one file.
