@@ -58,8 +58,6 @@ const SCAN: Duration = Duration::from_secs(3);
 const LATE_WRITES: Duration = Duration::from_secs(12);
 /// The pauses after refusals, of a Pod and of a plugin.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
-/// The pauses of a tenant after refusals in a row: its many plugins share its turns, and each is to have one soon.
-const OF_TENANT: Backoff = Backoff { most: Duration::from_secs(8), ..BACKOFF };
 
 /// The rest of the work, by plugin that was deleted.
 pub(super) type Removals = Arc<Mutex<BTreeMap<PluginId, Removal>>>;
@@ -124,9 +122,9 @@ impl Wait {
         Self { refusals: 0, until: Instant::now() }
     }
 
-    fn refused(&mut self, backoff: Backoff) {
+    fn refused(&mut self) {
         self.refusals = self.refusals.saturating_add(1);
-        self.until = Instant::now() + backoff.doubled(self.refusals);
+        self.until = Instant::now() + BACKOFF.doubled(self.refusals);
     }
 
     fn is_over(&self) -> bool {
@@ -202,7 +200,6 @@ impl Cleanup {
     /// Works until nothing is left to do for the tenant, and returns it.
     async fn of_tenant(self: Arc<Self>, tenant: Taker) -> Taker {
         let mut all: BTreeMap<(String, bool), Progress> = BTreeMap::new();
-        let mut wait = Wait::none();
         loop {
             let mut work = self.work(Some(&tenant));
             if work.is_empty() {
@@ -216,7 +213,7 @@ impl Cleanup {
                 let progress = all.entry(key(&work)).or_insert_with(Progress::new);
                 match work {
                     (id, uid, Work::Hold) => self.put_back(&tenant, &id, &uid, progress).await,
-                    (.., Work::Remove(object)) => done += self.step(&tenant, &object, progress, &mut wait).await,
+                    (.., Work::Remove(object)) => done += self.step(&tenant, &object, progress).await,
                 }
             }
             if done == 0 {
@@ -238,14 +235,14 @@ impl Cleanup {
         }
         // The watch may bring the latest write in the first second.
         let is_first = progress.wait.refusals == 0;
-        progress.wait.refused(BACKOFF);
+        progress.wait.refused();
         if !is_first && self.set_held(tenant, id, uid, true, progress).await {
             tracing::info!(plugin = %id, "finalizer of the plugin object put back");
         }
     }
 
     /// Writes to some Pods, or ends the removal. Returns the number of Pods without the plugin's finalizers since.
-    async fn step(&self, tenant: &Taker, object: &Removing, progress: &mut Progress, of_tenant: &mut Wait) -> usize {
+    async fn step(&self, tenant: &Taker, object: &Removing, progress: &mut Progress) -> usize {
         let id = &object.id;
         // Its unload is on its way. The plugin of a file stays.
         if object.spec.is_some() && self.dispatch.registry.by_id(id).is_some() {
@@ -278,20 +275,14 @@ impl Cleanup {
             }
             progress.found(held);
         }
-        match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over() && of_tenant.is_over()) {
-            Some(spec) if !progress.left.is_empty() => self.remove_some(tenant, spec, progress, of_tenant).await,
+        match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over()) {
+            Some(spec) if !progress.left.is_empty() => self.remove_some(tenant, spec, progress).await,
             _ => 0,
         }
     }
 
     /// Removes finalizers of some Pods. Returns the number of those that succeeded.
-    async fn remove_some(
-        &self,
-        tenant: &Taker,
-        spec: &PluginSpec,
-        progress: &mut Progress,
-        of_tenant: &mut Wait,
-    ) -> usize {
+    async fn remove_some(&self, tenant: &Taker, spec: &PluginSpec, progress: &mut Progress) -> usize {
         let next: Vec<_> = progress.left.drain(..progress.batch.min(progress.left.len())).collect();
         let own_refused = progress.own_refused;
         let results = stream::iter(next).map(async |(pod, name)| {
@@ -309,7 +300,7 @@ impl Cleanup {
                 | WriteResult::Blocked(text)
                 | WriteResult::OwnedByOther(text) => {
                     refusal = Some(text::line(&text));
-                    progress.refused.entry(pod).or_insert_with(Wait::none).refused(BACKOFF);
+                    progress.refused.entry(pod).or_insert_with(Wait::none).refused();
                 }
                 result if result.is_settled() => {
                     done += 1;
@@ -320,11 +311,10 @@ impl Cleanup {
             }
         }
         if done > 0 {
-            (progress.wait, *of_tenant) = (Wait::none(), Wait::none());
+            progress.wait = Wait::none();
             progress.batch = (progress.batch * 2).min(MOST);
         } else if refusal.is_some() {
-            progress.wait.refused(BACKOFF);
-            of_tenant.refused(OF_TENANT);
+            progress.wait.refused();
             progress.batch = 1;
         }
         let id = &spec.id;
@@ -379,7 +369,7 @@ impl Cleanup {
         if self.set_held(tenant, &object.id, &object.uid, false, progress).await {
             tracing::info!(plugin = %object.id, "finalizers of the deleted plugin removed");
         } else {
-            progress.wait.refused(BACKOFF);
+            progress.wait.refused();
             progress.scan = progress.scan.max(progress.wait.until);
         }
     }
