@@ -22,6 +22,7 @@ pub mod process;
 mod reconcile_status;
 mod thread;
 mod wall_clock;
+mod watchdog;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,8 +32,8 @@ pub use checkpoint::CheckpointOptions;
 use cluster::Cluster;
 use deliveries::Deliveries;
 use journal::JournalTask;
+use loading::{Disk, Loader, Preparation, Rules};
 pub use loading::{LoadFailure, Prepared};
-use loading::{Loader, Preparation, Rules};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
@@ -57,6 +58,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 pub use wall_clock::WallClock;
+use watchdog::{Steps, Watchdog, Watched, is_waiting};
 
 pub use crate::objects::FetchFailure;
 use crate::{
@@ -242,6 +244,7 @@ impl App {
         let mut services = JoinSet::new();
         let stop = CancellationToken::new();
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
+        let observations_wait = is_waiting(&observed);
         let namespace = options.namespace;
         let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
         let counters = Arc::<Counters>::default();
@@ -282,6 +285,13 @@ impl App {
             blocking: blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
+        let (watchdog, steps, requests) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
+        let waits = move || observations_wait() || requests.is_waiting();
+        watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
+        let ticker = engine.clone();
+        let waits = move || ticker.stalled().is_some();
+        watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
+        services.spawn(watchdog.clone().run());
         if let Some(kept) = options.checkpoint {
             let task = checkpoint::CheckpointTask::new;
             let incomplete = ingest.incomplete();
@@ -323,7 +333,7 @@ impl App {
         let (progress, phase) = watch::channel(Phase::Loading);
         let removals = cleanup::Removals::default();
         let left = removals.clone();
-        let (watched, dead, closed) = (engine.clone(), engine.clone(), writeback.clone());
+        let (watched, closed) = (engine.clone(), writeback.clone());
         let observed = Arc::new(Observed {
             status: status.clone(),
             registry: registry.clone(),
@@ -336,10 +346,11 @@ impl App {
             phase,
             removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
             stalled: Box::new(move || watched.stalled()),
-            dead: Arc::new(move || dead.dead()),
+            watchdog,
         });
         observed.serve(options.operator, &own_api, &mut services, &stop);
 
+        let store = options.components.map(|store| Disk::new(store, blocking.clone()));
         let loader = Loader::new(
             engine,
             dispatch.clone(),
@@ -347,10 +358,10 @@ impl App {
             ingest_handle,
             journal.clone(),
             Rules { policy: options.policy, require_service_account: options.require_service_account },
-            Preparation { api: components, images: options.images, store: options.components.map(Arc::new), simulated },
+            Preparation { api: components, images: options.images, store, simulated },
         );
         let loader = Arc::new(loader);
-        services.spawn(loader.clone().retry());
+        services.spawn(loader.clone().run());
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
@@ -434,6 +445,7 @@ impl App {
             account: self.cleanup_account.clone(),
             removals: self.removals.clone(),
         };
+        self.observed.watchdog.watch(follower.watched());
         self.services.spawn(follower.run());
         self.services.spawn(cleanup.run());
         self.services.spawn(status.run());
@@ -552,7 +564,7 @@ impl App {
             }
         };
         if tokio::time::timeout(LAST_JOBS, ended).await.is_err() {
-            tracing::warn!("watch thread or journal recovery did not end; abandoning it");
+            tracing::warn!("watch thread or a job that uses the disk did not end; abandoning it");
         }
         let events = self.writeback.waiting_events();
         if events > 0 {

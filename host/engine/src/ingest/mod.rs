@@ -14,7 +14,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -74,6 +74,8 @@ pub struct Ingest {
     undecoded: BTreeMap<Arc<str>, PodKey>,
     /// True while the cache lacks Pods of the journal: in a checkpoint of it they would look deleted.
     incomplete: Arc<AtomicBool>,
+    /// The steps of the loop so far.
+    steps: Arc<AtomicU64>,
     resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
@@ -100,6 +102,7 @@ impl Ingest {
             replay,
             undecoded: BTreeMap::new(),
             incomplete: Arc::default(),
+            steps: Arc::default(),
             resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
             trims: TrimSchedule::default(),
@@ -110,6 +113,11 @@ impl Ingest {
     /// Returns a flag that is true while the cache lacks Pods that the journal knows and the API server has.
     pub fn incomplete(&self) -> Arc<AtomicBool> {
         self.incomplete.clone()
+    }
+
+    /// Returns the number of steps that the loop has completed, for a watchdog.
+    pub fn steps(&self) -> Arc<AtomicU64> {
+        self.steps.clone()
     }
 
     /// Runs until the watch ends.
@@ -142,6 +150,7 @@ impl Ingest {
                 () = tokio::task::yield_now(), if is_sweeping => {}
                 () = self.trims.due() => self.blocking.run(Box::new(trim)),
             }
+            self.steps.fetch_add(1, Relaxed);
         }
     }
 
