@@ -175,7 +175,7 @@ pub(super) struct Loader {
     begun: Mutex<Vec<Trial>>,
     /// Plugins whose records may differ from those on disk.
     unsaved: Mutex<BTreeSet<PluginId>>,
-    /// Tells [`Self::run`] of a load to retry, a trial or a record.
+    /// Notifies [`Self::run`] of a load to retry, a trial or a record.
     work: Notify,
 }
 
@@ -249,8 +249,8 @@ impl Loader {
         self.first_attempt(spec, number).await
     }
 
-    /// Begins the load of a plugin, of an object or a file, and supersedes an earlier one that has not ended. What the
-    /// plugin may not do any more has ended when this returns. Returns the number of the load.
+    /// Begins the load of a plugin, of an object or a file, and supersedes an earlier one that has not ended. Runs
+    /// that the new configuration does not permit have ended when this returns. Returns the number of the load.
     pub(super) fn begin(&self, spec: &PluginSpec, of: Option<OfObject>) -> u64 {
         let _changing = self.changing.lock();
         self.of_object(&spec.id, of);

@@ -1,7 +1,7 @@
 //! Loads, refuses and unloads the plugins that objects of the API server define. `objects` decides which.
 //!
-//! Each load is a task of its own. A change is processed without waiting for a load, a disk or the API server, so what
-//! a plugin may not do any more ends as soon as the watch brings the change.
+//! Each load is a task of its own. A change is processed without waiting for a load, a disk or the API server, so runs
+//! that it does not permit end as soon as the watch brings the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -180,7 +180,7 @@ impl Follower {
         }
     }
 
-    /// Begins an action. What it takes from a plugin has ended when this returns.
+    /// Begins an action. Runs that it does not permit have ended when this returns.
     fn act(&mut self, action: Action) {
         let loader = self.loader.clone();
         let removed = match action {

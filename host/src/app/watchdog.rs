@@ -1,8 +1,8 @@
 //! Notices a loop that events wait for and that completes no step. Only a restart helps then.
 //!
-//! What a plugin's own tasks wait for, such as a disk or the API server, is no step of a loop: that is a condition of
-//! the plugin. The time is counted in ticks of the watchdog itself. A process that is stopped, or is suspended with its
-//! machine, has none meanwhile, and the late one counts as one.
+//! No loop waits for a disk or the API server. Tasks of plugins do, and one that hangs is a condition of its plugin. The
+//! time is counted in ticks of the watchdog itself. A process that is stopped, or is suspended with its machine, has
+//! none meanwhile, and the late one counts as one.
 
 use std::{
     sync::{
@@ -34,7 +34,7 @@ impl Steps {
 
 /// A loop that is watched.
 pub(super) struct Watched {
-    /// What is wrong when it stands still; a duration follows.
+    /// The reason when the loop stands still; a duration follows.
     what: &'static str,
     steps: Steps,
     waits: Box<dyn Fn() -> bool + Send + Sync>,
@@ -51,7 +51,7 @@ impl Watched {
     }
 }
 
-/// Returns what tells whether messages wait in a channel. It does not keep the channel open.
+/// Returns a function that returns whether messages wait in a channel. It does not keep the channel open.
 pub(super) fn is_waiting<T: Send + 'static>(sender: &mpsc::Sender<T>) -> impl Fn() -> bool + Send + Sync + use<T> {
     let sender = sender.downgrade();
     move || sender.upgrade().is_some_and(|sender| sender.capacity() < sender.max_capacity())

@@ -12,7 +12,7 @@ fn watched() -> (Arc<Watchdog>, Steps, mpsc::Sender<()>, Receiver<()>) {
     (watchdog, steps, sender, receiver)
 }
 
-/// Lets a time pass, at which the watchdog has one tick.
+/// Advances the time. The watchdog has one tick at the end.
 async fn pass(seconds: u64) {
     tokio::task::yield_now().await;
     advance(Duration::from_secs(seconds)).await;
@@ -20,7 +20,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_never_returns_makes_the_host_unready_after_30_s_and_unhealthy_after_120_s() {
+async fn a_step_that_never_returns_is_unready_after_30_s_and_dead_after_120_s() {
     let (watchdog, steps, sender, _receiver) = watched();
     sender.send(()).await.unwrap();
     steps.completed();

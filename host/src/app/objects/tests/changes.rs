@@ -45,8 +45,9 @@ impl Reconcile for Idle {
     }
 }
 
-/// A disk whose calls take up to so many seconds.
+/// A disk whose calls take a random time.
 struct SlowDisk {
+    /// The longest time of a call.
     seconds: u64,
     random: Mutex<SmallRng>,
     /// Half of the calls do nothing.
