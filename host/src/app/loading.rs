@@ -8,6 +8,7 @@
 //! components are accepted.
 
 mod attempt;
+mod disk;
 mod failure;
 mod hold;
 mod image;
@@ -17,7 +18,10 @@ mod retry;
 mod swap;
 mod turns;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use pending::PendingLoads;
@@ -37,6 +41,7 @@ use tracing::field;
 pub(super) use turns::{Taker, Turns};
 
 use attempt::From;
+pub(super) use disk::Disk;
 pub use failure::LoadFailure;
 use hold::Holds;
 pub(super) use record::OfObject;
@@ -46,7 +51,7 @@ use super::objects::Began;
 use crate::{
     api::Api,
     config::Policy,
-    images::{Images, Store, Tried},
+    images::{Images, Tried},
     objects::Step,
     runtime::Engine,
     writeback::manager_name,
@@ -131,7 +136,7 @@ pub(super) struct Preparation {
     /// Fetches components from registries. With `None` there are none.
     pub(super) images: Option<Images>,
     /// With `None`, a restart fetches all components, and runs what the specs say.
-    pub(super) store: Option<Arc<Store>>,
+    pub(super) store: Option<Disk>,
     /// See [`Loader::simulated`].
     pub(super) simulated: bool,
 }
@@ -149,16 +154,14 @@ pub(super) struct Loader {
     /// Fetches components from registries.
     images: Option<Images>,
     /// Components and records of objects on disk.
-    store: Option<Arc<Store>>,
+    store: Option<Disk>,
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
     /// time.
     simulated: bool,
     pending: Arc<Mutex<PendingLoads>>,
-    pending_changed: Notify,
-    /// Held while a plugin is installed or removed, which waits for the ingest loop's answer. Otherwise a concurrent
-    /// unload could remove a part of a load from the registry, the queue or the journal. Not held while a component is
-    /// compiled.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while a change is decided and made in memory, so that concurrent loads and unloads of a plugin do not mix.
+    /// Nothing is awaited meanwhile: what follows a change, on disk or in the ingest loop, comes after it.
+    changing: Mutex<()>,
     /// One of them is held while a component is read and compiled.
     turns: Arc<Turns>,
     /// One of them is held from before a component is fetched until it is compiled.
@@ -170,10 +173,19 @@ pub(super) struct Loader {
     /// The objects of plugins.
     objects: Mutex<BTreeMap<PluginId, Recorded>>,
     holds: Holds,
-    /// Held while the record of an object is written, so that the latest one is written last.
-    saving: tokio::sync::Mutex<()>,
-    /// Trials that nothing waits for yet.
+    /// Trials that no task follows yet.
     begun: Mutex<Vec<Trial>>,
+    /// Plugins whose records may differ from those on disk.
+    unsaved: Mutex<BTreeSet<PluginId>>,
+    /// Notifies [`Self::run`] of a load to retry, a trial or a record.
+    work: Notify,
+}
+
+/// A plugin that was taken out of the registry, and is still in the queue and in the journal.
+#[must_use]
+pub(super) struct Removed {
+    id: PluginId,
+    lane: Lane,
 }
 
 impl Loader {
@@ -187,8 +199,8 @@ impl Loader {
         preparation: Preparation,
     ) -> Self {
         let Preparation { api, images, store, simulated } = preparation;
-        let (pending, pending_changed, changing, outcomes) = <_>::default();
-        let (predecessors, begun, objects, holds, saving) = <_>::default();
+        let (pending, changing, outcomes, predecessors) = <_>::default();
+        let (begun, objects, holds, unsaved, work) = <_>::default();
         let (turns, fetches) = (Turns::new(CONCURRENT_LOADS), Turns::new(CONCURRENT_FETCHES));
         Self {
             engine,
@@ -202,16 +214,16 @@ impl Loader {
             store,
             simulated,
             pending,
-            pending_changed,
             changing,
             turns,
             fetches,
             outcomes,
             predecessors,
-            begun,
             objects,
             holds,
-            saving,
+            begun,
+            unsaved,
+            work,
         }
     }
 
@@ -241,14 +253,14 @@ impl Loader {
 
     /// Reads, checks and compiles a plugin, and plans another attempt when that fails for a reason that may pass.
     pub(super) async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
-        let number = self.begin(&spec, None).await;
+        let number = self.begin(&spec, None);
         self.first_attempt(spec, number).await
     }
 
-    /// Begins the load of a plugin, of an object or a file, and supersedes an earlier one that has not ended. Returns
-    /// the number of the load.
-    pub(super) async fn begin(&self, spec: &PluginSpec, of: Option<OfObject>) -> u64 {
-        let _changing = self.changing.lock().await;
+    /// Begins the load of a plugin, of an object or a file, and supersedes an earlier one that has not ended. Runs
+    /// that the new configuration does not permit have ended when this returns. Returns the number of the load.
+    pub(super) fn begin(&self, spec: &PluginSpec, of: Option<OfObject>) -> u64 {
+        let _changing = self.changing.lock();
         self.of_object(&spec.id, of);
         self.end_trial(&spec.id);
         self.restrict(spec);
@@ -277,9 +289,15 @@ impl Loader {
     }
 
     /// Records that the configuration of a plugin has mistakes. A version that runs continues only if it is known that
-    /// the configuration permits everything that the version may do. Returns the number of the load.
-    pub(super) async fn refuse(&self, id: &PluginId, permissions: Option<&PluginSpec>, mistakes: Vec<Problem>) -> u64 {
-        let _changing = self.changing.lock().await;
+    /// the configuration permits everything that the version may do. Returns the number of the load, and the version
+    /// that was removed, for [`Self::forget`].
+    pub(super) fn refuse(
+        &self,
+        id: &PluginId,
+        permissions: Option<&PluginSpec>,
+        mistakes: Vec<Problem>,
+    ) -> (u64, Option<Removed>) {
+        let _changing = self.changing.lock();
         self.end_trial(id);
         if let Some(spec) = permissions {
             self.restrict(spec);
@@ -293,12 +311,13 @@ impl Loader {
         self.pending.lock().forget(id);
         self.status.set_load(id, LoadState::Refused { reason: error }, goes_on);
         self.record(id, number, &failure);
-        if !goes_on && self.take_out(id).await {
+        let removed = if goes_on { None } else { self.take_out(id) };
+        if removed.is_some() {
             tracing::warn!(plugin = %id, "plugin stopped: its new configuration has mistakes and may permit less");
             self.note_stopped(id);
-            self.save_record(id).await;
+            self.save_record(id);
         }
-        number
+        (number, removed)
     }
 
     /// Returns which version runs, and why a later one does not.
@@ -324,9 +343,14 @@ impl Loader {
     /// Records a failed attempt of a load, unless a later load or an unload has replaced the load. A version that runs
     /// continues only if the new configuration permits everything that the version may do.
     async fn failed(&self, spec: PluginSpec, attempts: u32, number: u64, failure: &LoadFailure) {
-        let _changing = self.changing.lock().await;
+        let removed = self.note_failed(spec, attempts, number, failure);
+        self.forget(removed).await;
+    }
+
+    fn note_failed(&self, spec: PluginSpec, attempts: u32, number: u64, failure: &LoadFailure) -> Option<Removed> {
+        let _changing = self.changing.lock();
         if !self.is_current(&spec.id, number) {
-            return;
+            return None;
         }
         let (id, file) = (spec.id.clone(), spec.source.to_string());
         let goes_on = self.running(&id).is_some_and(|running| spec.permits(&running.spec));
@@ -343,7 +367,8 @@ impl Loader {
         if let LoadFailure::ProbeFailed(failure) = failure {
             self.note_refused(&id, Tried::Before, failure);
         }
-        if !goes_on && self.take_out(&id).await {
+        let removed = if goes_on { None } else { self.take_out(&id) };
+        if removed.is_some() {
             self.note_stopped(&id);
             tracing::warn!(
                 plugin = %id,
@@ -351,7 +376,8 @@ impl Loader {
                 "plugin stopped: its new configuration permits less than the version that ran, and could not be loaded"
             );
         }
-        self.save_record(&id).await;
+        self.save_record(&id);
+        removed
     }
 
     fn is_current(&self, id: &PluginId, number: u64) -> bool {
@@ -372,8 +398,8 @@ impl Loader {
         let image = component.as_ref().and_then(|component| component.image.clone());
         let manifest = image.as_ref().and_then(Reference::digest).copied();
         let remembered = image.map(|image| (spec.clone(), image));
-        let lane = {
-            let _changing = self.changing.lock().await;
+        let installed = {
+            let _changing = self.changing.lock();
             {
                 let mut pending = self.pending.lock();
                 if !wanted(&pending) {
@@ -382,33 +408,44 @@ impl Loader {
                 pending.forget(&id);
             }
             self.end_trial(&id);
-            let Some(plugin) = plugin else {
-                self.take_out(&id).await;
-                self.status.set_load(&id, LoadState::Suspended, false);
-                self.outcomes.lock().insert(id.clone(), Outcome::default());
-                self.note_stopped(&id);
-                self.save_record(&id).await;
-                tracing::info!(plugin = %id, %file, "plugin suspended");
-                return;
+            let installed = match plugin {
+                Some(plugin) => {
+                    let before = self.predecessor(&spec, swap);
+                    let active = component.map(|component| Active { number, component, restored: None });
+                    let unprobed = swap == Swap::Tried { pods: 0 };
+                    self.outcomes.lock().insert(id.clone(), Outcome { active, failure: None, unprobed });
+                    let lane = self.put(spec, plugin);
+                    let ran = self.ran(&id, manifest.as_ref());
+                    match before {
+                        Some(before) => self.begin_trial(&id, number, lane, before, ran),
+                        None => self.note_ran(&id, ran),
+                    }
+                    Ok(lane)
+                }
+                None => {
+                    let removed = self.take_out(&id);
+                    self.status.set_load(&id, LoadState::Suspended, false);
+                    self.outcomes.lock().insert(id.clone(), Outcome::default());
+                    self.note_stopped(&id);
+                    Err(removed)
+                }
             };
-            let before = self.predecessor(&spec, swap);
-            let active = component.map(|component| Active { number, component, restored: None });
-            let unprobed = swap == Swap::Tried { pods: 0 };
-            self.outcomes.lock().insert(id.clone(), Outcome { active, failure: None, unprobed });
-            let lane = self.put(spec, plugin);
-            let ran = self.ran(&id, manifest.as_ref());
-            match before {
-                Some(before) => self.begin_trial(&id, number, lane, before, ran),
-                None => self.note_ran(&id, ran),
-            }
-            lane
+            self.save_record(&id);
+            installed
         };
-        self.save_record(&id).await;
-        self.ingest_handle.plugins_changed(Some(lane)).await;
-        if let Some((spec, image)) = remembered {
-            self.remember(&spec, &image).await;
+        match installed {
+            Ok(lane) => {
+                self.ingest_handle.plugins_changed(Some(lane)).await;
+                if let Some((spec, image)) = remembered {
+                    self.remember(&spec, &image).await;
+                }
+                tracing::info!(plugin = %id, %file, "plugin loaded");
+            }
+            Err(removed) => {
+                tracing::info!(plugin = %id, %file, "plugin suspended");
+                self.forget(removed).await;
+            }
         }
-        tracing::info!(plugin = %id, %file, "plugin loaded");
     }
 
     fn put(&self, spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Lane {
@@ -426,32 +463,50 @@ impl Loader {
 
     /// Unloads a plugin and stops its retries. Returns false if there was neither a plugin nor a retry.
     pub(super) async fn unload(&self, id: &PluginId) -> bool {
-        let _changing = self.changing.lock().await;
+        let (was_there, removed) = self.remove(id);
+        self.forget(removed).await;
+        was_there
+    }
+
+    /// Removes a plugin, whose runs have ended when this returns, and stops its retries. Returns false if there was
+    /// neither a plugin nor a retry, and the version that was removed, for [`Self::forget`].
+    pub(super) fn remove(&self, id: &PluginId) -> (bool, Option<Removed>) {
+        let _changing = self.changing.lock();
         self.end_trial(id);
         let waited = self.pending.lock().forget(id);
         let is_suspended = |plugin: &PluginState| plugin.id == *id && plugin.load == LoadState::Suspended;
         let suspended = self.plugins().iter().any(is_suspended);
         let file = self.running(id).map(|running| running.spec.source.to_string());
-        let ran = self.take_out(id).await;
+        let removed = self.take_out(id);
         self.status.remove(id);
         self.outcomes.lock().remove(id);
         self.of_object(id, None);
-        self.save_record(id).await;
-        if ran || suspended {
+        self.save_record(id);
+        let was_loaded = removed.is_some() || suspended;
+        if was_loaded {
             tracing::info!(plugin = %id, file = file.map(field::display), "plugin unloaded");
         }
-        ran || suspended || waited
+        (was_loaded || waited, removed)
     }
 
-    /// Removes a plugin and ends its runs. The caller holds [`Self::changing`].
-    async fn take_out(&self, id: &PluginId) -> bool {
-        let Some(lane) = self.dispatch.registry.remove(id) else { return false };
+    /// Removes a plugin and ends its runs. The caller holds [`Self::changing`], and calls [`Self::forget`] after that.
+    fn take_out(&self, id: &PluginId) -> Option<Removed> {
+        self.dispatch.registry.remove(id).map(|lane| Removed { id: id.clone(), lane })
+    }
+
+    /// Removes what the queue and the journal have of a plugin, when the ingest loop adds nothing to it any more. A
+    /// plugin that was loaded again meanwhile keeps it.
+    pub(super) async fn forget(&self, removed: Option<Removed>) {
+        let Some(Removed { id, lane }) = removed else { return };
         self.ingest_handle.plugins_changed(None).await;
-        self.dispatch.forget(lane);
-        if let Some(journal) = &self.journal {
-            journal.absent(id, self.dispatch.clock.now_millis());
+        let _changing = self.changing.lock();
+        let loaded = self.dispatch.registry.by_id(&id).map(|loaded| loaded.lane);
+        if loaded != Some(lane) {
+            self.dispatch.forget(lane);
         }
-        true
+        if let (None, Some(journal)) = (loaded, &self.journal) {
+            journal.absent(&id, self.dispatch.clock.now_millis());
+        }
     }
 
     /// The version that runs. One whose permissions were revoked does not, and never will again.

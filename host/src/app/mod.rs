@@ -23,6 +23,7 @@ mod reconcile_status;
 mod start_line;
 mod thread;
 mod wall_clock;
+mod watchdog;
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,8 +33,8 @@ pub use checkpoint::CheckpointOptions;
 use cluster::Cluster;
 use deliveries::Deliveries;
 use journal::JournalTask;
+use loading::{Disk, Loader, Preparation, Rules, Turns};
 pub use loading::{LoadFailure, Prepared};
-use loading::{Loader, Preparation, Rules, Turns};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
@@ -58,6 +59,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 pub use wall_clock::WallClock;
+use watchdog::{Steps, Watchdog, Watched, is_waiting};
 
 pub use crate::objects::FetchFailure;
 use crate::{
@@ -257,6 +259,7 @@ impl App {
         let mut services = JoinSet::new();
         let stop = CancellationToken::new();
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
+        let observations_wait = is_waiting(&observed);
         let namespace = options.namespace;
         let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
         let counters = Arc::<Counters>::default();
@@ -297,6 +300,13 @@ impl App {
             blocking: blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
+        let (watchdog, steps, requests) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
+        let waits = move || observations_wait() || requests.is_waiting();
+        watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
+        let ticker = engine.clone();
+        let waits = move || ticker.stalled().is_some();
+        watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
+        services.spawn(watchdog.clone().run());
         if let Some(kept) = options.checkpoint {
             let task = checkpoint::CheckpointTask::new;
             let counters = counters.clone();
@@ -339,7 +349,7 @@ impl App {
         let (progress, phase) = watch::channel(Phase::Loading);
         let removals = cleanup::Removals::default();
         let left = removals.clone();
-        let (watched, dead, closed) = (engine.clone(), engine.clone(), writeback.clone());
+        let (watched, closed) = (engine.clone(), writeback.clone());
         let observed = Arc::new(Observed {
             status: status.clone(),
             registry: registry.clone(),
@@ -354,10 +364,11 @@ impl App {
             phase,
             removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
             stalled: Box::new(move || watched.stalled()),
-            dead: Arc::new(move || dead.dead()),
+            watchdog,
         });
         observed.serve(options.operator, &own_api, &mut services, &stop);
 
+        let store = options.components.map(|store| Disk::new(store, blocking.clone()));
         let loader = Loader::new(
             engine,
             dispatch.clone(),
@@ -365,10 +376,10 @@ impl App {
             ingest_handle,
             journal.clone(),
             Rules { policy: options.policy, require_service_account: options.require_service_account },
-            Preparation { api: components, images: options.images, store: options.components.map(Arc::new), simulated },
+            Preparation { api: components, images: options.images, store, simulated },
         );
         let loader = Arc::new(loader);
-        services.spawn(loader.clone().retry());
+        services.spawn(loader.clone().run());
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
@@ -457,6 +468,7 @@ impl App {
             turns: Turns::new(1),
             removals: self.removals.clone(),
         };
+        self.observed.watchdog.watch(follower.watched());
         self.services.spawn(follower.run());
         self.services.spawn(cleanup.run());
         self.services.spawn(status.run());
@@ -575,7 +587,7 @@ impl App {
             }
         };
         if tokio::time::timeout(LAST_JOBS, ended).await.is_err() {
-            tracing::warn!("watch thread or journal recovery did not end; abandoning it");
+            tracing::warn!("watch thread or a job that uses the disk did not end; abandoning it");
         }
         let events = self.writeback.waiting_events();
         if events > 0 {

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::join_all;
 use podium_engine::{
     clock::Clock,
     intervals::Intervals,
@@ -11,7 +10,10 @@ use podium_engine::{
 };
 use podium_pods::model::{PluginId, text};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
 
 use super::{
     cleanup::Removals,
@@ -51,31 +53,40 @@ struct Failures {
 }
 
 impl StatusTask {
-    /// Never returns.
+    /// Never returns. Each write is a task of its own, so a slow one delays only the next write to its object.
+    ///
+    /// # Errors
+    /// Returns an error if a write panicked.
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let (mut publisher, mut failures) = (Publisher::default(), BTreeMap::new());
         let mut refused = Intervals::new();
+        let mut writes = JoinSet::new();
+        let mut looks = interval(INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is at once.
+        looks.tick().await;
         loop {
-            sleep(INTERVAL).await;
-            let updates = self.due(&mut publisher, &mut failures);
-            let sent = join_all(updates.into_iter().map(async |update| {
-                let answer = match update.request() {
-                    Ok(request) => Some(self.api.json(request).await),
-                    Err(_) => None,
-                };
-                (update, answer)
-            }));
-            for (update, answer) in sent.await {
-                let Some(answer) = answer else { continue };
-                if let Err(error) = &answer
-                    && !matches!(error.code(), Some(404 | 409))
-                    && let Some(count) = refused.occurred(Instant::now())
-                {
-                    let error = text::line(&error.to_string());
-                    tracing::warn!(plugin = %update.id, error, count, "status of the plugin object not written");
+            let ended = tokio::select! {
+                biased;
+                Some(ended) = writes.join_next() => ended,
+                _ = looks.tick() => {
+                    for update in self.due(&mut publisher, &mut failures) {
+                        let Ok(request) = update.request() else { continue };
+                        let api = self.api.clone();
+                        writes.spawn(async move { (update, api.json(request).await) });
+                    }
+                    continue;
                 }
-                publisher.answered(update, answer, Instant::now());
+            };
+            let (update, answer) = ended?;
+            if let Err(error) = &answer
+                && !matches!(error.code(), Some(404 | 409))
+                && let Some(count) = refused.occurred(Instant::now())
+            {
+                let error = text::line(&error.to_string());
+                tracing::warn!(plugin = %update.id, error, count, "status of the plugin object not written");
             }
+            publisher.answered(update, answer, Instant::now());
         }
     }
 
@@ -192,7 +203,7 @@ mod tests {
     use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::json;
-    use tokio::sync::watch;
+    use tokio::{sync::watch, time::sleep};
 
     use super::{
         super::{Phase, loading::tests, objects::Follower, operator::tests::observed},

@@ -1,23 +1,30 @@
-//! Loads, refuses and unloads the plugins that objects of the API server define. `objects` decides which; a load that
-//! takes long delays no other.
+//! Loads, refuses and unloads the plugins that objects of the API server define. `objects` decides which.
+//!
+//! Each load is a task of its own. A change is processed without waiting for a load, a disk or the API server, so runs
+//! that it does not permit end as soon as the watch brings the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
-use podium_pods::model::{BoxFuture, PluginId, PluginSpec};
-use tokio::sync::{mpsc, watch};
+use podium_pods::model::{PluginId, PluginSpec};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 
-use super::loading::{Loader, OfObject};
+use super::{
+    loading::{Loader, OfObject},
+    watchdog::{Steps, Watched, is_waiting},
+};
 use crate::{
     api::Api,
     objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch, Spec},
 };
 
-/// Capacity of the channel of changes. They wait while a plugin is installed or removed.
+/// Capacity of the channel of changes.
 const CHANGES: usize = 16;
 
 /// The objects, as the watch and the status share them.
@@ -85,6 +92,11 @@ pub(super) struct Follower {
     loader: Arc<Loader>,
     known: Shared,
     watches: Vec<ObjectWatch>,
+    sender: mpsc::Sender<(Kind, Change)>,
+    changes: mpsc::Receiver<(Kind, Change)>,
+    steps: Steps,
+    /// The loads, with their plugins, and what follows a removal.
+    tasks: JoinSet<Option<PluginId>>,
     unlisted: BTreeSet<Kind>,
     /// The plugins of the first lists whose first attempt has not ended.
     first: BTreeSet<PluginId>,
@@ -109,11 +121,16 @@ impl Follower {
         };
         let watches = kinds.iter().map(watch).collect();
         let (started, has_started) = watch::channel(false);
+        let (sender, changes) = mpsc::channel(CHANGES);
         let known = Known { desired: Desired::beside(files, loader.policy().cloned()), ..Known::default() };
         let follower = Self {
             loader,
             known: Arc::new(Mutex::new(known)),
             watches,
+            sender,
+            changes,
+            steps: Steps::default(),
+            tasks: JoinSet::new(),
             unlisted: kinds.iter().copied().collect(),
             first: BTreeSet::new(),
             started,
@@ -125,30 +142,38 @@ impl Follower {
         self.known.clone()
     }
 
+    /// Returns what the watchdog watches.
+    pub(super) fn watched(&self) -> Watched {
+        let waits = is_waiting(&self.sender);
+        Watched::new("changes of plugin objects wait, and none was processed", self.steps.clone(), waits)
+    }
+
     /// Follows the objects; never returns.
+    ///
+    /// # Errors
+    /// Returns an error if one of the tasks panicked.
     pub(super) async fn run(mut self) -> anyhow::Result<()> {
-        let (sender, mut changes) = mpsc::channel(CHANGES);
-        let mut watches: FuturesUnordered<_> = self.watches.drain(..).map(|watch| watch.run(sender.clone())).collect();
-        let mut loads: FuturesUnordered<BoxFuture<'static, PluginId>> = FuturesUnordered::new();
+        let mut watches: JoinSet<()> = self.watches.drain(..).map(|watch| watch.run(self.sender.clone())).collect();
         loop {
             tokio::select! {
                 biased;
-                Some(id) = loads.next() => {
-                    self.first.remove(&id);
-                }
-                Some((kind, change)) = changes.recv() => {
-                    let actions = self.observe(kind, change);
-                    for action in actions {
-                        loads.extend(self.act(action).await);
+                Some(ended) = self.tasks.join_next() => {
+                    if let Some(id) = ended? {
+                        self.first.remove(&id);
                     }
+                }
+                Some((kind, change)) = self.changes.recv() => {
+                    let actions = self.observe(kind, change);
+                    actions.into_iter().for_each(|action| self.act(action));
                     self.known.lock().acted();
                     self.unlisted.remove(&kind);
                 }
-                Some(()) = watches.next() => anyhow::bail!("a watch of plugin objects ended"),
+                Some(_) = watches.join_next() => anyhow::bail!("a watch of plugin objects ended"),
             }
             if self.unlisted.is_empty() && self.first.is_empty() {
                 self.started.send_if_modified(|started| !std::mem::replace(started, true));
             }
+            self.steps.completed();
         }
     }
 
@@ -168,9 +193,10 @@ impl Follower {
         desired.decide(decided)
     }
 
-    /// Returns the load that an action begins. Its permissions hold already.
-    async fn act(&mut self, action: Action) -> Option<BoxFuture<'static, PluginId>> {
-        match action {
+    /// Begins an action. Runs that it does not permit have ended when this returns.
+    fn act(&mut self, action: Action) {
+        let loader = self.loader.clone();
+        let removed = match action {
             Action::Load(spec) => {
                 let id = spec.id.clone();
                 let of = self.known.lock().desired.object(&id).map(|object| OfObject {
@@ -179,102 +205,35 @@ impl Follower {
                     spec: object.spec.clone(),
                     held: object.held,
                 });
-                let number = self.loader.begin(&spec, of).await;
+                let number = loader.begin(&spec, of);
                 self.known.lock().begun(&id, number);
                 if self.unlisted.contains(&Kind::of(&id)) {
                     self.first.insert(id.clone());
                 }
-                let loader = self.loader.clone();
-                Some(Box::pin(async move {
+                self.tasks.spawn(async move {
                     loader.load(PluginSpec::clone(&spec), number).await;
-                    id
-                }))
+                    Some(id)
+                });
+                return;
             }
             Action::Refuse { id, problems, permissions } => {
-                let number = self.loader.refuse(&id, permissions.as_deref(), problems.to_vec()).await;
+                let (number, removed) = loader.refuse(&id, permissions.as_deref(), problems.to_vec());
                 self.known.lock().begun(&id, number);
-                None
+                removed
             }
             Action::Unload(id) => {
-                self.loader.unload(&id).await;
                 self.known.lock().loads.remove(&id);
-                None
+                loader.remove(&id).1
             }
+        };
+        if removed.is_some() {
+            self.tasks.spawn(async move {
+                loader.forget(removed).await;
+                None
+            });
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{convert::Infallible, time::Duration};
-
-    use http::{Request, Response};
-    use http_body_util::Full;
-    use kube::client::Body;
-    use podium_engine::status::LoadState;
-    use serde_json::json;
-
-    use super::{super::loading::tests, *};
-
-    /// Answers lists with these bodies, and no watch.
-    fn api(namespaced: Option<String>, cluster: Option<String>) -> Api {
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let is_cluster = request.uri().path().ends_with("/clusterreconcileplugins");
-            let body = if is_cluster { cluster.clone() } else { namespaced.clone() };
-            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=1"));
-            async move {
-                if is_watch {
-                    std::future::pending::<()>().await;
-                }
-                let code = if body.is_some() { 200 } else { 404 };
-                let body = Full::new(bytes::Bytes::from(body.unwrap_or_default()));
-                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-            }
-        });
-        Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
-    }
-
-    fn list(names: &[&str]) -> Option<String> {
-        let item = |name: &&str| {
-            let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
-            json!({
-                "metadata": { "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": 4 },
-                "spec": { "source": source },
-            })
-        };
-        let items: Vec<_> = names.iter().map(item).collect();
-        Some(json!({ "metadata": { "resourceVersion": "7" }, "items": items }).to_string())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_start_waits_for_an_attempt_of_each_object_and_not_for_success() {
-        let (loader, _observe) = tests::loader().await;
-        let api = api(list(&["a", "b"]), list(&[]));
-        let (follower, mut started) = Follower::new(loader.clone(), &api, None, [], 1);
-        let known = follower.known();
-        tokio::spawn(follower.run());
-        // The API server answers for a ConfigMap after 3 s.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(!*started.borrow());
-        started.wait_for(|started| *started).await.unwrap();
-        let states: Vec<_> = loader.plugins().into_iter().map(|plugin| plugin.load).collect();
-        assert!(matches!(states[..], [LoadState::Waiting { .. }, LoadState::Waiting { .. }]), "{states:?}");
-        let id = loader.plugins()[0].id.clone();
-        let failure = loader.outcome(&id).failure.unwrap();
-        assert_eq!(failure.reason, "ConfigMapNotFound");
-        assert_eq!(known.lock().load(&id, failure.number).unwrap().generation, 4);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_start_does_not_wait_for_a_kind_that_is_not_served() {
-        let (loader, _observe) = tests::loader().await;
-        let (follower, mut started) = Follower::new(loader.clone(), &api(None, None), None, [], 1);
-        tokio::spawn(follower.run());
-        started.wait_for(|started| *started).await.unwrap();
-
-        let (follower, started) = Follower::new(loader, &api(Some("no list".into()), None), None, [], 1);
-        tokio::spawn(follower.run());
-        tokio::time::sleep(Duration::from_secs(600)).await;
-        assert!(!*started.borrow(), "the namespaced kind is served and cannot be listed");
-    }
-}
+mod tests;

@@ -16,9 +16,9 @@ use podium_pods::{
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, certificate::Certificate, checkpoint::LastSave};
+use super::{Phase, certificate::Certificate, checkpoint::LastSave, watchdog::Watchdog};
 use crate::{
-    admin::{self, Bound, Check, DeadNow, Readiness, Reviewer},
+    admin::{self, Bound, Check, Readiness, Reviewer},
     api::Api,
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
     writeback::ClosedKind,
@@ -60,8 +60,7 @@ pub(super) struct Observed {
     pub(super) removals: Box<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
     /// Why the engine starts no run.
     pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Why the engine will start none until the host is restarted.
-    pub(super) dead: DeadNow,
+    pub(super) watchdog: Arc<Watchdog>,
 }
 
 impl Observed {
@@ -96,7 +95,8 @@ impl Observed {
             });
         }
         if let Some(bound) = probes {
-            let (dead, observed) = (self.dead.clone(), self.clone());
+            let (watchdog, observed) = (self.watchdog.clone(), self.clone());
+            let dead = Arc::new(move || watchdog.dead());
             let serve = bound.serve(admin::probes(Arc::new(move || observed.readiness()), dead), stop.clone());
             services.spawn(async move {
                 serve.await;
@@ -120,6 +120,7 @@ impl Observed {
             Check::required("watch", stale(&self.reader)),
             Check::required("plugins", loading),
             Check::required("interruption", (self.stalled)()),
+            Check::required("progress", self.watchdog.unready()),
             Check::required("shutdown", draining),
         ];
         checks.extend(plugins.into_iter().map(|PluginState { id, load, runs }| {
@@ -213,8 +214,12 @@ pub(super) mod tests {
         model::Limits,
         testing::{NASTY, assert_clean},
     };
+    use tokio::sync::mpsc;
 
-    use super::*;
+    use super::{
+        super::watchdog::{Steps, Watched, is_waiting},
+        *,
+    };
 
     /// Returns a host without plugins.
     pub(in crate::app) fn observed(status: Arc<Status>, phase: watch::Receiver<Phase>) -> Observed {
@@ -233,7 +238,7 @@ pub(super) mod tests {
             phase,
             removals: Box::new(Vec::new),
             stalled: Box::new(|| None),
-            dead: Arc::new(|| None),
+            watchdog: Arc::default(),
         }
     }
 
@@ -267,7 +272,7 @@ pub(super) mod tests {
 
         *stalled.lock() = Some(NASTY.repeat(100));
         observed.readiness().render(true).lines().for_each(|line| assert_clean(line, 3 << 10));
-        assert_eq!(observed.readiness().render(true).lines().count(), 7);
+        assert_eq!(observed.readiness().render(true).lines().count(), 8);
 
         let usage = Usage { host_calls: 7, ..Usage::default() };
         status.plugin(&good).used(&usage, &Limits::default());
@@ -277,6 +282,13 @@ pub(super) mod tests {
         *stalled.lock() = Some("no ticks".to_owned());
         assert_eq!(failures(&observed), [("interruption".to_owned(), true, "no ticks".to_owned())]);
         *stalled.lock() = None;
+
+        let (sender, _receiver) = mpsc::channel(1);
+        sender.try_send(()).unwrap();
+        let what = "events wait, and none was processed";
+        observed.watchdog.watch(Watched::new(what, Steps::default(), is_waiting(&sender)));
+        (0..30).for_each(|_| observed.watchdog.tick());
+        assert_eq!(failures(&observed), [("progress".to_owned(), true, format!("{what} for 30 s"))]);
 
         progress.send_replace(Phase::Draining);
         assert!(failures(&observed).contains(&("shutdown".to_owned(), true, "draining".to_owned())));

@@ -13,7 +13,6 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use futures::{StreamExt, stream};
 use podium_engine::journal;
 use podium_pods::model::{
     Prune,
@@ -25,6 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 use tracing::field;
 
@@ -371,13 +371,14 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     let ended = tokio::select! {
         biased;
         signal = &mut stopped => Ok(signal),
-        loaded = load(&app, plugins, flags.strict, watched) => {
-            if !loaded {
+        loaded = load(&app, plugins, flags.strict, watched) => match loaded {
+            Ok(true) => serve_until(&mut app, objects, &mut stopped).await,
+            Ok(false) => {
                 app.shutdown().await;
                 return Ok(Exit::MISCONFIGURED);
             }
-            serve_until(&mut app, objects, &mut stopped).await
-        }
+            Err(error) => Err(error),
+        },
     };
     tracing::info!("shutting down: no new runs, those under way may end");
     app.shutdown().await;
@@ -557,21 +558,31 @@ fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
 
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
 /// when the host must not continue: with `strict` when any plugin was not loaded, otherwise when none was, none is
-/// tried again.
-async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> bool {
+/// tried again. Each load is a task of its own.
+async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> anyhow::Result<bool> {
     plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
-    let preparing = stream::iter(plugins).map(async |config::Defined { file, spec, .. }| {
-        let id = spec.id.clone();
-        (file, id, app.prepare(spec).await)
-    });
-    let mut preparing = std::pin::pin!(preparing.buffer_unordered(wanted.max(1)));
-    while let Some((file, id, attempt)) = preparing.next().await {
+    let mut loads = JoinSet::new();
+    for config::Defined { file, spec, .. } in plugins {
+        let (loader, id) = (app.loader.clone(), spec.id.clone());
+        loads.spawn(async move {
+            let attempt = match loader.prepare(spec).await {
+                Ok(plugin) if !strict => {
+                    loader.install(plugin).await;
+                    Ok(None)
+                }
+                attempt => attempt.map(Some),
+            };
+            (file, id, attempt)
+        });
+    }
+    while let Some(ended) = loads.join_next().await {
+        let (file, id, attempt) = ended.context("a load panicked")?;
         match attempt {
             Ok(plugin) => {
                 good += 1;
-                prepared.push(plugin);
+                prepared.extend(plugin);
             }
             Err(failure) => {
                 let passing = failure.is_passing();
@@ -580,19 +591,14 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: b
                 tracing::error!(file = %text::path(&file), plugin = %id, retry, error, "plugin not loaded");
             }
         }
-        if !strict {
-            for plugin in prepared.drain(..) {
-                app.install(plugin).await;
-            }
-        }
     }
     if (strict && good < wanted) || (good + waiting == 0 && !watched) {
-        return false;
+        return Ok(false);
     }
     for plugin in prepared {
         app.install(plugin).await;
     }
-    true
+    Ok(true)
 }
 
 fn listed(paths: &[PathBuf]) -> String {

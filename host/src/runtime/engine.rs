@@ -86,12 +86,6 @@ impl Engine {
         self.core.ticker.as_ref().and_then(Ticker::stalled)
     }
 
-    /// Returns why only a restart of the host helps, or `None`: no run was started for 30 s, and none will be.
-    #[must_use]
-    pub fn dead(&self) -> Option<String> {
-        self.core.ticker.as_ref().and_then(Ticker::dead)
-    }
-
     /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
     /// where blocking is allowed.
     ///

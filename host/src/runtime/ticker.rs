@@ -33,8 +33,6 @@ const STALL: Duration = Duration::from_millis(100);
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// A time without ticks that is logged as an error.
 const LONG: Duration = Duration::from_secs(1);
-/// After so long without a tick the host should be restarted: the thread will not recover.
-const DEAD: Duration = Duration::from_secs(30);
 
 /// Moves the epoch, on its own thread: a task would starve with the guests that it is there to interrupt. Rests
 /// while nothing runs.
@@ -102,11 +100,6 @@ impl Ticker {
         self.is_late();
         let stalled = self.shared.stalled.load(Ordering::SeqCst);
         stalled.then(|| format!("no run is started: the epoch has not advanced for {:.1?}", self.silence()))
-    }
-
-    /// Why the host should be restarted: it has started no run for [`DEAD`], and will start none.
-    pub(super) fn dead(&self) -> Option<String> {
-        self.stalled().filter(|_| self.silence() >= DEAD)
     }
 
     fn silence(&self) -> Duration {
@@ -261,23 +254,18 @@ mod tests {
         assert!(timeout(STALL * 2, ticker.ticking()).await.is_err(), "nor when nothing runs any more");
         assert!(ticker.stalled().unwrap().starts_with("no run is started: the epoch has not advanced for "));
 
-        assert_eq!(ticker.dead(), None, "it may come back");
-        ticker.shared.last.store(now().saturating_sub(31_000_000), Ordering::SeqCst);
-        assert!(ticker.dead().unwrap().contains("has not advanced for 31."), "{:?}", ticker.dead());
-
         ticker.shared.last.store(now(), Ordering::SeqCst);
         ticker.shared.stalled.store(false, Ordering::SeqCst);
         assert!(timeout(STALL, ticker.ticking()).await.is_ok(), "after a tick");
-        assert_eq!(ticker.dead(), None);
     }
 
     #[tokio::test]
-    async fn a_stopped_process_reports_no_dead_ticker() {
+    async fn a_stopped_process_reports_no_stalled_ticker() {
         let ticker = ticker();
         let in_progress = ticker.begin();
         for stopped_at in 1..100 {
             ticker.shared.last.store(stopped_at, Ordering::SeqCst);
-            assert_eq!((ticker.stalled(), ticker.dead()), (None, None));
+            assert_eq!(ticker.stalled(), None);
             drop(timeout(STALL * 10, ticker.ticking()).await.unwrap());
         }
         drop(in_progress);

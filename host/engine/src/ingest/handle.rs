@@ -31,6 +31,12 @@ impl IngestHandle {
         self.request(|done| Request::Plugins { fresh, done }).await;
     }
 
+    /// Returns true if requests wait for the loop.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.0.capacity() < self.0.max_capacity()
+    }
+
     /// Sends a request. Returns when it was handled, or when the loop has ended.
     async fn request(&self, request: impl FnOnce(oneshot::Sender<()>) -> Request) {
         let (done, handled) = oneshot::channel();

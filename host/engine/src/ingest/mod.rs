@@ -12,7 +12,10 @@ mod sweep;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 pub use handle::IngestHandle;
@@ -69,6 +72,8 @@ pub struct Ingest {
     /// Pods on which plugins ran before a restart, and which the API server has and the cache lacks because they
     /// cannot be decoded.
     undecoded: BTreeMap<Arc<str>, PodKey>,
+    /// The steps of the loop so far.
+    steps: Arc<AtomicU64>,
     resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
@@ -94,11 +99,17 @@ impl Ingest {
             interests: Interests::new(replay.journal()),
             replay,
             undecoded: BTreeMap::new(),
+            steps: Arc::default(),
             resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
             trims: TrimSchedule::default(),
         };
         (ingest, handle)
+    }
+
+    /// Returns the number of steps that the loop has completed, for a watchdog.
+    pub fn steps(&self) -> Arc<AtomicU64> {
+        self.steps.clone()
     }
 
     /// Runs until the watch ends.
@@ -131,6 +142,7 @@ impl Ingest {
                 () = tokio::task::yield_now(), if is_sweeping => {}
                 () = self.trims.due() => self.blocking.run(Box::new(trim)),
             }
+            self.steps.fetch_add(1, Relaxed);
         }
     }
 

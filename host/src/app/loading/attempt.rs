@@ -9,7 +9,8 @@ use podium_registry::Digest;
 
 use super::{
     Component, LoadFailure, Loader, Prepared, Swap,
-    image::{Fetched, not_on_disk, on_disk},
+    disk::on_disk,
+    image::{Fetched, not_on_disk},
 };
 use crate::{
     config::file::{self, FileError},

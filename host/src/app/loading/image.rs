@@ -1,8 +1,6 @@
 //! A component from a registry: from the disk where it is there, else from the registry, and verified with the keys of
 //! the present policy either way.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use podium_engine::ports::Sender;
 use podium_pods::model::{PluginId, PluginSpec, PullSecret, Source, Tenant, text};
@@ -11,7 +9,10 @@ use podium_registry::{
     signature::{Claims, Key, verify},
 };
 
-use super::Loader;
+use super::{
+    Loader,
+    disk::{Disk, on_disk},
+};
 use crate::{
     api::Api,
     images::{Access, Images, Kept, Store, Stored, credentials, unlisted},
@@ -34,7 +35,7 @@ struct Attempt<'a> {
     api: &'a Api,
     /// `None` if only the disk is asked.
     images: Option<&'a Images>,
-    store: Option<&'a Arc<Store>>,
+    store: Option<&'a Disk>,
     plugin: PluginId,
     reference: Reference,
     sender: Sender,
@@ -133,14 +134,6 @@ impl Loader {
 pub(super) fn not_on_disk(message: String) -> FetchFailure {
     let message = text::line(&message);
     FetchFailure { step: Step::Fetched, reason: "NotOnDisk", message, passing: false, retry_after: None }
-}
-
-/// Calls the store where blocking is allowed. `None` if the call did not end.
-pub(super) async fn on_disk<T: Send + 'static>(
-    store: Arc<Store>,
-    call: impl FnOnce(&Store) -> T + Send + 'static,
-) -> Option<T> {
-    tokio::task::spawn_blocking(move || call(&store)).await.ok()
 }
 
 impl Attempt<'_> {

@@ -4,11 +4,13 @@
 //! The record is on disk, where only the host writes: the status of an object could be written by others. The version
 //! is loaded as any other, so the present policy, signatures and spec must permit it.
 
+use std::sync::Arc;
+
 use podium_engine::status::LoadState;
 use podium_pods::model::{PluginId, PluginSpec, text};
 use podium_registry::Digest;
 
-use super::{Active, LoadFailure, Loader, Outcome, Prepared, attempt::From, image::on_disk};
+use super::{Active, LoadFailure, Loader, Outcome, Prepared, attempt::From, disk::on_disk};
 use crate::{
     app::objects::Began,
     images::{Ran, Record, Refused, Tried},
@@ -44,7 +46,9 @@ impl Loader {
                 Some(object) => object.of = of,
                 None => {
                     let record = Record::new(&of.uid);
-                    objects.insert(id.clone(), Recorded { of, record, is_read: false, is_saved: true });
+                    // The record of an earlier object of the name may still have to be removed.
+                    let is_saved = !self.unsaved.lock().contains(id);
+                    objects.insert(id.clone(), Recorded { of, record, is_read: false, is_saved });
                 }
             },
             None => drop(objects.remove(id)),
@@ -94,11 +98,19 @@ impl Loader {
         }
     }
 
-    /// Writes the record of a plugin if it has changed, or removes the one of an object that is gone.
-    pub(super) async fn save_record(&self, id: &PluginId) {
-        let Some(store) = self.store.clone() else { return };
-        let _saving = self.saving.lock().await;
-        let record = match self.objects.lock().get_mut(id) {
+    /// Has [`Loader::run`] write the record of a plugin if it has changed, or remove the one of an object that is gone.
+    pub(super) fn save_record(&self, id: &PluginId) {
+        if self.store.is_some() {
+            self.unsaved.lock().insert(id.clone());
+            self.work.notify_one();
+        }
+    }
+
+    /// Writes or removes the record of a plugin, however long the disk takes. The caller does not call this again for
+    /// the plugin before it has ended, so that the latest record is written last.
+    pub(super) async fn write_record(self: Arc<Self>, id: PluginId) {
+        let Some(disk) = &self.store else { return };
+        let record = match self.objects.lock().get_mut(&id) {
             Some(object) if object.is_saved => return,
             Some(object) => {
                 object.is_saved = true;
@@ -106,8 +118,7 @@ impl Loader {
             }
             None => None,
         };
-        let plugin = id.clone();
-        on_disk(store, move |store| store.keep_record(&plugin, record.as_ref())).await;
+        disk.call(move |store| store.keep_record(&id, record.as_ref())).await;
     }
 
     /// Before the first load of a plugin since the host's start: runs the version that ran before, if it is of another
@@ -157,7 +168,7 @@ impl Loader {
         let attempt = self.attempt(before, number, From::Disk { manifest }).await;
         let Prepared { spec, component, plugin, .. } = attempt.map_err(|failure| text::line(&failure.to_string()))?;
         let lane = {
-            let _changing = self.changing.lock().await;
+            let _changing = self.changing.lock();
             // The object may have changed meanwhile.
             let (true, Some(plugin)) = (self.is_current(id, number), plugin) else { return Ok(()) };
             let began = Began { generation: ran.generation, grants: Spec::new(&value["grants"]) };
@@ -221,8 +232,8 @@ mod tests {
         PluginSpec { config: config.to_owned(), ..spec() }
     }
 
-    async fn began(loader: &Loader, generation: i64, config: &str) -> u64 {
-        loader.begin(&configured(config), Some(of("u", generation, config))).await
+    fn began(loader: &Loader, generation: i64, config: &str) -> u64 {
+        loader.begin(&configured(config), Some(of("u", generation, config)))
     }
 
     async fn install(loader: &Loader, number: u64, config: &str, swap: Swap, traps: bool) {
@@ -239,19 +250,19 @@ mod tests {
     async fn a_version_is_recorded_after_its_trial_and_a_rolled_back_one_is_refused() {
         let state = tempfile::tempdir().unwrap();
         let (loader, _observe) = loader_on(Rules::default(), Some(state.path())).await;
-        tokio::spawn(loader.clone().retry());
+        tokio::spawn(loader.clone().run());
         tokio::spawn(loader.dispatch.clone().work());
-        let number = began(&loader, 1, "1").await;
+        let number = began(&loader, 1, "1");
         install(&loader, number, "1", Swap::Direct, false).await;
         let ran = || record(state.path()).unwrap().ran.unwrap().generation;
         assert_eq!(ran(), 1);
-        let number = began(&loader, 2, "2").await;
+        let number = began(&loader, 2, "2");
         install(&loader, number, "2", Swap::Tried { pods: 1 }, false).await;
         assert_eq!(ran(), 1, "in its trial");
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert_eq!(ran(), 2);
 
-        let number = began(&loader, 3, "3").await;
+        let number = began(&loader, 3, "3");
         install(&loader, number, "3", Swap::Tried { pods: 1 }, true).await;
         let refused = record(state.path()).unwrap().refused.unwrap();
         assert!(refused.tried == Tried::After && refused.spec.contains(r#""is":"3""#), "{refused:?}");
@@ -260,7 +271,7 @@ mod tests {
         // The host is started again; the bytes of the version are gone.
         let again = || loader_on(Rules::default(), Some(state.path()));
         let (restarted, _observe) = again().await;
-        let number = began(&restarted, 3, "3").await;
+        let number = began(&restarted, 3, "3");
         let Some(LoadFailure::RolledBack(failure)) = restarted.restored(&configured("3"), number).await else {
             unreachable!("it was rolled back")
         };
@@ -270,10 +281,10 @@ mod tests {
 
         // Another spec is tried, and so is one of another object of the name.
         let (restarted, _observe) = again().await;
-        let number = began(&restarted, 4, "4").await;
+        let number = began(&restarted, 4, "4");
         assert!(restarted.restored(&configured("4"), number).await.is_none());
         let (restarted, _observe) = again().await;
-        let number = restarted.begin(&configured("3"), Some(of("other", 1, "3"))).await;
+        let number = restarted.begin(&configured("3"), Some(of("other", 1, "3")));
         assert!(restarted.restored(&configured("3"), number).await.is_none());
     }
 
@@ -281,17 +292,20 @@ mod tests {
     async fn a_plugin_that_is_stopped_or_deleted_leaves_no_version_behind() {
         let state = tempfile::tempdir().unwrap();
         let (loader, _observe) = loader_on(Rules::default(), Some(state.path())).await;
-        let number = began(&loader, 1, "1").await;
+        tokio::spawn(loader.clone().run());
+        let number = began(&loader, 1, "1");
         install(&loader, number, "1", Swap::Direct, false).await;
         assert!(record(state.path()).is_some());
         loader.unload(&spec().id).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(record(state.path()), None);
 
-        let number = began(&loader, 1, "1").await;
+        let number = began(&loader, 1, "1");
         install(&loader, number, "1", Swap::Direct, false).await;
         let other = PluginSpec { impersonate: Some("system:serviceaccount:shop:other".into()), ..spec() };
-        let number = loader.begin(&other, Some(of("u", 2, "2"))).await;
+        let number = loader.begin(&other, Some(of("u", 2, "2")));
         loader.load(other, number).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(record(state.path()), None, "its account was changed, and the new version has no component");
     }
 }

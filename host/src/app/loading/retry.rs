@@ -1,11 +1,14 @@
-//! Retries loads that failed for a reason that may pass, with back-off.
+//! The tasks that the loader starts itself: retries with back-off, trials, and records.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::FutureExt;
 use podium_engine::backoff::Backoff;
-use podium_pods::model::PluginSpec;
-use tokio::time::{Instant, sleep_until};
+use podium_pods::model::{PluginId, PluginSpec};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
 
 use super::{Loader, attempt::From, pending::Waiting};
 
@@ -18,13 +21,18 @@ impl Loader {
         let due = Instant::now() + BACKOFF.doubled(attempts).max(at_least);
         let waiting = Waiting { attempts, due, number, spec };
         self.pending.lock().waiting.insert(waiting.spec.id.clone(), waiting);
-        self.pending_changed.notify_one();
+        self.work.notify_one();
     }
 
-    /// Retries waiting loads when they are due, and waits for the ends of trials; never returns. A slow attempt delays
-    /// no other.
-    pub(in crate::app) async fn retry(self: Arc<Self>) -> anyhow::Result<()> {
-        let (mut attempts, mut trials) = (FuturesUnordered::new(), FuturesUnordered::new());
+    /// Retries waiting loads when they are due, brings versions back whose trials failed, and writes records; never
+    /// returns. Each is a task of its own, so a slow one delays no other.
+    ///
+    /// # Errors
+    /// Returns an error if one of the tasks panicked.
+    pub(in crate::app) async fn run(self: Arc<Self>) -> anyhow::Result<()> {
+        let mut tasks: JoinSet<Option<PluginId>> = JoinSet::new();
+        // The plugins whose records are being written.
+        let mut saving = BTreeSet::new();
         loop {
             let next = self.pending.lock().waiting.values().map(|waiting| waiting.due).min();
             let due = async {
@@ -35,21 +43,31 @@ impl Loader {
             };
             tokio::select! {
                 biased;
-                Some(()) = attempts.next() => {}
-                Some(()) = trials.next() => {}
-                () = self.pending_changed.notified() => {
-                    let begun = std::mem::take(&mut *self.begun.lock());
-                    trials.extend(begun.into_iter().map(|trial| self.follow(trial)));
+                Some(ended) = tasks.join_next() => {
+                    if let Some(id) = ended? {
+                        saving.remove(&id);
+                    }
                 }
-                () = due => {
-                    let due = self.pending.lock().take_due(Instant::now());
-                    attempts.extend(due.into_iter().map(|waiting| self.retry_one(waiting)));
-                }
+                () = self.work.notified() => {}
+                () = due => {}
+            }
+            let trials = std::mem::take(&mut *self.begun.lock());
+            for trial in trials {
+                tasks.spawn(self.clone().follow(trial).map(|()| None));
+            }
+            let due = self.pending.lock().take_due(Instant::now());
+            for waiting in due {
+                tasks.spawn(self.clone().retry_one(waiting).map(|()| None));
+            }
+            let unsaved: Vec<_> = self.unsaved.lock().extract_if(.., |id| !saving.contains(id)).collect();
+            for id in unsaved {
+                saving.insert(id.clone());
+                tasks.spawn(self.clone().write_record(id.clone()).map(|()| Some(id)));
             }
         }
     }
 
-    async fn retry_one(&self, waiting: Waiting) {
+    async fn retry_one(self: Arc<Self>, waiting: Waiting) {
         let Waiting { spec, attempts, number, .. } = waiting;
         let attempt = self.attempt(spec.clone(), number, From::Source).await;
         if !self.is_current(&spec.id, number) {

@@ -19,7 +19,7 @@ use podium_pods::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{super::blocking::BlockingJobs, retry::BACKOFF, *};
-use crate::{objects::FetchFailure, runtime::EngineOptions};
+use crate::{images::Store, objects::FetchFailure, runtime::EngineOptions};
 
 pub(in crate::app) struct Idle;
 
@@ -54,6 +54,14 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
 
 /// A loader whose components and records are in a state directory.
 pub(in crate::app) async fn loader_on(rules: Rules, state: Option<&Path>) -> (Arc<Loader>, mpsc::Sender<Observation>) {
+    let disk = |state| Disk::new(Store::open(state).unwrap(), Arc::new(BlockingJobs::new(None)));
+    loader_beside(rules, state.map(disk)).await
+}
+
+pub(in crate::app) async fn loader_beside(
+    rules: Rules,
+    store: Option<Disk>,
+) -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
@@ -103,7 +111,6 @@ pub(in crate::app) async fn loader_on(rules: Rules, state: Option<&Path>) -> (Ar
         http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body)))
     });
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-    let store = state.map(|state| Arc::new(Store::open(state).unwrap()));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     (
         Arc::new(Loader::new(
@@ -358,12 +365,12 @@ async fn a_component_of_a_config_map_is_read_and_one_of_another_digest_is_not() 
 async fn a_load_that_was_superseded_changes_nothing() {
     let (loader, _observe) = loader().await;
     let suspended = PluginSpec { suspend: true, ..spec() };
-    let earlier = loader.begin(&suspended, None).await;
+    let earlier = loader.begin(&suspended, None);
     loader.install(prepared()).await;
     // It would succeed, and take the plugin out.
     loader.load(suspended.clone(), earlier).await;
     assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Loaded]));
-    let latest = loader.begin(&suspended, None).await;
+    let latest = loader.begin(&suspended, None);
     loader.load(suspended, latest).await;
     assert_eq!(states(&loader), [LoadState::Suspended]);
 }
@@ -373,18 +380,18 @@ async fn a_configuration_with_mistakes_keeps_only_a_permitted_version() {
     let (loader, _observe) = loader().await;
     let mistakes = || vec![Problem { line: None, field: "spec.watch".into(), message: "must be a mapping".into() }];
     loader.install(prepared()).await;
-    loader.refuse(&spec().id, Some(&spec()), mistakes()).await;
+    loader.forget(loader.refuse(&spec().id, Some(&spec()), mistakes()).1).await;
     let reason = "spec.watch must be a mapping".to_owned();
     assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Refused { reason }]));
     assert!(loader.plugins()[0].runs, "it goes on");
     let failure = loader.outcome(&spec().id).failure.unwrap();
     assert_eq!((failure.step, failure.reason), (Step::Ready, "InvalidSpec"));
 
-    loader.refuse(&spec().id, None, mistakes()).await;
+    loader.forget(loader.refuse(&spec().id, None, mistakes()).1).await;
     assert!(loader.dispatch.registry.all().is_empty(), "nothing is known to be permitted");
     loader.install(prepared()).await;
     let narrower = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
-    loader.refuse(&spec().id, Some(&narrower), mistakes()).await;
+    loader.forget(loader.refuse(&spec().id, Some(&narrower), mistakes()).1).await;
     assert!(loader.dispatch.registry.all().is_empty(), "it may do less");
 }
 
@@ -400,7 +407,7 @@ async fn a_pause_that_a_registry_asks_for_is_kept() {
             retry_after: retry_after.map(Duration::from_secs),
         })
     };
-    let number = loader.begin(&spec(), None).await;
+    let number = loader.begin(&spec(), None);
     for (asked, waits) in [(None, 1), (Some(90), 90)] {
         loader.failed(spec(), 1, number, &busy(asked)).await;
         let due = loader.pending.lock().waiting[&spec().id].due;

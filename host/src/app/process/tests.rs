@@ -1,6 +1,16 @@
-//! Flags, and signals while disks are silent.
+//! Flags, signals while disks are silent, and starts while everything changes.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use podium_engine::status::LoadState;
+use serde_json::json;
 
 use super::*;
+use crate::images::Store;
 
 fn addresses(arguments: &[&str], in_cluster: bool) -> (String, String) {
     let all = [&["podium-host", "--plugins", "plugins"], arguments].concat();
@@ -95,4 +105,85 @@ fn runs_get_half_of_the_containers_memory_by_default() {
     let flags = |value: &str| Flags::try_parse_from(["podium-host", "--plugins", "a", "--run-memory-mib", value]);
     assert_eq!(flags("2").unwrap().run_memory_mib, Some(2));
     assert!(flags("1").is_err() && flags("-1").is_err(), "a tenant's half of 1 MiB has no place for a run");
+}
+
+/// An API server whose watches never rest: each second event suspends a plugin or resumes it.
+fn flooding() -> kube::Client {
+    let metadata = |name: &str, revision: u64| {
+        json!({
+            "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": revision,
+            "resourceVersion": revision.to_string(),
+        })
+    };
+    let source = json!({ "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } });
+    let plugin = move |revision: u64| {
+        let name = format!("p{}", revision / 2 % 20);
+        json!({
+            "metadata": metadata(&name, revision), "spec": { "source": source, "suspend": revision.is_multiple_of(2) },
+        })
+    };
+    let pod = move |revision: u64| json!({ "metadata": metadata("cart-0", revision), "spec": {}, "status": {} });
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let path = request.uri().path_and_query().unwrap().to_string();
+        let plugin = plugin.clone();
+        async move {
+            let item = move |revision| if path.contains("plugins") { plugin(revision) } else { pod(revision) };
+            let is_known = ["/api/v1/pods", "/apis/podium.dev/v1alpha1/reconcileplugins"]
+                .iter()
+                .any(|known| request.uri().path() == *known);
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=1"));
+            let texts = if is_watch {
+                let line = move |revision: u64| json!({ "type": "MODIFIED", "object": item(revision) }).to_string();
+                let after_a_while = move |revision| {
+                    let line = line(revision) + "\n";
+                    async move {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        line
+                    }
+                };
+                stream::iter(101..).then(after_a_while).boxed()
+            } else {
+                let items: Vec<_> = (60..100).step_by(2).map(&item).filter(|_| is_known).collect();
+                let items = if request.uri().path().ends_with("pods") { items[..1].to_vec() } else { items };
+                let list = json!({ "metadata": { "resourceVersion": "100" }, "items": items });
+                stream::iter([list.to_string()]).boxed()
+            };
+            let frames = texts.map(|text| Ok::<_, Infallible>(Frame::data(Bytes::from(text))));
+            let response = http::Response::builder().status(if is_known { 200 } else { 404 });
+            response.body(StreamBody::new(frames))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_under_a_flood_beside_a_plugin_that_cannot_be_loaded_end() {
+    for start in 0..20 {
+        let state = tempfile::tempdir().unwrap();
+        let components = Some(Store::open(state.path()).unwrap());
+        let mut app = App::start(Options { components, ..Options::new(flooding(), start, 0) }).await.unwrap();
+        // The component is looked for unless the plugin is suspended.
+        let plugin = |at| {
+            format!(
+                "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: a, namespace: t{at} }}\n\
+                 spec: {{ source: {{ file: missing.wasm }}, suspend: {} }}\n---\n",
+                at > 0
+            )
+        };
+        let file = state.path().join("plugins.yaml");
+        std::fs::write(&file, (0..60).map(plugin).collect::<String>()).unwrap();
+        let plugins = config::load(&[file]).plugins;
+        assert_eq!(plugins.len(), 60);
+        let mut objects = app.watch_objects(None, &[]);
+        let loaded = async {
+            assert!(load(&app, plugins, false, true).await.unwrap());
+            objects.wait_for(|loaded| *loaded).await.unwrap();
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(60), loaded).await;
+        assert!(in_time.is_ok(), "start {start}: {:?}", app.plugins());
+        let suspended = app.plugins().into_iter().filter(|plugin| plugin.load == LoadState::Suspended).count();
+        assert!(suspended >= 59, "start {start}: {suspended}");
+        assert!(app.failed().now_or_never().is_none(), "start {start}: a task has ended");
+        app.shutdown().await;
+    }
 }

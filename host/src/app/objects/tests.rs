@@ -1,0 +1,75 @@
+//! Claims about starts and changes that meet.
+
+use std::{convert::Infallible, time::Duration};
+
+use http::{Request, Response};
+use http_body_util::Full;
+use kube::client::Body;
+use podium_engine::status::LoadState;
+use serde_json::json;
+
+use super::{super::loading::tests, *};
+
+mod changes;
+
+/// Answers lists with these bodies, and no watch.
+fn api(namespaced: Option<String>, cluster: Option<String>) -> Api {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_cluster = request.uri().path().ends_with("/clusterreconcileplugins");
+        let body = if is_cluster { cluster.clone() } else { namespaced.clone() };
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=1"));
+        async move {
+            if is_watch {
+                std::future::pending::<()>().await;
+            }
+            let code = if body.is_some() { 200 } else { 404 };
+            let body = Full::new(bytes::Bytes::from(body.unwrap_or_default()));
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
+}
+
+fn list(names: &[&str]) -> Option<String> {
+    let item = |name: &&str| {
+        let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
+        json!({
+            "metadata": { "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": 4 },
+            "spec": { "source": source },
+        })
+    };
+    let items: Vec<_> = names.iter().map(item).collect();
+    Some(json!({ "metadata": { "resourceVersion": "7" }, "items": items }).to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_start_waits_for_an_attempt_of_each_object_and_not_for_success() {
+    let (loader, _observe) = tests::loader().await;
+    let api = api(list(&["a", "b"]), list(&[]));
+    let (follower, mut started) = Follower::new(loader.clone(), &api, None, [], 1);
+    let known = follower.known();
+    tokio::spawn(follower.run());
+    // The API server answers for a ConfigMap after 3 s.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!*started.borrow());
+    started.wait_for(|started| *started).await.unwrap();
+    let states: Vec<_> = loader.plugins().into_iter().map(|plugin| plugin.load).collect();
+    assert!(matches!(states[..], [LoadState::Waiting { .. }, LoadState::Waiting { .. }]), "{states:?}");
+    let id = loader.plugins()[0].id.clone();
+    let failure = loader.outcome(&id).failure.unwrap();
+    assert_eq!(failure.reason, "ConfigMapNotFound");
+    assert_eq!(known.lock().load(&id, failure.number).unwrap().generation, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_start_does_not_wait_for_a_kind_that_is_not_served() {
+    let (loader, _observe) = tests::loader().await;
+    let (follower, mut started) = Follower::new(loader.clone(), &api(None, None), None, [], 1);
+    tokio::spawn(follower.run());
+    started.wait_for(|started| *started).await.unwrap();
+
+    let (follower, started) = Follower::new(loader, &api(Some("no list".into()), None), None, [], 1);
+    tokio::spawn(follower.run());
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(!*started.borrow(), "the namespaced kind is served and cannot be listed");
+}
