@@ -1,8 +1,8 @@
 //! Notices a loop that events wait for and that completes no step. Only a restart helps then.
 //!
-//! No loop waits for a disk or the API server. Tasks of plugins do, and one that hangs is a condition of its plugin. The
-//! time is counted in ticks of the watchdog itself. A process that is stopped, or is suspended with its machine, has
-//! none meanwhile, and the late one counts as one.
+//! No loop waits for a disk or the API server. Tasks of plugins do, and one that hangs is a condition of its plugin.
+//! The time is counted in ticks of the watchdog itself. A process that is stopped, or is suspended with its machine,
+//! has none meanwhile, and the late one counts as one.
 
 use std::{
     sync::{
