@@ -300,8 +300,8 @@ impl App {
             blocking: blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
-        let (watchdog, steps, requests) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
-        let waits = move || observations_wait() || requests.is_waiting();
+        let (watchdog, steps, jobs) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
+        let waits = move || observations_wait() || jobs.is_waiting();
         watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
         let ticker = engine.clone();
         let waits = move || ticker.stalled().is_some();

@@ -18,6 +18,7 @@ use podium_engine::{
 };
 use podium_pods::model::BoxFuture;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde_json::Value;
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
