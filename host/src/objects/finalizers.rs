@@ -10,8 +10,8 @@ use super::object::Object;
 
 /// Returns the mistake of each object whose plugin may hold finalizers of an earlier one that sees the same Pods. Files
 /// are earlier than objects, and plugins of the cluster than those of a namespace, so that no tenant can take the name
-/// of a finalizer from the platform; among others the creation decides. An object with mistakes has its finalizers, and one that is being
-/// deleted until they are removed.
+/// of a finalizer from the platform; among others the creation decides. An object with mistakes has its
+/// finalizers, and one that is being deleted until they are removed.
 pub(super) fn conflicts<'a>(
     files: &BTreeMap<PluginId, Arc<PluginSpec>>,
     objects: impl Iterator<Item = &'a Object>,
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!((found.len(), id.to_string().as_str()), (1, "shop/a"));
         assert!(problem.message.starts_with("\"a.example/*\" belongs to plugin shop/b"), "{}", problem.message);
         let mistaken = Object { plugin: Err([].into()), finalizing: first.of_finalizers(), ..first.clone() };
-        assert_eq!(refused(&[mistaken, second.clone()]), ["shop/a"], "a mistake elsewhere gives its finalizers away");
+        assert_eq!(refused(&[mistaken, second.clone()]), ["shop/a"], "a mistake elsewhere changes nothing");
         let gone = Object { deleting: true, ..first.clone() };
         assert_eq!(refused(&[gone, second]), ["shop/a"], "its finalizers are not removed yet");
         assert!(refused(&[first, with("c", "", "a.example/y")]).is_empty());

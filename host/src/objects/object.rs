@@ -174,7 +174,7 @@ impl Object {
         (!spec.grants.write.finalizers.is_empty()).then(|| spec.clone())
     }
 
-    /// Of two plugins that may hold the same finalizers of the same Pods, the lesser has them.
+    /// Returns the order in which plugins have the finalizers that several may hold of the same Pods.
     pub(super) fn precedence(&self) -> (bool, &str, &PluginId) {
         (self.id.namespace.is_some(), &self.created, &self.id)
     }
