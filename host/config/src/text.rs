@@ -184,8 +184,8 @@ const NO_PODS: &str = "Pods are not written as objects; grant labels, annotation
 
 const OF_KUBECTL: &str = "belongs to kubectl and cannot be granted; remove it";
 const NO_DOMAIN: &str = "must have a domain, such as shop.example/cleanup";
-const OF_OTHERS: &str = "is of a domain of Kubernetes or of the host, whose finalizers the host may not remove from Pods \
-    when the plugin is deleted; name one of your own domain, such as shop.example/cleanup";
+const OF_OTHERS: &str = "is of a domain of Kubernetes or of the host, whose finalizers the host may not remove from \
+    Pods when the plugin is deleted; name one of your own domain, such as shop.example/cleanup";
 const OF_KUBERNETES: &str = "belongs to Kubernetes and cannot be granted; choose a type of your own domain";
 const RESERVED: &str = "is of a reserved domain, whose keys are granted one by one; name the keys";
 

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_lacks_the_hosts_finalizer_while_its_plugin_may_hold_finalizers() {
+    fn an_object_lacks_the_hosts_finalizer_while_its_plugin_may_hold_some() {
         let mut finalizing = spec();
         finalizing["grants"]["write"]["finalizers"] = json!(["shop.example/hold"]);
         let mut desired = Desired::default();

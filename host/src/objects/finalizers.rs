@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((found.len(), id.to_string().as_str()), (1, "shop/a"));
         assert!(problem.message.starts_with("\"a.example/*\" belongs to plugin shop/b"), "{}", problem.message);
         let mistaken = Object { plugin: Err([].into()), finalizing: first.of_finalizers(), ..first.clone() };
-        assert_eq!(refused(&[mistaken, second.clone()]), ["shop/a"], "a mistake elsewhere gives its finalizers away");
+        assert_eq!(refused(&[mistaken, second.clone()]), ["shop/a"], "a mistake elsewhere changes nothing");
         let gone = Object { deleting: true, ..first.clone() };
         assert_eq!(refused(&[gone, second]), ["shop/a"], "its finalizers are not removed yet");
         assert!(refused(&[first, with("c", "", &["a.example/y"])]).is_empty());

@@ -192,7 +192,7 @@ impl Object {
         self.spec_bytes > self.spec.text().len()
     }
 
-    /// Of two plugins that may hold the same finalizers of the same Pods, the lesser has them.
+    /// Returns the order in which plugins have the finalizers that several may hold of the same Pods.
     pub(super) fn precedence(&self) -> (bool, &str, &PluginId) {
         (self.id.namespace.is_some(), &self.created, &self.id)
     }

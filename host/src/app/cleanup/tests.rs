@@ -166,7 +166,7 @@ enum Answer {
 /// An API server of Pods, which permits writes of [`CLEANUP`] only.
 struct Pods {
     answer: fn(&PodKey) -> Answer,
-    /// The accounts of the writes, with the Pods and what was written.
+    /// The accounts of the writes, with the Pods and the descriptions.
     sent: Mutex<Vec<(String, PodKey, String)>>,
 }
 
@@ -344,7 +344,7 @@ async fn an_object_stays_while_a_pod_has_a_finalizer_of_its_plugin() {
     assert!((5..=15).contains(&sent), "with back-off: {sent}");
 }
 
-/// Tenants with so many Pods each that cannot be freed delay another tenant's removal by no more than promised.
+/// Tenants with this number of Pods each that cannot be freed delay another tenant's removal by no more than promised.
 async fn promised(tenants: usize, plugins: usize, pods: usize, answer: fn(&PodKey) -> Answer) -> Rig {
     let of_tenant = |tenant: usize| {
         let plugin = move |plugin: usize| {
@@ -477,14 +477,14 @@ async fn a_refused_plugin_has_no_finalizers_of_another_one_removed() {
     rig.hold("shop", 2, "platform.example/hold").await;
     rig.gone("forged").await;
     assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
-    // Made while the host runs: then not even a finalizer of nobody is removed.
+    // Made while the host runs: then not even a finalizer without a plugin is removed.
     rig.hold("shop", 1, "own.example/hold").await;
     rig.objects.put(forged());
     sleep(Duration::from_secs(10)).await;
     rig.objects.put(deleting(forged()));
     rig.gone("forged").await;
     assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
-    // A mistake in the platform's object gives its finalizers to no other plugin.
+    // A mistake in the platform's object leaves its finalizers to it.
     let mut mistaken = platform();
     mistaken["spec"]["watch"] = json!(7);
     let accepted = Rig::started(vec![mistaken, deleting(forged())], frees).await;
@@ -532,7 +532,7 @@ async fn nothing_is_removed_in_a_namespace_that_the_policy_excludes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_that_are_not_granted_any_more_hold_the_object_until_they_are_gone() {
+async fn finalizers_that_are_not_granted_any_more_hold_the_object() {
     let rig = Rig::started(vec![deleting(held(object(Some("shop"), "a", &["a.k8s.io/hold", HOLD])))], refuses).await;
     rig.hold("shop", 2, "a.k8s.io/hold").await;
     sleep(Duration::from_secs(60)).await;
@@ -587,7 +587,7 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_name_a_file_has_is_let_go_and_the_files_finalizers_stay() {
+async fn an_object_whose_name_a_file_has_is_let_go() {
     let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
     spec.source = podium_pods::model::Source::File("/nowhere/a.wasm".into());
     spec.grants.write.finalizers = vec![podium_pods::model::KeyPattern(HOLD.to_owned())];
