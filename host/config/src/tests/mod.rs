@@ -3,3 +3,4 @@
 mod drift;
 mod editors;
 mod names;
+mod rules;
