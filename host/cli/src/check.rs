@@ -185,13 +185,13 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
     report
 }
 
-/// Returns the field of each grant whose resource is the kind in lower case, with a message. The API server has plurals,
-/// and answers such a write only when the plugin first sends one; a custom resource may have a plural like that.
+/// Returns the field of each grant whose resource is the kind in lower case, with a message. The API server has
+/// plurals, and refuses such a write when the plugin first sends one; a custom resource may have a plural like that.
 fn singular(spec: &PluginSpec) -> impl Iterator<Item = (String, String)> {
     let objects = spec.grants.write.objects.iter().enumerate();
     objects.filter(|(_, of)| of.resource == of.kind.to_lowercase() && !of.resource.ends_with('s')).map(|(at, of)| {
         let message = format!(
-            "{} is the singular of {}, and a resource is a plural, as kubectl api-resources prints it; did you mean {}?",
+            "{} is the singular of {}, and a resource is a plural, as kubectl api-resources prints; did you mean {}?",
             of.resource,
             of.kind,
             match of.resource.strip_suffix('y') {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_of_another_digest_is_refused_with_both_digests_and_its_own_file() {
+    fn a_component_of_another_digest_is_refused_with_both_digests() {
         let (source, target) = folders(&["hello.wasm"]);
         let component = target.path().join("hello.wasm");
         let (wrong, right) = ("0".repeat(64), Digest::of(b"").hex());

@@ -52,7 +52,7 @@ pub enum LoadProblem {
         if *newer { "a newer" } else { "an older" },
         text::line(export),
         VERSION.trim_start_matches('@'),
-        if *newer { "upgrade the host, or build it with the SDK of this host" } else { "build it with the SDK of this host" }
+        if *newer { "upgrade the host, or build it with its SDK" } else { "build it with the SDK of this host" }
     )]
     OtherContract {
         /// The export.

@@ -76,8 +76,8 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
 
 /// Returns the API server's message, which names managers and fields, with the next step.
 fn owned(message: &str) -> String {
-    let step = "the host takes such a field only in an object that this plugin's apply created and its account may get; \
-                leave the field out, or have its manager give it up";
+    let step = "the host takes such a field only in an object that this plugin's apply created and its account may \
+                get; leave the field out, or have its manager give it up";
     format!("{}; {step}", text::bounded(message, MAX_CONFLICT_BYTES))
 }
 

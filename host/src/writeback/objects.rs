@@ -8,10 +8,10 @@
 //! body may also contain a field that was removed from the body since.
 //!
 //! An object that the plugin's apply created belongs to the plugin: its next applies are forced, so that another
-//! client's edit of a field is undone as its deletion is. The annotation records it, and a forced apply names the uid. Any
-//! other object is applied without force, and a field of another manager is a conflict. Whoever may edit an object can
-//! forge the annotation and the manager's name with it, and gains an apply of the plugin, with the rights of its
-//! account, that takes fields of this object.
+//! client's edit of a field is undone as its deletion is. The annotation records it, and a forced apply names the
+//! uid. Any other object is applied without force, and a field of another manager is a conflict. Whoever may edit
+//! an object can forge the annotation and the manager's name with it, and gains an apply of the plugin, with the
+//! rights of its account, that takes fields of this object.
 
 use podium_engine::ports::{Sender, Sent};
 use podium_pods::model::WriteResult;

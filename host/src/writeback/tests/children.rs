@@ -217,7 +217,7 @@ async fn an_edit_of_an_object_that_the_plugin_created_is_undone_with_force() {
 }
 
 #[tokio::test]
-async fn a_remembered_object_that_was_replaced_is_read_before_it_is_applied_again() {
+async fn a_replaced_object_is_read_before_it_is_applied_again() {
     let body = first_body(absent()).await;
     let created = || stored(&body, "o1", MANAGER, "Apply", None);
     let foreign = Some((200, json!({ "metadata": { "name": "summary", "uid": "o2" }, "data": { "k": "theirs" } })));
@@ -239,7 +239,7 @@ async fn a_remembered_object_that_was_replaced_is_read_before_it_is_applied_agai
 }
 
 #[tokio::test]
-async fn a_field_of_another_manager_stays_where_the_plugin_did_not_create_the_object() {
+async fn a_field_of_another_manager_stays_in_an_object_that_others_created() {
     let plain = |uid: &str| Some((200, json!({ "metadata": { "name": "summary", "uid": uid } })));
     let (created, adopted) = (first_body(absent()).await, first_body(plain("o1")).await);
     let mut edited = created.clone();
