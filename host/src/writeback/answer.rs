@@ -77,7 +77,7 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
 /// Returns the API server's message, which names managers and fields, with the next step.
 fn owned(message: &str) -> String {
     let step = "the host takes such a field only in an object that this plugin's apply created and its account may \
-                get; leave the field out, or have its manager give it up";
+                get; leave the field out, or have its manager release it";
     format!("{}; {step}", text::bounded(message, MAX_CONFLICT_BYTES))
 }
 

@@ -31,7 +31,7 @@ use crate::api::{Api, ApiError};
 /// The most bytes of an object that are parsed. The API server stores objects of at most 1.5 MiB, and adds
 /// managedFields within that.
 const MAX_OBJECT_BYTES: usize = 4 << 20;
-/// What follows the digest in the annotation of an object that the plugin's apply created.
+/// The text behind the digest in the annotation of an object that the plugin's apply created.
 const CREATED: &str = ",created";
 
 pub(super) struct Objects {
@@ -215,7 +215,7 @@ impl Target<'_> {
             known => match self.live(sent).await {
                 Live::Object(live) => {
                     created = self.created(&live);
-                    // What the annotation says decides about a write, and only its proof about force.
+                    // The annotation decides about a write, and only its proof about force.
                     self.mark(body, digest, self.says_created(&live), None);
                     if is_as(&live, body) {
                         return (Ok(WriteResult::Unchanged), WriteEnd::Applied { digest, created, at: began });

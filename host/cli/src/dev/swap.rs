@@ -161,7 +161,7 @@ async fn build(one: &Crate, install: Install) -> anyhow::Result<Built> {
 }
 
 impl Running {
-    /// Says which plugins of the crate still run after an error.
+    /// Returns which plugins of the crate still run after an error.
     fn described(&self) -> String {
         let ids: Vec<String> = self.plugins.keys().map(ToString::to_string).collect();
         match &ids[..] {

@@ -83,7 +83,7 @@ fn interpreter(reuse: u32, permitted: bool) -> (&'static str, Value) {
 
 const KEY: &str = "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n";
 
-/// Of places, accounts and kinds.
+/// Returns rows about places, accounts and kinds.
 fn of_plugins() -> Vec<Row> {
     let file_and_map = ("/spec/source/configMap", config_map().1["configMap"].clone());
     vec![
@@ -112,7 +112,7 @@ fn of_plugins() -> Vec<Row> {
     ]
 }
 
-/// Of grants, selectors, limits and the plugin's own configuration.
+/// Returns rows about grants, selectors, limits and the plugin's own configuration.
 fn of_runs() -> Vec<Row> {
     let read = ("/spec/grants/read/pods/sections", json!(["labels"]));
     let watch = ("/spec/watch/sections", json!(["status"]));
