@@ -4,8 +4,6 @@ use std::fmt::{self, Display};
 
 use podium_wire::RecordError;
 
-use crate::host;
-
 /// The result of a plugin's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -40,10 +38,11 @@ impl Error {
         Self { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// Returns the error as the host shows it.
+    /// Returns the error as the host shows it, with the reason of the latest refused call.
     #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn shown(self) -> Self {
-        Self { message: podium_wire::text::line(&self.message), ..self }
+    pub(crate) fn shown(self, refusal: Option<&str>) -> Self {
+        let reason = refusal.map_or(String::new(), |refusal| format!("; {refusal}"));
+        Self { message: podium_wire::text::line(&(self.message + &reason)), ..self }
     }
 
     /// Returns true if the run waits for a change instead of a retry.
@@ -65,18 +64,11 @@ impl Error {
         self.call_error.as_ref()
     }
 
-    /// Returns the error of a refused call. `call` describes the call, and `grant` is the key of the configuration
-    /// that permits it.
-    pub(crate) fn from_refused(call: impl Display, grant: &str, refused: CallError) -> Self {
-        let message = match &refused {
-            CallError::NotGranted => match host::why_not_granted() {
-                Some(why) => format!("{call}: not granted: {why}"),
-                None => format!("{call}: not granted; it needs spec.grants.{grant}"),
-            },
-            other => format!("{call}: {other}"),
-        };
+    /// Returns the error of a refused call, which `call` describes. The host adds the missing grant, or the limit that
+    /// is used up, to the failure of the run.
+    pub(crate) fn from_refused(call: impl Display, refused: CallError) -> Self {
         let terminal = matches!(refused, CallError::NotGranted | CallError::Invalid(_));
-        Self { terminal, message, call_error: Some(refused) }
+        Self { terminal, message: format!("{call}: {refused}"), call_error: Some(refused) }
     }
 
     /// Returns the error of a record. Reading it again cannot help: a missing section was not granted.
@@ -165,11 +157,10 @@ mod tests {
 
     #[test]
     fn errors_that_a_retry_cannot_fix_are_terminal() {
-        let refused = |refused| Error::from_refused("set label", "write.labels", refused);
+        let refused = |refused| Error::from_refused("set label", refused);
         assert!(refused(CallError::NotGranted).is_terminal());
         assert!(refused(CallError::Invalid("key".into())).is_terminal());
         assert!(!refused(CallError::OverBudget).is_terminal());
         assert!(!refused(CallError::Unavailable("cache".into())).is_terminal());
-        assert!(refused(CallError::NotGranted).message().contains("spec.grants.write.labels"));
     }
 }

@@ -8,7 +8,6 @@ use crate::{Error, Event, PodKey, Result, host};
 /// # Errors
 /// Returns an error if the grant is missing, or if a text is too long or malformed.
 pub fn emit(target: &PodKey, event: Event) -> Result<()> {
-    host::emit(target, &event).map_err(|refused| {
-        Error::from_refused(format_args!("emit {} on {target}", event.reason), "write.events", refused)
-    })
+    host::emit(target, &event)
+        .map_err(|refused| Error::from_refused(format_args!("emit {} on {target}", event.reason), refused))
 }

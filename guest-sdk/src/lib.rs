@@ -88,13 +88,53 @@ pub use request::Request;
 pub use serde_json::{Value, json};
 pub use writes::{WriteId, WriteReport, WriteResult};
 
+/// A plugin's function: `fn(&Request) -> Result<Outcome>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no reconciler",
+    label = "must be a `fn(&podium_sdk::Request) -> podium_sdk::Result<podium_sdk::Outcome>`"
+)]
+pub trait Reconciler: Fn(&Request) -> Result<Outcome> {}
+
+impl<F: Fn(&Request) -> Result<Outcome>> Reconciler for F {}
+
+/// Names a function as a reconciler, so that a function of another type does not compile.
+#[doc(hidden)]
+pub const fn is_reconciler<F: Reconciler>(_: &F) {}
+
 /// Exports a function as the plugin: `reconciler!(reconcile);`, once per crate.
+///
+/// A function of another type does not compile, and neither does a second `reconciler!`:
+///
+/// ```compile_fail,E0631
+/// # use podium_sdk::{Outcome, Request, Result, reconciler};
+/// fn reconcile(request: Request) -> Result<Outcome> {
+///     Ok(Outcome::settled())
+/// }
+/// reconciler!(reconcile);
+/// # fn main() {}
+/// ```
+///
+/// ```compile_fail,E0428
+/// # use podium_sdk::{Outcome, Request, Result, reconciler};
+/// # fn reconcile(_: &Request) -> Result<Outcome> {
+/// #     Ok(Outcome::settled())
+/// # }
+/// reconciler!(reconcile);
+/// reconciler!(reconcile);
+/// # fn main() {}
+/// ```
 ///
 /// The function is a `fn(&Request) -> Result<Outcome>` and is not changed, so tests call it like any other.
 #[macro_export]
 macro_rules! reconciler {
     ($function:path) => {
-        const _: fn(&$crate::Request) -> $crate::Result<$crate::Outcome> = $function;
+        // The name in the compiler's message about a second `reconciler!`.
+        #[allow(dead_code, non_camel_case_types, reason = "its name is a message")]
+        enum a_plugin_has_one_reconciler {}
+
+        // A component has the check in `run`, so that the compiler reports it once.
+        #[cfg(not(target_arch = "wasm32"))]
+        const _: () = $crate::is_reconciler(&$function);
 
         #[cfg(target_arch = "wasm32")]
         const _: () = {

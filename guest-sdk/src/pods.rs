@@ -25,7 +25,7 @@ pub fn get(namespace: &str, name: &str) -> Result<Option<Pod>> {
 /// # Errors
 /// Returns an error if the grant is missing, the budget is used up, or the API server does not answer.
 pub fn get_live(namespace: &str, name: &str) -> Result<Option<Pod>> {
-    let live = |refused| Error::from_refused("pods::get_live", "read.pods.live", refused);
+    let live = |refused| Error::from_refused("pods::get_live", refused);
     host::get_live(namespace, name).map_err(live)?.map(Pod::open).transpose()
 }
 
@@ -202,5 +202,5 @@ impl Iterator for Pods {
 impl FusedIterator for Pods {}
 
 fn refused(call: &str) -> impl FnOnce(CallError) -> Error {
-    move |refused| Error::from_refused(call, "read.pods.sections, with the section of each condition", refused)
+    move |refused| Error::from_refused(call, refused)
 }

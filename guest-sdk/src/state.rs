@@ -124,7 +124,7 @@ fn typed<T: DeserializeOwned>(key: &str, entry: Entry<Vec<u8>>) -> Option<Entry<
 }
 
 fn refused(call: &str, key: &str) -> impl FnOnce(CallError) -> Error {
-    move |refused| Error::from_refused(format_args!("{call} {key:?}"), "state", refused)
+    move |refused| Error::from_refused(format_args!("{call} {key:?}"), refused)
 }
 
 fn swapped(call: &str, key: &str, swapped: Result<(), PutError>) -> Result<bool> {

@@ -72,7 +72,7 @@ impl WriteResult {
 /// Returns an error if the grant is missing, or if the key or value is invalid. The same applies to all functions
 /// below.
 pub fn set_label(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
-    host::set_label(target, key, value).map_err(refused("set label", key, target, "write.labels"))
+    host::set_label(target, key, value).map_err(refused("set label", key, target))
 }
 
 /// Removes one label. Grant: `write.labels`.
@@ -80,7 +80,7 @@ pub fn set_label(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
 /// # Errors
 /// See [`set_label`].
 pub fn remove_label(target: &PodKey, key: &str) -> Result<WriteId> {
-    host::remove_label(target, key).map_err(refused("remove label", key, target, "write.labels"))
+    host::remove_label(target, key).map_err(refused("remove label", key, target))
 }
 
 /// Sets one annotation. Grant: `write.annotations`.
@@ -88,7 +88,7 @@ pub fn remove_label(target: &PodKey, key: &str) -> Result<WriteId> {
 /// # Errors
 /// See [`set_label`].
 pub fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
-    host::set_annotation(target, key, value).map_err(refused("set annotation", key, target, "write.annotations"))
+    host::set_annotation(target, key, value).map_err(refused("set annotation", key, target))
 }
 
 /// Removes one annotation. Grant: `write.annotations`.
@@ -96,7 +96,7 @@ pub fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<WriteId
 /// # Errors
 /// See [`set_label`].
 pub fn remove_annotation(target: &PodKey, key: &str) -> Result<WriteId> {
-    host::remove_annotation(target, key).map_err(refused("remove annotation", key, target, "write.annotations"))
+    host::remove_annotation(target, key).map_err(refused("remove annotation", key, target))
 }
 
 /// Adds a finalizer. Grant: `write.finalizers`.
@@ -104,7 +104,7 @@ pub fn remove_annotation(target: &PodKey, key: &str) -> Result<WriteId> {
 /// # Errors
 /// See [`set_label`]. On a Pod that is being deleted the write's report is [`WriteResult::Invalid`].
 pub fn add_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
-    host::add_finalizer(target, name).map_err(refused("add finalizer", name, target, "write.finalizers"))
+    host::add_finalizer(target, name).map_err(refused("add finalizer", name, target))
 }
 
 /// Removes a finalizer. The API server removes a Pod that is being deleted with its last finalizer. Grant:
@@ -113,7 +113,7 @@ pub fn add_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
 /// # Errors
 /// See [`set_label`].
 pub fn remove_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
-    host::remove_finalizer(target, name).map_err(refused("remove finalizer", name, target, "write.finalizers"))
+    host::remove_finalizer(target, name).map_err(refused("remove finalizer", name, target))
 }
 
 /// Sets one condition in the Pod's status; the host sets its transition time. Grant: `write.conditions`.
@@ -121,12 +121,7 @@ pub fn remove_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
 /// # Errors
 /// See [`set_label`].
 pub fn set_condition(target: &PodKey, condition: &Condition) -> Result<WriteId> {
-    host::set_condition(target, condition).map_err(refused(
-        "set condition",
-        &condition.condition_type,
-        target,
-        "write.conditions",
-    ))
+    host::set_condition(target, condition).map_err(refused("set condition", &condition.condition_type, target))
 }
 
 /// Removes one condition. Grant: `write.conditions`.
@@ -134,12 +129,7 @@ pub fn set_condition(target: &PodKey, condition: &Condition) -> Result<WriteId> 
 /// # Errors
 /// See [`set_label`].
 pub fn remove_condition(target: &PodKey, condition_type: &str) -> Result<WriteId> {
-    host::remove_condition(target, condition_type).map_err(refused(
-        "remove condition",
-        condition_type,
-        target,
-        "write.conditions",
-    ))
+    host::remove_condition(target, condition_type).map_err(refused("remove condition", condition_type, target))
 }
 
 /// Deletes the Pod with its own grace period, or with this one. Grant: `write.delete`.
@@ -147,7 +137,7 @@ pub fn remove_condition(target: &PodKey, condition_type: &str) -> Result<WriteId
 /// # Errors
 /// See [`set_label`].
 pub fn delete(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<WriteId> {
-    host::delete_pod(target, grace_period_seconds).map_err(refused("delete", "pod", target, "write.delete"))
+    host::delete_pod(target, grace_period_seconds).map_err(refused("delete", "pod", target))
 }
 
 /// Evicts the Pod, respecting disruption budgets. Grant: `write.evict`.
@@ -155,7 +145,7 @@ pub fn delete(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<Writ
 /// # Errors
 /// See [`set_label`].
 pub fn evict(target: &PodKey) -> Result<WriteId> {
-    host::evict_pod(target).map_err(refused("evict", "pod", target, "write.evict"))
+    host::evict_pod(target).map_err(refused("evict", "pod", target))
 }
 
 /// Applies (server-side) the complete object of a granted kind. With `owner`, an owner reference is added, so that the
@@ -164,7 +154,7 @@ pub fn evict(target: &PodKey) -> Result<WriteId> {
 /// # Errors
 /// See [`set_label`].
 pub fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<WriteId> {
-    host::apply_object(object, owner).map_err(|refused| Error::from_refused("apply object", "write.objects", refused))
+    host::apply_object(object, owner).map_err(|refused| Error::from_refused("apply object", refused))
 }
 
 /// Deletes an object of a granted kind; with `uid`, only that incarnation. Grant: `write.objects`.
@@ -172,8 +162,7 @@ pub fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<Wr
 /// # Errors
 /// See [`set_label`].
 pub fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<WriteId> {
-    host::delete_object(object, uid)
-        .map_err(|refused| Error::from_refused(format_args!("delete {object}"), "write.objects", refused))
+    host::delete_object(object, uid).map_err(|refused| Error::from_refused(format_args!("delete {object}"), refused))
 }
 
 /// Sends the writes that are staged now, waits, and advances the run's snapshot past these writes. Reports come in
@@ -183,9 +172,9 @@ pub fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<WriteId> {
 /// # Errors
 /// Returns an error if the run's budget is used up. A failed write is not an error: its report has the result.
 pub fn commit() -> Result<Vec<WriteReport>> {
-    host::commit().map_err(|refused| Error::from_refused("commit", "write", refused))
+    host::commit().map_err(|refused| Error::from_refused("commit", refused))
 }
 
-fn refused(call: &str, what: &str, target: impl Display, grant: &str) -> impl FnOnce(CallError) -> Error {
-    move |refused| Error::from_refused(format_args!("{call} {what} on {target}"), grant, refused)
+fn refused(call: &str, what: &str, target: impl Display) -> impl FnOnce(CallError) -> Error {
+    move |refused| Error::from_refused(format_args!("{call} {what} on {target}"), refused)
 }

@@ -21,3 +21,27 @@ pub(crate) struct Page {
     /// The value of `after` for the next call.
     pub(crate) next: Option<String>,
 }
+
+/// Returns what to use instead of the function of `std` that panicked with this message, if one did.
+#[cfg(any(test, target_arch = "wasm32"))]
+fn advice(panic: &str) -> &'static str {
+    match panic {
+        "time not implemented on this platform" => "; a plugin has no clock of its own: use request.now()",
+        _ if panic.contains("not supported on this platform") || panic.contains("not implemented on this platform") => {
+            "; a plugin has no threads, files or sockets"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_panic_of_a_missing_part_of_std_has_advice() {
+        assert!(super::advice("time not implemented on this platform").contains("use request.now()"));
+        let thread = "failed to spawn thread: Error { kind: Unsupported, message: \"operation not supported on this \
+                      platform\" }";
+        assert!(super::advice(thread).contains("no threads"));
+        assert_eq!(super::advice("called `Option::unwrap()` on a `None` value"), "");
+    }
+}

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use podium_config::plugin::{ObjectGrant, WriteGrants};
 use podium_wire::{
     object::{self, Carried},
-    syntax,
+    refusal, syntax,
 };
 use serde_json::Value;
 
@@ -109,6 +109,38 @@ pub(super) fn check_delete_object(
         valid("uid", uid, syntax::uid)?;
     }
     granted_object(configuration, object)
+}
+
+/// Returns what a write to a Pod lacks in the grants.
+pub(super) fn lacking(write: &Write, grants: &WriteGrants) -> String {
+    fn of<T: Deref<Target = str>>(field: &str, key: &str, patterns: &[T]) -> String {
+        refusal::lacking(field, key, patterns.iter().map(|pattern| &**pattern))
+    }
+    match write {
+        Write::SetLabel { key, .. } | Write::RemoveLabel { key, .. } => of("write.labels", key, &grants.labels),
+        Write::SetAnnotation { key, .. } | Write::RemoveAnnotation { key, .. } => {
+            of("write.annotations", key, &grants.annotations)
+        }
+        Write::AddFinalizer { name, .. } | Write::RemoveFinalizer { name, .. } => {
+            of("write.finalizers", name, &grants.finalizers)
+        }
+        Write::SetCondition { condition, .. } => of("write.conditions", &condition.condition_type, &grants.conditions),
+        Write::RemoveCondition { condition_type, .. } => of("write.conditions", condition_type, &grants.conditions),
+        Write::Delete { .. } => refusal::needs("write.delete: true"),
+        Write::Evict { .. } => refusal::needs("write.evict: true"),
+        Write::ApplyObject { .. } | Write::DeleteObject { .. } => refusal::CARRIED.to_owned(),
+    }
+}
+
+/// Returns what a write of an object lacks in the grants.
+pub(super) fn lacking_of_object(object: &ObjectRef, grants: &WriteGrants) -> String {
+    let kind = format!("{} {}", object.api_version, object.kind);
+    let kinds: Vec<String> =
+        grants.objects.iter().map(|grant| format!("{} {}", &*grant.api_version, &*grant.kind)).collect();
+    if kinds.contains(&kind) {
+        return refusal::CARRIED.to_owned();
+    }
+    refusal::lacking("write.objects", &kind, kinds.iter().map(String::as_str))
 }
 
 fn in_scope(configuration: &Configuration, namespace: &str) -> Result<(), Denied> {

@@ -139,11 +139,6 @@ pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32
     with(|fake| fake.stage_delete_object(object, uid))
 }
 
-/// Returns why the latest refused call was not granted although the configuration has its grant.
-pub(crate) fn why_not_granted() -> Option<String> {
-    CURRENT.with_borrow(Clone::clone)?.borrow_mut().why_not_granted.take()
-}
-
 pub(crate) fn commit() -> Result<Vec<WriteReport>, CallError> {
     with(|fake| Ok(fake.send()))
 }

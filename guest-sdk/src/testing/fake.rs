@@ -1,9 +1,10 @@
 //! The environment behind the host calls: Pods, objects and state in memory, and the writes that the present run has
 //! staged.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
-use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp};
+use podium_config::plugin::WriteGrants;
+use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp, refusal};
 use serde_json::{Value, json};
 
 use super::{
@@ -44,8 +45,8 @@ pub(super) struct Fake {
     pub(super) state: BTreeMap<String, Entry<Vec<u8>>>,
     /// The result of every write, which is then not executed.
     pub(super) answer: Option<WriteResult>,
-    /// Set by a call that is refused although the configuration has its grant.
-    pub(super) why_not_granted: Option<String>,
+    /// Why the latest refused call of the run was refused.
+    pub(super) refusal: Option<String>,
     revision: u64,
     state_version: u64,
     next_id: u32,
@@ -95,7 +96,7 @@ impl Fake {
             controllers: BTreeMap::new(),
             state: BTreeMap::new(),
             answer: None,
-            why_not_granted: None,
+            refusal: None,
             revision: 0,
             state_version: 0,
             next_id: 0,
@@ -136,8 +137,7 @@ impl Fake {
         if lacks.is_empty() || self.configuration.readable().is_none() {
             return Ok(());
         }
-        let sections = lacks.join(", ");
-        self.why_not_granted = Some(format!("the search needs spec.grants.read.pods.sections: [{sections}]"));
+        self.refusal = Some(refusal::search(&lacks));
         Err(CallError::NotGranted)
     }
 
@@ -181,7 +181,7 @@ impl Fake {
     /// Stages a write to a Pod, by the host's rules.
     pub(super) fn stage(&mut self, target: &PodKey, write: Write) -> Result<u32, CallError> {
         let checked = authz::check_pod(&self.configuration, target, &write);
-        self.granted(checked, || format!("the Pod {target}"))?;
+        self.granted(checked, format_args!("the Pod {target}"), |grants| authz::lacking(&write, grants))?;
         self.take_write()?;
         Ok(self.push(Some(target), write))
     }
@@ -191,7 +191,7 @@ impl Fake {
         self.take_write()?;
         let object = object_ref(body)?;
         let checked = authz::check_apply(&self.configuration, &object, body, owner);
-        self.granted(checked, || object.to_string())?;
+        self.granted(checked, &object, |grants| authz::lacking_of_object(&object, grants))?;
         let of_write = owner.map(|owner| match owner {
             ObjectOwner::Pod(pod) => AppliedOwner::Pod(pod_name(pod)),
             ObjectOwner::Workload(pod) => AppliedOwner::Workload(pod_name(pod)),
@@ -201,7 +201,7 @@ impl Fake {
 
     pub(super) fn stage_delete_object(&mut self, object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
         let checked = authz::check_delete_object(&self.configuration, object, uid);
-        self.granted(checked, || object.to_string())?;
+        self.granted(checked, object, |grants| authz::lacking_of_object(object, grants))?;
         self.take_write()?;
         Ok(self.push(None, Write::DeleteObject { object: object.clone(), uid: uid.map(str::to_owned) }))
     }
@@ -209,32 +209,38 @@ impl Fake {
     /// Stages an Event, which counts as one of the run's writes.
     pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) -> Result<(), CallError> {
         let checked = authz::check_event(&self.configuration, target, event);
-        self.granted(checked, || format!("the Pod {target}"))?;
+        self.granted(checked, format_args!("the Pod {target}"), |_| refusal::needs("write.events: true"))?;
         self.take_write()?;
         self.staged_events.push((target.clone(), event.clone()));
         Ok(())
     }
 
-    /// Records why a call was not granted although its grant exists, for the error's message.
-    fn granted(&mut self, checked: Result<(), Denied>, what: impl FnOnce() -> String) -> Result<(), CallError> {
-        self.why_not_granted = None;
+    /// Records why a call was refused, for the message of the run's failure. `lacking` is called for a missing grant.
+    fn granted(
+        &mut self,
+        checked: Result<(), Denied>,
+        what: impl Display,
+        lacking: impl FnOnce(&WriteGrants) -> String,
+    ) -> Result<(), CallError> {
         match checked {
-            Ok(()) => Ok(()),
-            Err(Denied::Refused(refused)) => Err(refused),
             Err(Denied::OutOfScope) => {
-                let own = self.configuration.namespace.as_deref().unwrap_or_default();
-                self.why_not_granted = Some(format!(
-                    "{} is outside of the namespace {own}, which is all that a ReconcilePlugin of {own} may touch; a \
-                     ClusterReconcilePlugin may touch all namespaces",
-                    what()
-                ));
+                self.refusal = self.configuration.namespace.as_deref().map(|own| refusal::outside(what, own));
                 Err(CallError::NotGranted)
             }
+            Err(Denied::Refused(CallError::NotGranted)) => {
+                let none = WriteGrants::default();
+                let grants = self.configuration.grants.as_ref().map_or(&none, |grants| &grants.write);
+                self.refusal = Some(lacking(grants));
+                Err(CallError::NotGranted)
+            }
+            Err(Denied::Refused(refused)) => Err(refused),
+            Ok(()) => Ok(()),
         }
     }
 
     fn take_write(&mut self) -> Result<(), CallError> {
         if self.taken_writes >= self.configuration.writes {
+            self.refusal = Some(refusal::used_up("writes", self.configuration.writes));
             return Err(CallError::OverBudget);
         }
         self.taken_writes += 1;
@@ -300,7 +306,7 @@ impl Fake {
         self.subject = Some(subject);
         self.next_id = 0;
         self.taken_writes = 0;
-        self.why_not_granted = None;
+        self.refusal = None;
         self.drop_staged();
         self.writes.clear();
         self.events.clear();

@@ -17,7 +17,7 @@ use super::{
     fake::{Fake, Name, record},
     pod,
 };
-use crate::{Error, ObjectRef, Outcome, PodKey, Request, Result, WriteReport, WriteResult, request::Subject};
+use crate::{ObjectRef, Outcome, PodKey, Request, Result, WriteReport, WriteResult, request::Subject};
 
 /// The default time of [`Host`]: 2026-01-01T00:00:00Z.
 pub const NOW: Timestamp = Timestamp(1_767_225_600_000);
@@ -148,8 +148,9 @@ impl Host {
         check_subject(&name, &self.fake());
         let before = self.failures.remove(&name).unwrap_or_default();
         let attempt = before.in_a_row.saturating_add(1);
-        let result = self.call(function, &name, before).map_err(Error::shown);
+        let result = self.call(function, &name, before);
         let mut fake = self.fake();
+        let result = result.map_err(|error| error.shown(fake.refusal.as_deref()));
         let unsettled: Vec<_> = if result.is_ok() {
             fake.send().into_iter().filter(|report| !report.result.is_settled()).collect()
         } else {

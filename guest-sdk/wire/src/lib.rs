@@ -15,6 +15,7 @@ pub mod json;
 pub mod object;
 
 pub mod image;
+pub mod refusal;
 pub mod syntax;
 pub mod text;
 

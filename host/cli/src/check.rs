@@ -165,6 +165,11 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             let (line, message) = (Some(lines.of(&field)), format!("of plugin {}: {message}", spec.id));
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
+        let singular = singular(&spec).map(|(field, message)| {
+            let (line, message) = (Some(lines.of(&field)), format!("of plugin {}: {message}", spec.id));
+            Mistake { file: file.clone(), line, field, message }
+        });
+        report.warnings.extend(singular);
         let imports = imports.unwrap_or_else(|error| {
             let field = if found.is_none() { "spec.source.file".to_owned() } else { String::new() };
             let message = if found.is_none() { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
@@ -188,6 +193,24 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         report.error = Some(report.errors.iter().map(line).collect::<Vec<_>>().join("\n"));
     }
     report
+}
+
+/// Returns the field of each grant whose resource is the kind in lower case, with a message. The API server has
+/// plurals, and refuses such a write when the plugin first sends one; a custom resource may have a plural like that.
+fn singular(spec: &PluginSpec) -> impl Iterator<Item = (String, String)> {
+    let objects = spec.grants.write.objects.iter().enumerate();
+    objects.filter(|(_, of)| of.resource == of.kind.to_lowercase() && !of.resource.ends_with('s')).map(|(at, of)| {
+        let message = format!(
+            "{} is the singular of {}, and a resource is a plural, as kubectl api-resources prints; did you mean {}?",
+            of.resource,
+            of.kind,
+            match of.resource.strip_suffix('y') {
+                Some(stem) => format!("{stem}ies"),
+                None => format!("{}s", of.resource),
+            }
+        );
+        (format!("spec.grants.write.objects[{at}].resource"), message)
+    })
 }
 
 /// A policy that cannot be read at all is a mistake of the flag that names it.
@@ -290,6 +313,31 @@ mod tests {
         assert_eq!(warnings(&map).len(), 1);
         let crate_file = report(None);
         assert!(crate_file.warnings.is_empty(), "{:?}", crate_file.warnings);
+    }
+
+    #[test]
+    fn a_resource_in_the_singular_is_a_warning_with_the_plural() {
+        let warnings = |kind: &str, resource: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("Cargo.toml"), "").unwrap();
+            let file = folder.path().join("plugin.yaml");
+            let grant = format!("{{ apiVersion: example.com/v1, kind: {kind}, resource: {resource} }}");
+            let grants = format!("limits: {{ writes: 100 }}, grants: {{ write: {{ objects: [{grant}] }} }}");
+            std::fs::write(&file, PLUGIN.replace("limits: { writes: 100 }", &grants)).unwrap();
+            let report = check(&[file], None, Ok(None));
+            assert!(report.ok, "{:?}", report.errors);
+            report.warnings
+        };
+        for (kind, resource, plural) in
+            [("ConfigMap", "configmap", "configmaps?"), ("NetworkPolicy", "networkpolicy", "networkpolicies?")]
+        {
+            let [warning] = &warnings(kind, resource)[..] else { unreachable!("no warning") };
+            assert_eq!(warning.field, "spec.grants.write.objects[0].resource");
+            assert!(warning.line == Some(4) && warning.message.ends_with(plural), "{warning:?}");
+        }
+        for (kind, resource) in [("ConfigMap", "configmaps"), ("Endpoints", "endpoints"), ("Ingress", "ingresses")] {
+            assert!(warnings(kind, resource).is_empty(), "{resource}");
+        }
     }
 
     #[test]

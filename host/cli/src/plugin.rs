@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use podium_host::{
     config::{self, Policy},
-    runtime,
+    runtime::{self, LoadError},
 };
-use podium_pods::model::{PluginSpec, text};
+use podium_pods::model::{PluginSpec, Source, text};
+use podium_registry::Digest;
 
 /// The name of the configuration beside a plugin's source.
 pub(crate) const FILE: &str = "plugin.yaml";
@@ -61,13 +62,25 @@ pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config:
     Ok(plugins)
 }
 
-/// Checks a component without compiling it: size, world, and imports against grants.
+/// Checks a component without compiling it: the digest that its configuration names, size, world, and imports against
+/// grants.
 ///
 /// # Errors
 /// Returns an error if the component cannot be read, or if the host would refuse to load it.
 pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<runtime::Import>> {
-    let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
-    Ok(runtime::check(spec, &wasm)?)
+    let shown = text::path(component);
+    let wasm = std::fs::read(component).with_context(|| format!("cannot read {shown}"))?;
+    if let Source::ConfigMap { sha256, .. } = &spec.source {
+        let found = Digest::of(&wasm).hex();
+        if found != *sha256 {
+            bail!(
+                "{shown}: the host would refuse it (DigestMismatch): its SHA-256 is {found}, and \
+                 spec.source.configMap.sha256 is {sha256}; correct sha256, or check the component that it is of"
+            );
+        }
+    }
+    // The configuration may name another file than the one that is checked.
+    runtime::check(spec, &wasm).map_err(|error| LoadError { file: component.to_owned(), ..error }.into())
 }
 
 #[cfg(test)]
@@ -86,6 +99,35 @@ mod tests {
             std::fs::write(target.path().join(component), "").unwrap();
         }
         (source, target)
+    }
+
+    /// A plugin whose component is in a ConfigMap, with this digest.
+    fn in_config_map(sha256: &str) -> PluginSpec {
+        let source = format!("configMap: {{ name: a, key: a, sha256: '{sha256}' }}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugin.yaml");
+        let of_namespace = PLUGIN.replace("ClusterReconcilePlugin", "ReconcilePlugin");
+        let text = of_namespace.replace("name: hello }", "name: hello, namespace: shop }");
+        std::fs::write(&file, text.replace("file: hello.wasm", &source)).unwrap();
+        read(&[file], None).unwrap().remove(0).spec
+    }
+
+    #[test]
+    fn a_component_of_another_digest_is_refused_with_both_digests() {
+        let (source, target) = folders(&["hello.wasm"]);
+        let component = target.path().join("hello.wasm");
+        let (wrong, right) = ("0".repeat(64), Digest::of(b"").hex());
+        let error = check(&in_config_map(&wrong), &component).unwrap_err().to_string();
+        for part in ["DigestMismatch", &wrong, &right, "hello.wasm", "correct sha256"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        // Of the right digest it is refused for another reason, about the file that was read.
+        for spec in [in_config_map(&right), read(&[source.path().join("plugin.yaml")], None).unwrap().remove(0).spec] {
+            let error = check(&spec, &component).unwrap_err().to_string();
+            assert!(!error.contains("DigestMismatch"), "{error}");
+            assert!(error.starts_with(&component.display().to_string()), "{error}");
+            assert_eq!(error.matches(".wasm").count(), 1, "no file but the one that was read: {error}");
+        }
     }
 
     #[test]

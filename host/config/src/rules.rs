@@ -119,16 +119,8 @@ fn of_cluster(document: &Field<'_>, spec: &Field<'_>) {
         namespace.problem("a ClusterReconcilePlugin has no namespace; remove it, or use ReconcilePlugin");
     }
     let (name, own) = (spec.get("serviceAccountName"), spec.get("serviceAccountNamespace"));
-    let source = spec.get("source");
-    for (is_set, object) in [
-        (source.get("configMap").is_set(), "ConfigMap"),
-        (source.get("oci").get("pullSecretName").is_set() && name.is_set(), "pull Secret"),
-    ] {
-        if is_set && !own.is_set() {
-            own.problem(format!(
-                "is missing: the {object} of a ClusterReconcilePlugin is one of its account's namespace"
-            ));
-        }
+    if spec.get("source").get("configMap").is_set() && !own.is_set() {
+        own.problem("is missing: the ConfigMap of a ClusterReconcilePlugin is one of its account's namespace");
     }
     if own.is_set() != name.is_set() {
         let missing = if own.is_set() { name } else { own };

@@ -376,8 +376,8 @@ mod tests {
     fn chains_against_the_order_of_names_are_ranked_by_their_length() {
         let mut specs: Vec<PluginSpec> =
             (0..200).map(|at| spec(Some("shop"), &format!("p{at:03}"), SectionSet::ALL, None)).collect();
-        for at in 0..199 {
-            specs[at].after = vec![format!("p{:03}", at + 1)];
+        for (at, spec) in specs.iter_mut().take(199).enumerate() {
+            spec.after = vec![format!("p{:03}", at + 1)];
         }
         let mut expected: Vec<usize> = (0..200).collect();
         expected.reverse();

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
 use podium_pods::model::{Refused, WriteReport};
+use podium_wire::refusal;
 use wasmtime::{CallHook, StoreContextMut, Trap};
 
 use super::{
@@ -20,7 +21,7 @@ use super::{
 };
 
 /// The longest time for which the host sends before a run can commit no more. The run's wall clock pauses meanwhile.
-const SENDING: Duration = Duration::from_secs(30);
+pub(super) const SENDING: Duration = Duration::from_secs(30);
 const STATE_KEY_BYTES: usize = 256;
 const STATE_VALUE_BYTES: usize = 64 << 10;
 
@@ -108,12 +109,18 @@ impl Run {
         match granted {
             true => Ok(Admission::Admitted),
             false if function.is_read() => Ok(Admission::Withheld),
-            false => Err(Refused::NotGranted),
+            false => {
+                self.refusal = Some(refusal::needs(function.required_grant().field()));
+                Err(Refused::NotGranted)
+            }
         }
     }
 
-    /// Traces how the call ended.
-    pub(super) fn record(&self, function: Function, refused: Option<&Refused>) {
+    /// Traces how the call ended, and records which budget refused it.
+    pub(super) fn record(&mut self, function: Function, refused: Option<&Refused>) {
+        if refused == Some(&Refused::OverBudget) {
+            self.refusal = Some(self.used_up(function));
+        }
         tracing::trace!(
             plugin = %self.context.id,
             interface = function.interface(),

@@ -4,7 +4,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, Staged, Subject, Usage, World};
-use podium_pods::model::Refused;
+use podium_pods::model::{Refused, text::MESSAGE_BYTES};
+use podium_wire::refusal;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use wasmtime::{AsContextMut, Store, Trap, UpdateDeadline};
 
@@ -22,6 +23,7 @@ use super::{
     run::{PluginContext, Run},
     sandboxes::{Instance, Sandbox},
     sending,
+    text::cut,
     ticker::Ticking,
 };
 
@@ -76,6 +78,7 @@ impl Plugin {
             Some(Ok(Err(refused))) => Err(failure(FailureKind::Host, &refused.to_string())),
             Some(Ok(Ok(answer))) => settle(answer, run),
         };
+        let result = result.map_err(|failure| explained(failure, run));
         let result = logged.map_err(|panic| of_panic(&*panic)).and(result);
         let usage = Usage {
             fuel,
@@ -301,6 +304,24 @@ fn settle(answer: Answer, run: &Run) -> Result<Outcome, Failure> {
         }
         Err(error) => Err(of_error(&error, run.budget.last_words())),
     }
+}
+
+/// Adds to a failure the limit that it exceeded, or else why the latest refused call was refused.
+fn explained(failed: Failure, run: &Run) -> Failure {
+    let limits = run.context.limits;
+    let reason = match failed.kind {
+        FailureKind::Cpu => {
+            let (millis, fuel) = (limits.cpu.as_millis(), limits::fuel(limits.cpu));
+            Some(format!("{}; {millis} ms are {fuel} units of fuel", refusal::used_up("cpuMillis", millis)))
+        }
+        FailureKind::Memory => Some(format!("spec.limits.memoryMiB is {}", limits.memory_bytes >> 20)),
+        FailureKind::Deadline => Some(refusal::used_up("wallMillis", limits.wall.as_millis())),
+        FailureKind::Retry | FailureKind::Terminal | FailureKind::Trap => run.refusal.clone(),
+        FailureKind::Revoked | FailureKind::Host => None,
+    };
+    let Some(reason) = reason else { return failed };
+    let own = cut(&failed.message, MESSAGE_BYTES.saturating_sub(reason.len() + 2));
+    failure(failed.kind, &format!("{own}; {reason}"))
 }
 
 fn failed(failure: Failure) -> RunReport<Staged> {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use podium_engine::authz::authorize_query;
+use podium_engine::authz::lacking_sections;
 use podium_pods::{
     model::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope},
     pod::{CachedPod, Effort},
 };
-use podium_wire::{Record, Section, SectionSet};
+use podium_wire::{Record, Section, SectionSet, refusal};
 use serde_json::Value;
 
 use super::{
@@ -259,9 +259,13 @@ impl Run {
     }
 
     /// Returns the query within the plugin's scope, or `None` if nothing can match.
-    fn within_scope(&self, mut query: PodQuery) -> Result<Option<PodQuery>, Refused> {
+    fn within_scope(&mut self, mut query: PodQuery) -> Result<Option<PodQuery>, Refused> {
         check_query(&query)?;
-        authorize_query(&self.context.grants, &query)?;
+        let lacking = lacking_sections(&self.context.grants, &query);
+        if !lacking.is_empty() {
+            self.refusal = Some(refusal::search(&lacking));
+            return Err(Refused::NotGranted);
+        }
         if let Scope::Namespace(own) = &self.context.scope {
             if query.namespace.as_ref().is_some_and(|asked| asked != own) {
                 return Ok(None);

@@ -6,10 +6,12 @@ use std::{collections::VecDeque, sync::Arc};
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, Meter, Staged, World};
 use podium_pods::model::{Grants, Limits, PluginId, Refused, Scope};
-use podium_wire::SectionSet;
+use podium_wire::{SectionSet, refusal};
 use wasmtime::component::ResourceTable;
 
 use super::{
+    function::Function,
+    hostcalls::SENDING,
     limits::Limiter,
     meter::{Bill, Size, Spent, price},
     object,
@@ -51,6 +53,8 @@ pub(super) struct Run {
     pub(super) output: Option<Arc<Mutex<Output>>>,
     pub(super) clock: Clock,
     pub(super) random: Random,
+    /// Why the latest refused call was refused, for the message of a failure.
+    pub(super) refusal: Option<String>,
 }
 
 /// Live reads of one run: each is a request to the API server.
@@ -124,6 +128,7 @@ impl Run {
             output: None,
             clock: Clock::new(now_millis),
             random: Random::new(seed),
+            refusal: None,
             context,
         }
     }
@@ -140,6 +145,25 @@ impl Run {
         self.output = earlier.output;
         if let Some(output) = &self.output {
             output.lock().reset(self.context.limits.log_bytes);
+        }
+    }
+
+    /// Returns which budget refused a call.
+    pub(super) fn used_up(&self, function: Function) -> String {
+        let (budget, limits) = (&self.budget, &self.context.limits);
+        match function {
+            _ if budget.host_calls > limits.host_calls => refusal::used_up("hostCalls", limits.host_calls),
+            Function::GetLive if budget.live_reads_left == 0 => format!("a run has {LIVE_READS} live reads"),
+            Function::Find | Function::Count if budget.examined_left == 0 => {
+                format!("the searches of a run look at {EXAMINED_PODS} Pods; narrow them")
+            }
+            Function::Commit if self.wall.sent() >= SENDING => {
+                format!("a run has {} s for sending writes", SENDING.as_secs())
+            }
+            Function::Commit => refusal::used_up("cpuMillis", limits.cpu.as_millis()),
+            _ if function.is_read() => refusal::used_up("cpuMillis", limits.cpu.as_millis()),
+            _ if budget.writes >= limits.writes => refusal::used_up("writes", limits.writes),
+            _ => format!("a run may stage {} MiB of text and {} values of objects", STAGED_BYTES >> 20, object::VALUES),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Staging of writes and Events: accounted in number and in bytes, authorised, kept until they are sent. Whether a
-//! write's arguments are right and granted is [`authorize`]'s to say.
+//! write's arguments are right and granted is [`authorize_or`]'s to say.
 
-use podium_engine::authz::authorize;
+use podium_engine::authz::{Authorized, Guarded, authorize_or};
 use podium_pods::model::{Action, Event, ObjectOwner, ObjectRef, PodKey, Refused, Write, syntax};
 
 use super::{
@@ -25,7 +25,7 @@ impl Run {
                 run.escape(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
             }
             let id = run.budget.next_write;
-            let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
+            let write = run.authorized(Write { id, action })?;
             run.budget.take_write(bytes, run.context.limits.writes)?;
             run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);
@@ -40,7 +40,7 @@ impl Run {
     }
 
     /// Sets the resource of an object: the grant names it, and the plugin does not. Without a grant it stays empty, and
-    /// [`authorize`] refuses the write.
+    /// [`authorize_or`] refuses the write.
     fn with_resource(&self, object: ObjectRef) -> ObjectRef {
         let resource = self.context.grants.write.resource(&object.api_version, &object.kind);
         ObjectRef { resource: resource.unwrap_or_default().to_owned(), ..object }
@@ -61,7 +61,7 @@ impl Run {
             let (object, body) = object::parse(text)?;
             let id = run.budget.next_write;
             let action = Action::ApplyObject { object: run.with_resource(object), body, owner };
-            let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
+            let write = run.authorized(Write { id, action })?;
             run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);
             run.objects = run.objects.and(Size { bytes: text.len(), values });
@@ -73,11 +73,16 @@ impl Run {
         let bytes = pod_of(&event.target) + event.reason.len() + event.action.len() + event.note.len();
         self.call(Function::Emit, Size { bytes, values: TEXTS }, |run| {
             run.escape(&mut event.note, syntax::MAX_NOTE_BYTES);
-            let event = authorize(&run.context.scope, &run.context.grants, event)?;
+            let event = run.authorized(event)?;
             run.budget.take_write(bytes, run.context.limits.writes)?;
             run.staged.events.push(event);
             Ok(())
         })
+    }
+
+    fn authorized<T: Guarded>(&mut self, value: T) -> Result<Authorized<T>, Refused> {
+        let Self { context, refusal, .. } = self;
+        authorize_or(&context.scope, &context.grants, value, |why| *refusal = Some(why))
     }
 
     /// Makes a text that people read one line, and counts its price.

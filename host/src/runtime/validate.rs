@@ -46,6 +46,20 @@ pub enum LoadProblem {
         /// The names of its exports.
         exports: Vec<String>,
     },
+    /// It is a plugin for another version of the contract.
+    #[error(
+        "was built with {} SDK: it exports {}, and this host has podium:reconcile@{}; {}",
+        if *newer { "a newer" } else { "an older" },
+        text::line(export),
+        VERSION.trim_start_matches('@'),
+        if *newer { "upgrade the host, or build it with its SDK" } else { "build it with the SDK of this host" }
+    )]
+    OtherContract {
+        /// The export.
+        export: String,
+        /// Its version is newer than the host's.
+        newer: bool,
+    },
     /// Imports that no plugin of the component's world can have.
     #[error(
         "imports {}, which the world {world} of podium:reconcile@0.1.0 does not have; a plugin can import {}",
@@ -233,8 +247,22 @@ fn world_of(inspection: &Inspection) -> Result<(WorldKind, Option<&str>), LoadPr
     let reconciler = |world: WorldKind| inspection.reconcilers.iter().find(|(own, _)| *own == world);
     let (world, reconcile) = reconciler(WorldKind::Native)
         .or_else(|| reconciler(WorldKind::Json))
-        .ok_or_else(|| LoadProblem::NoWorld { exports: inspection.exports.clone() })?;
+        .ok_or_else(|| no_world(&inspection.exports))?;
     Ok((*world, reconcile.as_deref()))
+}
+
+/// Returns why a component that exports no reconciler of this contract is refused.
+fn no_world(exports: &[String]) -> LoadProblem {
+    let version = |text: &str| text.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>();
+    let other = exports.iter().find_map(|export| {
+        let (interface, of) = export.strip_prefix(PACKAGE)?.split_once('@')?;
+        let is_reconciler = [WorldKind::Native, WorldKind::Json].iter().any(|world| world.reconciler() == interface);
+        is_reconciler.then(|| (export, version(of) > version(VERSION.trim_start_matches('@'))))
+    });
+    match other {
+        Some((export, newer)) => LoadProblem::OtherContract { export: export.clone(), newer },
+        None => LoadProblem::NoWorld { exports: exports.to_vec() },
+    }
 }
 
 /// wasmtime would compare the type when the first run begins.
@@ -324,6 +352,27 @@ fn granted_list(offer: Offer) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_component_of_another_contract_is_named_as_built_with_another_sdk() {
+        for (export, begin, step) in [
+            ("podium:reconcile/reconciler@0.2.0", "was built with a newer SDK", "upgrade the host"),
+            ("podium:reconcile/reconciler-json@0.10.0", "was built with a newer SDK", "upgrade the host"),
+            ("podium:reconcile/reconciler@1.0.0-rc.1", "was built with a newer SDK", "upgrade the host"),
+            ("podium:reconcile/reconciler@0.0.9", "was built with an older SDK", "build it with the SDK of this host"),
+            ("podium:other/reconciler@0.2.0", "exports neither", "it exports podium:other"),
+            ("podium:reconcile/other@0.2.0", "exports neither", "it exports podium:reconcile/other"),
+        ] {
+            let message = no_world(&["wasi:cli/run@0.2.0".to_owned(), export.to_owned()]).to_string();
+            assert!(message.starts_with(begin) && message.contains(export), "{message}");
+            assert!(message.contains(step) || begin == "exports neither", "{message}");
+            assert_eq!(
+                message.contains("this host has podium:reconcile@0.1.0"),
+                begin != "exports neither",
+                "{message}"
+            );
+        }
+    }
 
     #[test]
     fn every_refusal_is_one_bounded_line() {

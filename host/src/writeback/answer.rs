@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use podium_pods::{
-    model::{ObjectRef, WriteResult},
+    model::{ObjectRef, WriteResult, text},
     pod::CachedPod,
 };
 use serde::Deserialize;
@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use super::plan::{MetaPatch, Request};
 use crate::api::ApiError;
+
+/// The most bytes of the API server's message about fields of other managers.
+const MAX_CONFLICT_BYTES: usize = 768;
 
 /// The meaning of an error for its write.
 #[derive(Debug, PartialEq)]
@@ -21,8 +24,8 @@ pub(super) enum ErrorClass {
     Unreachable,
     /// The API server is overloaded, rejected the request before executing it, and asks to wait this long.
     Busy(Option<Duration>),
-    /// A removal was refused. Either the target was replaced, or something that the removal depends on, such as a
-    /// PodDisruptionBudget, has changed meanwhile. A read decides.
+    /// A removal or an apply was refused. Either the target was replaced, or something that the write depends on, such
+    /// as a PodDisruptionBudget, has changed meanwhile. A read decides.
     Contested,
     /// The write may have been executed: it is read back and never repeated.
     Ambiguous,
@@ -43,11 +46,13 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         return ErrorClass::Final(WriteResult::Invalid(unserved(written)), *retry_after);
     }
     let names_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
-    let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. } | Request::DeleteObject { .. });
+    let patch = matches!(request, Request::PatchMeta { .. } | Request::PatchStatus { .. });
     let result = match code {
+        // The object was replaced, and the body is wanted on that of its name.
+        422 if names_uid && matches!(request, Request::Apply { .. }) => return ErrorClass::Contested,
         422 if names_uid => WriteResult::Gone,
-        409 if removal => return ErrorClass::Contested,
-        409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(shown()),
+        409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(owned(message)),
+        409 if !patch => return ErrorClass::Contested,
         409 => WriteResult::Conflict,
         // An apply creates the object, so the namespace is missing.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(shown()),
@@ -69,6 +74,13 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         _ => return ErrorClass::Ambiguous,
     };
     ErrorClass::Final(result, *retry_after)
+}
+
+/// Returns the API server's message, which names managers and fields, with the next step.
+fn owned(message: &str) -> String {
+    let step = "the host takes such a field only in an object that this plugin's apply created and its account may \
+                get; leave the field out, or have its manager release it";
+    format!("{}; {step}", text::bounded(message, MAX_CONFLICT_BYTES))
 }
 
 fn unserved(object: &ObjectRef) -> String {

@@ -41,6 +41,7 @@ struct Objects {
 enum Remembered {
     Applied {
         digest: Digest,
+        created: Option<String>,
         at: Instant,
     },
     Removed {
@@ -70,12 +71,12 @@ struct Count {
 }
 
 /// The known state of an object before an apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ObjectState {
     /// The object equals the body.
     Applied,
-    /// The object differs from the body.
-    Different,
+    /// The object differs from the body. The uid is that of an object that the plugin created.
+    Different(Option<String>),
     /// The response to a write was lost a moment ago, and nothing is sent before a read.
     Lost,
     /// A read may show that the object equals the body.
@@ -97,8 +98,12 @@ pub(super) enum DeletionState {
 /// How a write ended.
 #[derive(Debug)]
 pub(super) enum WriteEnd {
-    /// The object equals the body with this digest.
-    Applied(Digest, Instant),
+    /// The object equals the body with this digest; `created` is the uid if the plugin created it.
+    Applied {
+        digest: Digest,
+        created: Option<String>,
+        at: Instant,
+    },
     /// The object is deleted.
     Removed(Removal, Instant),
     /// The response was lost.
@@ -125,7 +130,7 @@ impl Applied {
     pub(super) fn known(&self, name: &Name, digest: Digest, now: Instant) -> ObjectState {
         match self.remembered(name, now) {
             Some(Remembered::Applied { digest: held, .. }) if held == digest => ObjectState::Applied,
-            Some(Remembered::Applied { .. }) => ObjectState::Different,
+            Some(Remembered::Applied { created, .. }) => ObjectState::Different(created),
             Some(Remembered::Lost { .. }) => ObjectState::Lost,
             Some(Remembered::Removed { .. }) | None => ObjectState::Unknown,
         }
@@ -181,10 +186,10 @@ impl Drop for Sending<'_> {
             objects.sending.remove(&self.name);
         }
         let remembered = match std::mem::replace(&mut self.end, WriteEnd::Other) {
-            WriteEnd::Applied(digest, at) if !overlapped => Remembered::Applied { digest, at },
+            WriteEnd::Applied { digest, created, at } if !overlapped => Remembered::Applied { digest, created, at },
             WriteEnd::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
             WriteEnd::Lost(at) => Remembered::Lost { at },
-            WriteEnd::Applied(..) | WriteEnd::Removed(..) | WriteEnd::Other => return,
+            WriteEnd::Applied { .. } | WriteEnd::Removed(..) | WriteEnd::Other => return,
         };
         let lost = |at: Instant| match objects.remembered.peek(&self.name) {
             Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
@@ -215,8 +220,12 @@ mod tests {
         Digest::of(&[text])
     }
 
+    fn body(text: &str, at: Instant) -> WriteEnd {
+        WriteEnd::Applied { digest: digest(text), created: None, at }
+    }
+
     fn apply(applied: &Applied, text: &str, at: Instant) {
-        applied.begin(&name()).end(WriteEnd::Applied(digest(text), at));
+        applied.begin(&name()).end(body(text, at));
     }
 
     #[test]
@@ -224,7 +233,7 @@ mod tests {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
         assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), ObjectState::Applied);
-        assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), ObjectState::Different);
+        assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), ObjectState::Different(None));
         assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED), ObjectState::Unknown);
         let deletion = applied.begin(&name());
         assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
@@ -254,10 +263,10 @@ mod tests {
     fn overlapping_writes_are_not_remembered() {
         let start = Instant::now();
         for first_ends_first in [true, false] {
-            for end in [|start: Instant| WriteEnd::Applied(digest("2"), start), |_: Instant| WriteEnd::Other] {
+            for end in [|start: Instant| body("2", start), |_: Instant| WriteEnd::Other] {
                 let applied = Applied::default();
                 let (first, second) = (applied.begin(&name()), applied.begin(&name()));
-                let first = || first.end(WriteEnd::Applied(digest("1"), start));
+                let first = || first.end(body("1", start));
                 if first_ends_first {
                     first();
                     second.end(end(start));

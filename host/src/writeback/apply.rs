@@ -84,10 +84,7 @@ impl<'a> Delivery<'a> {
                     Ok(owner) => owner,
                     Err(class) => return self.failed(class, sent),
                 };
-                let objects = &self.of.objects;
-                let (result, wrote) =
-                    objects.send(self.api, self.sender, request, owner.as_ref(), &mut sent.reads).await;
-                sent.requests += u32::from(wrote);
+                let result = self.of.objects.send(self.api, self.sender, request, owner.as_ref(), sent).await;
                 result.unwrap_or_else(|class| self.failed(class, sent))
             }
         }

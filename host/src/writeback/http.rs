@@ -167,9 +167,9 @@ pub(super) fn evict(key: &PodKey, sender: &Sender) -> Result<Request, http::Erro
     request(Method::POST, format!("{}/eviction?{}", pod_path(key), timeout()), JSON, &body, sender)
 }
 
-/// Returns an apply without force: fields of another manager are kept.
-pub(super) fn apply(path: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
-    request(Method::PATCH, format!("{path}?{}&force=false", manager(sender)), APPLY, body, sender)
+/// Returns an apply. Without `force` a field of another manager makes it fail, with `force` it is taken.
+pub(super) fn apply(path: &str, body: &Value, force: bool, sender: &Sender) -> Result<Request, http::Error> {
+    request(Method::PATCH, format!("{path}?{}&force={force}", manager(sender)), APPLY, body, sender)
 }
 
 /// Without `Background` some kinds would orphan their dependents.

@@ -146,7 +146,9 @@ async fn host_calls_beyond_the_budget_are_refused_and_end_the_run() {
     flood.limits.host_calls = 100;
     let (report, _) = run(&flood).await;
     assert_eq!(report.usage.host_calls, 101);
-    assert_eq!(failed(report, FailureKind::Terminal).message, "refused after 100 calls");
+    let message = failed(report, FailureKind::Terminal).message;
+    let reason = "spec.limits.hostCalls (100) is used up; raise it, or do less in a run";
+    assert_eq!(message, format!("refused after 100 calls; {reason}"));
 
     flood.config = "\"forever\"".into();
     let (report, _) = run(&flood).await;

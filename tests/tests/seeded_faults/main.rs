@@ -29,13 +29,13 @@ fn each_fault_is_of_one_place_that_exists() {
     assert!(faults.iter().all(|fault| Path::new(fault.file).starts_with("host")), "faults of the host");
 }
 
-#[test]
+#[tokio::test]
 #[ignore = "builds the workspace again; `just test-seeded-faults` runs it"]
-fn each_fault_turns_a_test_red() {
+async fn each_fault_turns_a_test_red() {
     let part = env::var("PODIUM_SEEDED_FAULTS_IN").unwrap_or_default();
     let mut faults = all();
     faults.retain(|fault| fault.file.contains(&part));
-    let results = runner::run(&faults).unwrap();
+    let results = runner::run(&faults).await.unwrap();
     let mut wrong = Vec::new();
     for (fault, found) in faults.iter().zip(results) {
         println!("{:10} {}", found.name(), fault.name);

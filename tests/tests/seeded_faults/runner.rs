@@ -8,17 +8,14 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use podium_tests::process::target_dir;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::table::Fault;
 
@@ -56,18 +53,20 @@ pub(super) fn workspace() -> PathBuf {
 ///
 /// # Errors
 /// Returns an error if the copy cannot be made or built, or if a test is red without a fault.
-pub(super) fn run(faults: &[Fault]) -> Result<Vec<Found>> {
+pub(super) async fn run(faults: &[Fault]) -> Result<Vec<Found>> {
     let copy = target_dir()?.join("seeded-faults");
     write_copy(&copy, faults)?;
     let binaries = build(&copy, faults)?;
     let filters: BTreeSet<_> = faults.iter().map(|fault| (fault.package(), fault.tests)).collect();
     let filters: Vec<_> = filters.into_iter().collect();
-    let green = parallel(&filters, |(package, tests)| test(&copy, &binaries[*package], tests, None))?;
+    let runs = filters.iter().map(|(package, tests)| test(&copy, &binaries[*package], tests, None));
+    let green: Vec<_> = stream::iter(runs).buffered(AT_A_TIME).try_collect().await?;
     for ((package, tests), found) in filters.iter().zip(green) {
         ensure!(found == Found::No, "without a fault, tests of {package} are red: {tests}");
     }
-    let numbered: Vec<_> = faults.iter().enumerate().collect();
-    parallel(&numbered, |(number, fault)| test(&copy, &binaries[fault.package()], fault.tests, Some(*number)))
+    let numbered = faults.iter().enumerate();
+    let runs = numbered.map(|(number, fault)| test(&copy, &binaries[fault.package()], fault.tests, Some(number)));
+    stream::iter(runs).buffered(AT_A_TIME).try_collect().await
 }
 
 /// Copies the files that git knows, with the faults in them. Files that stay the same keep their times, so that a second
@@ -137,38 +136,19 @@ fn build(copy: &Path, faults: &[Fault]) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Runs tests with one fault, or without one.
-fn test(copy: &Path, binary: &Path, tests: &str, fault: Option<usize>) -> Result<Found> {
-    let mut command = Command::new(binary);
+async fn test(copy: &Path, binary: &Path, tests: &str, fault: Option<usize>) -> Result<Found> {
+    let mut command = tokio::process::Command::new(binary);
     command.args(tests.split(' ')).arg("--test-threads=2").current_dir(copy.join("host")).env("PROPTEST_CASES", CASES);
     command.env("PROPTEST_FAILURE_PERSISTENCE", "off").stdout(Stdio::null()).stderr(Stdio::null());
     if let Some(number) = fault {
         command.env(ACTIVE, number.to_string());
     }
     let mut process = command.spawn().with_context(|| format!("{} cannot be run", binary.display()))?;
-    let began = Instant::now();
-    while began.elapsed() < DEADLINE {
-        if let Some(status) = process.try_wait()? {
-            return Ok(if status.success() { Found::No } else { Found::Red });
+    match timeout(DEADLINE, process.wait()).await {
+        Ok(status) => Ok(if status?.success() { Found::No } else { Found::Red }),
+        Err(_) => {
+            process.kill().await?;
+            Ok(Found::Hangs)
         }
-        thread::sleep(Duration::from_millis(20));
     }
-    process.kill()?;
-    process.wait()?;
-    Ok(Found::Hangs)
-}
-
-/// Calls a function for each of the items, several at a time. Returns the results in the order of the items.
-fn parallel<T: Sync, R: Send>(items: &[T], call: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                while let Some((at, item)) = Some(next.fetch_add(1, SeqCst)).and_then(|at| Some((at, items.get(at)?))) {
-                    let result = call(item);
-                    results.lock().unwrap().insert(at, result);
-                }
-            });
-        }
-    });
-    results.into_inner().unwrap().into_values().collect()
 }

@@ -11,11 +11,6 @@ use crate::{
     state::{Entry, PutError},
 };
 
-/// Returns no reason, because the host sends none.
-pub(crate) fn why_not_granted() -> Option<String> {
-    None
-}
-
 pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, CallError> {
     Ok(pods::get(namespace, name)?)
 }

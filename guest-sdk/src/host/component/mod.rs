@@ -6,7 +6,8 @@ mod convert;
 
 use std::{panic, sync::Once};
 
-use crate::{Outcome, Request, Result, log::Level, outcome::Rest};
+use super::advice;
+use crate::{Outcome, Reconciler, Request, log::Level, outcome::Rest};
 
 #[expect(missing_docs, reason = "generated; wit/podium.wit documents them")]
 pub mod bindings {
@@ -20,10 +21,7 @@ use bindings::{exports::podium::reconcile::reconciler, podium::reconcile::types}
 ///
 /// # Errors
 /// Returns the error of the function.
-pub fn run(
-    function: fn(&Request) -> Result<Outcome>,
-    request: reconciler::Request,
-) -> Result<types::Outcome, types::Failure> {
+pub fn run(function: impl Reconciler, request: reconciler::Request) -> Result<types::Outcome, types::Failure> {
     static PANICS: Once = Once::new();
     PANICS.call_once(|| panic::set_hook(Box::new(log_panic)));
     let outcome = Request::try_from(request).and_then(|request| function(&request));
@@ -43,5 +41,6 @@ pub fn run(
 fn log_panic(info: &panic::PanicHookInfo<'_>) {
     let message = info.payload_as_str().unwrap_or("a value that is no text");
     let location = info.location().map(ToString::to_string).unwrap_or_default();
-    calls::log(Level::Error, &format!("panic: {message}"), &[("location".to_owned(), location)]);
+    let advice = advice(message);
+    calls::log(Level::Error, &format!("panic: {message}{advice}"), &[("location".to_owned(), location)]);
 }

@@ -29,7 +29,7 @@ pub(super) struct Running {
 pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) {
     if let Err(error) = try_swap(app, environment, one, running).await {
         ui::error(&error);
-        eprintln!("{} waits for the next save", one.directory.display());
+        eprintln!("{}: {}; correct the error and save", one.directory.display(), running.described());
     }
 }
 
@@ -161,6 +161,15 @@ async fn build(one: &Crate, install: Install) -> anyhow::Result<Built> {
 }
 
 impl Running {
+    /// Returns which plugins of the crate still run after an error.
+    fn described(&self) -> String {
+        let ids: Vec<String> = self.plugins.keys().map(ToString::to_string).collect();
+        match &ids[..] {
+            [] => "stopped: no plugin of this crate runs".to_owned(),
+            ids => format!("{} runs on in its previous version", ids.join(", ")),
+        }
+    }
+
     /// Stops all plugins of the crate.
     async fn stop(&mut self, app: &App, why: &str) {
         for (id, _) in std::mem::take(&mut self.plugins) {
@@ -177,5 +186,21 @@ impl Running {
             app.unload(&id).await;
             eprintln!("{id}  unloaded");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::testing;
+
+    use super::*;
+
+    #[test]
+    fn after_an_error_it_is_said_whether_the_plugin_runs() {
+        let mut running = Running::default();
+        assert_eq!(running.described(), "stopped: no plugin of this crate runs");
+        let spec = testing::plugin(Some("shop"), "tidy");
+        running.plugins.insert(spec.id.clone(), spec);
+        assert_eq!(running.described(), "shop/tidy runs on in its previous version");
     }
 }

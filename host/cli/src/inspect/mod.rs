@@ -153,11 +153,11 @@ fn of_plugin(defined: &Defined, host: &Account, arguments: &args::Inspect) -> an
         unused_grants,
         configuration: None,
         rbac: rbac::objects(spec, host, arguments.impersonation),
-        notes: notes(spec),
+        notes: notes(spec, arguments.impersonation),
     })
 }
 
-fn notes(spec: &PluginSpec) -> Vec<String> {
+fn notes(spec: &PluginSpec, impersonation: args::Impersonation) -> Vec<String> {
     let account = Account::of(spec);
     let mut notes = Vec::new();
     if spec.impersonate.is_none() {
@@ -178,6 +178,9 @@ fn notes(spec: &PluginSpec) -> Vec<String> {
              the admission policy podium-pods-status of the chart closes this"
                 .to_owned(),
         );
+    }
+    if !spec.grants.write.objects.is_empty() {
+        notes.push(rbac::owners(spec, impersonation));
     }
     notes
 }
@@ -237,7 +240,7 @@ mod tests {
             unused_grants: vec!["write.delete".into()],
             configuration: None,
             rbac: rbac::objects(&spec, &host, args::Impersonation::Plain),
-            notes: notes(&spec),
+            notes: notes(&spec, args::Impersonation::Plain),
         };
         let text = text(&inspected).unwrap();
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
@@ -273,6 +276,34 @@ mod tests {
             assert!(shown.starts_with(place), "{shown}");
             assert_eq!(shown.contains("run podium build"), source.starts_with("file"), "{shown}");
         }
+    }
+
+    #[test]
+    fn the_reads_for_owners_are_printed_where_objects_are_granted() {
+        use podium_pods::model::{ObjectGrant, WriteGrants};
+        let mut spec = testing::plugin(Some("shop"), "tidy");
+        spec.grants.write = WriteGrants { events: true, ..WriteGrants::default() };
+        let owners = |spec: &PluginSpec, impersonation| {
+            let mut notes = notes(spec, impersonation);
+            notes.retain(|note| note.contains("ObjectOwner::Workload"));
+            notes.pop()
+        };
+        assert_eq!(owners(&spec, args::Impersonation::Plain), None);
+        let (api_version, kind) = ("v1".to_owned(), "ConfigMap".to_owned());
+        spec.grants.write.objects = vec![ObjectGrant { api_version, kind, resource: "configmaps".to_owned() }];
+        let note = owners(&spec, args::Impersonation::Plain).unwrap();
+        let rules = note.split_once("rules ").unwrap().1;
+        let rules = rules.split_once(" to ").unwrap().0;
+        let rules: Value = serde_saphyr::from_str(rules).unwrap();
+        for (at, group, resources) in [
+            (0, "apps", &["replicasets", "deployments", "statefulsets", "daemonsets"][..]),
+            (1, "batch", &["jobs", "cronjobs"]),
+        ] {
+            assert_eq!(rules[at], serde_json::json!({"apiGroups": [group], "resources": resources, "verbs": ["get"]}));
+        }
+        assert!(note.contains("Role podium-plugin-tidy"), "{note}");
+        let constrained = owners(&spec, args::Impersonation::Constrained).unwrap();
+        assert!(constrained.contains("impersonate-on:serviceaccount:get"), "{constrained}");
     }
 
     #[test]

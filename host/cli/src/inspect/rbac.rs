@@ -111,6 +111,35 @@ impl Account {
     }
 }
 
+/// Returns the advice for a plugin whose objects are owned by the workloads of its Pods: whether they are is not in its
+/// configuration or its imports, so these rights are not among [`objects`].
+pub(super) fn owners(spec: &PluginSpec, impersonation: Impersonation) -> String {
+    let rules = |verb: &str| {
+        json!([
+            {
+                "apiGroups": ["apps"],
+                "resources": ["replicasets", "deployments", "statefulsets", "daemonsets"],
+                "verbs": [verb],
+            },
+            { "apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": [verb] },
+        ])
+    };
+    let (kind, suffix) = if spec.tenant() == Tenant::Cluster { ("ClusterRole", ".cluster") } else { ("Role", "") };
+    let name = &spec.id.name;
+    let host = match impersonation {
+        Impersonation::Plain => String::new(),
+        Impersonation::Constrained => {
+            let rules = rules("impersonate-on:serviceaccount:get");
+            format!(", and the rules {rules} to the {kind} podium-host-{name}{suffix}")
+        }
+    };
+    format!(
+        "if it applies objects with ObjectOwner::Workload, its account must get the controllers above its Pods; add \
+         the rules {} to the {kind} podium-plugin-{name}{host}; for custom controllers add theirs",
+        rules("get")
+    )
+}
+
 /// Returns the objects to apply, in the order in which they depend on each other.
 pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Impersonation) -> Vec<Value> {
     let account = Account::of(spec);

@@ -45,15 +45,16 @@ impl Target {
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() })
     }
 
-    /// Returns the manifest with the component.
-    pub(super) fn manifest(&self, wasm: &[u8]) -> anyhow::Result<Value> {
+    /// Returns the manifest with the component. One that is `interpreted` contains an interpreter.
+    pub(super) fn manifest(&self, wasm: &[u8], interpreted: bool) -> anyhow::Result<Value> {
         if wasm.len() > MAX_BYTES {
-            bail!(
-                "the component has {}, and a ConfigMap holds at most {}; push it to a registry, or make it smaller \
-                 with opt-level = \"s\", lto and strip",
-                ui::size(wasm.len() as u64),
-                ui::size(MAX_BYTES as u64)
-            );
+            let step = if interpreted {
+                "its interpreter is larger than that: push it to a registry, by `podium push FILE HOST/REPOSITORY:TAG`"
+            } else {
+                "push it to a registry, or make it smaller with opt-level = \"s\", lto and strip"
+            };
+            let (size, most) = (ui::size(wasm.len() as u64), ui::size(MAX_BYTES as u64));
+            bail!("the component has {size}, and a ConfigMap holds at most {most}; {step}");
         }
         Ok(json!({
             "apiVersion": "v1",
@@ -110,8 +111,11 @@ mod tests {
     #[test]
     fn a_component_that_does_not_fit_is_refused_with_what_to_do() {
         let target = Target::parse("shop/plugins", "ttl.wasm").unwrap();
-        assert!(target.manifest(&vec![0; MAX_BYTES]).is_ok());
-        let error = target.manifest(&vec![0; MAX_BYTES + 1]).unwrap_err().to_string();
-        assert!(error.contains("push it to a registry"), "{error}");
+        assert!(target.manifest(&vec![0; MAX_BYTES], true).is_ok());
+        for (interpreted, compilers) in [(false, true), (true, false)] {
+            let error = target.manifest(&vec![0; MAX_BYTES + 1], interpreted).unwrap_err().to_string();
+            assert!(error.contains("push it to a registry") && error.contains("1.0 MiB"), "{error}");
+            assert_eq!(error.contains("opt-level"), compilers, "{error}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use podium_host::runtime;
+use podium_pods::model::LimitClass;
 use podium_registry::{Artifact, Digest};
 use serde_json::{Value, json};
 
@@ -81,7 +82,10 @@ async fn to_registry(reference: &str, artifact: &Artifact, arguments: &args::Pus
 
 async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::Push) -> anyhow::Result<()> {
     let target = Target::parse(configmap, artifact.title.as_deref().unwrap_or_default())?;
-    let manifest = target.manifest(&artifact.bytes)?;
+    // A native component is never that large.
+    let json = artifact.exports.iter().any(|export| export.starts_with("podium:reconcile/reconciler-json@"));
+    let interpreted = json || artifact.bytes.len() > runtime::max_component_bytes(LimitClass::Native);
+    let manifest = target.manifest(&artifact.bytes, interpreted)?;
     if arguments.apply {
         let what = format!("writing ConfigMap {}/{}", target.namespace, target.name);
         reported(&what, target.apply(&manifest, arguments)).await?;
@@ -89,14 +93,18 @@ async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::
     let sha256 = Digest::of(&artifact.bytes).hex();
     let source = json!({ "source": { "configMap": { "name": target.name, "key": target.key, "sha256": sha256 } } });
     let printed = match (arguments.output, arguments.apply) {
-        (Output::Json, applied) => json_line(json!({
-            "ok": true,
-            "applied": applied,
-            "sha256": sha256,
-            "bytes": artifact.bytes.len(),
-            "spec": source,
-            "configMap": manifest,
-        })),
+        (Output::Json, applied) => {
+            // The component itself is printed only for a caller that has yet to apply it.
+            let map = if applied { without_data(manifest) } else { manifest };
+            json_line(json!({
+                "ok": true,
+                "applied": applied,
+                "sha256": sha256,
+                "bytes": artifact.bytes.len(),
+                "spec": source,
+                "configMap": map,
+            }))
+        }
         (Output::Table, true) => format!(
             "ConfigMap {}/{} has the component under {}\n\n# In plugin.yaml:\n{}",
             target.namespace,
@@ -112,6 +120,13 @@ async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::
         }
     };
     ui::print(&printed)
+}
+
+fn without_data(mut manifest: Value) -> Value {
+    if let Some(members) = manifest.as_object_mut() {
+        members.remove("binaryData");
+    }
+    manifest
 }
 
 fn json_line(value: Value) -> String {

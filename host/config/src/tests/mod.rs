@@ -4,3 +4,4 @@ mod chart;
 mod drift;
 mod editors;
 mod names;
+mod rules;

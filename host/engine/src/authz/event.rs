@@ -1,6 +1,7 @@
 //! Events about Pods.
 
-use podium_pods::model::{Event, Grants, Refused, Scope, syntax};
+use podium_pods::model::{Event, Grants, Refused, Scope, WriteGrants, syntax};
+use podium_wire::refusal;
 
 use super::{Guarded, granted, valid, valid_length, valid_target};
 
@@ -14,5 +15,13 @@ impl Guarded for Event {
             return Err(Refused::Invalid("note must not be empty".to_owned()));
         }
         granted(grants.write.events && scope.contains(&self.target.namespace))
+    }
+
+    fn lacking(&self, _: &WriteGrants) -> String {
+        refusal::needs("write.events: true")
+    }
+
+    fn subject(&self) -> String {
+        format!("the Pod {}", self.target)
     }
 }

@@ -12,8 +12,9 @@ mod query;
 #[cfg(test)]
 mod tests;
 
-use podium_pods::model::{Grants, KeyPattern, PodKey, Refused, Scope, Write, syntax};
-pub use query::authorize_query;
+use podium_pods::model::{Action, Grants, KeyPattern, PodKey, Refused, Scope, Write, WriteGrants, syntax};
+use podium_wire::refusal;
+pub use query::lacking_sections;
 
 /// A value that [`authorize`] let through. Only this module makes one, and only such a value can be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,16 +38,60 @@ pub trait Guarded: Sized {
     /// # Errors
     /// [`Refused::NotGranted`] if grants or scope do not cover the value, [`Refused::Invalid`] if no grants would.
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused>;
+
+    /// Returns what the grants lack for a value that they do not cover, for people.
+    fn lacking(&self, grants: &WriteGrants) -> String;
+
+    /// Returns the written Pod or object, for people.
+    fn subject(&self) -> String;
 }
 
 /// # Errors
 /// See [`Guarded::check`].
 pub fn authorize<T: Guarded>(scope: &Scope, grants: &Grants, value: T) -> Result<Authorized<T>, Refused> {
-    value.check(scope, grants)?;
-    Ok(Authorized(value))
+    authorize_or(scope, grants, value, |_| ())
+}
+
+/// Like [`authorize`], and calls `refused` with the reason if the value is not granted.
+///
+/// # Errors
+/// See [`Guarded::check`].
+pub fn authorize_or<T: Guarded>(
+    scope: &Scope,
+    grants: &Grants,
+    value: T,
+    refused: impl FnOnce(String),
+) -> Result<Authorized<T>, Refused> {
+    match value.check(scope, grants) {
+        Ok(()) => Ok(Authorized(value)),
+        Err(Refused::NotGranted) => {
+            refused(match scope {
+                Scope::Namespace(own) if value.check(&Scope::Cluster, grants).is_ok() => {
+                    refusal::outside(value.subject(), own)
+                }
+                _ => value.lacking(&grants.write),
+            });
+            Err(Refused::NotGranted)
+        }
+        Err(other) => Err(other),
+    }
 }
 
 impl Guarded for Write {
+    fn lacking(&self, grants: &WriteGrants) -> String {
+        match self.action.pod() {
+            Some(_) => pod::lacking(&self.action, grants),
+            None => object::lacking(&self.action, grants),
+        }
+    }
+
+    fn subject(&self) -> String {
+        match &self.action {
+            Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => object.to_string(),
+            action => action.pod().map_or(String::new(), |target| format!("the Pod {target}")),
+        }
+    }
+
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
         match self.action.pod() {
             Some(target) => pod::check(&self.action, target, scope, &grants.write),

@@ -1,7 +1,10 @@
 //! Writes to objects of other kinds: server-side apply and deletion, of exactly granted kinds.
 
 use podium_pods::model::{Action, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
-use podium_wire::object::{self, Carried};
+use podium_wire::{
+    object::{self, Carried},
+    refusal,
+};
 use serde_json::Value;
 
 use super::{covers, granted, may_carry, valid, valid_target};
@@ -34,6 +37,20 @@ pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Res
     // A plugin writes to Pods by the verbs for Pods, which have their own grants and never create.
     let is_pod = object.kind == "Pod" || object.resource == "pods";
     granted(kind && !is_pod && covered && in_scope(object, scope))
+}
+
+/// Returns what a write of an object lacks in the grants.
+pub(super) fn lacking(action: &Action, grants: &WriteGrants) -> String {
+    let (Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. }) = action else {
+        return String::new();
+    };
+    let kind = format!("{} {}", object.api_version, object.kind);
+    let kinds: Vec<String> =
+        grants.objects.iter().map(|grant| format!("{} {}", grant.api_version, grant.kind)).collect();
+    if kinds.contains(&kind) {
+        return refusal::CARRIED.to_owned();
+    }
+    refusal::lacking("write.objects", &kind, kinds.iter().map(String::as_str))
 }
 
 fn in_scope(object: &ObjectRef, scope: &Scope) -> bool {

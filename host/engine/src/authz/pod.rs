@@ -1,7 +1,7 @@
 //! Writes to Pods: labels, annotations, finalizers, conditions, deletion, eviction.
 
 use podium_pods::model::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
-use podium_wire::object;
+use podium_wire::{object, refusal};
 
 use super::{covers, granted, valid, valid_length, valid_target};
 
@@ -34,6 +34,26 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
         Action::ApplyObject { .. } | Action::DeleteObject { .. } => false,
     };
     granted(covered && scope.contains(&target.namespace))
+}
+
+/// Returns what a write to a Pod lacks in the grants.
+pub(super) fn lacking(action: &Action, grants: &WriteGrants) -> String {
+    let (field, key, patterns) = match action {
+        Action::SetLabel { key, .. } | Action::RemoveLabel { key, .. } => ("write.labels", key, &grants.labels),
+        Action::SetAnnotation { key, .. } | Action::RemoveAnnotation { key, .. } => {
+            ("write.annotations", key, &grants.annotations)
+        }
+        Action::AddFinalizer { name, .. } | Action::RemoveFinalizer { name, .. } => {
+            ("write.finalizers", name, &grants.finalizers)
+        }
+        Action::SetCondition { condition_type, .. } | Action::RemoveCondition { condition_type, .. } => {
+            ("write.conditions", condition_type, &grants.conditions)
+        }
+        Action::DeletePod { .. } => return refusal::needs("write.delete: true"),
+        Action::EvictPod { .. } => return refusal::needs("write.evict: true"),
+        Action::ApplyObject { .. } | Action::DeleteObject { .. } => return refusal::CARRIED.to_owned(),
+    };
+    refusal::lacking(field, key, patterns.iter().map(|pattern| &*pattern.0))
 }
 
 fn label(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {

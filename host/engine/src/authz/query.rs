@@ -1,14 +1,13 @@
 //! Searches of Pods: a condition on a field reveals the field, so it needs the section that the field is in.
 
-use podium_pods::model::{Grants, PodQuery, Refused};
+use podium_pods::model::{Grants, PodQuery};
 use podium_wire::Section;
 
-/// Checks that a plugin may search by all conditions of a query. The namespace needs no section. The check does not
-/// look at Pods, so a refusal reveals nothing about them. It does not narrow the query to the plugin's scope.
-///
-/// # Errors
-/// [`Refused::NotGranted`] if the section of a condition is not granted.
-pub fn authorize_query(grants: &Grants, query: &PodQuery) -> Result<(), Refused> {
+/// Returns the names of the sections that the conditions of a search need and that are not granted; a plugin may search
+/// if there are none. The namespace needs no section. The check does not look at Pods, so a refusal reveals nothing
+/// about them. It does not narrow the query to the plugin's scope.
+#[must_use]
+pub fn lacking_sections(grants: &Grants, query: &PodQuery) -> Vec<&'static str> {
     let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
     let sections = grants.sections();
     let asked = [
@@ -19,10 +18,8 @@ pub fn authorize_query(grants: &Grants, query: &PodQuery) -> Result<(), Refused>
     ];
     // The full object contains all fields of the other sections.
     let is_covered = |section| sections.contains(section) || sections.contains(Section::Full);
-    if asked.into_iter().all(|(asked, section)| !asked || is_covered(section)) {
-        return Ok(());
-    }
-    Err(Refused::NotGranted)
+    let lacking = asked.into_iter().filter(|(asked, section)| *asked && !is_covered(*section));
+    lacking.map(|(_, section)| section.name()).collect()
 }
 
 #[cfg(test)]
@@ -30,6 +27,11 @@ mod tests {
     use podium_pods::model::{LabelOperator, LabelRequirement, LabelSelector, ReadGrants};
 
     use super::*;
+
+    fn authorize_query(grants: &Grants, query: &PodQuery) -> Result<(), Vec<&'static str>> {
+        let lacking = lacking_sections(grants, query);
+        if lacking.is_empty() { Ok(()) } else { Err(lacking) }
+    }
 
     fn reads(sections: &[Section]) -> Grants {
         let read = ReadGrants { sections: sections.iter().copied().collect(), live: false };
@@ -58,7 +60,7 @@ mod tests {
                 assert_eq!(verdict.is_ok(), covered, "{asked:?} with {granted:?}");
             }
             let others: Vec<_> = needing.into_iter().filter(|section| *section != asked).collect();
-            assert_eq!(authorize_query(&reads(&others), &by(asked)), Err(Refused::NotGranted), "{asked:?}");
+            assert_eq!(authorize_query(&reads(&others), &by(asked)), Err(vec![asked.name()]), "{asked:?}");
         }
         let all = PodQuery { node: Some("n".into()), phase: Some("Running".into()), ..by(Section::Labels) };
         assert!(authorize_query(&reads(&needing), &all).is_ok());

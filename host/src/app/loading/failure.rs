@@ -106,9 +106,11 @@ impl LoadFailure {
 fn step(problem: &LoadProblem) -> (Step, &'static str) {
     match problem {
         LoadProblem::TooLarge { .. } => (Step::Fetched, "TooLarge"),
-        LoadProblem::Inspect(_) | LoadProblem::NoWorld { .. } | LoadProblem::Unknown { .. } | LoadProblem::Link(_) => {
-            (Step::Compiled, "InvalidComponent")
-        }
+        LoadProblem::Inspect(_)
+        | LoadProblem::NoWorld { .. }
+        | LoadProblem::OtherContract { .. }
+        | LoadProblem::Unknown { .. }
+        | LoadProblem::Link(_) => (Step::Compiled, "InvalidComponent"),
         LoadProblem::ExceedsGrants { .. } => (Step::Granted, "GrantsExceeded"),
         LoadProblem::Limits(_) => (Step::Granted, "LimitsExceeded"),
         LoadProblem::NoProcess(_) | LoadProblem::Killed | LoadProblem::Stalled { .. } => {

@@ -161,3 +161,104 @@ async fn an_apply_of_unknown_result_is_read_before_it_is_repeated() {
     }
     wire.seen();
 }
+
+/// Returns an answer with the object as the API server stores an applied body: with the fields that `manager` owns by
+/// `operation`, and the edit of another client.
+fn stored(body: &Value, uid: &str, manager: &str, operation: &str, edit: Option<&str>) -> Answer {
+    let mut object = body.clone();
+    let annotations = body["metadata"]["annotations"].as_object().unwrap();
+    let fields: Value = annotations.keys().map(|name| (format!("f:{name}"), json!({}))).collect();
+    let fields = json!({ "f:metadata": { "f:annotations": fields } });
+    object["metadata"]["uid"] = json!(uid);
+    object["metadata"]["managedFields"] = json!([
+        { "manager": "kubectl-patch", "operation": "Update", "fieldsV1": { "f:data": { "f:k": {} } } },
+        { "manager": manager, "operation": operation, "fieldsV1": fields },
+    ]);
+    if let Some(edit) = edit {
+        object["data"]["k"] = json!(edit);
+    }
+    Some((200, object))
+}
+
+const MANAGER: &str = "podium/shop/a";
+
+/// Returns the body that the plugin's first apply sends, where the object was absent or foreign before.
+async fn first_body(before: Answer) -> Value {
+    let wire = Wire::answering([before, accepted()]);
+    assert_eq!(send(&wire.writeback(), apply(&[("k", "1")])).await, (WriteResult::Applied, 1, 1));
+    wire.seen()[1].body.clone()
+}
+
+fn forced(seen: &super::delivery::Seen) -> (bool, Option<&str>) {
+    (seen.uri.ends_with("&force=true"), seen.body["metadata"]["uid"].as_str())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_an_object_that_the_plugin_created_is_undone_with_force() {
+    let body = first_body(absent()).await;
+    let edited = stored(&body, "o1", MANAGER, "Apply", Some("by hand"));
+    let whole = || stored(&body, "o1", MANAGER, "Apply", None);
+    // After a restart of the host.
+    let wire = Wire::answering([edited.clone(), whole()]);
+    let writeback = wire.writeback();
+    assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, 1, 1));
+    assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Unchanged, 0, 0));
+    assert_eq!(forced(&wire.seen()[1]), (true, Some("o1")));
+    // While the host runs: when its memory is 10 minutes old, and for a changed body at once.
+    let wire = Wire::answering([absent(), whole(), edited, whole(), whole()]);
+    let writeback = wire.writeback();
+    assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, 1, 1));
+    tokio::time::advance(TRUSTED).await;
+    assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, 1, 1));
+    assert_eq!(send(&writeback, apply(&[("k", "2")])).await, (WriteResult::Applied, 1, 0));
+    let seen = wire.seen();
+    assert_eq!([1, 3, 4].map(|at| forced(&seen[at])), [(false, None), (true, Some("o1")), (true, Some("o1"))]);
+    assert_eq!(seen[4].body["data"]["k"], "2");
+}
+
+#[tokio::test]
+async fn a_replaced_object_is_read_before_it_is_applied_again() {
+    let body = first_body(absent()).await;
+    let created = || stored(&body, "o1", MANAGER, "Apply", None);
+    let foreign = Some((200, json!({ "metadata": { "name": "summary", "uid": "o2" }, "data": { "k": "theirs" } })));
+    let table = [
+        (status(422, "metadata.uid", "FieldValueInvalid"), foreign, status(409, ".data.k", "FieldManagerConflict"), 2),
+        (status(409, "", ""), absent(), created(), 2),
+        (status(422, "metadata.uid", "FieldValueInvalid"), status(503, "", ""), created(), 2),
+    ];
+    for (refused, read, answer, writes) in table {
+        let wire = Wire::answering([absent(), created(), refused, read, answer.clone()]);
+        let writeback = wire.writeback();
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, 1, 1));
+        let (result, requests, reads) = send(&writeback, apply(&[("k", "2")])).await;
+        assert_eq!(matches!(result, WriteResult::Applied), answer == created(), "{result:?}");
+        assert_eq!((requests, reads), (writes, 1));
+        let seen = wire.seen();
+        assert_eq!([2, 4].map(|at| forced(&seen[at])), [(true, Some("o1")), (false, None)]);
+    }
+}
+
+#[tokio::test]
+async fn a_field_of_another_manager_stays_in_an_object_that_others_created() {
+    let plain = |uid: &str| Some((200, json!({ "metadata": { "name": "summary", "uid": uid } })));
+    let (created, adopted) = (first_body(absent()).await, first_body(plain("o1")).await);
+    let mut edited = created.clone();
+    for mark in edited["metadata"]["annotations"].as_object_mut().unwrap().values_mut() {
+        *mark = json!("by hand");
+    }
+    for live in [
+        plain("o1"),
+        stored(&adopted, "o1", MANAGER, "Apply", Some("theirs")),
+        // A copy of the object, or of its annotations by another client.
+        stored(&created, "o1", "kubectl-create", "Update", Some("theirs")),
+        stored(&created, "o1", "podium/shop/b", "Apply", Some("theirs")),
+        stored(&created, "o1", MANAGER, "Update", Some("theirs")),
+        stored(&edited, "o1", MANAGER, "Apply", Some("theirs")),
+        status(403, "", ""),
+    ] {
+        let wire = Wire::answering([live.clone(), status(409, ".data.k", "FieldManagerConflict")]);
+        let (result, writes, reads) = send(&wire.writeback(), apply(&[("k", "1")])).await;
+        assert!(matches!(&result, WriteResult::OwnedByOther(text) if text.starts_with("because; ")), "{result:?}");
+        assert_eq!((writes, reads, forced(&wire.seen()[1])), (1, 1, (false, None)), "{live:?}");
+    }
+}

@@ -406,3 +406,27 @@ fn a_refusal_quotes_hostile_text_in_one_short_line() {
         assert!(!text.contains(|of: char| of.is_control() || of == '\u{202e}') && text.len() < 1_000, "{text}");
     }
 }
+
+#[test]
+fn a_refusal_names_the_key_and_what_is_granted_or_the_scope() {
+    let grants = Grants {
+        read: None,
+        write: WriteGrants { labels: patterns(&["team", "shop.example/*"]), ..WriteGrants::default() },
+    };
+    let why = |scope: &Scope, action: Action| {
+        let mut why = String::new();
+        let refused = authorize_or(scope, &grants, Write { id: 0, action }, |reason| why = reason);
+        assert_eq!(refused.unwrap_err(), Refused::NotGranted);
+        why
+    };
+    let elsewhere = Scope::Namespace("bank".into());
+    for (scope, action, expected) in [
+        (shop(), label("owner", "x"), "add owner to spec.grants.write.labels, which has [team, shop.example/*]"),
+        (shop(), annotation("owner", "x"), "add owner to spec.grants.write.annotations, which is empty"),
+        (shop(), Action::EvictPod { target: pod() }, "the call needs spec.grants.write.evict: true"),
+        (elsewhere.clone(), label("team", "x"), "the Pod shop/cart-0 is outside of the namespace bank"),
+        (elsewhere, label("owner", "x"), "add owner to spec.grants.write.labels"),
+    ] {
+        assert!(why(&scope, action).starts_with(expected), "{expected}");
+    }
+}
