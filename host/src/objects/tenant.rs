@@ -50,11 +50,10 @@ impl Decision {
 impl OfTenant {
     /// Returns why each object beyond the bounds is not read.
     pub(super) fn beyond(&self) -> impl Iterator<Item = (&PluginId, &Beyond)> {
-        let beyond = |(id, decision)| match decision {
-            &Decision::Beyond(ref beyond) => Some((id, beyond)),
+        self.decisions.iter().filter_map(|(id, decision)| match decision {
+            Decision::Beyond(beyond) => Some((id, beyond)),
             _ => None,
-        };
-        self.decisions.iter().filter_map(beyond)
+        })
     }
 
     /// Decides about every object, and returns the differences from the decisions before. `files` are the plugins of
