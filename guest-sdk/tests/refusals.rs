@@ -33,9 +33,11 @@ fn twice(request: &Request) -> Result<Outcome> {
     writes::set_label(request.key(), "team", "y").map(|_| Outcome::settled())
 }
 
+type Reconciler = fn(&Request) -> Result<Outcome>;
+
 #[test]
 fn a_failed_run_says_why_its_call_was_refused() {
-    let table: [(fn(&Request) -> Result<Outcome>, &str); 4] = [
+    let table: [(Reconciler, &str); 4] = [
         (
             label,
             "set label owner on shop/a: not granted; add owner to spec.grants.write.labels, which has \

@@ -5,8 +5,6 @@
 //! workspace, where a variable selects the one that is active, and runs the tests that have to find it. A fault whose
 //! piece of code is gone has to be written again for the code that took its place.
 
-#![expect(clippy::unwrap_used, reason = "an unexpected state of the checkout is how these tests fail")]
-
 mod runner;
 mod table;
 

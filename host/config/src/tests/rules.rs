@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use crate::{Problem, plugins, policy};
 
 /// A document, changes of it by JSON pointer, and the field and the beginning of the message of its only problem.
+/// A document, and its changes.
+type Neighbours = (fn() -> Value, Vec<(&'static str, Value)>);
 type Row = (fn() -> Value, Vec<(&'static str, Value)>, &'static str, &'static str);
 
 fn namespaced() -> Value {
@@ -226,7 +228,7 @@ fn each_rule_has_a_document_that_breaks_only_it() {
 #[test]
 fn the_neighbours_of_broken_rules_are_valid() {
     let whole = json!({ "images": { "signatureRequired": true, "signatureKeys": [KEY] } });
-    let rows: Vec<(fn() -> Value, Vec<(&str, Value)>)> = vec![
+    let rows: Vec<Neighbours> = vec![
         (namespaced, vec![oci("s"), account()]),
         (namespaced, vec![("/spec/source", json!({ "oci": { "image": "a.example/a:1" } }))]),
         (cluster, vec![oci("s"), account(), account_namespace()]),
