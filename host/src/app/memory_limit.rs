@@ -22,7 +22,7 @@ pub(super) fn unused() -> Option<u64> {
 
 /// Returns the most bytes of the states of all plugins: an eighth of the limit.
 pub(super) fn of_states(limit: Option<u64>) -> usize {
-    limit.and_then(|limit| usize::try_from(limit / 8).ok()).unwrap_or(super::STATE_MEMORY)
+    limit.and_then(|limit| usize::try_from(limit / 8).ok()).unwrap_or(super::options::STATE_MEMORY)
 }
 
 /// The resident anonymous bytes in the text of /proc/self/status.

@@ -1,4 +1,6 @@
-//! The host as a process: flags, logs, configuration, signals, exit codes.
+//! The host as a process: logs, configuration, signals, exit codes. `flags` has its flags.
+
+mod flags;
 
 use std::{
     env,
@@ -12,13 +14,10 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+pub use flags::Flags;
+use flags::{Command, NAME};
 use podium_engine::journal;
-use podium_pods::model::{
-    Prune,
-    syntax::{dns_label, dns_subdomain, qualified_name},
-    text,
-};
+use podium_pods::model::{Prune, text};
 use podium_registry::{Proxies, SystemResolver};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
@@ -29,19 +28,14 @@ use tokio::{
 use tracing::field;
 
 use super::{
-    App, Operator, Options, RUN_MEMORY,
-    certificate::Certificate,
-    compile::{self, Compile},
-    disk, memory_limit,
-    metrics_port::MetricsPort,
-    start_line,
+    App, Operator, Options, certificate::Certificate, compile, disk, memory_limit, options::RUN_MEMORY, start_line,
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
     config::{self, ConfigError},
     images::Images,
     runtime::{Compilation, Program},
-    telemetry::{Dropped, LogFormat, init_logs},
+    telemetry::{Dropped, init_logs},
 };
 
 /// Exit code when the host cannot continue.
@@ -64,129 +58,6 @@ impl Exit {
         Self { code: 0, reason: signal }
     }
 }
-
-const NAME: &str = "podium-host";
-
-/// The program's commands besides running the host.
-#[derive(Debug, Subcommand)]
-enum Command {
-    Compile(Compile),
-}
-
-/// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
-///
-/// One process, one watch, one cache; each plugin reads and writes what its configuration grants and nothing else.
-#[derive(Debug, Parser)]
-#[command(
-    name = NAME,
-    version,
-    max_term_width = 100,
-    after_help = EXAMPLES,
-    subcommand_negates_reqs = true,
-    disable_help_subcommand = true
-)]
-pub struct Flags {
-    #[command(subcommand)]
-    command: Option<Command>,
-    /// Kubeconfig of the cluster. Without it: the Pod's ServiceAccount in a cluster, else $KUBECONFIG or ~/.kube/config
-    #[arg(long, env = "PODIUM_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Plugin configurations: files, or directories whose .yaml and .yml files are read
-    #[arg(
-        long,
-        env = "PODIUM_PLUGINS",
-        value_name = "DIR|FILE",
-        num_args = 1..,
-        required_unless_present_any = ["watch_plugins", "check"]
-    )]
-    plugins: Vec<PathBuf>,
-    /// Run the plugins that the cluster's ReconcilePlugin and ClusterReconcilePlugin objects define, and follow their
-    /// changes. With --namespace: the ReconcilePlugins of this namespace. A plugin of the same name in --plugins has
-    /// precedence
-    #[arg(long, env = "PODIUM_WATCH_PLUGINS")]
-    watch_plugins: bool,
-    /// Policy of the platform: a file with the limits that plugins may ask for, by namespace. Without it, a plugin may
-    /// ask for everything that a configuration can have
-    #[arg(long, env = "PODIUM_POLICY", value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// Refuse plugins without spec.serviceAccountName, whose writes and live reads would be sent as the host's own
-    /// account. The host's account then needs no right to write
-    #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]
-    require_service_account: bool,
-    /// The ServiceAccount that removes finalizers of a deleted plugin from Pods where the plugin's own account may not;
-    /// its rights are in deploy/kustomize/base/cleanup.yaml [default: podium-cleanup of the host's namespace in a Pod,
-    /// none elsewhere]
-    #[arg(long, env = "PODIUM_CLEANUP_SERVICE_ACCOUNT", value_name = "NAMESPACE/NAME", value_parser = service_account)]
-    cleanup_service_account: Option<String>,
-    /// Watch only the Pods of this namespace; the host then needs rights only there
-    #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
-    namespace: Option<String>,
-    /// Address of /healthz and /readyz: IP:PORT, :PORT for all addresses, or 0 for none [default: :8081 in a Pod,
-    /// 127.0.0.1:8081 elsewhere]
-    #[arg(long, env = "PODIUM_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
-    health_probe_bind_address: Option<ListenAddress>,
-    /// Address of /metrics: IP:PORT, :PORT for all addresses, or 0 for none
-    #[arg(long, env = "PODIUM_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    metrics_bind_address: ListenAddress,
-    #[command(flatten)]
-    metrics_port: MetricsPort,
-    /// error, warn, info, debug, trace, or directives such as info,podium=debug
-    #[arg(long, env = "PODIUM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
-    log_level: String,
-    /// text or json
-    #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-    /// Directory for the deletion journal, the cache checkpoint, components of registries and compiled plugins. Must
-    /// not be shared with another host. Without it, deletions that happen while the host is down are missed, and every
-    /// start lists all Pods, pulls all images and compiles all plugins
-    #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
-    state_dir: Option<PathBuf>,
-    /// Interval between cache checkpoints in seconds; one more is written on shutdown. A restart then resumes the watch
-    /// instead of listing all Pods. The file contains complete Pods (mode 0600). 0 disables checkpoints
-    #[arg(long, env = "PODIUM_CHECKPOINT_SECONDS", value_name = "N", default_value_t = 120)]
-    checkpoint_seconds: u32,
-    /// Annotations to remove from Pods before they are stored: plugins find them absent and are not woken for them. ""
-    /// removes none
-    #[arg(
-        long,
-        env = "PODIUM_PRUNE_ANNOTATIONS",
-        value_name = "KEY,..",
-        value_delimiter = ',',
-        value_parser = annotation_key,
-        default_values_t = Prune::default().keys().map(str::to_owned)
-    )]
-    prune_annotations: Vec<String>,
-    /// Number of keys processed concurrently, of which one tenant gets at most a quarter [default: 4 per processor that
-    /// the container may use]
-    #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    workers: Option<u16>,
-    /// MiB of memory that all runs may use together, as their plugins' memoryMiB declares, of which the plugins of one
-    /// namespace get at most half. A run starts when its memory is free [default: half of the container's memory limit,
-    /// but at least 64; without a limit 1024]
-    #[arg(
-        long,
-        env = "PODIUM_RUN_MEMORY_MIB",
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(2..=1_048_576)
-    )]
-    run_memory_mib: Option<u32>,
-    /// Exit with code 2 if any plugin cannot be loaded, instead of continuing with the others
-    #[arg(long, env = "PODIUM_STRICT")]
-    strict: bool,
-    /// Read the policy and the configurations of plugins, log their mistakes, and exit: with code 2 if there are any.
-    /// Nothing else is opened and no cluster is needed
-    #[arg(long, env = "PODIUM_CHECK")]
-    check: bool,
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  podium-host --plugins plugins/
-  podium-host --watch-plugins --state-dir /var/lib/podium
-  podium-host --plugins plugins/ --policy policy.yaml --state-dir /var/lib/podium
-  podium-host --kubeconfig ~/.kube/config --plugins team-a.yaml team-b.yaml --namespace shop --log-format json
-
-Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or configuration cannot be used.";
 
 /// Runs `podium-host`: parses the process's arguments and runs until SIGTERM or SIGINT.
 #[must_use]
@@ -500,26 +371,6 @@ fn run_memory(mib: Option<u32>, limit: impl FnOnce() -> Option<u64>) -> u64 {
         Some(mib) => u64::from(mib) << 20,
         None => limit().map_or(RUN_MEMORY, |limit| (limit / 2).max(LEAST)),
     }
-}
-
-fn namespace(text: &str) -> Result<String, &'static str> {
-    dns_label(text)?;
-    Ok(text.to_owned())
-}
-
-/// Returns the account as RBAC names it.
-fn service_account(text: &str) -> Result<String, &'static str> {
-    let (namespace, name) = text.split_once('/').ok_or("must be NAMESPACE/NAME")?;
-    dns_label(namespace)?;
-    dns_subdomain(name)?;
-    Ok(format!("system:serviceaccount:{namespace}:{name}"))
-}
-
-fn annotation_key(text: &str) -> Result<String, &'static str> {
-    if !text.is_empty() {
-        qualified_name(text)?;
-    }
-    Ok(text.to_owned())
 }
 
 /// Logs a mistake in a configuration, or in the file that a flag names.
