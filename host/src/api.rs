@@ -329,7 +329,9 @@ impl ApiError {
     /// requests fail in the same way, whoever they impersonate.
     #[must_use]
     pub fn is_unauthenticated(&self) -> bool {
-        self.code() == Some(401) && !self.is_about_the_object()
+        // Admission answers 401 too, and names the object or a cause then.
+        let is_bare = matches!(self, Self::Status { object: None, causes, .. } if causes.is_empty());
+        self.code() == Some(401) && is_bare && !self.is_about_the_object()
     }
 
     /// Returns true if a cause has this reason.

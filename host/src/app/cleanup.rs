@@ -106,7 +106,7 @@ struct Progress {
     wait: Wait,
     /// The most Pods to write to next.
     batch: usize,
-    /// The plugin's own account was refused.
+    /// The plugin's own account was refused, and the other one was not.
     own_refused: bool,
     losses: Intervals,
 }
@@ -185,6 +185,9 @@ impl Cleanup {
     /// Returns the objects to work on, of a tenant or of all, with their uids.
     fn work(&self, tenant: Option<&Taker>) -> Vec<(PluginId, String, Work)> {
         let known = self.known.lock();
+        if !known.is_listed {
+            return Vec::new();
+        }
         let is_of = |id: &PluginId| tenant.is_none_or(|tenant| taker(id) == *tenant);
         let unheld = known.desired.unheld().filter(|object| is_of(&object.id));
         let unheld = unheld.filter(|object| self.loader.has_held(&object.id, &object.uid));
@@ -293,7 +296,7 @@ impl Cleanup {
         let results: Vec<_> = results.buffer_unordered(CONCURRENT).collect().await;
         let (mut done, mut refusal) = (0, None);
         for (pod, result, own_refused) in results {
-            progress.own_refused |= own_refused;
+            progress.own_refused = own_refused;
             match result {
                 WriteResult::Forbidden(text)
                 | WriteResult::Invalid(text)
@@ -334,7 +337,8 @@ impl Cleanup {
         self.removals.lock().get(id).and_then(|removal| removal.refused.clone())
     }
 
-    /// Removes a finalizer of a Pod. Returns whether the plugin's own account was refused, too.
+    /// Removes a finalizer of a Pod. Returns whether the plugin's own account was refused and the other one was not, too:
+    /// if both are refused, the own one may get the right.
     async fn remove(&self, spec: &PluginSpec, pod: &PodKey, name: String, own_refused: bool) -> (WriteResult, bool) {
         let own = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         if !own_refused {
@@ -344,7 +348,9 @@ impl Cleanup {
             }
         }
         let cleanup = Sender { impersonate: self.account.clone(), ..own };
-        (self.send(&cleanup, spec, pod, &name).await, true)
+        let result = self.send(&cleanup, spec, pod, &name).await;
+        let is_refused = matches!(result, WriteResult::Forbidden(_));
+        (result, !is_refused)
     }
 
     async fn send(&self, sender: &Sender, spec: &PluginSpec, pod: &PodKey, name: &str) -> WriteResult {

@@ -281,6 +281,7 @@ impl Loader {
         };
         match attempt {
             Ok(prepared) => self.install_if(prepared, |pending| pending.is_current(&id, number)).await,
+            Err(LoadFailure::Superseded) => {}
             Err(failure) => {
                 let (retry, error) = (failure.is_passing(), failure.to_string());
                 tracing::error!(plugin = %id, retry, error, "plugin not loaded");

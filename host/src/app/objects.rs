@@ -34,6 +34,8 @@ pub(super) type Shared = Arc<Mutex<Known>>;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) desired: Desired,
+    /// The first lists of all kinds are there. Before, it is not known whose a finalizer is.
+    pub(super) is_listed: bool,
     /// By plugin, its latest loads by their numbers.
     loads: BTreeMap<PluginId, BTreeMap<u64, Began>>,
 }
@@ -61,11 +63,13 @@ impl Known {
         self.loads.get(id)?.last_key_value().map(|(number, began)| (*number, began))
     }
 
-    /// Records that the latest loads are of the present objects: a changed spec without an action means the same as the
-    /// one before.
-    fn acted(&mut self) {
-        let Self { desired, loads } = self;
-        for (object, _) in desired.decided() {
+    /// Records that the latest loads are of the present objects, of one or of all: a changed spec without an action
+    /// means the same as the one before.
+    fn acted(&mut self, one: Option<&PluginId>) {
+        let Self { desired, loads, .. } = self;
+        let all = one.is_none().then(|| desired.decided().map(|(object, _)| object)).into_iter().flatten();
+        let one = one.and_then(|id| desired.object(id)).filter(|object| !object.deleting);
+        for object in all.chain(one) {
             if let Some(mut latest) = loads.get_mut(&object.id).and_then(BTreeMap::last_entry) {
                 let (generation, grants) = (object.generation, object.grants.clone());
                 *latest.get_mut() = Began { generation, grants };
@@ -98,6 +102,8 @@ pub(super) struct Follower {
     /// The loads, with their plugins, and what follows a removal.
     tasks: JoinSet<Option<PluginId>>,
     unlisted: BTreeSet<Kind>,
+    /// Kinds whose next list has objects with the finalizer of a host before this one: none is known of them.
+    unadopted: BTreeSet<Kind>,
     /// The plugins of the first lists whose first attempt has not ended.
     first: BTreeSet<PluginId>,
     started: watch::Sender<bool>,
@@ -132,6 +138,7 @@ impl Follower {
             steps: Steps::default(),
             tasks: JoinSet::new(),
             unlisted: kinds.iter().copied().collect(),
+            unadopted: kinds.iter().copied().collect(),
             first: BTreeSet::new(),
             started,
         };
@@ -163,10 +170,16 @@ impl Follower {
                     }
                 }
                 Some((kind, change)) = self.changes.recv() => {
+                    let one = match &change {
+                        Change::Listed(_) | Change::Absent => None,
+                        Change::Applied(object) | Change::Deleted(object) => Some(object.id.clone()),
+                    };
                     let actions = self.observe(kind, change);
                     actions.into_iter().for_each(|action| self.act(action));
-                    self.known.lock().acted();
                     self.unlisted.remove(&kind);
+                    let mut known = self.known.lock();
+                    known.acted(one.as_ref());
+                    known.is_listed = self.unlisted.is_empty();
                 }
                 Some(_) = watches.join_next() => anyhow::bail!("a watch of plugin objects ended"),
             }
@@ -177,13 +190,17 @@ impl Follower {
         }
     }
 
-    fn observe(&self, kind: Kind, change: Change) -> Vec<Action> {
-        if let Change::Listed(objects) = &change
-            && self.unlisted.contains(&kind)
-        {
-            self.loader.adopt(objects);
-        }
-        let undecided = self.known.lock().desired.changed(kind, change);
+    fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
+        let undecided = {
+            // One lock: the removal of finalizers forgets the holds of objects that are not known.
+            let mut known = self.known.lock();
+            match &change {
+                Change::Listed(objects) if self.unadopted.remove(&kind) => self.loader.adopt(objects),
+                Change::Absent => drop(self.unadopted.insert(kind)),
+                _ => {}
+            }
+            known.desired.changed(kind, change)
+        };
         // Takes long for a tenant with many objects; only this task changes them.
         let decided = undecided.decide();
         let desired = &mut self.known.lock().desired;

@@ -40,8 +40,9 @@ const MAX_FILE_BYTES: u64 = 34 << 20;
 const MAX_TAG_BYTES: u64 = 4 << 10;
 /// The most files with tags. Beyond them the oldest of the tenant with the most is removed.
 const MAX_TAGS: usize = 10_000;
-/// The most components of one tenant. Beyond them its least recently used one is removed.
-const MAX_COMPONENTS: usize = 64;
+/// The most components of one tenant, which may have 100 plugins by default. Beyond them its least recently used one is
+/// removed.
+const MAX_COMPONENTS: usize = 128;
 const VERSION: u32 = 1;
 
 /// The directory of components of one host. No other host uses it at the same time.

@@ -16,6 +16,8 @@ const MOST_PLUGINS: u32 = 100;
 /// a spec and the statuses take a multiple of it.
 const MOST_SPEC_BYTES: usize = 4 << 20;
 
+const UNREAD: &str = "SpecNotRead";
+
 /// Why an object is not read although it may have no mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Beyond {
@@ -69,7 +71,14 @@ pub(super) fn beyond<'a>(
 pub(super) fn unread(object: &Object) -> Beyond {
     let message =
         format!("the spec is read again, because older plugins have gone (since revision {})", object.revision);
-    Beyond { reason: "SpecNotRead", message }
+    Beyond { reason: UNREAD, message }
+}
+
+impl Beyond {
+    /// Returns true if the object is within the bounds, and waits to be brought again.
+    pub(super) fn is_unread(&self) -> bool {
+        self.reason == UNREAD
+    }
 }
 
 /// Reads lists of many objects without the specs that are beyond the bounds.

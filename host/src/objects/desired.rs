@@ -95,9 +95,12 @@ impl Desired {
         match change {
             Change::Listed(objects) => self.listed(kind, objects, &mut changed),
             Change::Absent => self.listed(kind, Vec::new(), &mut changed),
-            Change::Applied(object) => {
+            Change::Applied(mut object) => {
                 let of_tenant = self.tenant(&object.id.namespace);
                 let before = of_tenant.objects.get(&object.id);
+                if of_tenant.stays_beyond(&object) {
+                    object.forget_spec();
+                }
                 // Other metadata and the status decide nothing.
                 let same = |before: &Object| {
                     before.uid == object.uid && before.spec == object.spec && before.deleting == object.deleting
@@ -353,10 +356,13 @@ mod tests {
             2
         );
         let two = vec![again("u-2"), object("b", 1, &spec())];
-        assert_eq!(described(&desired.listed_all(Kind::Namespaced, two.clone())), ["load a"]);
+        assert_eq!(described(&desired.listed_all(Kind::Namespaced, two.clone())), ["unload a", "load a"]);
         assert!(desired.listed_all(Kind::Namespaced, two).is_empty(), "the same");
-        assert_eq!(described(&desired.applied(again("u-3"))), ["load a"]);
+        assert_eq!(described(&desired.applied(again("u-3"))), ["unload a", "load a"]);
         assert!(desired.applied(again("u-3")).is_empty(), "the same");
+        let mistaken = Object { uid: "u-5".to_owned(), ..object("a", 1, &with("watch", json!(7))) };
+        assert_eq!(described(&desired.applied(mistaken)), ["unload a", "refuse a"], "nothing is known of this object");
+        desired.applied(again("u-3"));
         let deleting = Object { deleting: true, ..again("u-4") };
         assert_eq!(described(&desired.applied(deleting)), ["unload a"]);
     }

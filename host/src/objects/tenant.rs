@@ -66,6 +66,13 @@ impl OfTenant {
         })
     }
 
+    /// Returns true if a change of an object that is beyond the bounds decides nothing.
+    pub(super) fn stays_beyond(&self, object: &Object) -> bool {
+        let same = |before: &Object| (&before.uid, before.spec_bytes) == (&object.uid, object.spec_bytes);
+        let is_beyond = matches!(self.decisions.get(&object.id), Some(Decision::Beyond(beyond)) if !beyond.is_unread());
+        is_beyond && self.objects.get(&object.id).is_some_and(|before| before.is_forgotten() && same(before))
+    }
+
     /// Decides about every object, and returns the differences from the decisions before. `files` are the plugins of
     /// the tenant that files define, `earlier` the finalizers of plugins of others that go before the tenant's, and
     /// `own` those of `files`, to which the tenant's are added.
@@ -81,6 +88,10 @@ impl OfTenant {
             self.replaced.clear();
             return differences(&std::mem::take(&mut self.decisions), &self.decisions, &self.replaced);
         };
+        for id in &self.replaced {
+            self.last_good.remove(id);
+            self.permitted.remove(id);
+        }
         let mut beyond = beyond(&first.tenant(), self.objects.values(), policy);
         for (id, object) in &mut self.objects {
             if beyond.contains_key(id) {
@@ -145,7 +156,7 @@ fn differences(
     replaced: &BTreeSet<PluginId>,
 ) -> Vec<Action> {
     let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| decision.acts()).map(|(id, _)| id).collect();
-    let unload = gone.into_iter().filter(|id| !now.get(*id).is_some_and(Decision::acts));
+    let unload = gone.into_iter().filter(|id| replaced.contains(*id) || !now.get(*id).is_some_and(Decision::acts));
     let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
     let changed = |(id, decision): &(&PluginId, &Decision)| before.get(id) != Some(*decision) || replaced.contains(id);
     for (id, decision) in now.iter().filter(changed) {

@@ -212,7 +212,7 @@ impl Target<'_> {
         let mut created = None;
         match known {
             ObjectState::Different(remembered) => created = remembered,
-            known => match self.live(sent).await {
+            _ => match self.live(sent).await {
                 Live::Object(live) => {
                     created = self.created(&live);
                     // The annotation decides about a write, and only its proof about force.
@@ -222,10 +222,9 @@ impl Target<'_> {
                     }
                 }
                 Live::Absent => creates = true,
-                Live::Unreadable if known == ObjectState::Lost => {
-                    return (Err(ErrorClass::Unreachable), WriteEnd::Other);
-                }
-                Live::Unreadable | Live::Forbidden => {}
+                // An apply without the end of the annotation would give the object up.
+                Live::Unreadable => return (Err(ErrorClass::Unreachable), WriteEnd::Other),
+                Live::Forbidden => {}
             },
         }
         self.mark(body, digest, creates || created.is_some(), created.as_deref());

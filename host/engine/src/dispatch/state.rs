@@ -83,6 +83,15 @@ impl State {
             return Err(StateError::Refused(Refused::Invalid(format!("over {MAX_BYTES} bytes"))));
         }
         let bytes = key.len() + value.len();
+        // First the oldest entries that do not fit into the plugin's own share, which may make room in the tenant's.
+        loop {
+            let held = self.entries.get(key).map(|entry| key.len() + entry.value.len());
+            let keys = self.entries.len() + usize::from(held.is_none());
+            if self.bytes - held.unwrap_or(0) + bytes <= MAX_BYTES && keys <= MAX_KEYS {
+                break;
+            }
+            self.drop_oldest();
+        }
         let there = self.entries.get(key).map_or(0, |entry| key.len() + entry.value.len() + ENTRY_BYTES);
         let Some(put) = self.share.exchange(there, bytes + ENTRY_BYTES) else {
             let message = format!(
@@ -96,9 +105,6 @@ impl State {
         let key: Arc<str> = key.into();
         self.by_version.insert(self.version, (Arc::clone(&key), put));
         self.entries.insert(key, StateEntry { value, version: self.version });
-        while self.bytes > MAX_BYTES || self.entries.len() > MAX_KEYS {
-            self.drop_oldest();
-        }
         Ok(self.version)
     }
 

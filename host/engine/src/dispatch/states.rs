@@ -98,10 +98,13 @@ impl States {
             return;
         }
         while total() > most - most / 16 {
-            let states: Vec<Arc<Mutex<State>>> = {
+            let (bytes, second, states) = {
                 let tenants = self.tenants.lock();
-                let most = tenants.values().max_by_key(|of_tenant| of_tenant.bytes.load(Relaxed));
-                most.into_iter().flat_map(|of_tenant| &of_tenant.states).filter_map(Weak::upgrade).collect()
+                let mut all: Vec<_> = tenants.values().map(|of| (of.bytes.load(Relaxed), of)).collect();
+                all.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+                let Some((_, most)) = all.first() else { return };
+                let second = all.get(1).map_or(0, |(bytes, _)| *bytes);
+                (most.bytes.clone(), second, most.states.iter().filter_map(Weak::upgrade).collect::<Vec<_>>())
             };
             let mut ages: Vec<(u64, &Arc<Mutex<State>>)> =
                 states.iter().filter_map(|state| Some((state.lock().oldest()?, state))).collect();
@@ -111,7 +114,8 @@ impl States {
             // All values of this state that are older than those of the others.
             let next = ages.get(1).map_or(u64::MAX, |(age, _)| *age);
             let mut state = state.lock();
-            while total() > most - most / 16 && state.oldest().is_some_and(|oldest| oldest < next) {
+            let is_most = || bytes.load(Relaxed) >= second;
+            while total() > most - most / 16 && is_most() && state.oldest().is_some_and(|oldest| oldest < next) {
                 state.drop_oldest();
             }
         }
@@ -124,6 +128,36 @@ mod tests {
 
     fn shop(name: &str) -> Tenant {
         Tenant::Namespace(name.into())
+    }
+
+    #[test]
+    fn a_full_state_makes_room_for_its_own_puts_where_the_tenant_has_none_left() {
+        let states = States::default();
+        let all: Vec<_> = (0..16).map(|_| states.create(shop("shop"))).collect();
+        let value = || vec![0; (1 << 20) - 300];
+        for state in &all {
+            state.lock().put("one", value(), None).unwrap();
+        }
+        let mut first = all[0].lock();
+        first.put("other", value(), None).unwrap();
+        assert!(first.get("one").is_none() && first.get("other").is_some(), "it replaces its own oldest");
+    }
+
+    #[test]
+    fn tenants_with_as_much_lose_as_much() {
+        let states = States::default();
+        states.set_most(4 << 20);
+        let all = ["a", "b", "c", "d"].map(|name| states.create(shop(name)));
+        let keys: Vec<String> = (0..10).map(|at| at.to_string()).collect();
+        for (key, state) in keys.iter().flat_map(|key| all.iter().map(move |state| (key, state))) {
+            state.lock().put(key, vec![0; 100_000], None).unwrap();
+        }
+        for state in &all {
+            state.lock().put("x", vec![0; 47_000], None).unwrap();
+        }
+        states.make_room();
+        let left = all.each_ref().map(|state| keys.iter().filter(|key| state.lock().get(key).is_some()).count());
+        assert!(left.iter().all(|left| *left >= 9) && left.contains(&9), "{left:?}");
     }
 
     #[test]

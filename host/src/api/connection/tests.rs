@@ -134,8 +134,14 @@ async fn only_the_api_servers_own_401_has_the_credentials_read() {
     let [api, _] = cluster.apis();
     cluster.accepted.store(1, Relaxed);
     cluster.configured.store(1, Relaxed);
-    *cluster.refusal.lock() =
-        Some(r#"{"kind":"Status","code":401,"message":"admission webhook \"a.example\" denied the request: no"}"#);
-    assert!(get(&api).await.is_err_and(|error| !error.is_unauthenticated()));
-    assert_eq!(cluster.counts(), (1, 0));
+    let of_webhook =
+        r#"{"kind":"Status","code":401,"message":"admission webhook \"a.example\" denied the request: no"}"#;
+    // Of a ValidatingAdmissionPolicy with the reason `Unauthorized`.
+    let of_policy = r#"{"kind":"Status","code":401,"reason":"Unauthorized","message":"pods \"a\" is forbidden: no",
+        "details":{"name":"a","kind":"pods","causes":[{"message":"no"}]}}"#;
+    for refusal in [of_webhook, of_policy] {
+        *cluster.refusal.lock() = Some(refusal);
+        assert!(get(&api).await.is_err_and(|error| !error.is_unauthenticated()), "{refusal}");
+        assert_eq!(cluster.counts(), (1, 0));
+    }
 }

@@ -50,9 +50,11 @@ impl Loader {
             Some(_) => None,
             None => Some(self.fetches.take(taker.clone()).await),
         };
+        self.wanted(&spec, number)?;
         let fetched = self.fetched(&spec, from).await?;
         let _turn = self.turns.take(taker).await;
         drop(fetching);
+        self.wanted(&spec, number)?;
         let engine = self.engine.clone();
         let policy = self.rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
         let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
@@ -75,6 +77,11 @@ impl Loader {
         };
         // In the same turn: the memory of a few runs is less than the compiler's, which has ended.
         self.probed(compiled?).await
+    }
+
+    /// Ends a load that was superseded while it waited for its turn.
+    fn wanted(&self, spec: &PluginSpec, number: u64) -> Result<(), LoadFailure> {
+        if self.is_current(&spec.id, number) { Ok(()) } else { Err(LoadFailure::Superseded) }
     }
 
     /// Fetches the component; `None` for one in a file, which is read where blocking is allowed.

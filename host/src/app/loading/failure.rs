@@ -55,6 +55,8 @@ pub enum LoadFailure {
     Unheld(String),
     #[error("the compilation did not end: {0}")]
     Panicked(String),
+    #[error("a later configuration has replaced this one")]
+    Superseded,
 }
 
 impl LoadFailure {
@@ -72,7 +74,8 @@ impl LoadFailure {
             | Self::Mistaken(_)
             | Self::ProbeFailed(_)
             | Self::RolledBack(_)
-            | Self::Panicked(_) => false,
+            | Self::Panicked(_)
+            | Self::Superseded => false,
             Self::Refused(error) => error.problem.is_passing(),
         }
     }
@@ -99,6 +102,7 @@ impl LoadFailure {
             Self::RolledBack(_) => (Step::Ready, "RolledBack"),
             Self::Unheld(_) => (Step::Granted, "FinalizerNotAdded"),
             Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
+            Self::Superseded => (Step::Ready, "Superseded"),
         }
     }
 }

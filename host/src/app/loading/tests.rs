@@ -414,3 +414,22 @@ async fn a_pause_that_a_registry_asks_for_is_kept() {
         assert_eq!(due - Instant::now(), Duration::from_secs(waits));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn loads_that_were_superseded_while_they_waited_are_not_fetched() {
+    let (loader, _observe) = loader().await;
+    let began = Instant::now();
+    for at in 0..100 {
+        let (namespace, name, key) = ("shop".into(), "slow".into(), "a".into());
+        let source = Source::ConfigMap { namespace, name, key, sha256: "0".repeat(64) };
+        let spec = PluginSpec { source, config: format!("{{\"at\":{at}}}"), ..spec() };
+        let number = loader.begin(&spec, None);
+        let loader = loader.clone();
+        tokio::spawn(async move { loader.load(spec, number).await });
+    }
+    while !matches!(loader.plugins()[0].load, LoadState::Waiting { .. }) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // The API server answers for a ConfigMap after 3 s: for the first load, and for the last.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}

@@ -44,6 +44,7 @@ impl From<ApiError> for Failure {
             // The namespace is being deleted, so no new grant can help.
             Some(403) if error.has_cause("NamespaceTerminating") => Self::Refused(error.to_string()),
             Some(403) => Self::Denied(error.to_string()),
+            Some(401) if !error.is_unauthenticated() => Self::Denied(error.to_string()),
             Some(401 | 408 | 429 | 500..) | None => Self::Away(error.to_string()),
             Some(_) => Self::Refused(error.to_string()),
         }

@@ -163,6 +163,7 @@ impl Scene {
         let (events, watch) = futures::channel::mpsc::unbounded::<String>();
         // A watch that ends is resumed.
         let watch = Arc::new(Mutex::new(watch));
+        let is_listed = Arc::new(AtomicBool::new(false));
         let applied: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
         let record = applied.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -171,7 +172,12 @@ impl Scene {
             record.lock().extend(written.clone().map(|name| (name, Instant::now())));
             let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=1"));
             let (watch, list) = (watch.clone(), list.clone());
+            // The list of the start only: later ones, after silent watches, would have to have all changes.
+            let is_late = !is_watch && request.method() == http::Method::GET && is_listed.swap(true, Relaxed);
             async move {
+                if is_late {
+                    pending::<()>().await;
+                }
                 if written.is_some_and(|name| name == "p0") {
                     pending::<()>().await;
                 }
