@@ -337,8 +337,8 @@ impl Cleanup {
         self.removals.lock().get(id).and_then(|removal| removal.refused.clone())
     }
 
-    /// Removes a finalizer of a Pod. Returns whether the plugin's own account was refused and the other one was not, too:
-    /// if both are refused, the own one may get the right.
+    /// Removes a finalizer of a Pod. Also returns true if the plugin's own account was refused and the other one was
+    /// not: if both are refused, the own one may get the right.
     async fn remove(&self, spec: &PluginSpec, pod: &PodKey, name: String, own_refused: bool) -> (WriteResult, bool) {
         let own = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         if !own_refused {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_plugins_are_within_the_bound_of_no_policy_and_deletions_displace_none() {
+    fn a_hundred_plugins_are_within_the_bound_and_deletions_displace_none() {
         let mut objects: Vec<_> = (0..101).map(|at| created(&format!("p{at:03}"), "2026-01-01")).collect();
         assert_eq!(reasons(&objects, None), [("p100".to_owned(), "TooManyPlugins")]);
         objects[7].deleting = true;

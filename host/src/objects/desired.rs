@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_is_of_the_clusters_plugin_before_those_of_namespaces_and_of_one_tenant_for_its_pods() {
+    fn a_finalizer_is_of_the_clusters_plugin_before_those_of_namespaces() {
         let mut desired = Desired::default();
         assert_eq!(described(&desired.applied(of_namespace("shop", "a", "a.example/x"))), ["load a"]);
         let elsewhere = desired.applied(of_namespace("bank", "b", "a.example/x"));
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_beyond_the_number_is_not_loaded_and_is_read_again_when_an_older_one_goes() {
+    fn a_plugin_beyond_the_number_is_read_when_an_older_one_goes() {
         let mut desired = Desired::default();
         let named = |at: usize| Object { created: "1".into(), ..object(&format!("p{at:03}"), 1, &spec()) };
         let all: Vec<Object> = (0..102).map(named).collect();
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_beyond_the_number_that_is_being_deleted_keeps_its_finalizers_until_its_spec_is_read() {
+    fn an_object_beyond_the_number_keeps_its_finalizers_until_it_is_read() {
         let mut desired = Desired::default();
         let named = |at: usize| {
             let object = of_namespace("shop", &format!("p{at:03}"), &format!("shop.example/p{at}"));

@@ -122,8 +122,6 @@ pub struct Watch {
     options: WatchOptions,
     decoder: Decoder,
     retries: Retries,
-    /// The waits before lists, since a watch has worked.
-    relists: Retries,
     counters: Arc<Counters>,
     /// The revision at which the next watch begins; `None` if a list comes first.
     position: Option<Revision>,
@@ -177,7 +175,6 @@ impl Watch {
             options,
             decoder: Decoder::new(pool, known),
             retries: Retries::new(seed),
-            relists: Retries::of_lists(seed),
             counters: Arc::default(),
             position: None,
             seen: Revision::default(),
@@ -237,7 +234,7 @@ impl Watch {
                     None => self.list(&mut sender).await,
                 },
             };
-            let (reason, wait) = match next {
+            let (reason, after) = match next {
                 Ok(Next::Continue) => continue,
                 Err(observations::Closed) => return,
                 Ok(Next::Resume { reason }) => {
@@ -249,12 +246,13 @@ impl Watch {
                     }
                     continue;
                 }
-                Ok(Next::Retry { reason, after }) => (reason, self.retries.wait(after)),
+                Ok(Next::Retry { reason, after }) => (reason, after),
                 Ok(Next::Relist { reason }) => {
                     self.position = None;
-                    (reason, self.relists.wait(None))
+                    (reason, None)
                 }
             };
+            let wait = self.retries.wait(after);
             self.log_failure(failed, &reason, wait);
             if sender.stale(reason).await.is_err() {
                 return;
@@ -275,7 +273,6 @@ impl Watch {
     /// Records that the watch sent an event or ended regularly.
     fn succeeded(&mut self) {
         self.retries.reset();
-        self.relists.reset();
         self.refusals.end();
         if self.failures.end() {
             tracing::info!(resource = "pods", "watch restored");

@@ -12,9 +12,6 @@ const BACKOFF: Backoff = Backoff {
     // A recovered API server is noticed within this time.
     most: Duration::from_secs(5),
 };
-/// The longest wait between complete lists in a row, as in client-go: an API server that has forgotten the revision of
-/// each list is not helped by more of them.
-const MOST_OF_LISTS: Duration = Duration::from_secs(30);
 /// The longest Retry-After that is followed.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
@@ -22,7 +19,6 @@ const LONGEST_ASKED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Retries {
     failures: u32,
-    backoff: Backoff,
     random: SmallRng,
 }
 
@@ -30,13 +26,7 @@ impl Retries {
     /// Returns the waits of one loop; `seed` is for the jitter.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { failures: 0, backoff: BACKOFF, random: SmallRng::seed_from_u64(seed) }
-    }
-
-    /// Returns the waits between lists that no watch could continue from.
-    #[must_use]
-    pub fn of_lists(seed: u64) -> Self {
-        Self { backoff: Backoff { most: MOST_OF_LISTS, ..BACKOFF }, ..Self::new(seed) }
+        Self { failures: 0, random: SmallRng::seed_from_u64(seed) }
     }
 
     /// Records a success: the next wait is the shortest.
@@ -47,7 +37,7 @@ impl Retries {
     /// Returns the next wait: the server's Retry-After, at most one minute of it, plus the back-off.
     pub fn wait(&mut self, retry_after: Option<Duration>) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        let wait = self.backoff.delay(self.failures, &mut self.random);
+        let wait = BACKOFF.delay(self.failures, &mut self.random);
         retry_after.map_or(wait, |asked| asked.min(LONGEST_ASKED) + wait)
     }
 }

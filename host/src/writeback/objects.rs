@@ -222,7 +222,7 @@ impl Target<'_> {
                     }
                 }
                 Live::Absent => creates = true,
-                // An apply without the end of the annotation would give the object up.
+                // An apply without the end of the annotation would abandon the object.
                 Live::Unreadable => return (Err(ErrorClass::Unreachable), WriteEnd::Other),
                 Live::Forbidden => {}
             },

@@ -69,8 +69,8 @@ pub(super) async fn run(faults: &[Fault]) -> Result<Vec<Found>> {
     stream::iter(runs).buffered(AT_A_TIME).try_collect().await
 }
 
-/// Copies the files that git knows, with the faults in them. Files that stay the same keep their times, so that a second
-/// build is short.
+/// Copies the files that git knows, with the faults in them. Files that stay the same keep their times, so that a
+/// second build is short.
 fn write_copy(copy: &Path, faults: &[Fault]) -> Result<()> {
     let listed =
         Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(workspace()).output()?;

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_state_makes_room_for_its_own_puts_where_the_tenant_has_none_left() {
+    fn a_full_state_makes_room_for_its_own_puts() {
         let states = States::default();
         let all: Vec<_> = (0..16).map(|_| states.create(shop("shop"))).collect();
         let value = || vec![0; (1 << 20) - 300];
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_beyond_the_bound_of_the_tenant_is_refused_and_concerns_no_other_tenant() {
+    fn a_put_beyond_the_bound_of_its_tenant_is_refused() {
         let states = States::default();
         let of_shop: Vec<_> = (0..20).map(|_| states.create(shop("shop"))).collect();
         let value = || vec![0; (1 << 19) - 1];
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_of_the_host_the_oldest_values_of_the_tenant_with_the_most_go() {
+    fn beyond_the_bound_of_the_host_the_tenant_with_the_most_loses_values() {
         let states = States::default();
         states.set_most(4 << 20);
         let (small, large) = (states.create(shop("bank")), [(); 4].map(|()| states.create(shop("shop"))));

@@ -194,28 +194,6 @@ async fn compacted_pages_are_restarted_and_finally_requested_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_no_watch_continues_from_have_a_growing_distance() {
-    let expired = || answer(410).bytes(&status(410, "Expired", ""));
-    let cycle = |number: u64| [answer(200).bytes(&page(10 + number, "", &[pod("a", 5)])), expired()];
-    let works = [answer(200).bytes(&page(90, "", &[pod("a", 5)])), watching().line(&bookmark(91)), expired()];
-    let last = [answer(200).bytes(&page(92, "", &[pod("a", 5)])), watching().hang()];
-    let answers = std::iter::once(answer(422)).chain((0..12).flat_map(cycle)).chain(works).chain(last);
-    let mut harness = harness(answers.collect());
-    let began = tokio::time::Instant::now();
-    let mut lists = 0;
-    while lists < 13 {
-        lists += u32::from(harness.next().await.starts_with("list"));
-    }
-    // 0.2 s, 0.4 s, .. 12.8 s, and then five of at least 15 s.
-    let elapsed = began.elapsed();
-    assert!(elapsed >= Duration::from_secs(90) && elapsed <= Duration::from_secs(220), "{elapsed:?}");
-    // After a watch that worked the distance is short again.
-    let began = tokio::time::Instant::now();
-    while !harness.next().await.starts_with("list") {}
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark() {
     let mut harness = harness(vec![
         listing(10, &[]),

@@ -54,25 +54,13 @@ fn slots() -> Vec<Fault> {
 fn turns() -> Vec<Fault> {
     let turns = In { file: "host/engine/src/queue/turns.rs", tests: "queue::" };
     vec![
-        turns.fault(
-            "a tenant is not charged what its run cost",
-            "tenant.account.correct(charged, «used»);",
-            "charged",
-        ),
+        turns.fault("a tenant is not charged what its run cost", "tenant.account.correct(charged, «used»);", "charged"),
         turns.fault("a plugin is not charged what its run cost", "state.account.correct(charged, «used»);", "charged"),
-        turns.fault(
-            "a tenant may take every worker",
-            "«tenant.runs < self.occupancy.runs_of_tenant()»",
-            "true",
-        ),
-        turns.fault(
-            "deliveries of a tenant have no bound",
-            "«tenant.jobs < self.occupancy.jobs_of_tenant()»",
-            "true",
-        ),
-        turns.fault("no worker is kept for light tenants", "let only_light = «idle <= self.occupancy.kept()»;", "false"),
-        turns.fault("an idle tenant saves up credit without bound", "«self.present.cap_credit(&mut tenant.account);»", ""),
-        turns.fault("memory of a run is never free again", "«self.memory = self.memory.saturating_sub(claim.bytes);»", ""),
+        turns.fault("a tenant may take every worker", "«tenant.runs < self.occupancy.runs_of_tenant()»", "true"),
+        turns.fault("deliveries of a tenant have no bound", "«tenant.jobs < self.occupancy.jobs_of_tenant()»", "true"),
+        turns.fault("no worker is kept", "let only_light = «idle <= self.occupancy.kept()»;", "false"),
+        turns.fault("credit has no bound", "«self.present.cap_credit(&mut tenant.account);»", ""),
+        turns.fault("memory is not freed", "«self.memory = self.memory.saturating_sub(claim.bytes);»", ""),
         turns.fault(
             "a run that does not fit is passed for ever",
             "«self.started - from < u64::from(passed)» && now.saturating_duration_since(since) < waited",
@@ -94,8 +82,8 @@ fn turns() -> Vec<Fault> {
             "",
         ),
         turns.fault(
-            "a job that never ran gives no tokens back to its tenant",
-            "«tenant.tokens.buckets.give_back(hand, now);»\n        }\n        if let Some(state) = self.lanes.get_mut(&lane) {\n            state.jobs -= 1;",
+            "a job that never ran returns no tokens to its tenant",
+            "tenant.jobs -= 1;\n            «tenant.tokens.buckets.give_back(hand, now);»",
             "",
         ),
     ]

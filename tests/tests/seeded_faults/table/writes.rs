@@ -1,4 +1,4 @@
-//! Faults of the authorization and of what is sent to the API server.
+//! Faults of the authorization and of requests to the API server.
 
 use super::{Fault, In};
 
