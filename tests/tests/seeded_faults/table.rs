@@ -8,12 +8,12 @@ mod writes;
 /// A fault: one expression or statement of one file, and what it becomes.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
-    /// What the host does wrong.
+    /// The wrong behaviour of the host.
     pub(super) name: &'static str,
     pub(super) file: &'static str,
     /// Code that the file has exactly once. The expression or statement is the part between `«` and `»`, or all of it.
     place: &'static str,
-    /// What the expression or statement becomes.
+    /// The code that replaces the expression or statement.
     pub(super) to: &'static str,
     /// Arguments of the test binary of the crate's library: the tests that have to find the fault.
     pub(super) tests: &'static str,

@@ -48,7 +48,7 @@ fn runs() -> Vec<Fault> {
             "«self.expect(key, expected)?;»\n        if key.len()",
             "",
         ),
-        state.fault("removed state counts for ever", "«self.bytes -= key.len() + entry.value.len();»", ""),
+        state.fault("removed state counts for ever", "self.bytes -= bytes;", ""),
         unsettled.fault(
             "reports outlive their key",
             "Done::Forgotten | Done::Orphaned => «drop(inner.take(lane, uid))»,",
