@@ -41,10 +41,9 @@ const TEXTS: &str = "(func $texts (param $at i32) (param $count i32) (param $len
         (local.set $at (i32.add (local.get $at) (i32.const 8)))
         (local.set $count (i32.sub (local.get $count) (i32.const 1)))
         (br_if $next (local.get $count))))";
-/// Calls `pods.get` with the key of the request.
-const GET_OWN: &str = "(loop $again
-    (global.set $heap (i32.const 4096))
-    (call $get (local.get 0) (local.get 1) (local.get 2) (local.get 3) (i32.const 2048))
+/// Calls `pods.get` with the name of a Pod that does not exist.
+const GET_NONE: &str = "(loop $again
+    (call $get (i32.const 65536) (i32.const 1) (i32.const 65536) (i32.const 1) (i32.const 2048))
     (br $again))";
 
 /// A plugin that sets the label `neighbour.podium.dev/seen=yes` on its Pod, and asks for nothing else.
@@ -216,7 +215,8 @@ fn recurse() -> Result<Vec<u8>> {
 }
 
 fn flood() -> Result<Vec<u8>> {
-    Module { imports: GET, reconcile: GET_OWN, ..Module::DEFAULT }.component()
+    let fields = r#"(data (i32.const 65536) "a")"#;
+    Module { imports: GET, fields, reconcile: GET_NONE, ..Module::DEFAULT }.component()
 }
 
 /// Logs a text of `units` units, with `fields` fields, in an endless loop.

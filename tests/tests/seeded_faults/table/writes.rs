@@ -34,7 +34,7 @@ pub(super) fn faults() -> Vec<Fault> {
             "Action::DeletePod { .. } => «grants.delete»,",
             "grants.delete || grants.evict",
         ),
-        query.fault("a search reveals a section that is not granted", "*asked && «!is_covered(*section)»", "true"),
+        query.fault("a search reveals a section that is not granted", "*asked && «!is_covered(*section)»", "false"),
         closings.fault(
             "a 403 does not close its kind of writes",
             "all.insert(self.kind.clone(), closed);",
