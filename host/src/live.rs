@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use http::Request;
+use podium_encoding::Prune;
 use podium_engine::ports::{Asker, Live, Sender};
 use podium_pods::{
     model::{
-        BoxFuture, Prune, Refused,
+        BoxFuture, Refused,
         syntax::{dns_label, dns_subdomain, quoted},
     },
     pod::CachedPod,
@@ -87,7 +88,7 @@ mod tests {
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;
-    use podium_pods::model::Prune;
+    use podium_encoding::Prune;
 
     use super::*;
 

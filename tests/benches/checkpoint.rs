@@ -8,11 +8,11 @@ use std::{fs, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use podium_bench::generate::{Options, Population};
+use podium_encoding::{Prune, Scratch, SkeletonPool};
 use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::{
     cache,
-    encoding::{Scratch, SkeletonPool},
-    model::{Prune, Revision},
+    model::Revision,
     pod::{CachedPod, PodView, Record},
 };
 

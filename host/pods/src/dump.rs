@@ -6,10 +6,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use podium_encoding::{FRAGMENTS, Packed, PodIdentity, Scratch, Shape, SkeletonPool};
 use podium_wire::Section;
 
 use crate::{
-    encoding::{FRAGMENTS, Packed, PodIdentity, Scratch, Shape, SkeletonPool},
     model::{PodKey, Revision},
     pod::{CachedPod, Record, RecordArena},
 };
@@ -173,5 +173,34 @@ impl<'a> Decoder<'a> {
             None => true,
         };
         in_order.then(|| self.pods.push(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{pod_json, written};
+
+    #[test]
+    fn unshared_pods_leave_the_process_and_return() {
+        let (pool, mut scratch) = (SkeletonPool::new(7), Scratch::default());
+        // Each has another structure.
+        let json = |own: u64| {
+            let mut object = pod_json(1, own, "Running");
+            (0..own).for_each(|at| object["metadata"]["annotations"][format!("note-{at}")] = "a note".into());
+            written(&object)
+        };
+        let read = |own| CachedPod::read(json(own).as_bytes(), &pool, &mut scratch, |_, _| None).unwrap().0;
+        let mut pods: Vec<_> = (0..20).map(read).collect();
+        pods.sort_by(|one, other| one.key.name.cmp(&other.key.name));
+        let mut encoder = Encoder::default();
+        let entries: Vec<_> = pods.iter().flat_map(|pod| encoder.entries(pod)).collect();
+        assert_eq!(entries.iter().filter(|entry| matches!(entry, Entry::Unshared(_))).count(), 19);
+        let pool = SkeletonPool::new(7);
+        let mut decoder = Decoder::new(&pool);
+        entries.into_iter().for_each(|entry| decoder.take(entry).unwrap());
+        let back = decoder.into_pods();
+        assert!(back.iter().map(Record::pod).map(|pod| (*pod).clone()).eq(pods));
+        assert!(pool.skeletons() < 2 * FRAGMENTS, "{} skeletons", pool.skeletons());
     }
 }

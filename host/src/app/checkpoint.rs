@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
+use podium_encoding::SkeletonPool;
 use podium_engine::clock::Clock;
 use podium_pods::{
     cache::Reader,
-    encoding::SkeletonPool,
     model::Revision,
     pod::{Checkpoint, PodView},
 };

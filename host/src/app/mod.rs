@@ -39,6 +39,7 @@ pub use loading::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
 pub use options::Options;
+use podium_encoding::SkeletonPool;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
@@ -49,7 +50,6 @@ use podium_engine::{
 };
 use podium_pods::{
     cache::{self, Reader},
-    encoding::SkeletonPool,
     model::{PluginId, PluginSpec},
 };
 use thread::Thread;

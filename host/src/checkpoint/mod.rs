@@ -21,10 +21,10 @@ use std::{
 
 pub use entry::Coverage;
 use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
+use podium_encoding::SkeletonPool;
 use podium_engine::frames::{Frames, HeaderState, ReadError};
 use podium_pods::{
     dump,
-    encoding::SkeletonPool,
     model::Revision,
     pod::{CachedPod, Checkpoint},
 };

@@ -6,12 +6,9 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
 };
 
+use podium_encoding::{Prune, Scratch};
 use podium_engine::frames::HEADER_BYTES;
-use podium_pods::{
-    encoding::Scratch,
-    model::Prune,
-    testing::{pod_json as pod, written},
-};
+use podium_pods::testing::{pod_json as pod, written};
 use podium_wire::Section;
 use proptest::prelude::*;
 use serde_json::json;

@@ -30,8 +30,8 @@ use std::{
 };
 
 use http::Request;
+use podium_encoding::SkeletonPool;
 use podium_pods::{
-    encoding::SkeletonPool,
     model::{PodKey, Revision},
     pod::{CachedPods, Checkpoint, Observation, PodList},
 };

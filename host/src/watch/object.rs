@@ -5,8 +5,8 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
+use podium_encoding::{Scratch, SkeletonPool};
 use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
     model::{PodKey, Revision},
     pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena},
 };

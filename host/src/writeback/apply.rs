@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use podium_encoding::Scratch;
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
 use podium_pods::{
-    encoding::Scratch,
     model::{PodKey, WriteResult},
     pod::CachedPod,
 };

@@ -31,12 +31,12 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 pub use closings::ClosedKind;
 use digest::Digest;
+use podium_encoding::SkeletonPool;
 use podium_engine::{
     authz::Authorized,
     ports::{Deliver, Sender, Sent, Staged},
 };
 use podium_pods::{
-    encoding::SkeletonPool,
     model::{BoxFuture, Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::TextBudget},
     pod::PodView,
 };

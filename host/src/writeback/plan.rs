@@ -15,9 +15,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use podium_encoding::Prune;
 use podium_engine::authz::Authorized;
 use podium_pods::{
-    model::{Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Write, WriteResult},
+    model::{Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Write, WriteResult},
     pod::{CachedPod, PodView},
 };
 use podium_wire::{Condition, ConditionStatus as Held, Timestamp};

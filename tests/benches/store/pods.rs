@@ -9,11 +9,8 @@ use std::{
 };
 
 use podium_bench::generate::{Options, Population};
-use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
-    model::Revision,
-    pod::CachedPod,
-};
+use podium_encoding::{Scratch, SkeletonPool};
+use podium_pods::{model::Revision, pod::CachedPod};
 
 use crate::memory;
 

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use podium_pods::encoding::{Packed, PodIdentity, Scratch, SkeletonPool};
+use podium_encoding::{Packed, PodIdentity, Scratch, SkeletonPool};
 use shuttle::{
     rand::{Rng, thread_rng},
     thread,

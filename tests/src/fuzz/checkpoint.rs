@@ -7,8 +7,9 @@
 
 use std::fs;
 
+use podium_encoding::{Prune, SkeletonPool};
 use podium_host::checkpoint::{Coverage, Saver, load};
-use podium_pods::{encoding::SkeletonPool, model::Prune, pod::CachedPod};
+use podium_pods::pod::CachedPod;
 use podium_wire::{Section, SectionSet};
 
 use super::journal::mended;

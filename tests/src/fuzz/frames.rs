@@ -17,13 +17,13 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
+use podium_encoding::SkeletonPool;
 use podium_host::{
     api::Api,
     watch::{Watch, WatchOptions},
 };
 use podium_pods::{
     cache::{self, Writer},
-    encoding::SkeletonPool,
     model::{PodKey, Revision},
     pod::{CachedPod, Change, Observation, PodView, Record},
 };

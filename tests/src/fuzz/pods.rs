@@ -5,10 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_pods::{
-    encoding::{PodIdentity, Scratch, SkeletonPool},
-    pod::{CachedPod, PodError},
-};
+use podium_encoding::{PodIdentity, Scratch, SkeletonPool};
+use podium_pods::pod::{CachedPod, PodError};
 use podium_wire::{Section, SectionBytes, SectionSet};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -68,7 +66,7 @@ pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
 
 /// Returns the restored object.
 fn whole(pod: &CachedPod) -> Vec<u8> {
-    let packed: &podium_pods::encoding::Packed = pod.as_ref();
+    let packed: &podium_encoding::Packed = pod.as_ref();
     packed.json(PodIdentity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
 }
 

@@ -3,11 +3,11 @@
 use std::{fs, sync::Arc};
 
 use anyhow::Result;
+use podium_encoding::{Prune, Scratch, SkeletonPool};
 use podium_engine::journal;
 use podium_host::checkpoint::{Coverage, Saver};
 use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
-    model::{PluginId, PodKey, Prune, Revision},
+    model::{PluginId, PodKey, Revision},
     pod::CachedPod,
 };
 use podium_wire::{Pod, SectionBytes, SectionSet};

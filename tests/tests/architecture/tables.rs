@@ -5,17 +5,15 @@ use crate::tree::Place;
 /// A module, the modules that it may use, and the crates beside the light ones, or parts of them, that it may use.
 pub(crate) type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-/// The modules of the host's crates, and as one module each the host's `main.rs`, `podium-config` and
-/// `podium-registry`.
+/// The modules of the host's crates, and as one module each the host's `main.rs`, `podium-config`,
+/// `podium-registry`, `podium-sync` and `podium-encoding`.
 pub(crate) const MODULES: &[Row] = &[
-    ("sync", &[], &["arc_swap", "loom", "shuttle", "tokio::sync"]),
     ("model", &[], &[]),
-    ("encoding", &["sync", "model"], &["lz4_flex", "triomphe"]),
-    ("pod", &["model", "encoding"], &[]),
-    ("dump", &["model", "encoding", "pod"], &[]),
-    ("cache", &["model", "encoding", "pod", "sync"], &["imbl"]),
+    ("pod", &["model"], &[ENCODING]),
+    ("dump", &["model", "pod"], &[ENCODING]),
+    ("cache", &["model", "pod"], &[ENCODING, SYNC, "imbl"]),
     ("wake", &["model", "pod"], &[]),
-    ("testing", &["model", "pod", "cache"], &[]),
+    ("testing", &["model", "pod", "cache"], &[ENCODING]),
     ("authz", &["model"], &[]),
     ("fixtures", &["model", "pod", "ports"], &[]),
     ("ports", &["model", "pod", "authz"], &[]),
@@ -23,27 +21,27 @@ pub(crate) const MODULES: &[Row] = &[
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
     ("status", &["model", "ports"], &["tokio::time"]),
-    ("queue", &["sync", "model"], &["tokio::time", "tokio::select"]),
+    ("queue", &["model"], &[SYNC, "tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
     ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync", "libc"]),
     ("memory", &[], &["libc", "tokio"]),
     (
         "dispatch",
-        &["sync", "model", "pod", "authz", "ports", "queue", "cache", "status", "clock", "journal"],
-        &["tokio::time"],
+        &["model", "pod", "authz", "ports", "queue", "cache", "status", "clock", "journal"],
+        &[SYNC, "tokio::time"],
     ),
     ("ingest", &["model", "pod", "cache", "wake", "ports", "queue", "dispatch", "journal", "memory"], &["tokio"]),
     ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "rustls", "tower"]),
-    ("watch", &["model", "encoding", "pod", "api"], &["tokio", "http"]),
-    ("live", &["model", "pod", "ports", "api"], &["http"]),
-    ("writeback", &["model", "encoding", "pod", "authz", "ports", "api"], &["tokio", "http"]),
+    ("watch", &["model", "pod", "api"], &[ENCODING, "tokio", "http"]),
+    ("live", &["model", "pod", "ports", "api"], &[ENCODING, "http"]),
+    ("writeback", &["model", "pod", "authz", "ports", "api"], &[ENCODING, "tokio", "http"]),
     ("private_file", &["model"], &["libc", "rustix"]),
     (
         "runtime",
         &["model", "pod", "authz", "ports", "private_file"],
         &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio", "rayon", "libc", "seccompiler", "ring", "rustix"],
     ),
-    ("checkpoint", &["model", "encoding", "pod", "dump", "frames", "private_file"], &["rustix"]),
+    ("checkpoint", &["model", "pod", "dump", "frames", "private_file"], &[ENCODING, "rustix"]),
     ("config", &["model"], &[CONFIG, REGISTRY, "libc"]),
     ("objects", &["model", "ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
     ("images", &["model", "ports", "api", "objects", "private_file"], &[REGISTRY, "k8s_openapi", "http"]),
@@ -51,6 +49,8 @@ pub(crate) const MODULES: &[Row] = &[
     ("admin", &["model", "api", "telemetry"], &["axum", "tokio", "tokio_rustls", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),
     (CONFIG, &[], &["schemars", "serde_saphyr"]),
+    (SYNC, &[], &["arc_swap", "loom", "shuttle", "tokio::sync"]),
+    (ENCODING, &[], &[SYNC, "lz4_flex", "triomphe"]),
     (
         REGISTRY,
         &[],
@@ -74,12 +74,20 @@ pub(crate) const CRATES: [(&str, &str); 3] = [
     ("podium_engine", "host/engine/src/lib.rs"),
     ("podium_host", "host/src/lib.rs"),
 ];
-/// Crates that are one row each: the host's binary, the schema of the configuration, and the client of registries.
-pub(crate) const WHOLE: [(&str, &str); 3] =
-    [(MAIN, "host/src/main.rs"), (CONFIG, "host/config/src/lib.rs"), (REGISTRY, "host/registry/src/lib.rs")];
+/// Crates that are one row each: the host's binary, the schema of the configuration, the client of registries, the cells
+/// and locks of threads, and the encoding of Pods.
+pub(crate) const WHOLE: [(&str, &str); 5] = [
+    (MAIN, "host/src/main.rs"),
+    (CONFIG, "host/config/src/lib.rs"),
+    (REGISTRY, "host/registry/src/lib.rs"),
+    (SYNC, "host/sync/src/lib.rs"),
+    (ENCODING, "host/encoding/src/lib.rs"),
+];
 const MAIN: &str = "main";
 const CONFIG: &str = "podium_config";
 const REGISTRY: &str = "podium_registry";
+const SYNC: &str = "podium_sync";
+const ENCODING: &str = "podium_encoding";
 /// Code in the root of a crate with modules. It may use nothing.
 pub(crate) const ROOT: &str = "lib";
 /// Pure helpers that every module may use.
@@ -280,10 +288,10 @@ pub(crate) const FORBIDDEN: &[(&str, &[&str])] = &[
 ];
 /// Modules of other crates that a module passes on by `pub use`: module, path, and the reason.
 pub(crate) const PASSED_ON: &[(&str, &str, &str)] =
-    &[("sync", "tokio::sync::watch", "the signal of an ordinary build, in place of a model checker's")];
+    &[(SYNC, "tokio::sync::watch", "the signal of an ordinary build, in place of a model checker's")];
 /// Modules that may make such a call: module, path, and the reason.
 pub(crate) const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("testing", "std::fs", "reads Pods of a real API server that a developer has saved; only tests call it"),
+    (ENCODING, "std::fs", "reads Pods of a real API server that a developer has saved; only tests call it"),
     ("journal", "std::fs", "writes and reads the journal's file; its path comes from `app`"),
     ("journal", "std::os::unix::fs", "reads the journal's file at an offset, and creates it for its owner only"),
     ("checkpoint", "std::fs", "writes and reads the checkpoint's file; its path comes from `app`"),

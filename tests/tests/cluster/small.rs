@@ -110,7 +110,7 @@ async fn a_write_for_a_recreated_pod_does_not_reach_the_new_one() -> Result<()> 
     let before = audit.now()?;
     let writeback = Writeback::new(
         &podium_host::api::Api::new(client.clone(), SOON),
-        Arc::new(podium_pods::encoding::SkeletonPool::new(7)),
+        Arc::new(podium_encoding::SkeletonPool::new(7)),
     );
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
     let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };

@@ -10,8 +10,9 @@ use std::{env, fs, io::Write, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
+use podium_encoding::{Prune, SkeletonPool};
 use podium_host::checkpoint::{self, Coverage};
-use podium_pods::{cache, encoding::SkeletonPool, model::Prune, pod::PodList};
+use podium_pods::{cache, pod::PodList};
 use podium_tests::{
     controlplane::{FaultProxy, Faults, Link},
     oracle::differences,

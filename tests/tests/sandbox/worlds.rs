@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_encoding::{Scratch, SkeletonPool};
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
 use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
     model::{PluginSpec, ReadGrants},
     pod::CachedPod,
 };

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
+use podium_encoding::{Prune, Scratch, SkeletonPool};
 use podium_pods::{
     cache::{self, Snapshot},
-    encoding::{Scratch, SkeletonPool},
-    model::Prune,
     pod::{CachedPod, PodEvent},
     testing,
 };

@@ -28,8 +28,8 @@ pub use bounds::{Bounds, Excess, Figures};
 use podium_pods::{
     model::PodKey,
     pod::{Change, PodView},
-    sync::Mutex,
 };
+use podium_sync::Mutex;
 use table::TombstoneTable;
 use tokio::time::Instant;
 

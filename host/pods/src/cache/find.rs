@@ -290,9 +290,10 @@ impl Eq for Head<'_> {}
 mod tests {
     use std::{borrow::Cow, sync::Arc};
 
+    use podium_encoding::{Scratch, SkeletonPool};
+
     use super::{Sets, Source};
     use crate::{
-        encoding::{Scratch, SkeletonPool},
         model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
         pod::{CachedPod, Effort, PodEvent, PodView},
         testing::{cached, pod, pod_json},

@@ -6,13 +6,11 @@
 
 use std::{ops::Range, sync::Arc};
 
+use podium_encoding::Shape;
+use podium_sync::Mutex;
 use smallvec::SmallVec;
 
-use crate::{
-    encoding::Shape,
-    pod::{CachedPod, Record, RecordRef, record},
-    sync::Mutex,
-};
+use crate::pod::{CachedPod, Record, RecordRef, record};
 
 /// The capacity of a page is a multiple of this, in bytes. Records grow and shrink by a few bytes with each event:
 /// with few sizes, an allocation reuses the block that was freed last; with arbitrary sizes it would leave gaps.
@@ -209,8 +207,8 @@ mod tests {
                     .unwrap(),
             );
             let json = podium_wire::json::render(&json.unwrap()).unwrap().to_string();
-            let shapes = crate::encoding::SkeletonPool::new(1);
-            let mut scratch = crate::encoding::Scratch::default();
+            let shapes = podium_encoding::SkeletonPool::new(1);
+            let mut scratch = podium_encoding::Scratch::default();
             // The text becomes a value after three Pods of one workload.
             let mut last = None;
             for own in ["a", "b", ""] {

@@ -8,9 +8,8 @@
 
 use std::{cmp::Ordering, iter, ops::Range, sync::Arc};
 
+use podium_encoding::{put_varint, unzigzag, varint, zigzag};
 use smallvec::SmallVec;
-
-use crate::encoding::{put_varint, unzigzag, varint, zigzag};
 
 /// The index of a Pod in the store. All positions are below [`RANGE_END`]: no cache has as many Pods.
 pub(super) type Position = u32;

@@ -7,7 +7,6 @@ mod grants;
 mod graph;
 mod key;
 mod plugin;
-mod prune;
 mod query;
 pub mod text;
 mod write;
@@ -21,7 +20,6 @@ pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
 /// The syntax of names, keys and values, shared with the SDK's test host.
 pub use podium_wire::syntax;
-pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 pub use write::{
     Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Write, WriteReport,

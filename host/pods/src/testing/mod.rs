@@ -3,17 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod json;
-mod real;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-pub use json::{pod_json, written};
+/// Pods as an API server writes them.
+pub use podium_encoding::testing::{pod_json, real_pods, written};
 use podium_wire::{Header, Owner, Pod, Spec, Status};
-pub use real::real_pods;
 
 use crate::{
     cache::Snapshot,

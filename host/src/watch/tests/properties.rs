@@ -8,9 +8,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_encoding::SkeletonPool;
 use podium_pods::{
     cache::{self, Reader, Snapshot, Writer},
-    encoding::SkeletonPool,
     model::Revision,
     pod::{Checkpoint, Observation, PodView, Record},
     testing::ChangeChecker,

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_encoding::SkeletonPool;
 use podium_pods::{
     cache::{self, Reader, Writer},
-    encoding::SkeletonPool,
     pod::{Change, Checkpoint, Observation, PodView, Record},
     testing::summary,
 };

@@ -68,7 +68,7 @@ impl Wire {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
-        let pruned = podium_pods::model::Prune::annotations(["x.example/pruned"]);
+        let pruned = podium_encoding::Prune::annotations(["x.example/pruned"]);
         Writeback::new(&api, Arc::new(SkeletonPool::new(7).pruning(pruned)))
     }
 

@@ -14,6 +14,7 @@ use http::Response;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
+use podium_encoding::{Prune, SkeletonPool};
 use podium_engine::{
     authz::authorize,
     clock::Clock,
@@ -25,8 +26,7 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    encoding::SkeletonPool,
-    model::{Action, BoxFuture, Grants, KeyPattern, PluginSpec, Prune, Revision, Write},
+    model::{Action, BoxFuture, Grants, KeyPattern, PluginSpec, Revision, Write},
     pod::{CachedPod, PodList, Record},
     testing,
 };

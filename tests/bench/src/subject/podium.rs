@@ -4,6 +4,7 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use podium_encoding::SkeletonPool;
 use podium_engine::{
     memory::{TrimSchedule, trim},
     queue::{Backoff, Next, Queue},
@@ -15,7 +16,6 @@ use podium_host::{
 };
 use podium_pods::{
     cache,
-    encoding::SkeletonPool,
     model::{PluginSpec, WatchSpec},
     pod::{Change, Observation, PodEvent, PodView},
     testing,

@@ -1,17 +1,10 @@
 //! Tests of fragments that are stored with a text of their own: when they are, when not any more, and that they equal
 //! the decoder's output.
 
-use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-use super::{none, pool, same_as_decoded, without_managed_fields};
-use crate::{
-    dump::{Decoder, Encoder},
-    encoding::*,
-    pod::{CachedPod, Record, RecordArena},
-    testing::{pod_json, written},
-};
+use super::*;
+use crate::{testing::pod_json, unshared};
 
 fn identity(object: &Value) -> PodIdentity<'_> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap();
@@ -58,24 +51,18 @@ fn a_structure_that_one_pod_has_takes_a_part_of_its_text() {
 #[test]
 fn the_second_pod_of_a_structure_makes_it_shared() {
     let (pool, mut scratch) = pool();
-    let mut arena = RecordArena::default();
     let _dictionary = read(&pool, &mut scratch, &pod(0, 0), None);
-    let mut first = {
-        let json = written(&pod(1, 5));
-        Record::new(&CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap().0, &mut arena)
-    };
-    assert_eq!(is_unshared(first.pod().packed()), [true, true, false]);
+    let first = read(&pool, &mut scratch, &pod(1, 5), None);
+    assert_eq!(is_unshared(&first), [true, true, false]);
     // The same Pod again is no second one.
     let again = read(&pool, &mut scratch, &pod(1, 5), None);
     assert_eq!((is_unshared(&again), first.shape().is_superseded()), ([true, true, false], false));
     let second = read(&pool, &mut scratch, &pod(2, 5), None);
     assert_eq!(is_unshared(&second), [false; FRAGMENTS]);
     assert!(first.shape().is_superseded());
-    let before = first.pod();
-    first.renew(&pool, &mut scratch, &mut arena);
-    assert!(!first.shape().is_superseded() && Arc::ptr_eq(first.shape(), second.shape()));
-    assert!(first.pod().packed().changed_from(before.packed(), &before.key.name, &before.key.uid).is_empty());
-    assert_eq!(first.pod().packed().json(identity(&pod(1, 5))), before.packed().json(identity(&pod(1, 5))));
+    let renewed = read(&pool, &mut scratch, &pod(1, 5), Some(&first));
+    assert!(!renewed.shape().is_superseded() && Arc::ptr_eq(renewed.shape(), second.shape()));
+    assert!(renewed.changed_from(&first, identity(&pod(1, 5)).name, identity(&pod(1, 5)).uid).is_empty());
 }
 
 #[test]
@@ -164,25 +151,6 @@ fn a_long_text_is_not_compressed() {
     let _first = read(&pool, &mut scratch, &object, None);
     object["spec"]["containers"][0]["args"] = json!(vec!["x".repeat(20); unshared::LONGEST / 20]);
     assert_eq!(is_unshared(&read(&pool, &mut scratch, &object, None)), [false; FRAGMENTS]);
-}
-
-#[test]
-fn unshared_pods_leave_the_process_and_return() {
-    let (pool, mut scratch) = pool();
-    let objects: Vec<_> = (0..20).map(|own| pod(own, own)).collect();
-    let mut pods: Vec<_> = objects
-        .iter()
-        .map(|object| CachedPod::read(written(object).as_bytes(), &pool, &mut scratch, |_, _| None).unwrap().0)
-        .collect();
-    pods.sort_by(|one, other| one.key.name.cmp(&other.key.name));
-    let mut encoder = Encoder::default();
-    let entries: Vec<_> = pods.iter().flat_map(|pod| encoder.entries(pod)).collect();
-    let (pool, _) = super::pool();
-    let mut decoder = Decoder::new(&pool);
-    entries.into_iter().for_each(|entry| decoder.take(entry).unwrap());
-    let back = decoder.into_pods();
-    assert!(back.iter().map(Record::pod).map(|pod| (*pod).clone()).eq(pods));
-    assert!(pool.skeletons() < 2 * FRAGMENTS, "{} skeletons", pool.skeletons());
 }
 
 /// Returns a Pod whose members differ in presence, order and number.

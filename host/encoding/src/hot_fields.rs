@@ -12,7 +12,7 @@ use super::{
     template::number_of,
     tokens::Placeholder,
 };
-use crate::sync::{Mutex, Weak};
+use podium_sync::{Mutex, Weak};
 
 /// A constant of the skeleton, or the number of the placeholder that has the value.
 #[derive(Debug, PartialEq, Eq)]

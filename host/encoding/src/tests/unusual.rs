@@ -1,14 +1,8 @@
 //! Tests of Pods in forms that no API server writes, and of bytes that are not Pods.
 
-use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-use super::{encoded, none, of_its_own, pool, same_as_decoded, without_managed_fields};
-use crate::{
-    encoding::*,
-    testing::{pod_json as pod, written},
-};
+use super::*;
 
 #[test]
 fn an_unshared_pod_has_its_whole_object() {

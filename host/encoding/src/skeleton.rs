@@ -28,7 +28,7 @@ use super::{
     template::{Hole, Template},
     tokens::{self, Json, Placeholder, Resolved, Tokens, resolve, resolved_kind},
 };
-use crate::sync::{Mutex, Weak, downgrade};
+use podium_sync::{Mutex, Weak, downgrade};
 
 /// Name, uid and revision of a Pod: values that are stored beside the skeleton's values.
 #[derive(Debug, Clone, Copy)]

@@ -1,15 +1,10 @@
 //! Tests with hostile input: bytes that are not JSON, values that look like placeholders or sentinels, Pods of another
 //! tenant, and any changes of restored bytes (`foreign.rs` has certain ones).
 
-use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 
-use super::{encoded, none, pool, same_as_decoded};
-use crate::{
-    encoding::*,
-    pod::{CachedPod, Record, RecordArena},
-    testing::{pod_json, written},
-};
+use super::*;
+use crate::testing::pod_json;
 
 const HEAD: &str = r#"{"kind":"Pod","apiVersion":"v1","#;
 
@@ -120,17 +115,15 @@ fn a_number_like_a_sentinel_is_not_mistaken_for_an_equal_time() {
 #[test]
 fn a_pod_encoded_again_is_the_only_one_with_its_skeletons() {
     let (pool, mut scratch) = pool();
-    let mut arena = RecordArena::default();
-    let mut record = |name: &str, args: &str, message: &str| {
+    let json = |name: &str, args: &str, message: &str| {
         let spec = format!(r#""containers":[{{"name":"a","args":[{args}]}}]"#);
-        let json = pod("shop", name, "", &spec, &format!(r#""message":"{message}""#));
-        let read = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
-        Record::new(&read.0, &mut arena)
+        pod("shop", name, "", &spec, &format!(r#""message":"{message}""#))
     };
-    let mut first = record("web-aaaaa", r#""a""#, "one");
-    let _second = record("web-bbbbb", r#""a","b""#, "two");
+    let of_the_first = json("web-aaaaa", r#""a""#, "one");
+    let mut first = read(&pool, &mut scratch, &of_the_first, None);
+    let _second = read(&pool, &mut scratch, &json("web-bbbbb", r#""a","b""#, "two"), None);
     assert!(first.shape().is_superseded());
-    first.renew(&pool, &mut scratch, &mut arena);
+    first = read(&pool, &mut scratch, &of_the_first, Some(&first));
     assert!(!first.shape().is_superseded());
     assert!(first.shape().skeletons[Fragment::Spec].has_one_user());
 }

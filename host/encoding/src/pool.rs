@@ -1,54 +1,4 @@
-//! The compact encoding of Pods: text that Pods share is stored once, and each Pod has the values in which it differs.
-//!
-//! Pods of one workload differ in their name, uid, revision, times, addresses, container ids, node, and in strings of
-//! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each
-//! fragment is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the
-//! values, in a few hundred bytes ([`Packed`]). A skeleton also contains the encoded sections with holes for the
-//! values, so that the next Pod with this skeleton is not decoded. A new skeleton is decoded once by
-//! `podium_wire::json`, the one decoder, and its sections are compared with the decoder's output before the first
-//! use.
-//!
-//! # Invariants
-//! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
-//!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would
-//!   have rejected; pruned fields are not checked.
-//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which
-//!   are removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
-//! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
-//!   unshared, with its JSON.
-//! - A fragment with a structure that no other Pod of its workload has is stored unshared (`unshared.rs`): it takes
-//!   bytes of its own Pod only.
-//! - A skeleton is freed with the last Pod that has it.
-//! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
-//!   decoder passes on unread (`structure.rs`).
-
-mod candidates;
-mod chunks;
-mod compact;
-mod forms;
-mod fragment;
-mod hot_fields;
-mod json_string;
-mod learned;
-mod matcher;
-mod packed;
-mod placeholder;
-mod restore;
-mod scan;
-mod skeleton;
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that the processor may lack"))]
-mod skip;
-mod sorted_map;
-mod strings;
-mod structure;
-mod template;
-#[cfg(test)]
-mod tests;
-mod tokens;
-mod unshared;
-mod whole;
-mod words;
-mod workloads;
+//! All skeletons of the Pods of a process, and how a Pod finds or makes its own.
 
 use std::{
     collections::HashMap,
@@ -56,51 +6,48 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use candidates::Candidates;
-use chunks::Interner;
 use foldhash::quality::FixedState;
-pub(crate) use forms::{put_varint, unzigzag, uuid, uuid_text, varint, zigzag};
-pub(crate) use fragment::FRAGMENTS;
-use fragment::{Fragment, PerFragment};
-use learned::{Learned, Owner};
-pub use packed::Packed;
+use podium_sync::{Mutex, Weak, downgrade};
 use podium_wire::{Pod, SectionBytes, json::JsonError};
-pub use scan::Scratch;
-use scan::{Draft, Extent, Scanned};
-pub use skeleton::PodIdentity;
-use skeleton::{Charge, Skeleton, Usage};
-use structure::{Generalised, Positions, Structure};
-use workloads::{Sighting, Workloads};
 
-use crate::{
-    model::Prune,
-    sync::{Mutex, Weak, downgrade},
+use super::{
+    FRAGMENTS, Packed, PodIdentity, Prune,
+    candidates::Candidates,
+    chunks::Interner,
+    fragment::{Fragment, PerFragment},
+    hot_fields,
+    learned::{self, Learned, Owner},
+    scan::{self, Draft, Extent, Scanned, Scratch},
+    skeleton::{self, Charge, Skeleton, Usage},
+    structure::{Generalised, Positions, Structure},
+    tokens, unshared,
+    workloads::{Sighting, Workloads},
 };
 
 /// The three skeletons of a Pod. Pods that share all of them share this.
 #[derive(Debug)]
-pub(crate) struct Shape {
-    skeletons: PerFragment<Arc<Skeleton>>,
+pub struct Shape {
+    pub(super) skeletons: PerFragment<Arc<Skeleton>>,
 }
 
 impl Shape {
-    pub(crate) fn namespace(&self) -> &Arc<str> {
+    pub fn namespace(&self) -> &Arc<str> {
         &self.skeletons[Fragment::Object].namespace
     }
 
     /// Returns true for a Pod whose object is its whole JSON.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         let object = &self.skeletons[Fragment::Object];
         object.is_unshared && object.dictionary().is_empty()
     }
 
     /// Returns true if its Pods, read again, would have skeletons that they share with more Pods.
-    pub(crate) fn is_superseded(&self) -> bool {
+    pub fn is_superseded(&self) -> bool {
         self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
 
     /// Returns a prefix that the names of Pods of this shape may have.
-    pub(crate) fn name_prefix(&self) -> &str {
+    pub fn name_prefix(&self) -> &str {
         self.skeletons[Fragment::Object].name_prefix()
     }
 }
@@ -109,19 +56,19 @@ impl Shape {
 /// checkpoint of a process share one pool.
 #[derive(Debug)]
 pub struct SkeletonPool {
-    table: Mutex<Table>,
+    pub(super) table: Mutex<Table>,
     /// Seeded, so that no tenant can construct many texts with one hash.
-    hasher: FixedState,
+    pub(super) hasher: FixedState,
     prune: Prune,
 }
 
 #[derive(Debug)]
-struct Table {
+pub(super) struct Table {
     /// Skeletons by the hash of their text. Each fragment has its own table, because `{}` and `null` are both a valid
     /// spec and a valid status.
-    skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
+    pub(super) skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
     interner: Interner,
-    learned: Learned,
+    pub(super) learned: Learned,
     workloads: Workloads,
     /// The bytes of skeletons with only one user, by namespace.
     usage: HashMap<Box<str>, Usage, FixedState>,
@@ -176,7 +123,7 @@ struct FragmentInput<'a> {
 
 /// The most bytes of skeletons used by only one Pod, and of learned positions, that a namespace may have. Beyond this,
 /// its Pods are stored unshared, and no further position is generalised.
-const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
+pub(super) const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
 
 /// A Pod that was read.
 #[derive(Debug)]
@@ -466,18 +413,18 @@ impl SkeletonPool {
 }
 
 impl Table {
-    fn known(&self, fragment: Fragment, hash: u64, key: &[u8]) -> Option<Arc<Skeleton>> {
+    pub(super) fn known(&self, fragment: Fragment, hash: u64, key: &[u8]) -> Option<Arc<Skeleton>> {
         self.skeletons[fragment].get(&hash)?.upgrade().filter(|known| known.text.is(key))
     }
 
-    fn usage(&mut self, namespace: &str) -> Usage {
+    pub(super) fn usage(&mut self, namespace: &str) -> Usage {
         if let Some(usage) = self.usage.get(namespace) {
             return Arc::clone(usage);
         }
         Arc::clone(self.usage.entry(namespace.into()).or_default())
     }
 
-    fn add(&mut self, fragment: Fragment, hash: u64, mut skeleton: Skeleton, key: &[u8]) -> Arc<Skeleton> {
+    pub(super) fn add(&mut self, fragment: Fragment, hash: u64, mut skeleton: Skeleton, key: &[u8]) -> Arc<Skeleton> {
         self.remove_unused();
         skeleton.share(fragment, key, &mut self.interner);
         let entry = self.skeletons[fragment].entry(hash).or_default();
@@ -495,7 +442,7 @@ impl Table {
         }
     }
 
-    fn shape(&mut self, skeletons: PerFragment<Arc<Skeleton>>) -> Arc<Shape> {
+    pub(super) fn shape(&mut self, skeletons: PerFragment<Arc<Skeleton>>) -> Arc<Shape> {
         let addresses = skeletons.0.each_ref().map(|skeleton| Arc::as_ptr(skeleton).addr());
         if let Some(shape) = self.shapes.get(&addresses).and_then(Weak::upgrade) {
             return shape;

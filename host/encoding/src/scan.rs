@@ -11,7 +11,7 @@ use memchr::{memchr, memmem::Finder};
 use smallvec::SmallVec;
 
 use super::{
-    Shape,
+    Prune, Shape,
     candidates::{Candidate, Candidates},
     forms,
     fragment::{Fragment, PerFragment},
@@ -20,7 +20,7 @@ use super::{
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
-use crate::{model::Prune, sync::Weak};
+use podium_sync::Weak;
 
 /// A fragment that was scanned, or that matched a known skeleton; in the latter case the text is empty.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use super::{
 impl Shape {
     /// Returns the texts of the skeletons, each with an address that identifies it while this shape lives, or `None`
     /// if a fragment is unshared.
-    pub(crate) fn keys(&self) -> Option<[(usize, &ChunkedBytes); FRAGMENTS]> {
+    pub fn keys(&self) -> Option<[(usize, &ChunkedBytes); FRAGMENTS]> {
         if self.skeletons.0.iter().any(|skeleton| skeleton.is_unshared) {
             return None;
         }
@@ -37,12 +37,7 @@ fn is_as_decoded(packed: &Packed, identity: PodIdentity<'_>) -> Option<bool> {
 
 impl SkeletonPool {
     /// Returns the Pod that has skeletons of these texts and these values, or `None` if they do not form a Pod.
-    pub(crate) fn restore(
-        &self,
-        keys: [&[u8]; FRAGMENTS],
-        own_bytes: &[u8],
-        identity: PodIdentity<'_>,
-    ) -> Option<Packed> {
+    pub fn restore(&self, keys: [&[u8]; FRAGMENTS], own_bytes: &[u8], identity: PodIdentity<'_>) -> Option<Packed> {
         let own = own_of(own_bytes)?;
         let skeletons = PerFragment::try_from_fn(|fragment| {
             let text = keys[fragment as usize];

@@ -11,11 +11,11 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::quality::FixedState;
 
 use super::{
-    MAX_BYTES_OF_ONE_USER,
+    pool::MAX_BYTES_OF_ONE_USER,
     skeleton::{Charge, Skeleton, Usage},
     unshared::LONGEST,
 };
-use crate::sync::{Weak, downgrade};
+use podium_sync::{Weak, downgrade};
 
 /// The number of structures that are remembered of a fragment of a workload.
 const REMEMBERED: usize = 32;

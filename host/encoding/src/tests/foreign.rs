@@ -1,13 +1,10 @@
 //! Tests with the bytes of another process, such as a checkpoint: they are refused, or are a Pod whose fields and
 //! sections are the decoder's.
 
-use podium_wire::{Section, SectionBytes};
-
 use super::{
     hostile::{pod, read},
-    pool,
+    *,
 };
-use crate::encoding::*;
 
 #[test]
 fn an_object_with_its_spec_twice_is_not_restored() {

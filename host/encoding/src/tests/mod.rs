@@ -6,13 +6,28 @@ mod own_values;
 mod unshared;
 mod unusual;
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    hash::BuildHasher,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
+use foldhash::quality::FixedState;
+use podium_sync::{Weak, downgrade};
 use podium_wire::{Section, SectionBytes, SectionSet};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::testing::{pod_json as pod, written};
+use crate::{
+    candidates::Candidates,
+    fragment::{Fragment, PerFragment},
+    learned::{Learned, Owner},
+    pool::MAX_BYTES_OF_ONE_USER,
+    scan::Extent,
+    skeleton::{Skeleton, Usage},
+    structure::{Positions, Structure},
+    testing::{pod_json as pod, written},
+    *,
+};
 
 pub(super) fn pool() -> (SkeletonPool, Scratch) {
     (SkeletonPool::new(7), Scratch::default())
@@ -537,7 +552,7 @@ fn pruned_annotations_are_not_stored_and_not_a_change() {
 fn real_pods_come_out_as_decoded() {
     let (pool, mut scratch) = pool();
     let mut kept: Vec<Packed> = Vec::new();
-    for (file, json) in crate::testing::real_pods() {
+    for (file, json) in testing::real_pods() {
         let json = &*json;
         match pool.read(json, &mut scratch, none) {
             Ok(read) => {

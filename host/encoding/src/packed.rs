@@ -82,7 +82,7 @@ impl Packed {
     }
 
     /// Opens values that come from another process. Returns `None` if they are not valid values of the shape.
-    pub(crate) fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
+    pub fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
         let packed = Self { starts: split(own)?, shape, own: SmallVec::from_slice(own) };
         let is_valid = |fragment| {
             // Another process sends the JSON of a Pod with an unshared fragment.
@@ -139,16 +139,16 @@ impl Packed {
 
     /// The inverse of [`Self::shape`] and [`Self::own_bytes`].
     #[expect(clippy::expect_used, reason = "the bytes are those of another Packed")]
-    pub(crate) fn from_record(shape: Arc<Shape>, own: &[u8]) -> Self {
+    pub fn from_record(shape: Arc<Shape>, own: &[u8]) -> Self {
         let starts = split(own).expect("own_bytes of a Packed");
         Self { shape, own: SmallVec::from_slice(own), starts }
     }
 
-    pub(crate) fn shape(&self) -> &Arc<Shape> {
+    pub fn shape(&self) -> &Arc<Shape> {
         &self.shape
     }
 
-    pub(crate) fn own_bytes(&self) -> &[u8] {
+    pub fn own_bytes(&self) -> &[u8] {
         &self.own
     }
 
@@ -250,7 +250,7 @@ impl Packed {
     }
 
     /// Returns true if a section is known to be the same as another Pod's without encoding either.
-    pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
+    pub fn has_in_common(&self, other: &Self, section: Section) -> bool {
         place(section).is_some_and(|(fragment, place)| {
             let here = self.skeleton(fragment);
             Arc::ptr_eq(here, other.skeleton(fragment))

@@ -1,15 +1,10 @@
 //! Tests of Pods with values that no other Pod has: they add only the bytes of these values, share everything else,
 //! and are restored as decoded.
 
-use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-use super::{none, pool, same_as_decoded, without_managed_fields};
-use crate::{
-    encoding::*,
-    testing::{pod_json, written},
-};
+use super::*;
+use crate::testing::pod_json;
 
 /// Reads the object as the next state of `held`, and compares it with the decoder's output.
 fn read(pool: &SkeletonPool, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {

@@ -1,0 +1,62 @@
+//! The compact encoding of Pods: text that Pods share is stored once, and each Pod has the values in which it differs.
+//!
+//! Pods of one workload differ in their name, uid, revision, times, addresses, container ids, node, and in strings of
+//! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each
+//! fragment is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the
+//! values, in a few hundred bytes ([`Packed`]). A skeleton also contains the encoded sections with holes for the
+//! values, so that the next Pod with this skeleton is not decoded. A new skeleton is decoded once by
+//! `podium_wire::json`, the one decoder, and its sections are compared with the decoder's output before the first
+//! use.
+//!
+//! # Invariants
+//! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
+//!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would
+//!   have rejected; pruned fields are not checked.
+//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which
+//!   are removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
+//! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
+//!   unshared, with its JSON.
+//! - A fragment with a structure that no other Pod of its workload has is stored unshared (`unshared.rs`): it takes
+//!   bytes of its own Pod only.
+//! - A skeleton is freed with the last Pod that has it.
+//! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
+//!   decoder passes on unread (`structure.rs`).
+
+mod candidates;
+mod chunks;
+mod compact;
+mod forms;
+mod fragment;
+mod hot_fields;
+mod json_string;
+mod learned;
+mod matcher;
+mod packed;
+mod placeholder;
+mod pool;
+mod prune;
+mod restore;
+mod scan;
+mod skeleton;
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that the processor may lack"))]
+mod skip;
+mod sorted_map;
+mod strings;
+mod structure;
+mod template;
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod unshared;
+mod whole;
+mod words;
+mod workloads;
+
+pub use forms::{put_varint, unzigzag, uuid, uuid_text, varint, zigzag};
+pub use fragment::FRAGMENTS;
+pub use packed::Packed;
+pub use pool::{EncodeError, Read, Shape, SkeletonPool};
+pub use prune::Prune;
+pub use scan::Scratch;
+pub use skeleton::PodIdentity;
