@@ -23,9 +23,9 @@ use podium_engine::{
     intervals::Intervals,
     ports::{Sender, Staged},
 };
-use podium_pods::{
-    model::{Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text},
-    pod::{CachedPod, PodView},
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{
+    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text,
 };
 use tokio::{
     task::JoinSet,

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
 
-use podium_pods::model::{ObjectRef, Refused, syntax};
+use podium_vocabulary::{ObjectRef, Refused, syntax};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 

@@ -11,13 +11,13 @@ use podium_engine::{
     ports::{Deliver, Sender, Staged},
 };
 use podium_host::writeback::Writeback;
-use podium_pods::{
-    model::{Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult},
-    pod::{CachedPod, PodView, Slice},
-};
+use podium_pods::pod::{CachedPod, PodView, Slice};
 use podium_tests::{
     process::{Host, HostOptions},
     wait::until,
+};
+use podium_vocabulary::{
+    Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult,
 };
 use tokio::time::sleep;
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use podium_engine::{
     authz::Authorized,
     dispatch::State,
@@ -14,13 +15,13 @@ use podium_engine::{
 use podium_host::runtime::{Engine, Plugin};
 use podium_pods::{
     cache::Snapshot,
-    model::{BoxFuture, Refused, Write, WriteReport, WriteResult},
     pod::{CachedPod, PodView},
 };
 use podium_tests::{
     programs::{Choices, Program},
     sandbox::{NOW_MILLIS, thread_time},
 };
+use podium_vocabulary::{Refused, Write, WriteReport, WriteResult};
 use podium_wire::{Section, SectionSet};
 use tokio::runtime::Runtime;
 

@@ -16,15 +16,15 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use podium_pods::{
     cache,
-    model::{
-        Action, BoxFuture, EventResult, Grants, KeyPattern, PluginSpec, Refused, Revision, Write, WriteReport,
-        WriteResult,
-    },
     pod::{CachedPod, Change, PodEvent},
     testing,
+};
+use podium_vocabulary::{
+    Action, EventResult, Grants, KeyPattern, PluginSpec, Refused, Revision, Write, WriteReport, WriteResult,
 };
 
 use super::*;

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::{
-    model::{Event, EventType, PodKey, Write, WriteReport, WriteResult},
-    pod::PodView,
-};
+use podium_pods::pod::PodView;
+use podium_vocabulary::{Event, EventType, PodKey, Write, WriteReport, WriteResult};
 use tokio::time::Instant;
 
 use super::{

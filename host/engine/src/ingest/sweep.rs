@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use podium_pods::{
     cache::Snapshot,
-    model::{Cursor, PodKey, PodQuery},
     pod::{Change, Page, PodView},
     wake::Wake,
 };
+use podium_vocabulary::{Cursor, PodKey, PodQuery};
 use tokio::sync::oneshot;
 
 use crate::dispatch::{Lane, LoadedPlugin};

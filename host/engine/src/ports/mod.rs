@@ -6,11 +6,10 @@ mod run;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 pub use meter::Meter;
-use podium_pods::{
-    model::{BoxFuture, Event, EventResult, PodKey, Refused, Revision, Write, WriteReport},
-    pod::{CachedPod, PodView},
-};
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{Event, EventResult, PodKey, Refused, Revision, Write, WriteReport};
 pub use run::{
     Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage, panic_message,
 };

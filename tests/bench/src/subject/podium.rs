@@ -16,11 +16,11 @@ use podium_host::{
 use podium_pods::{
     cache,
     encoding::SkeletonPool,
-    model::{PluginSpec, WatchSpec},
     pod::{Change, Observation, PodEvent, PodView},
     testing,
     wake::Wake,
 };
+use podium_vocabulary::{PluginSpec, WatchSpec};
 use podium_wire::{Section, SectionSet};
 use tokio::sync::mpsc;
 

@@ -1,6 +1,9 @@
-//! The vocabulary: keys, revisions, queries, grants, limits, plugins and writes.
+//! The vocabulary of plugins: keys, revisions, queries, grants, limits, plugins, writes and Events.
 //!
-//! Plain data without behaviour. Uses no other module.
+//! Plain data. The host's engine, the reader of configurations and the SDK's test host are above it, so that a grant, a
+//! write and a name mean the same to all of them.
+
+#![warn(missing_docs)]
 
 mod expressions;
 mod grants;
@@ -11,8 +14,6 @@ mod prune;
 mod query;
 pub mod text;
 mod write;
-
-use std::{future::Future, pin::Pin};
 
 pub use expressions::Expressions;
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
@@ -27,6 +28,3 @@ pub use write::{
     Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Write, WriteReport,
     WriteResult,
 };
-
-/// A future behind a trait object.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
