@@ -9,7 +9,6 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use podium_engine::authz::authorize;
 use podium_host::config::{self, Defined};
 use podium_pods::testing::{NASTY, assert_clean};
 use podium_sdk::{
@@ -17,6 +16,7 @@ use podium_sdk::{
     testing::{Host, pod},
     writes,
 };
+use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{
     self, Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text,
 };

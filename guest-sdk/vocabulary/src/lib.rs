@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod authz;
 mod expressions;
 mod grants;
 mod graph;

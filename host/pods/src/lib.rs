@@ -12,4 +12,3 @@ pub mod encoding;
 pub mod pod;
 pub mod sync;
 pub mod testing;
-pub mod wake;

@@ -17,13 +17,13 @@ use std::{
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use podium_engine::{
-    authz::authorize,
     backoff::Backoff,
     dispatch::Dispatch,
     intervals::Intervals,
     ports::{Sender, Staged},
 };
 use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{
     Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text,
 };

@@ -1,5 +1,5 @@
 //! An object to apply, parsed from a guest's text, whose size is checked first.
-//! [`authorize`](podium_engine::authz::authorize) decides whether it may be applied.
+//! [`authorize`](podium_vocabulary::authz::authorize) decides whether it may be applied.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
 

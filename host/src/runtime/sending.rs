@@ -53,8 +53,8 @@ fn size(pod: &CachedPod) -> Size {
 mod tests {
     use std::sync::Arc;
 
-    use podium_engine::authz::authorize;
     use podium_pods::{cache, pod::PodEvent, testing};
+    use podium_vocabulary::authz::authorize;
     use podium_vocabulary::{Grants, KeyPattern, PodKey, Scope, Write};
 
     use super::*;

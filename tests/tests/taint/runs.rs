@@ -8,7 +8,6 @@ use std::{
 
 use futures::future::BoxFuture;
 use podium_engine::{
-    authz::Authorized,
     dispatch::State,
     ports::{LogLevel, Reconcile, Request, Staged, StateEntry, StateError, Subject, World},
 };
@@ -21,6 +20,7 @@ use podium_tests::{
     programs::{Choices, Program},
     sandbox::{NOW_MILLIS, thread_time},
 };
+use podium_vocabulary::authz::Authorized;
 use podium_vocabulary::{Refused, Write, WriteReport, WriteResult};
 use podium_wire::{Section, SectionSet};
 use tokio::runtime::Runtime;

@@ -29,13 +29,13 @@ use podium_vocabulary::{
 
 use super::*;
 use crate::{
-    authz::authorize,
     fixtures::{Nowhere, Warnings, log_to},
     journal::{self, PluginEntries},
     ports::{Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
     queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
+use podium_vocabulary::authz::authorize;
 
 /// Runs deliveries on the test's runtime.
 struct Spawned;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::wake::Wake;
 use podium_pods::{
     cache::Snapshot,
     pod::{Change, Page, PodView},
-    wake::Wake,
 };
 use podium_vocabulary::{Cursor, PodKey, PodQuery};
 use tokio::sync::oneshot;

@@ -14,7 +14,7 @@ pub use run::{
     Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage, panic_message,
 };
 
-use crate::authz::Authorized;
+use podium_vocabulary::authz::Authorized;
 
 /// Writes and Events of a run that were authorised and not yet sent, in staging order.
 #[derive(Debug, Default)]

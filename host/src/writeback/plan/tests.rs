@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use podium_engine::authz::authorize;
 use podium_pods::pod::Slice;
+use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{Cursor, Grants, KeyPattern, PodQuery, Revision, Scope, WriteGrants};
 use proptest::prelude::*;
 

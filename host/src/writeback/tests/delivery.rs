@@ -487,7 +487,7 @@ fn event(target: PodKey, reason: &str) -> Authorized<Event> {
     let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
     let (reason, action, note) = (reason.into(), "Diagnose".into(), "it crashes".into());
     let event = Event { target, event_type: EventType::Warning, reason, action, note };
-    podium_engine::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
+    podium_vocabulary::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
 }
 
 async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {

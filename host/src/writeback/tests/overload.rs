@@ -16,7 +16,6 @@ use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
 use podium_engine::{
-    authz::authorize,
     clock::Clock,
     dispatch::{Dispatch, Lane},
     ports::{Outcome, Request, RunReport, Staged, Tasks, Usage, WriteThrough},
@@ -30,6 +29,7 @@ use podium_pods::{
     pod::{CachedPod, PodList, Record},
     testing,
 };
+use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{Action, Grants, KeyPattern, PluginSpec, Prune, Revision, Write};
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -4,6 +4,7 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use podium_engine::wake::Wake;
 use podium_engine::{
     memory::{TrimSchedule, trim},
     queue::{Backoff, Next, Queue},
@@ -18,7 +19,6 @@ use podium_pods::{
     encoding::SkeletonPool,
     pod::{Change, Observation, PodEvent, PodView},
     testing,
-    wake::Wake,
 };
 use podium_vocabulary::{PluginSpec, WatchSpec};
 use podium_wire::{Section, SectionSet};

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, env, mem, thread};
 
-use podium_vocabulary::{Refused, Write};
+use crate::{Refused, Write};
 
 use super::{
     cases::{Asked, Case, Cases},

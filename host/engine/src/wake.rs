@@ -12,7 +12,7 @@ use std::{
 
 use podium_wire::{Labels, Section, SectionSet};
 
-use crate::pod::{CachedPod, Change};
+use podium_pods::pod::{CachedPod, Change};
 use podium_vocabulary::{Expressions, LabelOperator, Phase, PluginId, PluginSpec, components};
 
 /// The interest of one plugin in changes.
@@ -245,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{self, plugin};
+    use podium_pods::testing::{self, plugin};
     use podium_vocabulary::{LabelRequirement, LabelSelector, WatchSpec};
 
     fn spec(namespace: Option<&str>, name: &str, sections: SectionSet, app: Option<&str>) -> PluginSpec {
