@@ -70,7 +70,7 @@ pub(crate) const CRATES: [(&str, &str); 3] = [
 ];
 /// Crates that are one row each: the host's binary, the schema of the configuration, and the client of registries.
 pub(crate) const WHOLE: [(&str, &str); 3] =
-    [(MAIN, "host/src/main.rs"), (CONFIG, "host/config/src/lib.rs"), (REGISTRY, "host/registry/src/lib.rs")];
+    [(MAIN, "host/src/main.rs"), (CONFIG, "guest-sdk/config/src/lib.rs"), (REGISTRY, "host/registry/src/lib.rs")];
 const MAIN: &str = "main";
 const CONFIG: &str = "podium_config";
 const REGISTRY: &str = "podium_registry";
