@@ -5,15 +5,13 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use http::Request;
-use podium_encoding::Prune;
 use podium_engine::ports::{Asker, Live, Sender};
-use podium_pods::{
-    model::{
-        BoxFuture, Refused,
-        syntax::{dns_label, dns_subdomain, quoted},
-    },
-    pod::CachedPod,
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{
+    Prune, Refused,
+    syntax::{dns_label, dns_subdomain, quoted},
 };
 
 use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
@@ -88,7 +86,7 @@ mod tests {
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;
-    use podium_encoding::Prune;
+    use podium_vocabulary::Prune;
 
     use super::*;
 

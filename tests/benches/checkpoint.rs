@@ -8,13 +8,13 @@ use std::{fs, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use podium_bench::generate::{Options, Population};
-use podium_encoding::{Prune, Scratch, SkeletonPool};
+use podium_encoding::{Scratch, SkeletonPool};
 use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::{
     cache,
-    model::Revision,
     pod::{CachedPod, PodView, Record},
 };
+use podium_vocabulary::{Prune, Revision};
 
 const PODS: usize = 50_000;
 

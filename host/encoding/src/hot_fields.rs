@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use podium_sync::{Mutex, Weak};
 use podium_wire::Pod;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     template::number_of,
     tokens::Placeholder,
 };
-use podium_sync::{Mutex, Weak};
 
 /// A constant of the skeleton, or the number of the placeholder that has the value.
 #[derive(Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::FixedState;
+use podium_sync::{Weak, downgrade};
 use smallvec::SmallVec;
 
 use super::{
@@ -25,7 +26,6 @@ use super::{
     structure::{Own, Positions, Structure, has_values},
     words,
 };
-use podium_sync::{Weak, downgrade};
 
 /// The number of a structure's keys with which a new one is compared.
 const RECENT: usize = 4;

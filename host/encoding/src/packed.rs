@@ -2,11 +2,12 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use podium_vocabulary::Prune;
 use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
 use smallvec::SmallVec;
 
 use super::{
-    PodIdentity, Prune, Shape,
+    PodIdentity, Shape,
     forms::{put_varint, varint},
     fragment::{Fragment, PerFragment},
     skeleton::{self, Skeleton, place, sections},

@@ -8,10 +8,11 @@ use std::{
 
 use foldhash::quality::FixedState;
 use podium_sync::{Mutex, Weak, downgrade};
+use podium_vocabulary::Prune;
 use podium_wire::{Pod, SectionBytes, json::JsonError};
 
 use super::{
-    FRAGMENTS, Packed, PodIdentity, Prune,
+    FRAGMENTS, Packed, PodIdentity,
     candidates::Candidates,
     chunks::Interner,
     fragment::{Fragment, PerFragment},

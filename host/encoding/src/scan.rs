@@ -8,10 +8,12 @@
 use std::sync::Arc;
 
 use memchr::{memchr, memmem::Finder};
+use podium_sync::Weak;
+use podium_vocabulary::Prune;
 use smallvec::SmallVec;
 
 use super::{
-    Prune, Shape,
+    Shape,
     candidates::{Candidate, Candidates},
     forms,
     fragment::{Fragment, PerFragment},
@@ -20,7 +22,6 @@ use super::{
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
-use podium_sync::Weak;
 
 /// A fragment that was scanned, or that matched a known skeleton; in the latter case the text is empty.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ use std::{
 };
 
 use foldhash::quality::FixedState;
+use podium_sync::{Mutex, Weak, downgrade};
 use podium_wire::{Header, Pod, Section, SectionBytes};
 
 use super::{
@@ -28,7 +29,6 @@ use super::{
     template::{Hole, Template},
     tokens::{self, Json, Placeholder, Resolved, Tokens, resolve, resolved_kind},
 };
-use podium_sync::{Mutex, Weak, downgrade};
 
 /// Name, uid and revision of a Pod: values that are stored beside the skeleton's values.
 #[derive(Debug, Clone, Copy)]

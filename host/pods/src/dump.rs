@@ -7,12 +7,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use podium_encoding::{FRAGMENTS, Packed, PodIdentity, Scratch, Shape, SkeletonPool};
+use podium_vocabulary::{PodKey, Revision};
 use podium_wire::Section;
 
-use crate::{
-    model::{PodKey, Revision},
-    pod::{CachedPod, Record, RecordArena},
-};
+use crate::pod::{CachedPod, Record, RecordArena};
 
 /// One entry. Skeletons and shapes are numbered in their order, each from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,8 +176,9 @@ impl<'a> Decoder<'a> {
 
 #[cfg(test)]
 mod tests {
+    use podium_encoding::testing::{pod_json, written};
+
     use super::*;
-    use crate::testing::{pod_json, written};
 
     #[test]
     fn unshared_pods_leave_the_process_and_return() {

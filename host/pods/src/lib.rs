@@ -1,5 +1,4 @@
-//! Pods in Podium's host: the vocabulary, the cache with its snapshots, and which plugins a
-//! change concerns.
+//! Pods in Podium's host: the cache with its snapshots, and changes.
 //!
 //! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules; the
 //! suite `tests/tests/architecture` enforces it.
@@ -8,7 +7,5 @@
 
 pub mod cache;
 pub mod dump;
-pub mod model;
 pub mod pod;
 pub mod testing;
-pub mod wake;

@@ -48,10 +48,8 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::{PluginState, Status},
 };
-use podium_pods::{
-    cache::{self, Reader},
-    model::{PluginId, PluginSpec},
-};
+use podium_pods::cache::{self, Reader};
+use podium_vocabulary::{PluginId, PluginSpec};
 use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{

@@ -16,10 +16,9 @@ use std::{
 use anyhow::Context;
 pub use flags::Flags;
 use flags::{Command, NAME};
-use podium_encoding::Prune;
 use podium_engine::journal;
-use podium_pods::model::text;
 use podium_registry::{Proxies, SystemResolver};
+use podium_vocabulary::{Prune, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},

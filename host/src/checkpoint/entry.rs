@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use podium_encoding::Prune;
 use podium_engine::frames::Format;
+use podium_vocabulary::Prune;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 pub(super) const FORMAT: Format = Format {

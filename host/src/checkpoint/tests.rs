@@ -6,9 +6,12 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
 };
 
-use podium_encoding::{Prune, Scratch};
+use podium_encoding::{
+    Scratch,
+    testing::{pod_json as pod, written},
+};
 use podium_engine::frames::HEADER_BYTES;
-use podium_pods::testing::{pod_json as pod, written};
+use podium_vocabulary::Prune;
 use podium_wire::Section;
 use proptest::prelude::*;
 use serde_json::json;

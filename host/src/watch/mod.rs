@@ -31,10 +31,8 @@ use std::{
 
 use http::Request;
 use podium_encoding::SkeletonPool;
-use podium_pods::{
-    model::{PodKey, Revision},
-    pod::{CachedPods, Checkpoint, Observation, PodList},
-};
+use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
+use podium_vocabulary::{PodKey, Revision};
 use tokio::{sync::mpsc, time::Instant};
 
 pub use self::retries::Retries;

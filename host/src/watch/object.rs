@@ -6,10 +6,8 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use podium_encoding::{Scratch, SkeletonPool};
-use podium_pods::{
-    model::{PodKey, Revision},
-    pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena},
-};
+use podium_pods::pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena};
+use podium_vocabulary::{PodKey, Revision};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

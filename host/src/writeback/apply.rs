@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_encoding::Scratch;
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
-use podium_pods::{
-    model::{PodKey, WriteResult},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{PodKey, WriteResult};
 use tokio::time::Instant;
 
 use super::{

@@ -10,7 +10,8 @@ use std::{
 
 use podium_bench::generate::{Options, Population};
 use podium_encoding::{Scratch, SkeletonPool};
-use podium_pods::{model::Revision, pod::CachedPod};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::Revision;
 
 use crate::memory;
 

@@ -7,9 +7,10 @@
 
 use std::fs;
 
-use podium_encoding::{Prune, SkeletonPool};
+use podium_encoding::SkeletonPool;
 use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::pod::CachedPod;
+use podium_vocabulary::Prune;
 use podium_wire::{Section, SectionSet};
 
 use super::journal::mended;

@@ -3,13 +3,11 @@
 use std::{fs, sync::Arc};
 
 use anyhow::Result;
-use podium_encoding::{Prune, Scratch, SkeletonPool};
+use podium_encoding::{Scratch, SkeletonPool};
 use podium_engine::journal;
 use podium_host::checkpoint::{Coverage, Saver};
-use podium_pods::{
-    model::{PluginId, PodKey, Revision},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{PluginId, PodKey, Prune, Revision};
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
 

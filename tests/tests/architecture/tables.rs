@@ -8,45 +8,39 @@ pub(crate) type Row = (&'static str, &'static [&'static str], &'static [&'static
 /// The modules of the host's crates, and as one module each the host's `main.rs`, `podium-config`,
 /// `podium-registry`, `podium-sync` and `podium-encoding`.
 pub(crate) const MODULES: &[Row] = &[
-    ("model", &[], &[]),
-    ("pod", &["model"], &[ENCODING]),
-    ("dump", &["model", "pod"], &[ENCODING]),
-    ("cache", &["model", "pod"], &[ENCODING, SYNC, "imbl"]),
-    ("wake", &["model", "pod"], &[]),
-    ("testing", &["model", "pod", "cache"], &[ENCODING]),
-    ("authz", &["model"], &[]),
-    ("fixtures", &["model", "pod", "ports"], &[]),
-    ("ports", &["model", "pod", "authz"], &[]),
+    ("pod", &[], &[ENCODING]),
+    ("dump", &["pod"], &[ENCODING]),
+    ("cache", &["pod"], &[ENCODING, SYNC, "imbl"]),
+    ("wake", &["pod"], &[]),
+    ("testing", &["pod", "cache"], &[]),
+    ("fixtures", &["pod", "ports"], &[]),
+    ("ports", &["pod"], &[]),
     ("backoff", &[], &[]),
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
-    ("status", &["model", "ports"], &["tokio::time"]),
-    ("queue", &["model"], &[SYNC, "tokio::time", "tokio::select"]),
+    ("status", &["ports"], &["tokio::time"]),
+    ("queue", &[], &[SYNC, "tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
-    ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync", "libc"]),
+    ("journal", &["pod", "frames"], &["tokio::time", "tokio::sync", "libc"]),
     ("memory", &[], &["libc", "tokio"]),
-    (
-        "dispatch",
-        &["model", "pod", "authz", "ports", "queue", "cache", "status", "clock", "journal"],
-        &[SYNC, "tokio::time"],
-    ),
-    ("ingest", &["model", "pod", "cache", "wake", "ports", "queue", "dispatch", "journal", "memory"], &["tokio"]),
-    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "rustls", "tower"]),
-    ("watch", &["model", "pod", "api"], &[ENCODING, "tokio", "http"]),
-    ("live", &["model", "pod", "ports", "api"], &[ENCODING, "http"]),
-    ("writeback", &["model", "pod", "authz", "ports", "api"], &[ENCODING, "tokio", "http"]),
-    ("private_file", &["model"], &["libc", "rustix"]),
+    ("dispatch", &["pod", "ports", "queue", "cache", "status", "clock", "journal"], &[SYNC, "tokio::time"]),
+    ("ingest", &["pod", "cache", "wake", "ports", "queue", "dispatch", "journal", "memory"], &["tokio"]),
+    ("api", &[], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "rustls", "tower"]),
+    ("watch", &["pod", "api"], &[ENCODING, "tokio", "http"]),
+    ("live", &["pod", "ports", "api"], &["http"]),
+    ("writeback", &["pod", "ports", "api"], &[ENCODING, "tokio", "http"]),
+    ("private_file", &[], &["libc", "rustix"]),
     (
         "runtime",
-        &["model", "pod", "authz", "ports", "private_file"],
+        &["pod", "ports", "private_file"],
         &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio", "rayon", "libc", "seccompiler", "ring", "rustix"],
     ),
-    ("checkpoint", &["model", "pod", "dump", "frames", "private_file"], &[ENCODING, "rustix"]),
-    ("config", &["model"], &[CONFIG, REGISTRY, "libc"]),
-    ("objects", &["model", "ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
-    ("images", &["model", "ports", "api", "objects", "private_file"], &[REGISTRY, "k8s_openapi", "http"]),
-    ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
-    ("admin", &["model", "api", "telemetry"], &["axum", "tokio", "tokio_rustls", "tokio_util", "hyper", "hyper_util"]),
+    ("checkpoint", &["pod", "dump", "frames", "private_file"], &[ENCODING, "rustix"]),
+    ("config", &[], &[CONFIG, REGISTRY, "libc"]),
+    ("objects", &["ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
+    ("images", &["ports", "api", "objects", "private_file"], &[REGISTRY, "k8s_openapi", "http"]),
+    ("telemetry", &["status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
+    ("admin", &["api", "telemetry"], &["axum", "tokio", "tokio_rustls", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),
     (CONFIG, &[], &["schemars", "serde_saphyr"]),
     (SYNC, &[], &["arc_swap", "loom", "shuttle", "tokio::sync"]),
@@ -78,7 +72,7 @@ pub(crate) const CRATES: [(&str, &str); 3] = [
 /// and locks of threads, and the encoding of Pods.
 pub(crate) const WHOLE: [(&str, &str); 5] = [
     (MAIN, "host/src/main.rs"),
-    (CONFIG, "host/config/src/lib.rs"),
+    (CONFIG, "guest-sdk/config/src/lib.rs"),
     (REGISTRY, "host/registry/src/lib.rs"),
     (SYNC, "host/sync/src/lib.rs"),
     (ENCODING, "host/encoding/src/lib.rs"),
@@ -86,8 +80,8 @@ pub(crate) const WHOLE: [(&str, &str); 5] = [
 const MAIN: &str = "main";
 const CONFIG: &str = "podium_config";
 const REGISTRY: &str = "podium_registry";
-const SYNC: &str = "podium_sync";
-const ENCODING: &str = "podium_encoding";
+pub(crate) const SYNC: &str = "podium_sync";
+pub(crate) const ENCODING: &str = "podium_encoding";
 /// Code in the root of a crate with modules. It may use nothing.
 pub(crate) const ROOT: &str = "lib";
 /// Pure helpers that every module may use.
@@ -106,6 +100,7 @@ pub(crate) const LIGHT: &[&str] = &[
     "memchr",
     "parking_lot",
     "percent_encoding",
+    "podium_vocabulary",
     "podium_wire",
     "rand",
     "semver",

@@ -10,7 +10,7 @@ use std::{env, fs, io::Write, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
-use podium_encoding::{Prune, SkeletonPool};
+use podium_encoding::SkeletonPool;
 use podium_host::checkpoint::{self, Coverage};
 use podium_pods::{cache, pod::PodList};
 use podium_tests::{
@@ -20,6 +20,7 @@ use podium_tests::{
     programs::Choices,
     wait::until,
 };
+use podium_vocabulary::Prune;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, sleep};
 

@@ -4,11 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use podium_encoding::{Scratch, SkeletonPool};
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
-use podium_pods::{
-    model::{PluginSpec, ReadGrants},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
 use podium_tests::{modules::Module, sandbox::*};
+use podium_vocabulary::{PluginSpec, ReadGrants};
 use podium_wire::Section;
 
 #[tokio::test]

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use podium_encoding::{Prune, Scratch, SkeletonPool};
+use podium_encoding::{Scratch, SkeletonPool, testing};
 use podium_pods::{
     cache::{self, Snapshot},
     pod::{CachedPod, PodEvent},
-    testing,
 };
 use podium_tests::programs::{Choices, Vocabulary};
+use podium_vocabulary::Prune;
 use serde_json::{Value, json};
 
 use super::{CANARY, OWN};

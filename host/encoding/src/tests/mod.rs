@@ -14,6 +14,7 @@ use std::{
 
 use foldhash::quality::FixedState;
 use podium_sync::{Weak, downgrade};
+use podium_vocabulary::Prune;
 use podium_wire::{Section, SectionBytes, SectionSet};
 use serde_json::{Value, json};
 

@@ -12,8 +12,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::model::{Action, ObjectRef};
 use podium_sync::Notify;
+use podium_vocabulary::{Action, ObjectRef};
 
 use super::Lane;
 use crate::ports::Staged;

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podium_pods::model::PodKey;
 use podium_sync::watch;
+use podium_vocabulary::PodKey;
 use tokio::time::{Instant, timeout_at};
 
 use super::LoadedPlugin;

@@ -16,15 +16,14 @@ use std::{
     sync::Arc,
 };
 
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
+
 use super::{
     index::{Sets, Value, labels},
     position_set::{Position, PositionSet},
     snapshot::{Pods, Snapshot},
 };
-use crate::{
-    model::{Cursor, LabelOperator, LabelRequirement, PodQuery},
-    pod::{CachedPod, Effort, RecordRef, Slice},
-};
+use crate::pod::{CachedPod, Effort, RecordRef, Slice};
 
 /// The most bytes of candidates that one slice copies: a Pod has some hundred bytes of its own, and a hostile one a
 /// megabyte.
@@ -290,13 +289,13 @@ impl Eq for Head<'_> {}
 mod tests {
     use std::{borrow::Cow, sync::Arc};
 
-    use podium_encoding::{Scratch, SkeletonPool};
+    use podium_encoding::{Scratch, SkeletonPool, testing::pod_json};
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 
     use super::{Sets, Source};
     use crate::{
-        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
         pod::{CachedPod, Effort, PodEvent, PodView},
-        testing::{cached, pod, pod_json},
+        testing::{cached, pod},
     };
 
     #[test]
@@ -349,7 +348,7 @@ mod tests {
         let pods: Vec<_> = pods.collect();
         let (mut listed, of_list) = crate::cache::new(7);
         let list = pods.iter().cloned().map(Into::into).collect();
-        listed.relist(list, crate::model::Revision(100)).publish();
+        listed.relist(list, podium_vocabulary::Revision(100)).publish();
         let (mut followed, of_events) = crate::cache::new(7);
         followed.apply(pods.iter().cloned().map(PodEvent::applied).collect()).publish();
         let labels = LabelSelector(vec![requirement("app", LabelOperator::In, &["shared".to_owned()])]);

@@ -367,10 +367,11 @@ fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
+
     use super::*;
     use crate::{
         cache::{self, Reader},
-        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
         pod::{PodEvent, PodView, Record},
     };
 

@@ -4,6 +4,7 @@ use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
 use foldhash::quality::FixedState;
 use imbl::OrdMap;
+use podium_vocabulary::{Cursor, PodKey, PodQuery, Revision};
 
 use super::{
     hash_index::HashIndex,
@@ -12,10 +13,7 @@ use super::{
     persistent_vec::PersistentVec,
     position_set::{Position, PositionSet},
 };
-use crate::{
-    model::{Cursor, PodKey, PodQuery, Revision},
-    pod::{CachedPod, PodView, Record, RecordRef, Slice, Staleness},
-};
+use crate::pod::{CachedPod, PodView, Record, RecordRef, Slice, Staleness};
 
 /// All Pods at one revision, with their indexes; immutable. Cloning is cheap and shares everything.
 #[derive(Debug, Clone)]

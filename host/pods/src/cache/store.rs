@@ -2,16 +2,14 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
+use podium_vocabulary::PodKey;
 use podium_wire::SectionSet;
 
 use super::{
     position_set::{Position, PositionSet},
     snapshot::Snapshot,
 };
-use crate::{
-    model::PodKey,
-    pod::{CachedPod, Change, Record},
-};
+use crate::pod::{CachedPod, Change, Record};
 
 /// A Pod of the cache and its position.
 pub(super) struct Entry {

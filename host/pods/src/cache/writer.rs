@@ -14,15 +14,14 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{PodKey, Revision};
+
 use super::{
     Snapshot,
     reader::Publisher,
     store::{Entry, Store},
 };
-use crate::{
-    model::{PodKey, Revision},
-    pod::{CachedPod, Change, PodEvent, PodList, Staleness},
-};
+use crate::pod::{CachedPod, Change, PodEvent, PodList, Staleness};
 
 /// The only handle that changes the cache. Changes become visible to readers with `publish`.
 pub struct Writer {
@@ -242,15 +241,13 @@ impl Writer {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
     use podium_wire::{Section, SectionSet, Timestamp};
 
     use super::*;
     use crate::cache::{self};
+    use crate::pod::{PodView, Record};
     use crate::testing::{cached, pod, summary};
-    use crate::{
-        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
-        pod::{PodView, Record},
-    };
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
         PodEvent::applied(cached(&pod("cart", uid, revision, label)))

@@ -9,7 +9,7 @@ use std::{borrow::Cow, sync::Arc};
 
 pub use change::{CachedPods, Change, Checkpoint, Observation, PodEvent, Staleness};
 pub use list::{PodList, SortedUids, Uids};
-use podium_encoding::{EncodeError, Packed, PodIdentity, Prune, Scratch, SkeletonPool};
+use podium_encoding::{EncodeError, Packed, PodIdentity, Scratch, SkeletonPool};
 use podium_wire::{
     CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
     json::JsonError,
@@ -18,7 +18,7 @@ pub(crate) use record::RecordRef;
 pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Effort, Page, PodView, Slice};
 
-use crate::model::{Cursor, PodKey, Revision, RevisionError};
+use podium_vocabulary::{Cursor, PodKey, Prune, Revision, RevisionError};
 
 /// One state of one Pod.
 #[derive(Debug, Clone)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{Cursor, PodQuery, Revision};
+
 use super::CachedPod;
-use crate::model::{Cursor, PodQuery, Revision};
 
 /// One page of the Pods that match a query.
 #[derive(Debug, Clone, Default)]

@@ -8,15 +8,13 @@ use std::{
     sync::Arc,
 };
 
-/// Pods as an API server writes them.
-pub use podium_encoding::testing::{pod_json, real_pods, written};
+use podium_vocabulary::{
+    Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
+};
 use podium_wire::{Header, Owner, Pod, Spec, Status};
 
 use crate::{
     cache::Snapshot,
-    model::{
-        Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
-    },
     pod::{CachedPod, Change, PodView},
 };
 

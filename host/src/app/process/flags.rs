@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use podium_encoding::Prune;
-use podium_pods::model::syntax::{dns_label, dns_subdomain, qualified_name};
+use podium_vocabulary::{
+    Prune,
+    syntax::{dns_label, dns_subdomain, qualified_name},
+};
 
 use super::super::{compile::Compile, metrics_port::MetricsPort};
 use crate::{admin::ListenAddress, telemetry::LogFormat};

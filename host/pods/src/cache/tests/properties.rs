@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use crate::{
     cache::{self, Reader, Snapshot, Writer, index::MAX_INDEXED_LABELS},
-    model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
     pod::{CachedPod, CachedPods, Effort, PodEvent, PodList, PodView, Slice},
     testing::{ChangeChecker, Pods, cached, pod, same_sections},
 };

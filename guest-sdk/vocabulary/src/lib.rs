@@ -1,17 +1,20 @@
-//! The vocabulary: keys, revisions, queries, grants, limits, plugins and writes.
+//! The vocabulary of plugins: keys, revisions, queries, grants, limits, plugins, writes and Events.
 //!
-//! Plain data without behaviour. Uses no other module.
+//! Plain data. The host's engine, the reader of configurations and the SDK's test host are above it, so that a grant, a
+//! write and a name mean the same to all of them.
 
+#![warn(missing_docs)]
+
+pub mod authz;
 mod expressions;
 mod grants;
 mod graph;
 mod key;
 mod plugin;
+mod prune;
 mod query;
 pub mod text;
 mod write;
-
-use std::{future::Future, pin::Pin};
 
 pub use expressions::Expressions;
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
@@ -20,11 +23,9 @@ pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
 /// The syntax of names, keys and values, shared with the SDK's test host.
 pub use podium_wire::syntax;
+pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 pub use write::{
     Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Write, WriteReport,
     WriteResult,
 };
-
-/// A future behind a trait object.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
