@@ -22,7 +22,7 @@ const LEAST: usize = 64;
 /// A byte string, contiguous or in interned chunks. The chunks of JSON depend only on the JSON, so equal JSON has equal
 /// chunks.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ChunkedBytes {
+pub(crate) enum ChunkedBytes {
     Contiguous(Box<[u8]>),
     /// No chunk is empty.
     Chunks(Box<[Chunk]>),
@@ -31,7 +31,7 @@ pub enum ChunkedBytes {
 /// A chunk. A reference takes 8 bytes, because the length is stored before the chunk's bytes; there are about
 /// three references to a chunk.
 #[derive(Debug, Clone)]
-pub struct Chunk(ThinArc<(), u8>);
+pub(crate) struct Chunk(ThinArc<(), u8>);
 
 impl Chunk {
     fn new(bytes: &[u8]) -> Self {
@@ -119,7 +119,7 @@ impl ChunkedBytes {
         rest.is_some_and(<[u8]>::is_empty)
     }
 
-    pub fn to_vec(&self) -> Vec<u8> {
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
         self.reader().collect::<Vec<_>>().concat()
     }
 }

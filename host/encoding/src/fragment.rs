@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 /// The number of fragments.
-pub const FRAGMENTS: usize = 3;
+pub(crate) const FRAGMENTS: usize = 3;
 
 /// A fragment of a Pod's JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -12,8 +12,9 @@
 //! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
 //!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would
 //!   have rejected; pruned fields are not checked.
-//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which
-//!   are removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
+//! - The section `full` is the object byte for byte, except managedFields and the annotations of
+//!   [`Prune`](podium_vocabulary::Prune), which are removed before anything is stored, and `kind` and `apiVersion`,
+//!   which every Pod has.
 //! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
 //!   unshared, with its JSON.
 //! - A fragment with a structure that no other Pod of its workload has is stored unshared (`unshared.rs`): it takes
@@ -22,9 +23,12 @@
 //! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
 //!   decoder passes on unread (`structure.rs`).
 
+#![warn(missing_docs)]
+
 mod candidates;
 mod chunks;
 mod compact;
+mod dump;
 mod forms;
 mod fragment;
 mod hot_fields;
@@ -34,12 +38,13 @@ mod matcher;
 mod packed;
 mod placeholder;
 mod pool;
-mod restore;
+mod read;
 mod scan;
 mod skeleton;
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that the processor may lack"))]
 mod skip;
 mod sorted_map;
+mod stored;
 mod strings;
 mod structure;
 mod template;
@@ -52,9 +57,21 @@ mod whole;
 mod words;
 mod workloads;
 
-pub use forms::{put_varint, unzigzag, uuid, uuid_text, varint, zigzag};
-pub use fragment::FRAGMENTS;
+use std::sync::Arc;
+
+pub use dump::{Dump, Entry, Restored};
+use fragment::FRAGMENTS;
 pub use packed::Packed;
-pub use pool::{EncodeError, Read, Shape, SkeletonPool};
+pub use pool::Pool;
+use pool::Shape;
+pub use read::{Names, PodJson, Read, ReadError};
 pub use scan::Scratch;
 pub use skeleton::PodIdentity;
+pub use stored::{Stored, Uid};
+
+/// What Pods share: their namespace and all text. Pods that have the same share one reference.
+pub type Shared = Arc<Shape>;
+
+/// The version of the entries of a dump and of the bytes in them. To be increased when a text or a value has another
+/// meaning than before.
+pub const FORMAT: u32 = 7;

@@ -8,11 +8,11 @@ use std::{
 
 use foldhash::quality::FixedState;
 use podium_sync::{Mutex, Weak, downgrade};
-use podium_vocabulary::Prune;
-use podium_wire::{Pod, SectionBytes, json::JsonError};
+use podium_vocabulary::{Prune, Revision};
+use podium_wire::SectionBytes;
 
 use super::{
-    FRAGMENTS, Packed, PodIdentity,
+    FRAGMENTS, Packed, PodIdentity, PodJson, Read, ReadError,
     candidates::Candidates,
     chunks::Interner,
     fragment::{Fragment, PerFragment},
@@ -32,7 +32,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn namespace(&self) -> &Arc<str> {
+    pub(super) fn namespace(&self) -> &Arc<str> {
         &self.skeletons[Fragment::Object].namespace
     }
 
@@ -43,12 +43,12 @@ impl Shape {
     }
 
     /// Returns true if its Pods, read again, would have skeletons that they share with more Pods.
-    pub fn is_superseded(&self) -> bool {
+    pub(super) fn is_superseded(&self) -> bool {
         self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
 
     /// Returns a prefix that the names of Pods of this shape may have.
-    pub fn name_prefix(&self) -> &str {
+    pub(super) fn name_prefix(&self) -> &str {
         self.skeletons[Fragment::Object].name_prefix()
     }
 }
@@ -56,11 +56,12 @@ impl Shape {
 /// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch, write-through and the
 /// checkpoint of a process share one pool.
 #[derive(Debug)]
-pub struct SkeletonPool {
+pub struct Pool {
     pub(super) table: Mutex<Table>,
     /// Seeded, so that no tenant can construct many texts with one hash.
     pub(super) hasher: FixedState,
-    prune: Prune,
+    /// The annotations that are removed from every Pod before it is stored.
+    pub prune: Prune,
 }
 
 #[derive(Debug)]
@@ -94,7 +95,7 @@ impl Prediction {
     }
 
     /// Records the Pod's shape, for the Pods that are read next.
-    fn is_now(&self, shape: &Arc<Shape>) {
+    fn record(&self, shape: &Arc<Shape>) {
         let like = self.shape();
         let keeps_object =
             like.is_some_and(|like| Arc::ptr_eq(&like.skeletons[Fragment::Object], &shape.skeletons[Fragment::Object]));
@@ -126,34 +127,7 @@ struct FragmentInput<'a> {
 /// its Pods are stored unshared, and no further position is generalised.
 pub(super) const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
 
-/// A Pod that was read.
-#[derive(Debug)]
-pub struct Read<'a> {
-    /// The Pod's namespace.
-    pub namespace: &'a str,
-    /// The Pod's name.
-    pub name: &'a str,
-    /// The Pod's uid.
-    pub uid: &'a str,
-    /// The Pod's resourceVersion.
-    pub revision: u64,
-    /// Its encoded rest.
-    pub packed: Packed,
-}
-
-/// Why JSON cannot be encoded compactly.
-#[derive(Debug, thiserror::Error)]
-pub enum EncodeError {
-    /// It is not a Pod.
-    #[error(transparent)]
-    Json(#[from] JsonError),
-    /// It is a Pod, but not in the form that an API server writes, or its namespace's limit of skeletons is reached.
-    /// [`Packed::unshared`] stores it.
-    #[error("not in the form of an API server")]
-    Unusual(Box<Pod>),
-}
-
-impl SkeletonPool {
+impl Pool {
     /// Returns an empty pool that prunes nothing. `seed` should be a secret of the process.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -170,40 +144,27 @@ impl SkeletonPool {
         Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
     }
 
-    /// Returns the pool, which removes these annotations from every Pod before it is stored.
-    #[must_use]
-    pub fn pruning(self, prune: Prune) -> Self {
-        Self { prune, ..self }
-    }
-
-    /// Returns the annotations that are removed from every Pod.
-    #[must_use]
-    pub fn prune(&self) -> &Prune {
-        &self.prune
-    }
-
-    /// Reads a Pod's JSON.
+    /// Reads a Pod's JSON. A Pod that cannot share text, or whose namespace has reached its limit, shares none.
     ///
-    /// `held` returns the stored state of the incarnation with this namespace, name and uid, if there is one. The new
-    /// state is first matched against its skeletons, and otherwise against those of the Pod that was read before.
+    /// `held` is the stored state of the incarnation with these names, if there is one. The new state is first matched
+    /// against its skeletons, and otherwise against those of the Pod that was read before with this scratch.
     ///
     /// # Errors
-    /// See [`EncodeError`].
-    pub fn read<'a, H: AsRef<Packed>>(
+    /// See [`ReadError`].
+    pub fn read<'a>(
         &self,
-        json: &'a [u8],
+        json: &PodJson<'a>,
+        held: Option<&Packed>,
         scratch: &mut Scratch,
-        held: impl FnOnce(&str, &str, &str) -> Option<H>,
-    ) -> Result<Read<'a>, EncodeError> {
-        let head = scan::head(json);
-        let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
+    ) -> Result<Read<'a>, ReadError> {
+        let PodJson { json, head, .. } = *json;
         let recent = if held.is_none() { scratch.recent.upgrade() } else { None };
-        let like = Prediction { recent, held: held.as_ref().map(|held| Arc::clone(held.as_ref().shape())) };
+        let like = Prediction { recent, held: held.map(|held| Arc::clone(&held.shape)) };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
         let mut likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
         if let Some(held) = held {
-            likely = likely.with_held(held.as_ref(), &mut scratch.texts);
+            likely = likely.with_held(held, &mut scratch.texts);
         }
         let cut = scan::cut(json, head, &likely, scratch, Extent::All, &self.prune);
         likely.return_buffers(&mut scratch.texts);
@@ -219,7 +180,7 @@ impl SkeletonPool {
         {
             return Ok(read);
         }
-        Err(EncodeError::Unusual(Box::new(actual)))
+        Read::whole(actual, json, &self.prune)
     }
 
     /// Finds the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be built.
@@ -247,7 +208,7 @@ impl SkeletonPool {
         if !shape.skeletons.iter().all(is_encodable) {
             return None;
         }
-        like.is_now(&shape);
+        like.record(&shape);
         if is_status_scanned {
             shape.skeletons[Fragment::Object].record_status(&shape.skeletons[Fragment::Status]);
         }
@@ -256,7 +217,8 @@ impl SkeletonPool {
         }
         let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
         let packed = Packed::new(shape, own, PodIdentity { name, uid, revision })?;
-        Some(Read { namespace, name, uid, revision, packed })
+        let namespace = Arc::clone(packed.shape.namespace());
+        Some(Read { namespace, name: name.into(), uid: uid.into(), revision: Revision(revision), packed })
     }
 
     fn shape(
@@ -399,9 +361,9 @@ impl SkeletonPool {
         Some(self.table.lock().add(of.fragment, self.hasher.hash_one(key), made.charged(charge), key))
     }
 
-    /// Returns the number of skeletons in use.
+    /// Returns the number of texts that the Pods of this pool share, for tests and measurements.
     #[must_use]
-    pub fn skeletons(&self) -> usize {
+    pub fn shared_texts(&self) -> usize {
         self.table
             .lock()
             .skeletons

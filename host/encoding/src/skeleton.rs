@@ -219,7 +219,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
     let proven = match fragment {
         Fragment::Object => {
             let Header { created, generation, .. } = actual.header;
-            built.created(own, identity) == created.0 && built.generation(own, identity) == generation
+            built.created_and_generation(own, identity) == (created.0, generation)
         }
         Fragment::Spec => built.node(own, identity).as_deref() == actual.spec.node_name.as_deref(),
         _ => built.phase(own, identity) == actual.status.phase,

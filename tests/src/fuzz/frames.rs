@@ -17,7 +17,7 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
-use podium_encoding::SkeletonPool;
+use podium_encoding::Pool;
 use podium_host::{
     api::Api,
     watch::{Watch, WatchOptions},
@@ -88,7 +88,7 @@ impl<'a> Script<'a> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let ended = Arc::new(Notify::new());
-            let pool = Arc::new(SkeletonPool::new(7));
+            let pool = Arc::new(Pool::new(7));
             let (writer, reader) = cache::new(7);
             let watch = Watch::new(
                 self.server(chunk, Arc::clone(&ended)),

@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod checked;
 mod json;
 mod real;
 
+pub use checked::Checked;
+#[cfg(test)]
+pub(crate) use checked::same_as_decoded;
 pub use json::{pod_json, written};
 pub use real::real_pods;

@@ -115,7 +115,7 @@ impl Writer {
                 let (namespace, name) = name(at);
                 pod.compare(namespace, name).reverse()
             };
-            pod.revision <= newest_removed && !held.contains_pod(pod) && present.binary_search_by(here).is_err()
+            pod.revision() <= newest_removed && !held.contains_pod(pod) && present.binary_search_by(here).is_err()
         });
         let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();
         drop(present);

@@ -4,7 +4,7 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use podium_encoding::SkeletonPool;
+use podium_encoding::Pool;
 use podium_engine::wake::Wake;
 use podium_engine::{
     memory::{TrimSchedule, trim},
@@ -43,7 +43,7 @@ pub(super) fn run(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
 async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -> anyhow::Result<()> {
     let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
     let (mut writer, reader) = cache::new(1);
-    let watch = Watch::new(api, WatchOptions::default(), Arc::new(SkeletonPool::new(1)), Arc::new(reader.clone()), 1);
+    let watch = Watch::new(api, WatchOptions::default(), Arc::new(Pool::new(1)), Arc::new(reader.clone()), 1);
     let watch = watch.counted_by(counters);
     let (observed, mut observations) = mpsc::channel(OBSERVATIONS);
     let specs: Vec<_> = (0..plugins).map(plugin).collect();
