@@ -6,13 +6,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use podium_vocabulary::{PodKey, Revision};
 use podium_wire::Section;
 
 use crate::{
     encoding::{FRAGMENTS, Packed, PodIdentity, Scratch, Shape, SkeletonPool},
     pod::{CachedPod, Record, RecordArena},
 };
-use podium_vocabulary::{PodKey, Revision};
 
 /// One entry. Skeletons and shapes are numbered in their order, each from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
-use podium_host::{
-    api::Api,
+use podium_api::{
+    Api,
     watch::{Watch, WatchOptions},
 };
 use podium_pods::{

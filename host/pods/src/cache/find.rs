@@ -16,13 +16,14 @@ use std::{
     sync::Arc,
 };
 
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
+
 use super::{
     index::{Sets, Value, labels},
     position_set::{Position, PositionSet},
     snapshot::{Pods, Snapshot},
 };
 use crate::pod::{CachedPod, Effort, RecordRef, Slice};
-use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
 
 /// The most bytes of candidates that one slice copies: a Pod has some hundred bytes of its own, and a hostile one a
 /// megabyte.

@@ -14,13 +14,14 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{PodKey, Revision};
+
 use super::{
     Snapshot,
     reader::Publisher,
     store::{Entry, Store},
 };
 use crate::pod::{CachedPod, Change, PodEvent, PodList, Staleness};
-use podium_vocabulary::{PodKey, Revision};
 
 /// The only handle that changes the cache. Changes become visible to readers with `publish`.
 pub struct Writer {

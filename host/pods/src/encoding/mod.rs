@@ -64,6 +64,7 @@ pub(crate) use fragment::FRAGMENTS;
 use fragment::{Fragment, PerFragment};
 use learned::{Learned, Owner};
 pub use packed::Packed;
+use podium_vocabulary::Prune;
 use podium_wire::{Pod, SectionBytes, json::JsonError};
 pub use scan::Scratch;
 use scan::{Draft, Extent, Scanned};
@@ -73,7 +74,6 @@ use structure::{Generalised, Positions, Structure};
 use workloads::{Sighting, Workloads};
 
 use crate::sync::{Mutex, Weak, downgrade};
-use podium_vocabulary::Prune;
 
 /// The three skeletons of a Pod. Pods that share all of them share this.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use memchr::{memchr, memmem::Finder};
+use podium_vocabulary::Prune;
 use smallvec::SmallVec;
 
 use super::{
@@ -21,7 +22,6 @@ use super::{
     skip::{self, Quotes},
 };
 use crate::sync::Weak;
-use podium_vocabulary::Prune;
 
 /// A fragment that was scanned, or that matched a known skeleton; in the latter case the text is empty.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ use std::{borrow::Cow, sync::Arc};
 
 pub use change::{CachedPods, Change, Checkpoint, Observation, PodEvent, Staleness};
 pub use list::{PodList, SortedUids, Uids};
+use podium_vocabulary::{Cursor, PodKey, Prune, Revision, RevisionError};
 use podium_wire::{
     CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
     json::JsonError,
@@ -18,7 +19,6 @@ pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Effort, Page, PodView, Slice};
 
 use crate::encoding::{EncodeError, Packed, PodIdentity, Scratch, SkeletonPool};
-use podium_vocabulary::{Cursor, PodKey, Prune, Revision, RevisionError};
 
 /// One state of one Pod.
 #[derive(Debug, Clone)]

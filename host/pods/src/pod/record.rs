@@ -5,10 +5,10 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
+use podium_vocabulary::{PodKey, Revision};
 
 use super::CachedPod;
 use crate::encoding::{Packed, Scratch, Shape, SkeletonPool, put_varint, uuid, uuid_text, varint};
-use podium_vocabulary::{PodKey, Revision};
 
 /// The size of the chunks that contain the records of one list. A separate allocation for each Pod of a list, freed
 /// when the list is applied, would leave gaps between allocations that stay.
