@@ -1,16 +1,17 @@
-//! Converts a configuration of [`podium_config`] into the model's [`PluginSpec`].
+//! Converts the configuration of a plugin into its [`PluginSpec`].
 
 use std::{path::Path, time::Duration};
 
-use podium_config::{
-    DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
-    plugin::{self, Class, Kind, Operator, Section},
-};
 use podium_vocabulary::{
     Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
     PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
+
+use crate::{
+    DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
+    plugin::{self, Class, Kind, Operator, Section},
+};
 
 // The host reserves as much as a configuration may request.
 const _: () = assert!((MOST_MEMORY_MIB as usize) << 20 == Limits::MOST_MEMORY_BYTES);
@@ -19,7 +20,8 @@ const _: () = assert!(MOST_VALUES == LabelSelector::MOST_VALUES);
 
 /// Converts a plugin. `directory` is the base of relative paths of components. Whether the component exists is
 /// checked when it is loaded, because it may be created later.
-pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
+#[must_use]
+pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     let Plugin { api_version: _, kind, metadata, spec } = plugin;
     let namespace = match kind {
         Kind::ReconcilePlugin => metadata.namespace,
