@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use podium_api::watch::Counters;
 use podium_encoding::Pool;
 use podium_engine::clock::Clock;
 use podium_pods::{
@@ -24,7 +25,6 @@ use super::cluster::Cluster;
 use crate::{
     checkpoint::{self, Coverage, Saver},
     telemetry::CheckpointFigures,
-    watch::Counters,
 };
 
 /// The directory and the interval of checkpoints.

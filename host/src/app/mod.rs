@@ -39,6 +39,11 @@ pub use loading::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
 pub use options::Options;
+use podium_api::{
+    Api, Observer,
+    live::LivePods,
+    watch::{Counters, Watch, WatchOptions},
+};
 use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
@@ -49,7 +54,9 @@ use podium_engine::{
     status::{PluginState, Status},
 };
 use podium_pods::cache::{self, Reader};
+use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{PluginId, PluginSpec};
+use podium_writeback::Writeback;
 use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{
@@ -62,16 +69,7 @@ pub use wall_clock::WallClock;
 use watchdog::{Steps, Watchdog, Watched, is_waiting};
 
 pub use crate::objects::FetchFailure;
-use crate::{
-    admin::ReconcileStatus,
-    api::{Api, Observer},
-    checkpoint::Coverage,
-    live::LivePods,
-    runtime::{Engine, EngineOptions},
-    telemetry::ApiRequests,
-    watch::{Counters, Watch, WatchOptions},
-    writeback::Writeback,
-};
+use crate::{admin::ReconcileStatus, checkpoint::Coverage, telemetry::ApiRequests};
 
 /// Deadline of one request. A page of a list has a longer one.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);

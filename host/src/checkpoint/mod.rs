@@ -29,7 +29,7 @@ use podium_pods::{
 };
 use podium_vocabulary::Revision;
 
-use crate::private_file;
+use podium_engine::private_file;
 
 const FILE: &str = "checkpoint";
 /// The file that is being written; it is renamed to [`FILE`].

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use http::StatusCode;
 use k8s_openapi::ByteString;
+use podium_api::{Api, ApiError};
 use podium_engine::ports::Sender;
 use podium_registry::{Credentials, Error, Keyring, Reference};
 use podium_vocabulary::{PullSecret, text};
 use serde::Deserialize;
 
-use crate::{
-    api::{Api, ApiError},
-    objects::{FetchFailure, Step, get_as},
-};
+use crate::objects::{FetchFailure, Step, get_as};
 
 #[derive(Deserialize)]
 struct Secret {

@@ -17,11 +17,11 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
-use podium_encoding::Pool;
-use podium_host::{
-    api::Api,
+use podium_api::{
+    Api,
     watch::{Watch, WatchOptions},
 };
+use podium_encoding::Pool;
 use podium_pods::{
     cache::{self, Writer},
     pod::{CachedPod, Change, Observation, PodView, Record},

@@ -1,5 +1,10 @@
 //! Pods in the form that an API server writes: ten of this project in `pods/`, with invented names.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "reads Pods of a real API server that a developer has saved; only tests call it"
+)]
+
 use std::{
     fs,
     path::{Path, PathBuf},
