@@ -1,4 +1,4 @@
-//! Pods in Podium's host: the compact encoding, and the cache with its snapshots.
+//! Pods in Podium's host: the cache with its snapshots, and changes.
 //!
 //! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules; the
 //! suite `tests/tests/architecture` keeps it true.
@@ -16,7 +16,5 @@
 
 pub mod cache;
 pub mod dump;
-pub mod encoding;
 pub mod pod;
-pub mod sync;
 pub mod testing;

@@ -44,6 +44,7 @@ use podium_api::{
     live::LivePods,
     watch::{Counters, Watch, WatchOptions},
 };
+use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
@@ -52,10 +53,7 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::{PluginState, Status},
 };
-use podium_pods::{
-    cache::{self, Reader},
-    encoding::SkeletonPool,
-};
+use podium_pods::cache::{self, Reader};
 use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{PluginId, PluginSpec};
 use podium_writeback::Writeback;
@@ -154,7 +152,9 @@ impl App {
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
         let coverage = Coverage::new(options.namespace.as_deref(), &options.prune);
-        let pool = Arc::new(SkeletonPool::new(options.seed).pruning(options.prune));
+        let mut pool = Pool::new(options.seed);
+        pool.prune = options.prune;
+        let pool = Arc::new(pool);
         let saved = match &options.checkpoint {
             Some(kept) => checkpoint::load(kept, coverage.clone(), &pool, simulated).await?,
             None => None,
@@ -249,7 +249,7 @@ impl App {
             expectations,
             reader: reader.clone(),
             deliver: writeback.clone(),
-            live: Arc::new(LivePods::new(api, pool.prune().clone())),
+            live: Arc::new(LivePods::new(api, pool.prune.clone())),
             write_through: Arc::new(ingest_handle.clone()),
             tasks: deliveries.tasks(),
             clock,

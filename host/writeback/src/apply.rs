@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_api::{Api, ApiError};
+use podium_encoding::Scratch;
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
-use podium_pods::{encoding::Scratch, pod::CachedPod};
+use podium_pods::pod::CachedPod;
 use podium_vocabulary::{PodKey, WriteResult};
 use tokio::time::Instant;
 

@@ -43,8 +43,9 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 pub use closings::ClosedKind;
 use digest::Digest;
 use futures::future::BoxFuture;
+use podium_encoding::Pool;
 use podium_engine::ports::{Deliver, Sender, Sent, Staged};
-use podium_pods::{encoding::SkeletonPool, pod::PodView};
+use podium_pods::pod::PodView;
 use podium_vocabulary::{
     Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, authz::Authorized, text::TextBudget,
 };
@@ -85,7 +86,7 @@ pub struct Writeback {
     owners: owners::Owners,
     events: events::Events,
     closings: closings::Closings,
-    pool: Arc<SkeletonPool>,
+    pool: Arc<Pool>,
 }
 
 impl Writeback {
@@ -93,7 +94,7 @@ impl Writeback {
     /// should observe Retry-After ([`Api::with_backpressure`]). `pool` is the cache's and encodes the Pods of
     /// responses.
     #[must_use]
-    pub fn new(api: &Api, pool: Arc<SkeletonPool>) -> Self {
+    pub fn new(api: &Api, pool: Arc<Pool>) -> Self {
         Self {
             api: api.with_deadline(DEADLINE),
             objects: objects::Objects::new(),
@@ -140,7 +141,7 @@ impl Writeback {
             staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
         let described: Vec<(u32, String)> =
             staged.writes.iter().map(|write| (write.get().id, write.get().action.describe())).collect();
-        let plan = plan::plan(staged.writes, view, self.pool.prune(), now_millis);
+        let plan = plan::plan(staged.writes, view, &self.pool.prune, now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
         let mut delivery = apply::Delivery::new(self, &api, sender);

@@ -10,7 +10,7 @@ use crate::{APP, BELOW_APP, sources, workspace};
 /// The conditions of code of the host: the system that it is built for, and whether it is a test.
 const CONDITIONS: [&str; 8] = ["all", "any", "not", "test", "target_arch", "target_env", "target_os", "unix"];
 /// Also compiled for the model checkers, which replaces cells and locks and nothing else.
-const MODELLED: &str = "host/pods/src/sync";
+const MODELLED: &str = "host/sync/src";
 
 /// Returns the names in all cfg predicates of a text.
 fn conditions(text: &str) -> BTreeSet<String> {

@@ -17,11 +17,13 @@ use std::{
 };
 
 /// The crates below the application, which may do neither IO nor anything that a simulation cannot repeat.
-const BELOW_APP: [&str; 9] = [
+const BELOW_APP: [&str; 11] = [
     "guest-sdk/wire",
     "guest-sdk/vocabulary",
     "guest-sdk/config",
     "host/registry",
+    "host/sync",
+    "host/encoding",
     "host/pods",
     "host/engine",
     "host/api",

@@ -30,10 +30,8 @@ use std::{
 };
 
 use http::Request;
-use podium_pods::{
-    encoding::SkeletonPool,
-    pod::{CachedPods, Checkpoint, Observation, PodList},
-};
+use podium_encoding::Pool;
+use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
 use podium_vocabulary::{PodKey, Revision};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -162,13 +160,7 @@ enum Next {
 impl Watch {
     /// Returns a watch. `seed` is for the jitter of waits and must differ between hosts; otherwise all of them
     /// reconnect at the same moment.
-    pub fn new(
-        api: Api,
-        options: WatchOptions,
-        pool: Arc<SkeletonPool>,
-        known: Arc<dyn CachedPods>,
-        seed: u64,
-    ) -> Self {
+    pub fn new(api: Api, options: WatchOptions, pool: Arc<Pool>, known: Arc<dyn CachedPods>, seed: u64) -> Self {
         let pages = PageSize::new(options.page_limit);
         Self {
             api,

@@ -5,10 +5,8 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
-    pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena},
-};
+use podium_encoding::{Pool, Scratch};
+use podium_pods::pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena};
 use podium_vocabulary::{PodKey, Revision};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -201,7 +199,7 @@ pub(super) enum DecodedPod {
 
 /// Decodes Pods, and never the same state twice.
 pub(super) struct Decoder {
-    pool: Arc<SkeletonPool>,
+    pool: Arc<Pool>,
     known: Arc<dyn CachedPods>,
     scratch: Scratch,
     /// The arena of a list's Pods.
@@ -209,7 +207,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn new(pool: Arc<SkeletonPool>, known: Arc<dyn CachedPods>) -> Self {
+    pub(super) fn new(pool: Arc<Pool>, known: Arc<dyn CachedPods>) -> Self {
         Self { pool, known, scratch: Scratch::default(), arena: RecordArena::default() }
     }
 

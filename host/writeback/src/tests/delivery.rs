@@ -69,7 +69,9 @@ impl Wire {
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
         let pruned = podium_vocabulary::Prune::annotations(["x.example/pruned"]);
-        Writeback::new(&api, Arc::new(SkeletonPool::new(7).pruning(pruned)))
+        let mut pool = Pool::new(7);
+        pool.prune = pruned;
+        Writeback::new(&api, Arc::new(pool))
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {

@@ -74,7 +74,7 @@ impl Wire {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
-        (wire, Writeback::new(&api, Arc::new(SkeletonPool::new(7))))
+        (wire, Writeback::new(&api, Arc::new(Pool::new(7))))
     }
 
     fn now(&self) -> u64 {

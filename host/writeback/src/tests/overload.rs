@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
 use podium_api::{Api, live::LivePods};
+use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Lane},
@@ -26,7 +27,6 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    encoding::SkeletonPool,
     pod::{CachedPod, PodList, Record},
     testing,
 };
@@ -165,7 +165,7 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
     });
     writer.relist(pods.collect::<PodList>(), Revision(5)).publish();
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
-    let pool = Arc::new(SkeletonPool::new(7));
+    let pool = Arc::new(Pool::new(7));
     let dispatch = Arc::new(Dispatch {
         queue: Arc::new(Queue::new(Backoff::default(), WORKERS / 2, 1)),
         registry: Arc::default(),

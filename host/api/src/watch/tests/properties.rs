@@ -8,9 +8,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_encoding::Pool;
 use podium_pods::{
     cache::{self, Reader, Snapshot, Writer},
-    encoding::SkeletonPool,
     pod::{Checkpoint, Observation, PodView, Record},
     testing::ChangeChecker,
 };
@@ -98,7 +98,7 @@ fn begin(
 ) -> (Writer, Reader, mpsc::Receiver<Observation>, JoinHandle<()>) {
     let (writer, reader) = cache::new(7);
     let options = WatchOptions { page_limit: 2, ..WatchOptions::default() };
-    let watch = Watch::new(cluster.api(), options, Arc::new(SkeletonPool::new(7)), Arc::new(reader.clone()), 7);
+    let watch = Watch::new(cluster.api(), options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
     let watch = watch.from_checkpoint(checkpoint);
     let (sender, observations) = mpsc::channel(4);
     (writer, reader, observations, tokio::spawn(watch.run(sender)))

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_encoding::Pool;
 use podium_pods::{
     cache::{self, Reader, Writer},
-    encoding::SkeletonPool,
     pod::{Change, Checkpoint, Observation, PodView, Record},
     testing::summary,
 };
@@ -43,7 +43,7 @@ pub(super) fn rig_of(
 ) -> Harness {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
-    let watch = Watch::new(api, options, Arc::new(SkeletonPool::new(7)), Arc::new(reader.clone()), 7);
+    let watch = Watch::new(api, options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
     let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
@@ -561,7 +561,7 @@ async fn waits_grow_for_server_errors_only() {
     for (sent, grow) in [(false, false), (true, true)] {
         let (api, _) = wire(Vec::new());
         let (_, reader) = cache::new(7);
-        let mut watch = Watch::new(api, WatchOptions::default(), Arc::new(SkeletonPool::new(7)), Arc::new(reader), 7);
+        let mut watch = Watch::new(api, WatchOptions::default(), Arc::new(Pool::new(7)), Arc::new(reader), 7);
         let mut longest = Duration::ZERO;
         for _ in 0..10 {
             watch.after_error(&ApiError::Transport { sent, message: String::new() });

@@ -228,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::{placeholder::PLACEHOLDER, tokens};
+    use crate::{placeholder::PLACEHOLDER, tokens};
 
     /// Texts of placeholders with literals before, between and after them.
     type TextsOfLeaves = Vec<(Vec<String>, String)>;

@@ -2,11 +2,12 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use podium_vocabulary::Prune;
 use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
 use smallvec::SmallVec;
 
 use super::{
-    PodIdentity, Prune, Shape,
+    PodIdentity, Read, ReadError, Shape,
     forms::{put_varint, varint},
     fragment::{Fragment, PerFragment},
     skeleton::{self, Skeleton, place, sections},
@@ -18,7 +19,7 @@ use super::{
 
 /// Enough for the values of a Pod with up to three containers. A [`Packed`] lives for one event or one run, so unused
 /// space costs less than an allocation.
-const USUAL: usize = 208;
+pub(super) const USUAL: usize = 208;
 
 /// An encoded Pod: a reference to its shape, and its values. Its identity is stored beside it.
 ///
@@ -35,9 +36,10 @@ pub struct Packed {
 /// The offsets at which the values of each fragment begin.
 type Offsets = PerFragment<u32>;
 
-impl AsRef<Self> for Packed {
-    fn as_ref(&self) -> &Self {
-        self
+impl PartialEq for Packed {
+    /// Returns true for the same encoding; equal Pods may have several.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shape, &other.shape) && self.own == other.own
     }
 }
 
@@ -82,7 +84,7 @@ impl Packed {
     }
 
     /// Opens values that come from another process. Returns `None` if they are not valid values of the shape.
-    pub(crate) fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
+    pub(super) fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
         let packed = Self { starts: split(own)?, shape, own: SmallVec::from_slice(own) };
         let is_valid = |fragment| {
             // Another process sends the JSON of a Pod with an unshared fragment.
@@ -104,11 +106,16 @@ impl Packed {
         Fragment::ALL.into_iter().all(is_value)
     }
 
-    /// Encodes a Pod without sharing anything with other Pods. `json` is the JSON that it was decoded from.
+    /// Reads the JSON of a Pod without sharing anything with other Pods, for a Pod that is not stored for long.
     ///
     /// # Errors
-    /// Returns an error if a section is too large, or if `json` is not an object.
-    pub fn unshared(pod: &Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
+    /// See [`ReadError`].
+    pub fn unshared<'a>(json: &[u8], prune: &Prune) -> Result<Read<'a>, ReadError> {
+        Read::whole(podium_wire::json::decode(json)?, json, prune)
+    }
+
+    /// Encodes a decoded Pod without sharing anything with other Pods.
+    pub(super) fn whole(pod: &Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
         let text = whole::text(json, prune).ok_or_else(not_the_json_of_a_pod)?;
         let own = Fragment::ALL.map(|fragment| {
             let text = if fragment == Fragment::Object { &*text } else { b"" };
@@ -118,8 +125,8 @@ impl Packed {
             let whole = |fragment| Arc::new(Skeleton::whole(&pod.header.namespace, sections(fragment)));
             Arc::new(Shape { skeletons: PerFragment(Fragment::ALL.map(whole)) })
         };
-        let packed =
-            Self::from_record(shape(&|_| Box::default()), &joined(PerFragment(own.each_ref().map(|own| &**own))));
+        let own = joined(PerFragment(own.each_ref().map(|own| &**own)));
+        let packed = Self::from_parts(shape(&|_| Box::default()), own);
         let header = &pod.header;
         // The revision is the only value that is not in the text, and its section is none of the encoded ones.
         let identity = PodIdentity { name: &header.name, uid: &header.uid, revision: 0 };
@@ -137,18 +144,14 @@ impl Packed {
         &self.shape.skeletons[fragment]
     }
 
-    /// The inverse of [`Self::shape`] and [`Self::own_bytes`].
+    /// The inverse of [`Self::own_bytes`].
     #[expect(clippy::expect_used, reason = "the bytes are those of another Packed")]
-    pub(crate) fn from_record(shape: Arc<Shape>, own: &[u8]) -> Self {
-        let starts = split(own).expect("own_bytes of a Packed");
-        Self { shape, own: SmallVec::from_slice(own), starts }
+    pub(super) fn from_parts(shape: Arc<Shape>, own: SmallVec<[u8; USUAL]>) -> Self {
+        let starts = split(&own).expect("own_bytes of a Packed");
+        Self { shape, own, starts }
     }
 
-    pub(crate) fn shape(&self) -> &Arc<Shape> {
-        &self.shape
-    }
-
-    pub(crate) fn own_bytes(&self) -> &[u8] {
+    pub(super) fn own_bytes(&self) -> &[u8] {
         &self.own
     }
 
@@ -250,7 +253,7 @@ impl Packed {
     }
 
     /// Returns true if a section is known to be the same as another Pod's without encoding either.
-    pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
+    pub fn has_in_common(&self, other: &Self, section: Section) -> bool {
         place(section).is_some_and(|(fragment, place)| {
             let here = self.skeleton(fragment);
             Arc::ptr_eq(here, other.skeleton(fragment))
@@ -259,21 +262,12 @@ impl Packed {
         })
     }
 
-    /// Returns the creation time in milliseconds since 1970.
+    /// Returns the creation time in milliseconds since 1970, and `metadata.generation`, 0 if it is absent.
     #[must_use]
-    pub fn created(&self, identity: PodIdentity<'_>) -> i64 {
+    pub fn created_and_generation(&self, identity: PodIdentity<'_>) -> (i64, i64) {
         match self.head(Fragment::Object) {
-            Some(Head::Object { created, .. }) => created,
-            _ => self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity),
-        }
-    }
-
-    /// Returns `metadata.generation`, 0 if it is absent.
-    #[must_use]
-    pub fn generation(&self, identity: PodIdentity<'_>) -> i64 {
-        match self.head(Fragment::Object) {
-            Some(Head::Object { generation, .. }) => generation,
-            _ => self.skeleton(Fragment::Object).generation(self.own(Fragment::Object), identity),
+            Some(Head::Object { created, generation }) => (created, generation),
+            _ => self.skeleton(Fragment::Object).created_and_generation(self.own(Fragment::Object), identity),
         }
     }
 
@@ -296,9 +290,8 @@ impl Packed {
     }
 
     /// Returns the whole object as the API server wrote it, without pruned fields.
-    #[must_use]
     #[expect(clippy::expect_used, reason = "skeletons are parsed when they are built, and each value belongs to one")]
-    pub fn json(&self, identity: PodIdentity<'_>) -> Vec<u8> {
+    pub(super) fn json(&self, identity: PodIdentity<'_>) -> Vec<u8> {
         self.rendered(identity).expect("a shape with its values")
     }
 

@@ -9,13 +9,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::FixedState;
+use podium_sync::{Weak, downgrade};
 
 use super::{
-    MAX_BYTES_OF_ONE_USER,
+    pool::MAX_BYTES_OF_ONE_USER,
     skeleton::{Charge, Skeleton, Usage},
     unshared::LONGEST,
 };
-use crate::sync::{Weak, downgrade};
 
 /// The number of structures that are remembered of a fragment of a workload.
 const REMEMBERED: usize = 32;

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use podium_sync::{Mutex, Weak};
 use podium_wire::Pod;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     template::number_of,
     tokens::Placeholder,
 };
-use crate::sync::{Mutex, Weak};
 
 /// A constant of the skeleton, or the number of the placeholder that has the value.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,27 +109,29 @@ impl Skeleton {
         }
     }
 
-    pub(super) fn generation(&self, own: &[u8], identity: PodIdentity<'_>) -> i64 {
-        match self.hot {
-            HotFields::Outer { generation: Source::Constant(generation), .. } => generation,
-            HotFields::Outer { generation: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
+    /// Returns the creation time in milliseconds since 1970, and the generation.
+    pub(super) fn created_and_generation(&self, own: &[u8], identity: PodIdentity<'_>) -> (i64, i64) {
+        let HotFields::Outer { created, generation, .. } = &self.hot else { return (0, 0) };
+        if let (Source::Constant(created), Source::Constant(generation)) = (created, generation) {
+            return (*created, *generation);
+        }
+        let values = self.values(own, identity);
+        let created = match created {
+            Source::Constant(millis) => *millis,
+            Source::Placeholder(at) => match values[*at] {
+                Value::Time(seconds) => seconds * 1_000,
+                // A skeleton is built only if the field can be read from it; the same holds for the others.
+                _ => 0,
+            },
+        };
+        let generation = match generation {
+            Source::Constant(generation) => *generation,
+            Source::Placeholder(at) => match values[*at] {
                 Value::Count(generation) => generation.into(),
                 _ => 0,
             },
-            _ => 0,
-        }
-    }
-
-    pub(super) fn created(&self, own: &[u8], identity: PodIdentity<'_>) -> i64 {
-        match self.hot {
-            HotFields::Outer { created: Source::Constant(millis), .. } => millis,
-            HotFields::Outer { created: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
-                Value::Time(seconds) => seconds * 1_000,
-                // A skeleton is built only if the field can be read from it; the same holds for node and phase.
-                _ => 0,
-            },
-            _ => 0,
-        }
+        };
+        (created, generation)
     }
 
     pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: PodIdentity<'a>) -> Option<Cow<'a, str>> {

@@ -391,7 +391,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::forms::{digest, ipv4, number, time, uuid};
+    use crate::forms::{digest, ipv4, number, time, uuid};
 
     fn written(value: Value<'_>) -> String {
         let mut out = Vec::new();

@@ -45,7 +45,7 @@ impl Candidates {
     /// are in the buffers until [`Self::return_buffers`]: an allocation of their size takes longer than to decompress
     /// them.
     pub(super) fn with_held(self, held: &Packed, buffers: &mut PerFragment<Vec<u8>>) -> Self {
-        if held.shape().is_whole() {
+        if held.shape.is_whole() {
             return self;
         }
         let text = |fragment| match held.skeleton(fragment).is_unshared {

@@ -16,16 +16,16 @@
 use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::FixedState;
+use podium_sync::{Weak, downgrade};
 use smallvec::SmallVec;
 
 use super::{
-    MAX_BYTES_OF_ONE_USER,
+    pool::MAX_BYTES_OF_ONE_USER,
     skeleton::{Charge, Skeleton, Usage},
     sorted_map::SortedMap,
     structure::{Own, Positions, Structure, has_values},
     words,
 };
-use crate::sync::{Weak, downgrade};
 
 /// The number of a structure's keys with which a new one is compared.
 const RECENT: usize = 4;

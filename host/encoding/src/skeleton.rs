@@ -16,6 +16,7 @@ use std::{
 };
 
 use foldhash::quality::FixedState;
+use podium_sync::{Mutex, Weak, downgrade};
 use podium_wire::{Header, Pod, Section, SectionBytes};
 
 use super::{
@@ -28,7 +29,6 @@ use super::{
     template::{Hole, Template},
     tokens::{self, Json, Placeholder, Resolved, Tokens, resolve, resolved_kind},
 };
-use crate::sync::{Mutex, Weak, downgrade};
 
 /// Name, uid and revision of a Pod: values that are stored beside the skeleton's values.
 #[derive(Debug, Clone, Copy)]
@@ -219,7 +219,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
     let proven = match fragment {
         Fragment::Object => {
             let Header { created, generation, .. } = actual.header;
-            built.created(own, identity) == created.0 && built.generation(own, identity) == generation
+            built.created_and_generation(own, identity) == (created.0, generation)
         }
         Fragment::Spec => built.node(own, identity).as_deref() == actual.spec.node_name.as_deref(),
         _ => built.phase(own, identity) == actual.status.phase,

@@ -1,30 +1,18 @@
 //! Tests of fragments that are stored with a text of their own: when they are, when not any more, and that they equal
 //! the decoder's output.
 
-use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-use super::{none, pool, same_as_decoded, without_managed_fields};
-use crate::{
-    dump::{Decoder, Encoder},
-    encoding::*,
-    pod::{CachedPod, Record, RecordArena},
-    testing::{pod_json, written},
-};
+use super::*;
+use crate::{testing::pod_json, unshared};
 
 fn identity(object: &Value) -> PodIdentity<'_> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap();
     PodIdentity { name: text("name"), uid: text("uid"), revision: text("resourceVersion").parse().unwrap() }
 }
 
-fn read(pool: &SkeletonPool, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {
-    let json = written(object);
-    let read = pool.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
-    same_as_decoded(&read, json.as_bytes());
-    let back: Value = serde_json::from_slice(&read.packed.json(identity(object))).unwrap();
-    assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
-    read.packed
+fn read(pool: &Pool, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {
+    super::read(pool, scratch, &written(object), held)
 }
 
 /// Returns a Pod with a structure of this number.
@@ -48,9 +36,9 @@ fn a_structure_that_one_pod_has_takes_a_part_of_its_text() {
     assert_eq!(is_unshared(&kept[0]), [false; FRAGMENTS], "the first is the dictionary");
     for packed in &kept[1..] {
         assert_eq!(is_unshared(packed), [true, true, false]);
-        assert!(Arc::ptr_eq(packed.shape(), kept[1].shape()));
+        assert!(Arc::ptr_eq(&packed.shape, &kept[1].shape));
     }
-    assert_eq!(pool.skeletons(), FRAGMENTS);
+    assert_eq!(pool.shared_texts(), FRAGMENTS);
     let text = kept[50].own_text(Fragment::Spec).unwrap().text.len();
     assert!(text > 1_200 && kept[50].own(Fragment::Spec).len() < text / 2, "{}", kept[50].own(Fragment::Spec).len());
 }
@@ -58,24 +46,19 @@ fn a_structure_that_one_pod_has_takes_a_part_of_its_text() {
 #[test]
 fn the_second_pod_of_a_structure_makes_it_shared() {
     let (pool, mut scratch) = pool();
-    let mut arena = RecordArena::default();
     let _dictionary = read(&pool, &mut scratch, &pod(0, 0), None);
-    let mut first = {
-        let json = written(&pod(1, 5));
-        Record::new(&CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap().0, &mut arena)
-    };
-    assert_eq!(is_unshared(first.pod().packed()), [true, true, false]);
+    let first = read(&pool, &mut scratch, &pod(1, 5), None);
+    assert_eq!(is_unshared(&first), [true, true, false]);
     // The same Pod again is no second one.
     let again = read(&pool, &mut scratch, &pod(1, 5), None);
-    assert_eq!((is_unshared(&again), first.shape().is_superseded()), ([true, true, false], false));
+    assert_eq!((is_unshared(&again), first.shape.is_superseded()), ([true, true, false], false));
     let second = read(&pool, &mut scratch, &pod(2, 5), None);
     assert_eq!(is_unshared(&second), [false; FRAGMENTS]);
-    assert!(first.shape().is_superseded());
-    let before = first.pod();
-    first.renew(&pool, &mut scratch, &mut arena);
-    assert!(!first.shape().is_superseded() && Arc::ptr_eq(first.shape(), second.shape()));
-    assert!(first.pod().packed().changed_from(before.packed(), &before.key.name, &before.key.uid).is_empty());
-    assert_eq!(first.pod().packed().json(identity(&pod(1, 5))), before.packed().json(identity(&pod(1, 5))));
+    assert!(first.shape.is_superseded());
+    let object = pod(1, 5);
+    let renewed = renewed(&pool, &mut scratch, &first, identity(&object)).unwrap();
+    assert!(!renewed.shape.is_superseded() && Arc::ptr_eq(&renewed.shape, &second.shape));
+    assert!(renewed.changed_from(&first, identity(&pod(1, 5)).name, identity(&pod(1, 5)).uid).is_empty());
 }
 
 #[test]
@@ -129,7 +112,7 @@ fn a_dictionary_is_freed_with_its_last_pod_and_counts_for_its_namespace() {
     let unshared = read(&pool, &mut scratch, &pod(1, 5), None);
     let skeletons = [Fragment::Object, Fragment::Spec].map(|at| downgrade(unshared.skeleton(at)));
     let used = || pool.table.lock().usage("shop").load(Relaxed);
-    let of_the_first: usize = first.shape().skeletons.iter().filter_map(|(_, skeleton)| skeleton.charged_bytes()).sum();
+    let of_the_first: usize = first.shape.skeletons.iter().filter_map(|(_, skeleton)| skeleton.charged_bytes()).sum();
     let of_both = |at: &Weak<Skeleton>| at.upgrade().and_then(|skeleton| skeleton.charged_bytes()).unwrap();
     assert_eq!(used() - skeletons.iter().map(of_both).sum::<usize>(), of_the_first);
     drop(first);
@@ -152,7 +135,7 @@ fn a_namespace_at_its_limit_has_no_new_dictionary() {
     let _first = read(&pool, &mut scratch, &pod(0, 0), None);
     pool.table.lock().usage("shop").store(MAX_BYTES_OF_ONE_USER, Relaxed);
     let json = written(&pod(1, 5));
-    assert!(matches!(pool.read(json.as_bytes(), &mut scratch, none), Err(EncodeError::Unusual(_))));
+    assert!(pool.read(&PodJson::new(json.as_bytes()), None, &mut scratch).unwrap().packed.shape.is_whole());
     pool.table.lock().usage("shop").store(0, Relaxed);
     assert_eq!(is_unshared(&read(&pool, &mut scratch, &pod(1, 5), None)), [true, true, false]);
 }
@@ -166,86 +149,9 @@ fn a_long_text_is_not_compressed() {
     assert_eq!(is_unshared(&read(&pool, &mut scratch, &object, None)), [false; FRAGMENTS]);
 }
 
-#[test]
-fn unshared_pods_leave_the_process_and_return() {
-    let (pool, mut scratch) = pool();
-    let objects: Vec<_> = (0..20).map(|own| pod(own, own)).collect();
-    let mut pods: Vec<_> = objects
-        .iter()
-        .map(|object| CachedPod::read(written(object).as_bytes(), &pool, &mut scratch, |_, _| None).unwrap().0)
-        .collect();
-    pods.sort_by(|one, other| one.key.name.cmp(&other.key.name));
-    let mut encoder = Encoder::default();
-    let entries: Vec<_> = pods.iter().flat_map(|pod| encoder.entries(pod)).collect();
-    let (pool, _) = super::pool();
-    let mut decoder = Decoder::new(&pool);
-    entries.into_iter().for_each(|entry| decoder.take(entry).unwrap());
-    let back = decoder.into_pods();
-    assert!(back.iter().map(Record::pod).map(|pod| (*pod).clone()).eq(pods));
-    assert!(pool.skeletons() < 2 * FRAGMENTS, "{} skeletons", pool.skeletons());
-}
-
-/// Returns a Pod whose members differ in presence, order and number.
-fn any_structure() -> impl Strategy<Value = Value> {
-    let value = prop_oneof![
-        "[a-z0-9.\\\\\"\u{e9} -]{0,12}".prop_map(Value::from),
-        (0..3_i64).prop_map(Value::from),
-        any::<bool>().prop_map(Value::from),
-        Just(json!([])),
-        Just(json!({})),
-        Just(json!("10.0.0.1")),
-        Just(json!("2026-03-09T09:09:09Z")),
-        Just(json!(null)),
-    ];
-    let members = prop::collection::vec(("[a-c]{1,2}", value), 0..5);
-    (0..4_u64, members.clone(), members.clone(), members, prop::option::of("[a-z]{0,3}")).prop_map(
-        |(own, annotations, spec, status, node)| {
-            let mut object = pod_json(1, own, "Running");
-            for (key, value) in annotations {
-                let text = value.as_str().map_or(value.to_string(), str::to_owned);
-                object["metadata"]["annotations"][&key] = text.into();
-            }
-            for (key, value) in spec {
-                object["spec"]["containers"][0][&key] = value;
-            }
-            for (key, value) in status {
-                object["status"][&key] = value;
-            }
-            if let Some(node) = node {
-                object["spec"]["nodeName"] = node.into();
-            }
-            object
-        },
-    )
-}
-
 proptest! {
     // PROPTEST_CASES increases it.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(256)))]
-
-    #[test]
-    fn pods_of_any_structure_equal_the_decoders_output(
-        objects in prop::collection::vec((any_structure(), any::<bool>()), 1..16),
-    ) {
-        let (pool, mut scratch) = pool();
-        let mut kept: Vec<(Value, Packed)> = Vec::new();
-        for (object, is_held) in objects {
-            let name = &object["metadata"]["name"];
-            let held = kept.iter().rev().find(|(other, _)| other["metadata"]["name"] == *name).filter(|_| is_held);
-            let held = held.map(|(_, packed)| packed.clone());
-            let packed = read(&pool, &mut scratch, &object, held.as_ref());
-            kept.push((object, packed));
-        }
-        for (object, one) in &kept {
-            for (_, other) in kept.iter().filter(|(other, _)| other["metadata"]["name"] == object["metadata"]["name"]) {
-                let identity = identity(object);
-                let differ = Section::ALL.into_iter();
-                let differ = differ.filter(|at| one.section(identity, *at) != other.section(identity, *at));
-                let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
-                prop_assert_eq!(one.changed_from(other, identity.name, identity.uid), expected);
-            }
-        }
-    }
 
     #[test]
     fn stored_bytes_that_were_damaged_are_refused_or_read(

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use podium_vocabulary::Prune;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -12,7 +13,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::{
-    Prune, forms,
+    forms,
     placeholder::{Kind, PLACEHOLDER},
 };
 

@@ -187,7 +187,7 @@ pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
 }
 
 /// The inverse of [`uuid`].
-pub(crate) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
+pub(super) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
     let mut digits = [0; 32];
     for (digits, bytes) in digits.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
         *digits = hex(bytes);
@@ -202,7 +202,7 @@ pub(crate) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
 }
 
 /// Parses a UUID of lower-case hexadecimal digits with hyphens.
-pub(crate) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
+pub(super) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
     if [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
         return None;
     }
@@ -368,16 +368,16 @@ fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
-pub(crate) fn zigzag(number: i64) -> u64 {
+pub(super) fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-pub(crate) fn unzigzag(number: u64) -> i64 {
+pub(super) fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
 /// Appends a number, seven bits in each byte, the least significant first.
-pub(crate) fn put_varint(mut number: u64, out: &mut impl Extend<u8>) {
+pub(super) fn put_varint(mut number: u64, out: &mut impl Extend<u8>) {
     while number >= 0x80 {
         out.extend([number as u8 | 0x80]);
         number >>= 7;
@@ -385,7 +385,7 @@ pub(crate) fn put_varint(mut number: u64, out: &mut impl Extend<u8>) {
     out.extend([number as u8]);
 }
 
-pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0;
     for (at, byte) in bytes.iter().take(10).enumerate() {
         number |= u64::from(byte & 0x7f) << (7 * at);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use memchr::{memchr, memmem::Finder};
+use podium_sync::Weak;
 use podium_vocabulary::Prune;
 use smallvec::SmallVec;
 
@@ -21,7 +22,6 @@ use super::{
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
-use crate::sync::Weak;
 
 /// A fragment that was scanned, or that matched a known skeleton; in the latter case the text is empty.
 #[derive(Debug, Default)]

@@ -1,15 +1,10 @@
 //! Tests with hostile input: bytes that are not JSON, values that look like placeholders or sentinels, Pods of another
 //! tenant, and any changes of restored bytes (`foreign.rs` has certain ones).
 
-use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 
-use super::{encoded, none, pool, same_as_decoded};
-use crate::{
-    encoding::*,
-    pod::{CachedPod, Record, RecordArena},
-    testing::{pod_json, written},
-};
+use super::*;
+use crate::testing::pod_json;
 
 const HEAD: &str = r#"{"kind":"Pod","apiVersion":"v1","#;
 
@@ -21,118 +16,22 @@ pub(super) fn pod(namespace: &str, name: &str, annotations: &str, spec: &str, st
     )
 }
 
-fn back(read: &Read<'_>) -> String {
-    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
-    String::from_utf8(read.packed.json(identity)).unwrap()
-}
-
-pub(super) fn read(pool: &SkeletonPool, scratch: &mut Scratch, json: &str, held: Option<&Packed>) -> Packed {
-    let read = pool.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
-    same_as_decoded(&read, json.as_bytes());
-    assert_eq!(back(&read), json);
-    read.packed
-}
-
-fn same_sections(one: &Packed, other: &Packed, identity: PodIdentity<'_>) {
-    let differ = Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
-    let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
-    assert_eq!(one.changed_from(other, identity.name, identity.uid), expected);
-}
-
-#[test]
-fn words_separated_by_an_escaped_letter_are_not_split() {
-    let (pool, mut scratch) = pool();
-    let state = |text: &str| pod("shop", "web-abcde", &format!(r#""a":"{text} and the rest is shared""#), "", "");
-    let kept: Vec<_> = [r"b\u0041c", r"x\u0041yAz", r"xAy\u0041z"]
-        .into_iter()
-        .map(|text| read(&pool, &mut scratch, &state(text), None))
-        .collect();
-    same_sections(&kept[1], &kept[2], PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
-}
-
-#[test]
-fn a_placeholder_after_a_backslash_is_refused() {
-    let (pool, mut scratch) = pool();
-    for contents in ["\\\0\u{e}\0\u{1}", "\\\0\u{e}\u{2}\0\u{1}"] {
-        let json = pod("shop", "web-abcde", "", &format!(r#""restartPolicy":"{contents}""#), "");
-        assert!(matches!(pool.read(json.as_bytes(), &mut scratch, none), Err(EncodeError::Json(_))));
-        let json = pod("shop", "web-abcde", "", &format!(r#""hostname":"{contents}""#), "");
-        assert!(matches!(pool.read(json.as_bytes(), &mut scratch, none), Err(EncodeError::Json(_))));
-        let restored = SkeletonPool::new(8).restore(
-            [
-                json.as_bytes(),
-                format!("{{\"restartPolicy\":\"{contents}\",\"hostname\":\"\0\u{f}\"}}").as_bytes(),
-                b"{}",
-            ],
-            &[0, 0],
-            PodIdentity { name: "web-abcde", uid: "u", revision: 5 },
-        );
-        assert!(restored.is_none());
-    }
-}
-
-#[test]
-fn a_fragment_placeholder_inside_a_string_is_not_a_fragment() {
-    let (pool, mut scratch) = pool();
-    for mark in ["\0\u{e}\u{1}", "\0\u{e}\u{2}", "\0\u{e}\0"] {
-        let json = pod("shop", "web-abcde", "", "", "").replace(r#","spec""#, &format!(r#","later":{mark},"spec""#));
-        let read = pool.read(json.as_bytes(), &mut scratch, none);
-        assert!(matches!(read, Err(EncodeError::Json(_))), "{mark:?} {read:?}");
-    }
-}
-
-#[test]
-fn a_literal_like_a_sentinel_is_not_mistaken_for_an_equal_value() {
-    for at in 0..12 {
-        for fragment in 0..3 {
-            let (pool, mut scratch) = pool();
-            let sentinel = placeholder::sentinel_text(fragment * skeleton::MAX_PLACEHOLDERS + at);
-            let mut kept = Vec::new();
-            for (name, own) in
-                [("web-aaaaa", "x"), ("web-bbbbb", &*sentinel), ("web-ccccc", "evil"), ("web-ddddd", "more")]
-            {
-                let texts = |name: &str| format!(r#""a":"{sentinel}","{name}":"{own}""#);
-                let json = pod("shop", name, &texts("b"), &texts("b"), &texts("message"));
-                kept.push(pool.read(json.as_bytes(), &mut scratch, none).map(|read| {
-                    same_as_decoded(&read, json.as_bytes());
-                    read.packed
-                }));
-            }
-        }
-    }
-}
-
-#[test]
-fn a_number_like_a_sentinel_is_not_mistaken_for_an_equal_time() {
-    for at in 0..4 {
-        let (pool, mut scratch) = pool();
-        let number = Fragment::Spec as usize * skeleton::MAX_PLACEHOLDERS + at;
-        let seconds = placeholder::sentinel_time(number) * 1_000;
-        let time = String::from_utf8(forms::time_text(placeholder::sentinel_time(number)).to_vec()).unwrap();
-        let mut kept = Vec::new();
-        for (name, time) in [("web-aaaaa", &*time), ("web-bbbbb", "2026-01-01T00:00:00Z")] {
-            let spec = format!(r#""tolerations":[{{"key":"{time}","tolerationSeconds":{seconds}}}]"#);
-            kept.push(read(&pool, &mut scratch, &pod("shop", name, "", &spec, ""), None));
-        }
-    }
-}
-
 #[test]
 fn a_pod_encoded_again_is_the_only_one_with_its_skeletons() {
     let (pool, mut scratch) = pool();
-    let mut arena = RecordArena::default();
-    let mut record = |name: &str, args: &str, message: &str| {
+    let json = |name: &str, args: &str, message: &str| {
         let spec = format!(r#""containers":[{{"name":"a","args":[{args}]}}]"#);
-        let json = pod("shop", name, "", &spec, &format!(r#""message":"{message}""#));
-        let read = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
-        Record::new(&read.0, &mut arena)
+        pod("shop", name, "", &spec, &format!(r#""message":"{message}""#))
     };
-    let mut first = record("web-aaaaa", r#""a""#, "one");
-    let _second = record("web-bbbbb", r#""a","b""#, "two");
-    assert!(first.shape().is_superseded());
-    first.renew(&pool, &mut scratch, &mut arena);
-    assert!(!first.shape().is_superseded());
-    assert!(first.shape().skeletons[Fragment::Spec].has_one_user());
+    let of_the_first = json("web-aaaaa", r#""a""#, "one");
+    let mut first = read(&pool, &mut scratch, &of_the_first, None);
+    let _second = read(&pool, &mut scratch, &json("web-bbbbb", r#""a","b""#, "two"), None);
+    assert!(first.shape.is_superseded());
+    let identity = PodIdentity { name: "web-aaaaa", uid: "uid-web-aaaaa", revision: 5 };
+    first = renewed(&pool, &mut scratch, &first, identity).unwrap();
+    assert!(renewed(&pool, &mut scratch, &first, identity).is_none());
+    assert!(!first.shape.is_superseded());
+    assert!(first.shape.skeletons[Fragment::Spec].has_one_user());
 }
 
 #[test]
@@ -164,7 +63,7 @@ fn skeletons_count_towards_their_namespace_while_it_has_pods() {
             kept.push(read(&pool, &mut scratch, &json(name, number, value), None));
         }
     }
-    let used = |pool: &SkeletonPool| pool.table.lock().usage("shop").load(Relaxed);
+    let used = |pool: &Pool| pool.table.lock().usage("shop").load(Relaxed);
     let learned = pool.table.lock().learned.size();
     let skeletons =
         pool.table.lock().skeletons.0.iter().flat_map(HashMap::values).filter_map(Weak::upgrade).collect::<Vec<_>>();
@@ -229,7 +128,7 @@ fn a_superseded_skeleton_is_not_used_by_another_namespace() {
     let _kept = [of("hostile", "web-aaaaa", "for all"), of("hostile", "web-bbbbb", "own")];
     let shop = [of("shop", "web-aaaaa", "for all"), of("shop", "web-bbbbb", "for all")];
     for packed in &shop {
-        assert!(!packed.shape().is_superseded());
+        assert!(!packed.shape.is_superseded());
     }
     assert!(Arc::ptr_eq(shop[0].skeleton(Fragment::Spec), shop[1].skeleton(Fragment::Spec)));
 }
@@ -256,20 +155,8 @@ fn transitions_of_another_namespace_generalise_no_pod_here() {
 }
 
 #[test]
-fn equal_json_with_two_skeletons_is_an_equal_object() {
-    let (pool, mut scratch) = pool();
-    let state = |ip: &str| pod("shop", "web-abcde", "", "", &format!(r#""hostIP":"10.0.0.1","podIP":"{ip}""#));
-    let before = read(&pool, &mut scratch, &state("10.0.0.2"), None);
-    let _more = read(&pool, &mut scratch, &state("10.0.0.3"), None);
-    let one = read(&pool, &mut scratch, &state("10.0.0.1"), Some(&before));
-    let (_, mut other) = self::pool();
-    let two = read(&pool, &mut other, &state("10.0.0.1"), None);
-    same_sections(&one, &two, PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
-}
-
-#[test]
 fn concurrent_generalisation_yields_the_decoders_output() {
-    let pool = SkeletonPool::new(7);
+    let pool = Pool::new(7);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let pool = &pool;
@@ -294,19 +181,13 @@ fn concurrent_generalisation_yields_the_decoders_output() {
                     object["metadata"]["namespace"] = ["shop", "other"][(thread % 2) as usize].into();
                     let json = written(&object);
                     let held = kept[own as usize].take();
-                    let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()).unwrap();
+                    let read = pool.read(&PodJson::new(json.as_bytes()), held.as_ref(), &mut scratch).unwrap();
                     same_as_decoded(&read, json.as_bytes());
-                    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
-                    if let Some(held) = &held {
-                        same_sections(&read.packed, held, identity);
-                    }
-                    if step % 7 == 0
-                        && let Some(keys) = read.packed.shape().keys()
-                    {
-                        let texts = keys.map(|(_, text)| text.to_vec());
-                        let restored =
-                            pool.restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity);
-                        assert!(restored.is_some());
+                    let is_dumped = step % 7 == 0 && is_shared(&read.packed);
+                    if is_dumped {
+                        let texts = texts_of(&read.packed);
+                        let texts = texts.each_ref().map(|text| &**text);
+                        assert!(pool.verified(texts, read.packed.own_bytes(), identity_of(&read)).is_some());
                     }
                     if step % 3 != 0 {
                         kept[own as usize] = Some(read.packed);
@@ -317,7 +198,7 @@ fn concurrent_generalisation_yields_the_decoders_output() {
     });
 }
 
-fn contents() -> impl Strategy<Value = String> {
+pub(super) fn contents() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a",
         "b",
@@ -392,71 +273,6 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]
-    fn words_escapes_and_sentinels_equal_the_decoders_output(
-        states in prop::collection::vec(
-            (0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)),
-            2..14,
-        ),
-        common in prop::collection::vec(contents(), 7),
-    ) {
-        let (pool, mut scratch) = pool();
-        let names = ["web-abcde", "web-fghij", "web-klmno"];
-        let mut kept: Vec<(usize, usize, Packed)> = Vec::new();
-        for (of, namespace, is_held, changes) in &states {
-            let mut texts = common.clone();
-            for (at, text) in changes {
-                texts[*at].clone_from(text);
-            }
-            let [a, b, c, d, e, f, g] = &texts[..] else { unreachable!() };
-            let json = pod(
-                ["shop", "other"][*namespace], names[*of],
-                &format!(r#""a":"{a}","b":"{b}""#),
-                &format!("\"containers\":[{{\"name\":\"a\",\"image\":\"i\",\"args\":[\"{c}\",\"{d}\"]}}],\
-                    \"nodeName\":\"node-1\",\"hostname\":\"{e}\""),
-                &format!("\"phase\":\"Running\",\"message\":\"{f}\",\"podIP\":\"{g}\",\"hostIP\":\"10.0.0.1\",\
-                    \"containerStatuses\":[{{\"name\":\"a\",\"ready\":true,\"restartCount\":3}}]"),
-            );
-            let held = kept.iter().rev().find(|(other, space, _)| (other, space) == (of, namespace));
-            let held = held.filter(|_| *is_held).map(|(.., packed)| packed.clone());
-            match pool.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()) {
-                Ok(read) => {
-                    same_as_decoded(&read, json.as_bytes());
-                    prop_assert_eq!(back(&read), json.as_str());
-                    let identity = PodIdentity { name: read.name, uid: read.uid, revision: read.revision };
-                    if let Some(keys) = read.packed.shape().keys() {
-                        let texts = keys.map(|(_, text)| text.to_vec());
-                        let texts = texts.each_ref().map(|text| &**text);
-                        let restored = SkeletonPool::new(9).restore(texts, read.packed.own_bytes(), identity);
-                        prop_assert!(restored.is_some());
-                    }
-                    kept.push((*of, *namespace, read.packed));
-                }
-                Err(EncodeError::Unusual(pod)) => {
-                    let unshared = Packed::unshared(&pod, json.as_bytes(), &Prune::NOTHING).unwrap();
-                    kept.push((*of, *namespace, unshared));
-                }
-                Err(error) => prop_assert!(false, "{error} {json}"),
-            }
-        }
-        for (of, namespace, one) in &kept {
-            for (_, _, other) in kept.iter().filter(|(other, space, _)| (other, space) == (of, namespace)) {
-                let (name, uid) = (names[*of], format!("uid-{}", names[*of]));
-                let identity = PodIdentity { name, uid: &uid, revision: 0 };
-                let unshared = one.shape().keys().is_none() || other.shape().keys().is_none();
-                let differs = |at: &Section| one.section(identity, *at) != other.section(identity, *at);
-                let differ = Section::ALL.into_iter().filter(differs);
-                let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
-                let mut changed = one.changed_from(other, name, &uid);
-                if unshared && !expected.contains(Section::Full) && changed.contains(Section::Full) {
-                    let others = Section::ALL.into_iter().filter(|at| *at != Section::Full && changed.contains(*at));
-                    changed = others.fold(SectionSet::EMPTY, SectionSet::with);
-                }
-                prop_assert_eq!(changed, expected);
-            }
-        }
-    }
-
-    #[test]
     fn restored_bytes_are_refused_or_equal_the_decoders_output(
         what in 0..4_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(BYTES), 0..3_u8), 1..6),
@@ -471,10 +287,11 @@ proptest! {
         let mut kept = Vec::new();
         let pods = [("web-abcde", "a"), ("web-fghij", "10.0.0.1"), ("web-klmno", &*more[0]), ("web-abcde", &*more[1])];
         for (name, text) in pods {
-            kept.extend(pool.read(json(name, text).as_bytes(), &mut scratch, none).map(|read| read.packed));
+            let json = json(name, text);
+            kept.extend(pool.read(&PodJson::new(json.as_bytes()), None, &mut scratch).map(|read| read.packed));
         }
-        let packed = kept.iter().rfind(|packed| packed.shape().keys().is_some()).unwrap();
-        let mut texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+        let packed = kept.iter().rfind(|packed| is_shared(&packed)).unwrap();
+        let mut texts = texts_of(&packed);
         let mut own = packed.own_bytes().to_vec();
         for (at, byte, how) in changes {
             let bytes = texts.get_mut(what).unwrap_or(&mut own);
@@ -487,16 +304,16 @@ proptest! {
         }
         let identity = PodIdentity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
         let texts = texts.each_ref().map(|text| &**text);
-        let restored = SkeletonPool::new(8).restore(texts, &own, identity);
-        let known = Packed::open(Arc::clone(packed.shape()), &own, identity);
+        let restored = Pool::new(8).verified(texts, &own, identity);
+        let known = Packed::open(Arc::clone(&packed.shape), &own, identity);
         for restored in restored.into_iter().chain(known) {
             let json = restored.json(identity);
             match podium_wire::json::decode(&json) {
                 Ok(decoded) => {
-                    let header = (restored.generation(identity), restored.created(identity));
-                    prop_assert_eq!(header, (decoded.header.generation, decoded.header.created.0));
+                    let header = (decoded.header.created.0, decoded.header.generation);
+                    prop_assert_eq!(restored.created_and_generation(identity), header);
                     let expected = SectionBytes::encode(&decoded).unwrap();
-                    for section in encoded() {
+                    for section in Section::ALL.into_iter().filter(|section| *section != Section::Full) {
                         prop_assert_eq!(&*restored.section(identity, section), expected.get(section));
                     }
                 }

@@ -1,54 +1,4 @@
-//! The compact encoding of Pods: text that Pods share is stored once, and each Pod has the values in which it differs.
-//!
-//! Pods of one workload differ in their name, uid, revision, times, addresses, container ids, node, and in strings of
-//! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each
-//! fragment is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the
-//! values, in a few hundred bytes ([`Packed`]). A skeleton also contains the encoded sections with holes for the
-//! values, so that the next Pod with this skeleton is not decoded. A new skeleton is decoded once by
-//! `podium_wire::json`, the one decoder, and its sections are compared with the decoder's output before the first
-//! use.
-//!
-//! # Invariants
-//! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
-//!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would
-//!   have rejected; pruned fields are not checked.
-//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which
-//!   are removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
-//! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
-//!   unshared, with its JSON.
-//! - A fragment with a structure that no other Pod of its workload has is stored unshared (`unshared.rs`): it takes
-//!   bytes of its own Pod only.
-//! - A skeleton is freed with the last Pod that has it.
-//! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
-//!   decoder passes on unread (`structure.rs`).
-
-mod candidates;
-mod chunks;
-mod compact;
-mod forms;
-mod fragment;
-mod hot_fields;
-mod json_string;
-mod learned;
-mod matcher;
-mod packed;
-mod placeholder;
-mod restore;
-mod scan;
-mod skeleton;
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that the processor may lack"))]
-mod skip;
-mod sorted_map;
-mod strings;
-mod structure;
-mod template;
-#[cfg(test)]
-mod tests;
-mod tokens;
-mod unshared;
-mod whole;
-mod words;
-mod workloads;
+//! All skeletons of the Pods of a process, and how a Pod finds or makes its own.
 
 use std::{
     collections::HashMap,
@@ -56,49 +6,49 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use candidates::Candidates;
-use chunks::Interner;
 use foldhash::quality::FixedState;
-pub(crate) use forms::{put_varint, unzigzag, uuid, uuid_text, varint, zigzag};
-pub(crate) use fragment::FRAGMENTS;
-use fragment::{Fragment, PerFragment};
-use learned::{Learned, Owner};
-pub use packed::Packed;
-use podium_vocabulary::Prune;
-use podium_wire::{Pod, SectionBytes, json::JsonError};
-pub use scan::Scratch;
-use scan::{Draft, Extent, Scanned};
-pub use skeleton::PodIdentity;
-use skeleton::{Charge, Skeleton, Usage};
-use structure::{Generalised, Positions, Structure};
-use workloads::{Sighting, Workloads};
+use podium_sync::{Mutex, Weak, downgrade};
+use podium_vocabulary::{Prune, Revision};
+use podium_wire::SectionBytes;
 
-use crate::sync::{Mutex, Weak, downgrade};
+use super::{
+    FRAGMENTS, Packed, PodIdentity, PodJson, Read, ReadError,
+    candidates::Candidates,
+    chunks::Interner,
+    fragment::{Fragment, PerFragment},
+    hot_fields,
+    learned::{self, Learned, Owner},
+    scan::{self, Draft, Extent, Scanned, Scratch},
+    skeleton::{self, Charge, Skeleton, Usage},
+    structure::{Generalised, Positions, Structure},
+    tokens, unshared,
+    workloads::{Sighting, Workloads},
+};
 
 /// The three skeletons of a Pod. Pods that share all of them share this.
 #[derive(Debug)]
-pub(crate) struct Shape {
-    skeletons: PerFragment<Arc<Skeleton>>,
+pub struct Shape {
+    pub(super) skeletons: PerFragment<Arc<Skeleton>>,
 }
 
 impl Shape {
-    pub(crate) fn namespace(&self) -> &Arc<str> {
+    pub(super) fn namespace(&self) -> &Arc<str> {
         &self.skeletons[Fragment::Object].namespace
     }
 
     /// Returns true for a Pod whose object is its whole JSON.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         let object = &self.skeletons[Fragment::Object];
         object.is_unshared && object.dictionary().is_empty()
     }
 
     /// Returns true if its Pods, read again, would have skeletons that they share with more Pods.
-    pub(crate) fn is_superseded(&self) -> bool {
+    pub(super) fn is_superseded(&self) -> bool {
         self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
 
     /// Returns a prefix that the names of Pods of this shape may have.
-    pub(crate) fn name_prefix(&self) -> &str {
+    pub(super) fn name_prefix(&self) -> &str {
         self.skeletons[Fragment::Object].name_prefix()
     }
 }
@@ -106,20 +56,21 @@ impl Shape {
 /// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch, write-through and the
 /// checkpoint of a process share one pool.
 #[derive(Debug)]
-pub struct SkeletonPool {
-    table: Mutex<Table>,
+pub struct Pool {
+    pub(super) table: Mutex<Table>,
     /// Seeded, so that no tenant can construct many texts with one hash.
-    hasher: FixedState,
-    prune: Prune,
+    pub(super) hasher: FixedState,
+    /// The annotations that are removed from every Pod before it is stored.
+    pub prune: Prune,
 }
 
 #[derive(Debug)]
-struct Table {
+pub(super) struct Table {
     /// Skeletons by the hash of their text. Each fragment has its own table, because `{}` and `null` are both a valid
     /// spec and a valid status.
-    skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
+    pub(super) skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
     interner: Interner,
-    learned: Learned,
+    pub(super) learned: Learned,
     workloads: Workloads,
     /// The bytes of skeletons with only one user, by namespace.
     usage: HashMap<Box<str>, Usage, FixedState>,
@@ -144,7 +95,7 @@ impl Prediction {
     }
 
     /// Records the Pod's shape, for the Pods that are read next.
-    fn is_now(&self, shape: &Arc<Shape>) {
+    fn record(&self, shape: &Arc<Shape>) {
         let like = self.shape();
         let keeps_object =
             like.is_some_and(|like| Arc::ptr_eq(&like.skeletons[Fragment::Object], &shape.skeletons[Fragment::Object]));
@@ -174,36 +125,9 @@ struct FragmentInput<'a> {
 
 /// The most bytes of skeletons used by only one Pod, and of learned positions, that a namespace may have. Beyond this,
 /// its Pods are stored unshared, and no further position is generalised.
-const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
+pub(super) const MAX_BYTES_OF_ONE_USER: usize = 32 << 20;
 
-/// A Pod that was read.
-#[derive(Debug)]
-pub struct Read<'a> {
-    /// The Pod's namespace.
-    pub namespace: &'a str,
-    /// The Pod's name.
-    pub name: &'a str,
-    /// The Pod's uid.
-    pub uid: &'a str,
-    /// The Pod's resourceVersion.
-    pub revision: u64,
-    /// Its encoded rest.
-    pub packed: Packed,
-}
-
-/// Why JSON cannot be encoded compactly.
-#[derive(Debug, thiserror::Error)]
-pub enum EncodeError {
-    /// It is not a Pod.
-    #[error(transparent)]
-    Json(#[from] JsonError),
-    /// It is a Pod, but not in the form that an API server writes, or its namespace's limit of skeletons is reached.
-    /// [`Packed::unshared`] stores it.
-    #[error("not in the form of an API server")]
-    Unusual(Box<Pod>),
-}
-
-impl SkeletonPool {
+impl Pool {
     /// Returns an empty pool that prunes nothing. `seed` should be a secret of the process.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -220,40 +144,27 @@ impl SkeletonPool {
         Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
     }
 
-    /// Returns the pool, which removes these annotations from every Pod before it is stored.
-    #[must_use]
-    pub fn pruning(self, prune: Prune) -> Self {
-        Self { prune, ..self }
-    }
-
-    /// Returns the annotations that are removed from every Pod.
-    #[must_use]
-    pub fn prune(&self) -> &Prune {
-        &self.prune
-    }
-
-    /// Reads a Pod's JSON.
+    /// Reads a Pod's JSON. A Pod that cannot share text, or whose namespace has reached its limit, shares none.
     ///
-    /// `held` returns the stored state of the incarnation with this namespace, name and uid, if there is one. The new
-    /// state is first matched against its skeletons, and otherwise against those of the Pod that was read before.
+    /// `held` is the stored state of the incarnation with these names, if there is one. The new state is first matched
+    /// against its skeletons, and otherwise against those of the Pod that was read before with this scratch.
     ///
     /// # Errors
-    /// See [`EncodeError`].
-    pub fn read<'a, H: AsRef<Packed>>(
+    /// See [`ReadError`].
+    pub fn read<'a>(
         &self,
-        json: &'a [u8],
+        json: &PodJson<'a>,
+        held: Option<&Packed>,
         scratch: &mut Scratch,
-        held: impl FnOnce(&str, &str, &str) -> Option<H>,
-    ) -> Result<Read<'a>, EncodeError> {
-        let head = scan::head(json);
-        let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
+    ) -> Result<Read<'a>, ReadError> {
+        let PodJson { json, head, .. } = *json;
         let recent = if held.is_none() { scratch.recent.upgrade() } else { None };
-        let like = Prediction { recent, held: held.as_ref().map(|held| Arc::clone(held.as_ref().shape())) };
+        let like = Prediction { recent, held: held.map(|held| Arc::clone(&held.shape)) };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
         let mut likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
         if let Some(held) = held {
-            likely = likely.with_held(held.as_ref(), &mut scratch.texts);
+            likely = likely.with_held(held, &mut scratch.texts);
         }
         let cut = scan::cut(json, head, &likely, scratch, Extent::All, &self.prune);
         likely.return_buffers(&mut scratch.texts);
@@ -269,7 +180,7 @@ impl SkeletonPool {
         {
             return Ok(read);
         }
-        Err(EncodeError::Unusual(Box::new(actual)))
+        Read::whole(actual, json, &self.prune)
     }
 
     /// Finds the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be built.
@@ -297,7 +208,7 @@ impl SkeletonPool {
         if !shape.skeletons.iter().all(is_encodable) {
             return None;
         }
-        like.is_now(&shape);
+        like.record(&shape);
         if is_status_scanned {
             shape.skeletons[Fragment::Object].record_status(&shape.skeletons[Fragment::Status]);
         }
@@ -306,7 +217,8 @@ impl SkeletonPool {
         }
         let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
         let packed = Packed::new(shape, own, PodIdentity { name, uid, revision })?;
-        Some(Read { namespace, name, uid, revision, packed })
+        let namespace = Arc::clone(packed.shape.namespace());
+        Some(Read { namespace, name: name.into(), uid: uid.into(), revision: Revision(revision), packed })
     }
 
     fn shape(
@@ -449,9 +361,9 @@ impl SkeletonPool {
         Some(self.table.lock().add(of.fragment, self.hasher.hash_one(key), made.charged(charge), key))
     }
 
-    /// Returns the number of skeletons in use.
+    /// Returns the number of texts that the Pods of this pool share, for tests and measurements.
     #[must_use]
-    pub fn skeletons(&self) -> usize {
+    pub fn shared_texts(&self) -> usize {
         self.table
             .lock()
             .skeletons
@@ -464,18 +376,18 @@ impl SkeletonPool {
 }
 
 impl Table {
-    fn known(&self, fragment: Fragment, hash: u64, key: &[u8]) -> Option<Arc<Skeleton>> {
+    pub(super) fn known(&self, fragment: Fragment, hash: u64, key: &[u8]) -> Option<Arc<Skeleton>> {
         self.skeletons[fragment].get(&hash)?.upgrade().filter(|known| known.text.is(key))
     }
 
-    fn usage(&mut self, namespace: &str) -> Usage {
+    pub(super) fn usage(&mut self, namespace: &str) -> Usage {
         if let Some(usage) = self.usage.get(namespace) {
             return Arc::clone(usage);
         }
         Arc::clone(self.usage.entry(namespace.into()).or_default())
     }
 
-    fn add(&mut self, fragment: Fragment, hash: u64, mut skeleton: Skeleton, key: &[u8]) -> Arc<Skeleton> {
+    pub(super) fn add(&mut self, fragment: Fragment, hash: u64, mut skeleton: Skeleton, key: &[u8]) -> Arc<Skeleton> {
         self.remove_unused();
         skeleton.share(fragment, key, &mut self.interner);
         let entry = self.skeletons[fragment].entry(hash).or_default();
@@ -493,7 +405,7 @@ impl Table {
         }
     }
 
-    fn shape(&mut self, skeletons: PerFragment<Arc<Skeleton>>) -> Arc<Shape> {
+    pub(super) fn shape(&mut self, skeletons: PerFragment<Arc<Skeleton>>) -> Arc<Shape> {
         let addresses = skeletons.0.each_ref().map(|skeleton| Arc::as_ptr(skeleton).addr());
         if let Some(shape) = self.shapes.get(&addresses).and_then(Weak::upgrade) {
             return shape;
