@@ -34,10 +34,11 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     let grants = grants(spec.grants);
     let own_namespace = namespace.as_ref().or(spec.service_account_namespace.as_ref());
     let own_namespace = own_namespace.map(|namespace| (**namespace).to_owned()).unwrap_or_default();
+    let impersonate = spec.service_account_name.and_then(account);
     PluginSpec {
-        impersonate: spec.service_account_name.and_then(account),
         id: PluginId { namespace: namespace.as_deref().map(Into::into), name: (*metadata.name).into() },
-        source: source(spec.source, directory, own_namespace),
+        source: source(spec.source, directory, own_namespace, impersonate.as_ref()),
+        impersonate,
         suspend: spec.suspend,
         watch: watch(spec.watch, &grants),
         grants,
@@ -53,8 +54,9 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     }
 }
 
-/// The rules of the configuration demand exactly one of the places, and a namespace for a ConfigMap or a Secret.
-fn source(source: plugin::Source, directory: &Path, namespace: String) -> Source {
+/// The rules of the configuration demand exactly one of the places, a namespace for a ConfigMap or a Secret, and an
+/// account for a Secret.
+fn source(source: plugin::Source, directory: &Path, namespace: String, account: Option<&String>) -> Source {
     let plugin::Source { file, config_map, oci } = source;
     match (config_map, oci) {
         (Some(of), _) => {
@@ -62,7 +64,11 @@ fn source(source: plugin::Source, directory: &Path, namespace: String) -> Source
         }
         (None, Some(of)) => Source::Oci {
             image: of.image.into(),
-            pull_secret: of.pull_secret_name.map(|name| PullSecret { namespace, name: name.into() }),
+            pull_secret: of.pull_secret_name.zip(account).map(|(name, account)| PullSecret {
+                account: account.clone(),
+                namespace,
+                name: name.into(),
+            }),
         },
         (None, None) => Source::File(file.map(|file| directory.join(&*file)).unwrap_or_default()),
     }
@@ -143,5 +149,35 @@ fn limits(limits: &plugin::Limits) -> Limits {
             live_reads: limits.live_reads_per_second,
             events: limits.events_per_second,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The rules refuse such a plugin before; here no rule has read it.
+    #[test]
+    fn without_an_account_no_secret_is_named() {
+        let named = |account: Option<&str>| {
+            let plugin = json!({
+                "apiVersion": "podium.dev/v1alpha1",
+                "kind": "ReconcilePlugin",
+                "metadata": { "name": "tidy", "namespace": "shop" },
+                "spec": {
+                    "source": { "oci": { "image": "registry.example/tidy:1", "pullSecretName": "pull" } },
+                    "serviceAccountName": account,
+                    "grants": {},
+                },
+            });
+            match spec(serde_json::from_value(plugin).unwrap(), Path::new("")).source {
+                Source::Oci { pull_secret, .. } => pull_secret.map(|secret| secret.account),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(named(Some("podium")).as_deref(), Some("system:serviceaccount:shop:podium"));
+        assert_eq!(named(None), None);
     }
 }

@@ -23,6 +23,15 @@
 //! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
 //!   decoder passes on unread (`structure.rs`).
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests have files and tasks of their own"
+    )
+)]
 #![warn(missing_docs)]
 
 mod candidates;

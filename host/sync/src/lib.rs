@@ -1,4 +1,4 @@
-//! Cells, locks and signals for state that threads share, in this crate and in the queue of the engine.
+//! Cells, locks and signals for state that threads share.
 //!
 //! With `--cfg podium_model="loom"` or `"shuttle"` these are the types of a model checker, so that `tests/schedules`
 //! tries the orders of the threads' steps on the unchanged code. No other build sets this.
