@@ -1,6 +1,8 @@
 //! The one property of the encoding: what is read from a Pod's JSON is the Pod, its sections and its changes, as the
 //! decoder of `podium_wire` has them.
 
+#![expect(clippy::panic, clippy::expect_used, reason = "a difference is how a test fails")]
+
 use std::collections::BTreeMap;
 
 use podium_vocabulary::Revision;

@@ -290,8 +290,8 @@ proptest! {
             let json = json(name, text);
             kept.extend(pool.read(&PodJson::new(json.as_bytes()), None, &mut scratch).map(|read| read.packed));
         }
-        let packed = kept.iter().rfind(|packed| is_shared(&packed)).unwrap();
-        let mut texts = texts_of(&packed);
+        let packed = kept.iter().rfind(|packed| is_shared(packed)).unwrap();
+        let mut texts = texts_of(packed);
         let mut own = packed.own_bytes().to_vec();
         for (at, byte, how) in changes {
             let bytes = texts.get_mut(what).unwrap_or(&mut own);

@@ -401,7 +401,7 @@ fn values_that_are_no_json_are_not_restored() {
     let mut forged = own.to_vec();
     forged[at..at + 9].copy_from_slice(br#"","x":"yz"#);
     assert!(Packed::open(Arc::clone(&packed.shape), &forged, identity).is_none());
-    let texts = texts_of(&packed);
+    let texts = texts_of(packed);
     let texts = texts.each_ref().map(|text| &**text);
     assert!(Pool::new(8).verified(texts, own, identity).is_some());
     assert!(Pool::new(8).verified(texts, &forged, identity).is_none());
