@@ -1,7 +1,5 @@
 //! Claims about the order of lanes, under paused time. Lanes 1, 2 and 3 follow each other; lane 9 leads all groups.
 
-mod random;
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, advance};
