@@ -18,10 +18,10 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use podium_engine::{
     authz::authorize,
-    backoff::Backoff,
     dispatch::Dispatch,
     intervals::Intervals,
     ports::{Sender, Staged},
+    throttle::Backoff,
 };
 use podium_pods::{
     model::{Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text},

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Phase, certificate::Certificate, checkpoint::LastSave, watchdog::Watchdog};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
-    api::Api,
+    api::{Api, HeldRequests},
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
     writeback::ClosedKind,
 };
@@ -52,6 +52,8 @@ pub(super) struct Observed {
     pub(super) expectations: Arc<Expectations>,
     /// Returns the kinds of writes that are not sent because RBAC refused one of them.
     pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
+    /// The requests that are held after a Retry-After.
+    pub(super) held: Box<dyn Fn() -> Vec<HeldRequests> + Send + Sync>,
     pub(super) reader: Reader,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) checkpoint: Option<Arc<LastSave>>,
@@ -182,7 +184,7 @@ impl Observed {
         let runtime = tokio::runtime::Handle::current();
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
-        let removing = self.clone();
+        let (removing, holding) = (self.clone(), self.clone());
         Metrics::new(Sources {
             status: self.status.clone(),
             depth: Arc::new(depth),
@@ -193,6 +195,7 @@ impl Observed {
             checkpoint: Arc::new(checkpoint),
             tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
             removals: Arc::new(move || (removing.removals)()),
+            held: Arc::new(move || (holding.held)().len()),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
             dropped,
@@ -232,6 +235,7 @@ pub(super) mod tests {
             requests: Arc::default(),
             expectations: Arc::default(),
             closed: Box::new(Vec::new),
+            held: Box::new(Vec::new),
             reader,
             journal: None,
             checkpoint: None,

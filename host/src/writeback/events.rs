@@ -19,7 +19,6 @@
 //! second Event, because its name is the same. Events beyond the rate of a Pod are dropped, as client-go drops them.
 
 mod memories;
-mod rate;
 mod requests;
 mod sending;
 

@@ -19,9 +19,9 @@ pub(crate) const MODULES: &[Row] = &[
     ("authz", &["model"], &[]),
     ("fixtures", &["model", "pod", "ports"], &[]),
     ("ports", &["model", "pod", "authz"], &[]),
-    ("backoff", &[], &[]),
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
+    ("throttle", &[], &["tokio::time"]),
     ("status", &["model", "ports"], &["tokio::time"]),
     ("queue", &["sync", "model"], &["tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
@@ -83,7 +83,7 @@ const REGISTRY: &str = "podium_registry";
 /// Code in the root of a crate with modules. It may use nothing.
 pub(crate) const ROOT: &str = "lib";
 /// Pure helpers that every module may use.
-pub(crate) const FREE: &[&str] = &["backoff", "intervals"];
+pub(crate) const FREE: &[&str] = &["intervals", "throttle"];
 /// Builds everything, and may use everything.
 pub(crate) const APP: &str = "app";
 /// Crates that every module may use: they compute, and do neither IO nor anything of `FORBIDDEN` except where it names

@@ -22,11 +22,11 @@ pub use admission::{Claim, Claims, MemoryBudget, Occupancy};
 pub use order::{Member, Order};
 use podium_pods::sync::{Mutex, Notify};
 use slots::{Cause, Slots};
-pub use tokens::{Amounts, Demand, KINDS, Rate};
+pub use tokens::{Amounts, Demand, KINDS};
 use tokio::time::Instant;
 pub use turns::{Remembered, TenantFigures};
 
-pub use crate::backoff::Backoff;
+pub use crate::throttle::{Backoff, Rate};
 
 /// One item taken to be run. No other item of its slot is returned until [`Queue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]

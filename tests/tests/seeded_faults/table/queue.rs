@@ -90,7 +90,7 @@ fn turns() -> Vec<Fault> {
 }
 
 fn tokens() -> Vec<Fault> {
-    let tokens = In { file: "host/engine/src/queue/tokens.rs", tests: "queue::" };
+    let tokens = In { file: "host/engine/src/throttle/bucket.rs", tests: "throttle::" };
     let budget = In { file: "host/engine/src/queue/turns/budget.rs", tests: "queue::" };
     let admission = In { file: "host/engine/src/queue/admission.rs", tests: "queue::" };
     vec![

@@ -10,9 +10,10 @@ use std::{collections::BTreeMap, hash::Hash, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    super::tokens::{Amounts, Bucket, Demand, KINDS, Rate, RecentTokens},
+    super::tokens::{Amounts, Demand, KINDS, RecentTokens},
     Turns,
 };
+use crate::throttle::{Bucket, Rate};
 
 /// The buckets of a lane or of a tenant.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ impl Buckets {
     }
 
     /// True if no token is missing.
-    pub(super) fn are_full(&mut self, now: Instant) -> bool {
-        self.0.iter_mut().all(|bucket| bucket.wait(bucket.burst(), now).is_zero())
+    pub(super) fn are_full(&self, now: Instant) -> bool {
+        self.0.iter().all(|bucket| bucket.wait(bucket.burst(), now).is_zero())
     }
 
     pub(super) fn give_back(&mut self, amounts: Amounts, now: Instant) {

@@ -59,16 +59,6 @@ fn an_unlimited_bucket_is_never_empty() {
     assert_eq!(bucket.wait(1_000_000, start), Duration::ZERO);
 }
 
-#[test]
-fn the_next_job_is_expected_to_use_what_the_latest_did() {
-    let mut lately = RecentTokens::default();
-    assert_eq!(lately.next(), [0; KINDS]);
-    (0..20).for_each(|_| lately.used([1, 0, 8]));
-    assert_eq!(lately.next(), [1, 0, 8]);
-    (0..20).for_each(|_| lately.used([0, 0, 0]));
-    assert_eq!(lately.next(), [0; KINDS]);
-}
-
 #[derive(Debug, Clone)]
 enum Step {
     Advance(u64),
