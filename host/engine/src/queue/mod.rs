@@ -103,8 +103,7 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq + Hash,
 {
-    /// `lane_limit`: jobs that one lane may have at a time, so that none takes every worker. While its jobs fail it may
-    /// have fewer, down to one.
+    /// `lane_limit`: jobs that one lane may have at a time, so that none takes every worker.
     #[must_use]
     pub fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
         Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new(), budget: None }

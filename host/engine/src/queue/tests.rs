@@ -261,33 +261,6 @@ async fn a_lane_at_its_limit_waits_and_its_neighbour_does_not() {
     assert_eq!(queue.next().await.unwrap().lane, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_lane_whose_jobs_fail_has_fewer_until_they_succeed() {
-    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 4, 1);
-    let all = async || {
-        let mut jobs = Vec::new();
-        while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
-        {
-            jobs.push(job);
-        }
-        jobs
-    };
-    // Each round brings new items, so that none is waited for.
-    let mut seen = Vec::new();
-    for (round, next) in [Next::Failed, Next::Settled, Next::Settled, Next::Settled].into_iter().enumerate() {
-        queue.add((0..8).map(|slot| (1, round as u32 * 8 + slot, ())));
-        let jobs = all().await;
-        seen.push(jobs.len());
-        for job in &jobs {
-            queue.done(job, next);
-        }
-    }
-    // After four failures the lane has one job at a time, and one more after each success.
-    assert_eq!(seen, [4, 1, 2, 4]);
-    queue.add([(2, 0, ())]);
-    assert!(all().await.iter().any(|job| job.lane == 2), "a neighbour is held up");
-}
-
 /// Workers that wait for an item.
 pub(super) async fn waiting_workers<S, I>(
     queue: &Arc<Queue<u8, S, I>>,

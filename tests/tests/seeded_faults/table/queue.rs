@@ -53,6 +53,7 @@ fn slots() -> Vec<Fault> {
 
 fn turns() -> Vec<Fault> {
     let turns = In { file: "host/engine/src/queue/turns.rs", tests: "queue::" };
+    let tenant = In { file: "host/engine/src/queue/turns/tenant.rs", tests: "queue::" };
     vec![
         turns.fault("a tenant is not charged what its run cost", "tenant.account.correct(charged, «used»);", "charged"),
         turns.fault("a plugin is not charged what its run cost", "state.account.correct(charged, «used»);", "charged"),
@@ -71,15 +72,10 @@ fn turns() -> Vec<Fault> {
             "// All free memory is kept for it.\n            Some(_) => «0»,",
             "free",
         ),
-        turns.fault(
-            "failures do not narrow a plugin",
-            "JobEnd::Failed => «state.limit = (state.limit / 2).max(1)»,",
-            "",
-        ),
-        turns.fault(
-            "a narrowed plugin stays narrow",
-            "JobEnd::Well => «state.limit = state.limit.saturating_add(1).min(self.lane_limit)»,",
-            "",
+        tenant.fault(
+            "a plugin takes the last place of its tenant",
+            "if «self.has_last_place» { without_job()",
+            "false",
         ),
         turns.fault(
             "a job that never ran returns no tokens to its tenant",

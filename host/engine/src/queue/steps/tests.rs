@@ -225,20 +225,6 @@ impl Claims<u8> for Wide {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_does_not_wait_for_a_lane_of_failing_jobs() {
-    let queue = ordered(Queue::new(Backoff::default(), 2, 1));
-    queue.add([(1, "broken", 1)]);
-    queue.done(&now(&queue).await.unwrap(), Next::FailedFor(Duration::from_secs(600)));
-    queue.add([(1, "broken", 2)]);
-    let job = now(&queue).await.unwrap();
-    queue.done(&job, Next::Failed);
-    queue.add([(1, "slow", 3)]);
-    let _slow = now(&queue).await.unwrap();
-    changed(&queue, &[1, 2]);
-    assert_eq!(lanes(&all(&queue).await), [2]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn changes_without_end_do_not_keep_a_successor_waiting() {
     let queue = queue();
     let first = begin(&queue).await;

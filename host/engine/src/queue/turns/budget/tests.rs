@@ -347,7 +347,7 @@ fn check(turns: &Turns<Lane>) {
     let mut timers = turns.tenants.values().flat_map(|tenant| tenant.tokens.timers).flatten().count();
     for lane in turns.lanes.values() {
         let waits = lane.tokens.waits != Waits::No;
-        assert_eq!(lane.may_start(), lane.listed || waits, "a lane is lost: {lane:?}");
+        assert_eq!(turns.may_start(lane), lane.listed || waits, "a lane is lost: {lane:?}");
         assert!(!(lane.listed && waits) && (lane.listed || waits || lane.tokens.hand == [0; KINDS]));
         timers += usize::from(matches!(lane.tokens.waits, Waits::Own(_)));
     }
