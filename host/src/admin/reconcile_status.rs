@@ -32,7 +32,7 @@ pub struct ReconcileStatus {
     pub active_runs: Listed<ActiveRun>,
     /// Tenants that have a key or a run, those with most stale keys first.
     pub tenants: Listed<Tenant>,
-    /// Fields to which a plugin sent too many values, those that wait longest first.
+    /// Pods that a plugin changed too often, those that wait longest first.
     pub loops: Listed<Loop>,
     /// Kinds of writes that are not sent because RBAC refused one, those that wait longest first.
     pub closed_by_forbidden: Listed<Closed>,
@@ -99,19 +99,19 @@ pub struct Tenant {
     pub debt_millis: u64,
 }
 
-/// A field of a Pod whose values wait.
+/// A Pod whose changes by a plugin wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loop {
-    /// The plugin that sent the values.
+    /// The plugin that changed the Pod.
     pub plugin: String,
     /// Namespace and name of the Pod.
     pub pod: String,
-    /// The kind and the name of the field.
+    /// The kind and the name of the field that changed most often.
     pub field: String,
-    /// The sender of the other values.
+    /// The sender of the field's other values.
     pub counterpart: String,
-    /// How long the next value waits; 0 if the plugin has not sent one since the wait was over.
+    /// How long the next change waits; 0 if the plugin has not sent one since the wait was over.
     pub wait_millis: u64,
 }
 

@@ -375,7 +375,8 @@ fn by_result(
 
 /// Encodes the figures of loops and missing rights, only of plugins that have any.
 fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-    let help = "Fields to which too many values were sent within a minute, by the sender of the other values";
+    let help = "Pods that a plugin changed too often within a minute, by the field that changed most often and the sender of its \
+                other values";
     let mut metric = encoder.encode_descriptor("podium_write_loops", help, None, MetricType::Counter)?;
     for (id, status) in plugins {
         let id = id.to_string();
@@ -388,7 +389,7 @@ fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result 
         plugins.iter().filter(|(_, status)| figure(status) > 0).cloned().collect()
     };
     let (help, figure) =
-        ("Writes that were not sent because values of their fields wait", PluginStatus::writes_withheld);
+        ("Writes that were not sent because changes of their Pods wait", PluginStatus::writes_withheld);
     counter(encoder, &has(figure), "podium_writes_withheld", help, figure)?;
     let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
     counter(encoder, &has(PluginStatus::closings), "podium_forbidden_closings", help, PluginStatus::closings)
