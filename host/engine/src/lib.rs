@@ -6,7 +6,6 @@
 
 #![warn(missing_docs)]
 
-pub mod authz;
 pub mod clock;
 pub mod dispatch;
 pub mod fixtures;
@@ -19,3 +18,4 @@ pub mod ports;
 pub mod queue;
 pub mod status;
 pub mod throttle;
+pub mod wake;

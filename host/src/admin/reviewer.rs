@@ -21,7 +21,7 @@ use podium_engine::{
     intervals::Intervals,
     throttle::{Bucket, Rate},
 };
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -17,7 +17,7 @@ use podium_engine::{
     ports::{Closing, Sender},
     throttle::{HalfOpen, PROBE_PAUSE},
 };
-use podium_pods::model::WriteResult;
+use podium_vocabulary::WriteResult;
 use tokio::time::Instant;
 
 use super::plan::Request;
@@ -238,7 +238,7 @@ fn is_of_rbac(message: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::PodKey;
+    use podium_vocabulary::PodKey;
 
     use super::*;
 
