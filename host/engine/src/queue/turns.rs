@@ -1,7 +1,7 @@
 //! Which lane is next: first the tenant that was charged least, then that tenant's lane that was charged least.
 //!
-//! The last place of a tenant is for a lane that has no job, if one is due: a plugin whose runs take long does not hold up
-//! another one of its tenant for more than one run.
+//! The last place of a tenant is for a lane that has no job, if one is due: a plugin whose runs take long does not
+//! hold up another one of its tenant for more than one run.
 //!
 //! A tenant is passed over while it has as many jobs as one tenant may have, while too little memory is free for its
 //! jobs, and, if one worker is left, while its runs hold workers for long. A lane without tokens for its next job is
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use super::{
     admission::{Claim, Claims, MemoryBudget, Occupancy, PATIENCE},
-    tokens::{Amounts, KINDS},
+    tokens::KINDS,
     virtual_time::{Account, Key, Present, nanos},
 };
 
@@ -103,14 +103,6 @@ struct Taken<L> {
     since: Instant,
     /// The run is under way.
     running: bool,
-    /// A plugin was run.
-    ran: bool,
-    /// Tokens that it took and has not used.
-    hand: Amounts,
-    /// Tokens that it used.
-    used: Amounts,
-    /// It asked for a token when there was none.
-    short: [bool; KINDS],
 }
 
 /// The jobs, the waiting keys and the debt of a tenant.
@@ -220,16 +212,14 @@ where
         {
             tenant.present.advance(first);
         }
-        let hand = std::mem::take(&mut self.lanes.get_mut(&lane)?.tokens.hand);
-        self.unlist_lane(lane, now);
+        self.unlist_lane(lane);
         let state = self.lanes.get_mut(&lane)?;
         let claim = Claim { tenant: state.tenant, bytes: state.bytes };
         let charged = state.estimate.max(nanos(JOB));
         state.account.charge(charged, turn);
         state.jobs += 1;
         self.memory = self.memory.saturating_add(claim.bytes);
-        let (used, short) = ([0; KINDS], [false; KINDS]);
-        let taken = Taken { lane, claim, charged, since: now, running: true, ran: false, hand, used, short };
+        let taken = Taken { lane, claim, charged, since: now, running: true };
         self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.account.charge(charged, turn);
@@ -240,11 +230,12 @@ where
                 end_wait(&mut group.wait, &mut self.patience);
             }
         }
+        self.serve(claim.tenant, now);
         self.claims.is_some().then_some(claim)
     }
 
-    /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for each
-    /// job: returns false after that.
+    /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for
+    /// each job: returns false after that.
     pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
         let ended = self.end_run(job, cost, now);
         if let Some(tenant) = ended {
@@ -256,7 +247,7 @@ where
     /// Does what [`Self::ran`] does, but does not refresh the tenant, whose number it returns.
     fn end_run(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> Option<u32> {
         let taken = self.taken.get_mut(&job).filter(|taken| taken.running)?;
-        (taken.running, taken.ran) = (false, cost.is_some());
+        taken.running = false;
         let Taken { lane, claim, charged, since, .. } = *taken;
         self.running -= 1;
         self.memory = self.memory.saturating_sub(claim.bytes);
@@ -304,10 +295,9 @@ where
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, now: Instant) {
         self.end_run(job, None, now);
-        let Some(Taken { lane, claim, ran, hand, used, short, .. }) = self.taken.remove(&job) else { return };
+        let Some(Taken { lane, claim, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
-            tenant.tokens.buckets.give_back(hand, now);
         }
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.jobs -= 1;
@@ -317,13 +307,6 @@ where
             {
                 group.remove(&state.account.key());
                 group.insert(state.account.key(), lane, state.jobs);
-            }
-            if state.tenant == claim.tenant {
-                state.tokens.buckets.give_back(hand, now);
-            }
-            if ran {
-                let wanted = |kind: usize| used[kind].saturating_add(short[kind].into());
-                state.tokens.lately.used(std::array::from_fn(wanted));
             }
             if state.removed && state.jobs == 0 {
                 self.lanes.remove(&lane);
@@ -340,7 +323,7 @@ where
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let tenant = state.tenant;
         (state.due, state.removed) = (false, true);
-        self.unlist_lane(lane, now);
+        self.unlist_lane(lane);
         self.end_waiting(lane);
         if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
             self.lanes.remove(&lane);
@@ -358,8 +341,8 @@ where
         !self.taken.is_empty()
     }
 
-    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due, and how many of them
-    /// are stale.
+    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due, and how many of
+    /// them are stale.
     pub(super) fn figures(&self, waiting: impl Fn(L) -> (usize, usize)) -> BTreeMap<u32, TenantFigures> {
         let of = |(number, tenant): (&u32, &Tenant<L>)| {
             let (deliveries, debt) = (tenant.jobs - tenant.runs, self.present.debt(tenant.account));
@@ -404,7 +387,7 @@ where
 
     /// Moves the lane to the group, and perhaps the tenant, of another claim.
     fn move_to(&mut self, lane: L, claim: Claim, now: Instant) {
-        self.unlist_lane(lane, now);
+        self.unlist_lane(lane);
         self.end_waiting(lane);
         let Some(old) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
         self.serve(old, now);
@@ -432,22 +415,22 @@ where
         let state = self.lanes.get(&lane)?;
         let number = state.tenant;
         if self.may_start(state) {
-            self.list(lane, None, now);
+            self.list(lane, false, now);
         } else if state.listed || state.tokens.is_waiting() {
-            self.unlist_lane(lane, now);
+            self.unlist_lane(lane);
             self.end_waiting(lane);
             self.serve(number, now);
         }
         Some(number)
     }
 
-    /// Adds the lane to its group with the tokens for its next job, or leaves it waiting for them. The caller refreshes
-    /// the tenant. `admitted` is the kind of tokens for which the lane has waited its turn.
-    fn list(&mut self, lane: L, admitted: Option<usize>, now: Instant) {
+    /// Adds the lane to its group, or leaves it waiting for tokens. The caller refreshes the tenant. `admitted`: it
+    /// has waited its turn for those of its tenant.
+    fn list(&mut self, lane: L, admitted: bool, now: Instant) {
         if !self.lanes.get(&lane).is_some_and(|state| self.may_start(state) && !state.listed) {
             return;
         }
-        if !self.fill_hand(lane, admitted, now) {
+        if !self.is_open(lane, admitted, now) {
             return;
         }
         let Some(state) = self.lanes.get_mut(&lane) else { return };
@@ -458,12 +441,12 @@ where
         }
     }
 
-    /// Removes the lane from its group, and returns its tokens. The caller refreshes or serves the tenant.
-    fn unlist_lane(&mut self, lane: L, now: Instant) {
-        self.empty_hand(lane, now);
+    /// Removes the lane from its group. The caller refreshes or serves the tenant.
+    fn unlist_lane(&mut self, lane: L) {
         let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.listed) else { return };
         state.listed = false;
         let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return };
+        tenant.tokens.admitted = tenant.tokens.admitted.filter(|admitted| *admitted != lane);
         let Some(group) = tenant.groups.get_mut(&state.bytes) else { return };
         group.remove(&state.account.key());
         if group.is_empty() {

@@ -83,12 +83,6 @@ impl Bucket {
         has_them
     }
 
-    /// Adds tokens, up to the burst.
-    pub fn give_back(&mut self, tokens: u32, now: Instant) {
-        self.refill(now);
-        self.level = self.level.saturating_add(billionths(tokens)).min(billionths(self.rate.burst));
-    }
-
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.at).as_nanos();
         let gained = i64::try_from(passed.saturating_mul(self.per_second().into())).unwrap_or(i64::MAX);

@@ -77,11 +77,6 @@ fn turns() -> Vec<Fault> {
             "if «self.has_last_place» { without_job()",
             "false",
         ),
-        turns.fault(
-            "a job that never ran returns no tokens to its tenant",
-            "tenant.jobs -= 1;\n            «tenant.tokens.buckets.give_back(hand, now);»",
-            "",
-        ),
     ]
 }
 
@@ -106,10 +101,16 @@ fn tokens() -> Vec<Fault> {
             "",
         ),
         budget.fault(
-            "a run spends tokens for which another plugin waits",
-            "let is_free = «tenant.tokens.waiting[kind].is_empty()»;",
-            "true",
+            "a tenant without tokens serves its plugins by cost",
+            "let is_closed = «!tenant.tokens.buckets.wait(WRITES, now).is_zero()»;",
+            "false",
         ),
+        budget.fault(
+            "a plugin in debt starts",
+            "let own = «if tokens.writes { tokens.buckets.wait(WRITES, now) } else { Duration::ZERO }»;",
+            "Duration::ZERO",
+        ),
+        budget.fault("a refused request does not close its plugin", "lane.tokens.short[kind] = true;", ""),
         budget.fault(
             "requests without tokens are not counted",
             "«tenant.tokens.refused[kind] += u64::from(refused);»",
@@ -117,7 +118,7 @@ fn tokens() -> Vec<Fault> {
         ),
         budget.fault(
             "a plugin that waits for its tenant's tokens is forgotten",
-            "«self.set_timer(number, kind, now);»\n        }\n        self.refresh",
+            "«self.set_timer(number, now);»\n        self.refresh",
             "",
         ),
         admission.fault(

@@ -67,7 +67,7 @@ impl Claims<u8> for Tenants {
     }
 
     fn demand(&self, _: u8) -> Demand {
-        let mut demand = Demand { least: [1, 0, 0], ..Demand::default() };
+        let mut demand = Demand { writes: true, ..Demand::default() };
         if self.scarce {
             let rate = |(per_second, burst)| Rate { per_second, burst };
             (demand.lane[0], demand.tenant[0]) = (rate((2, 4)), rate((3, 6)));
@@ -104,9 +104,7 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
             },
             Op::Send(at, writes) if count > 0 && writes > 0 => {
                 let job = &oracle.running[at % count].job;
-                if !oracle.running[at % count].orphaned && queue.spend(job, 0, writes) {
-                    queue.spent(job, 0, writes);
-                }
+                queue.spend(job, WRITES, writes);
             }
             Op::Ran(at, millis) if count > 0 => {
                 queue.ran(&oracle.running[at % count].job, Duration::from_millis(millis));

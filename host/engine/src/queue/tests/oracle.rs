@@ -142,7 +142,7 @@ impl Oracle {
         }
     }
 
-    /// What a stop of a running job may remove.
+    /// Notes the keys that a stop of a running job may remove.
     pub(super) fn stop(&mut self, order: &Order<u8>, at: usize) {
         let (key, began) = (key(&self.running[at].job), self.running[at].began);
         let is_after = |other: &Key| (other.1, other.2) == (key.1, key.2) && order.binds(key.0, other.0);

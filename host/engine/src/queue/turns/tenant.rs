@@ -69,7 +69,9 @@ impl<L: Copy> Group<L> {
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
-        self.ready.iter_mut().for_each(|ready| drop(ready.remove(key)));
+        for ready in &mut self.ready {
+            ready.remove(key);
+        }
     }
 
     pub(super) fn first(&self) -> Option<(Key, L)> {
@@ -110,6 +112,10 @@ impl<L: Copy> Tenant<L> {
         let without_job = || groups().filter_map(|group| first_of(&group.ready[0])).min_by_key(|(key, _)| *key);
         let first = || groups().filter_map(Group::first).min_by_key(|(key, _)| *key);
         if self.has_last_place { without_job().or_else(first) } else { first() }
+    }
+
+    pub(super) fn listed(&self) -> impl Iterator<Item = L> {
+        self.groups.values().flat_map(|group| group.ready.iter().flat_map(BTreeMap::values)).copied()
     }
 
     /// Returns the group that has waited too long, and first, with its number.
