@@ -98,7 +98,7 @@ impl Backpressure {
         scopes.iter().filter_map(|scope| holds.wait(scope, now)).max()
     }
 
-    /// Returns what is held.
+    /// Returns the requests that are held.
     pub(super) fn held(&self, now: Instant) -> Vec<HeldRequests> {
         let of = |(scope, wait): (&HoldScope, Duration)| HeldRequests {
             scope: scope.name(),

@@ -375,8 +375,8 @@ fn by_result(
 
 /// Encodes the figures of loops and missing rights, only of plugins that have any.
 fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-    let help = "Pods that a plugin changed too often within a minute, by the field that changed most often and the sender of its \
-                other values";
+    let help = "Pods that a plugin changed too often within a minute, by the field that changed most often and the \
+                sender of its other values";
     let mut metric = encoder.encode_descriptor("podium_write_loops", help, None, MetricType::Counter)?;
     for (id, status) in plugins {
         let id = id.to_string();

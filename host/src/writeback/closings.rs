@@ -47,7 +47,7 @@ pub(super) struct WriteKind {
 #[derive(Debug, Default)]
 struct All {
     closed: HalfOpen<WriteKind>,
-    /// Of each kind that is closed.
+    /// The latest refusal of each kind that is closed.
     refusals: BTreeMap<WriteKind, Refused>,
 }
 

@@ -1,16 +1,16 @@
 //! [`Breaker`]: a Pod that a plugin changes again and again is changed by it less and less often.
 //!
-//! Deliveries that changed the Pod are counted, by plugin and Pod, however many fields each of them changed. After more
-//! than [`CHANGES`] within a minute the next one waits 1 s, and each further one twice as long, up to 1 min. Why the
-//! plugin ran does not matter, so a plugin that wakes itself, two plugins that undo each other's values, a cycle of
-//! plugins, and a plugin against a client that the host does not know are one case. A delivery that changes nothing is
-//! not counted: neither one whose writes would change nothing, nor one that the API server refused, whose key has a
+//! Deliveries that changed the Pod are counted, by plugin and Pod, however many fields each of them changed. After
+//! more than [`CHANGES`] within a minute the next one waits 1 s, and each further one twice as long, up to 1 min. Why
+//! the plugin ran does not matter, so a plugin that wakes itself, two plugins that undo each other's values, a cycle
+//! of plugins, and a plugin against a client that the host does not know are one case. A delivery that changes nothing
+//! is not counted: neither one whose writes would change nothing, nor one that the API server refused, whose key has a
 //! back-off. The removal of a finalizer, deletions and evictions never wait, so that a Pod that is being deleted goes.
 //!
 //! Memory: about 300 bytes for a Pod, and [`MAX_PODS`] for each plugin, so 5 MB for a plugin that changes that many
-//! Pods within a minute. Beyond that the Pod is forgotten that would be forgotten soonest. For the message a Pod has the
-//! digests of the [`FIELDS`] fields that changed most often. Names are stored only of Pods whose changes wait, at most
-//! 64 for each plugin.
+//! Pods within a minute. Beyond that the Pod is forgotten that would be forgotten soonest. For the message a Pod has
+//! the digests of the [`FIELDS`] fields that changed most often. Names are stored only of Pods whose changes wait, at
+//! most 64 for each plugin.
 
 mod field;
 mod open;
@@ -32,16 +32,16 @@ use tokio::time::Instant;
 
 use super::Lane;
 
-/// The most changes of one Pod within [`WINDOW`] that do not wait. A controller that leads a Pod through steps, or that
-/// reports progress in a condition, needs fewer.
+/// The most changes of one Pod within [`WINDOW`] that do not wait. A controller that leads a Pod through steps, or
+/// that reports progress in a condition, needs fewer.
 const CHANGES: usize = 10;
 /// The fields of a Pod of which the latest value is known.
 const FIELDS: usize = 4;
 const WINDOW: Duration = Duration::from_secs(60);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The most Pods of one plugin. A request of a loop takes at least a millisecond, so a plugin that changes more Pods than
-/// this in a loop changes each of them less often than the limit.
+/// The most Pods of one plugin. A request of a loop takes at least a millisecond, so a plugin that changes more Pods
+/// than this in a loop changes each of them less often than the limit.
 const MAX_PODS: usize = 16_384;
 
 /// The Pods that plugins changed in the last minute, or whose changes wait.
@@ -120,8 +120,8 @@ impl Breaker {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Counts a delivery that changed these fields of a Pod to these values. Returns whether further changes of the Pod
-    /// wait because of it and did not before.
+    /// Counts a delivery that changed these fields of a Pod to these values. Returns whether further changes of the
+    /// Pod wait because of it and did not before.
     pub(super) fn changed(&self, lane: Lane, uid: &Arc<str>, fields: &[(u64, u64)], now: Instant) -> Option<Tripped> {
         let mut pods = self.pods.lock();
         pods.forget_old(lane, now);
@@ -208,8 +208,8 @@ impl Changes {
         self.at.last().copied().unwrap_or(self.order.1)
     }
 
-    /// Adds a change, and determines how long the next one waits. A change that comes when the wait is just over, or one
-    /// too many within the window, doubles the wait; one that comes later halves it.
+    /// Adds a change, and determines how long the next one waits. A change that comes when the wait is just over, or
+    /// one too many within the window, doubles the wait; one that comes later halves it.
     fn add(&mut self, now: Instant) {
         let is_soon = !self.wait.is_zero() && now < self.latest() + 2 * self.wait;
         let others = self.at.iter().filter(|at| now.saturating_duration_since(**at) < WINDOW).count();

@@ -1,5 +1,5 @@
-//! [`Values`]: the fields that one delivery writes. Those of Pods whose changes have to wait are taken out of it before
-//! it is sent; the Pods that it changed are counted, and a loop is reported.
+//! [`Values`]: the fields that one delivery writes. Those of Pods whose changes have to wait are taken out of it
+//! before it is sent; the Pods that it changed are counted, and a loop is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,8 +37,8 @@ struct Value {
 }
 
 impl Values {
-    /// Removes the writes from `staged` to Pods whose changes have to wait. A write stays that would not change its Pod,
-    /// or that removes a finalizer, deletes or evicts.
+    /// Removes the writes from `staged` to Pods whose changes have to wait. A write stays that would not change its
+    /// Pod, or that removes a finalizer, deletes or evicts.
     pub(super) fn withhold(
         breaker: &Breaker,
         plugin: &LoadedPlugin,
@@ -92,8 +92,8 @@ impl Values {
 }
 
 impl Dispatch {
-    /// Counts the Pods that were changed, and adds the writes that were withheld to the reports. Returns the Events that
-    /// report loops and missing rights.
+    /// Counts the Pods that were changed, and adds the writes that were withheld to the reports. Returns the Events
+    /// that report loops and missing rights.
     pub(super) fn count(
         &self,
         plugin: &LoadedPlugin,

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 /// How long others wait for the answer to a probe before another one is sent.
 pub const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is closed. After its time one request may be sent as a probe, and another one each second until one is
-/// answered. Without an answer it is open again at its end.
+/// The things that are closed. After its time one request may be sent as a probe, and another one each second until
+/// one is answered. Without an answer it is open again at its end.
 #[derive(Debug)]
 pub struct HalfOpen<K> {
     closed: BTreeMap<K, Closed>,
@@ -32,8 +32,8 @@ impl<K> Default for HalfOpen<K> {
 }
 
 impl<K: Ord + Clone> HalfOpen<K> {
-    /// Closes a thing until `until`, and at most until `end`. Times only grow while it is closed. Returns whether it was
-    /// open.
+    /// Closes a thing until `until`, and at most until `end`. Times only grow while it is closed. Returns whether it
+    /// was open.
     pub fn close(&mut self, key: K, until: Instant, end: Instant, now: Instant) -> bool {
         let was_open = !self.closed.contains_key(&key);
         let closed = self.closed.entry(key).or_insert(Closed { at: now, until: now, end: now, probed: None });
@@ -79,7 +79,7 @@ impl<K: Ord + Clone> HalfOpen<K> {
         self.closed.extract_if(.., |_, closed| closed.end <= now).map(|(key, _)| key).collect()
     }
 
-    /// Returns what is closed, and how long the next request to it waits.
+    /// Returns the things that are closed, and how long the next request to each waits.
     pub fn list(&self, now: Instant) -> impl Iterator<Item = (&K, Duration)> {
         self.closed.keys().map(move |key| (key, self.wait(key, now).unwrap_or_default()))
     }

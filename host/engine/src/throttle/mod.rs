@@ -1,7 +1,7 @@
 //! One type for each way in which the host slows something: [`Bucket`] bounds a rate, [`HalfOpen`] closes something and
 //! probes it, [`RoundRobin`] takes turns, [`Backoff`] waits longer after each failure.
 //!
-//! Pure: the caller passes the time, and decides what is slowed, and what happens to it.
+//! Pure: the caller passes the time, and decides to which requests a type applies and how long they wait.
 
 mod backoff;
 mod bucket;
