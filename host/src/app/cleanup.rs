@@ -16,6 +16,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use podium_api::Api;
 use podium_engine::{
     dispatch::Dispatch,
     intervals::Intervals,
@@ -23,10 +24,10 @@ use podium_engine::{
     throttle::Backoff,
 };
 use podium_pods::pod::{CachedPod, PodView};
-use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{
-    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text,
+    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, authz::authorize, text,
 };
+use podium_writeback::manager_name;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -37,11 +38,7 @@ use super::{
     objects::Shared,
     operator::stale,
 };
-use crate::{
-    api::Api,
-    objects::{Removing, hold},
-    writeback::manager_name,
-};
+use crate::objects::{Removing, hold};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);

@@ -23,8 +23,13 @@ use std::{
     sync::Arc,
 };
 
+use attempt::From;
+pub(super) use disk::Disk;
+pub use failure::LoadFailure;
+use hold::Holds;
 use parking_lot::Mutex;
 use pending::PendingLoads;
+use podium_api::Api;
 use podium_config::Problem;
 use podium_engine::{
     dispatch::{Dispatch, Lane, LoadedPlugin},
@@ -34,27 +39,21 @@ use podium_engine::{
     status::{LoadState, PluginState, Status},
 };
 use podium_registry::Reference;
+use podium_runtime::Engine;
 use podium_vocabulary::{PluginId, PluginSpec, text};
+use podium_writeback::manager_name;
+pub(super) use record::OfObject;
+use record::Recorded;
 use swap::{Predecessor, Swap, Trial};
 use tokio::sync::Notify;
 use tracing::field;
 pub(super) use turns::{Taker, Turns};
 
-use attempt::From;
-pub(super) use disk::Disk;
-pub use failure::LoadFailure;
-use hold::Holds;
-pub(super) use record::OfObject;
-use record::Recorded;
-
 use super::objects::Began;
 use crate::{
-    api::Api,
     config::Policy,
     images::{Images, Tried},
     objects::Step,
-    runtime::Engine,
-    writeback::manager_name,
 };
 
 /// Components that are read and compiled at the same time, so that a slow one does not delay those of other tenants.

@@ -3,12 +3,14 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use podium_api::Api;
 use podium_engine::{
     clock::Clock,
     intervals::Intervals,
     status::{LoadState, PluginStatus, RunResult, Status},
 };
 use podium_vocabulary::{PluginId, text};
+use podium_writeback::{ClosedKind, manager_name};
 use serde_json::Value;
 use tokio::{
     task::JoinSet,
@@ -21,10 +23,8 @@ use super::{
     objects::{Known, Shared},
     operator::Observed,
 };
-use crate::{
-    api::Api,
-    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, Wanted, status},
-    writeback::{ClosedKind, manager_name},
+use crate::objects::{
+    ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, Wanted, status,
 };
 
 /// How often the facts are compared with the last writes.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use podium_api::Api;
 use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
     sync::{mpsc, watch},
@@ -19,10 +20,7 @@ use super::{
     loading::{Loader, OfObject},
     watchdog::{Steps, Watched, is_waiting},
 };
-use crate::{
-    api::Api,
-    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch, Spec},
-};
+use crate::objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch, Spec};
 
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;

@@ -25,7 +25,7 @@ use podium_vocabulary::{PluginId, Tenant, text};
 pub(crate) use record::{Ran, Record, Refused, Tried};
 use serde::{Deserialize, Serialize};
 
-use crate::private_file;
+use podium_engine::private_file;
 
 const DIRECTORY: &str = "components";
 /// Suffix of a file that is being written.

@@ -5,7 +5,9 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 use podium_engine::ports::{Reconcile, Sender};
 use podium_registry::Digest;
+use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, LoadError, LoadProblem, max_component_bytes};
 use podium_vocabulary::{LimitClass, PluginSpec, Source, text};
+use podium_writeback::manager_name;
 
 use super::{
     Component, LoadFailure, Loader, Prepared, Swap,
@@ -15,8 +17,6 @@ use super::{
 use crate::{
     config::file::{self, FileError},
     objects::{ConfigMapKey, config_map, sha256},
-    runtime::{DEFAULT_TENANT_CODE_BYTES, LoadError, LoadProblem, max_component_bytes},
-    writeback::manager_name,
 };
 
 /// Where a component may come from.

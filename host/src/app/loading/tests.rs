@@ -16,11 +16,12 @@ use podium_pods::{
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
+use podium_runtime::EngineOptions;
 use podium_vocabulary::{Limits, Revision, Source, Tenant};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{super::blocking::BlockingJobs, retry::BACKOFF, *};
-use crate::{images::Store, objects::FetchFailure, runtime::EngineOptions};
+use crate::{images::Store, objects::FetchFailure};
 
 pub(in crate::app) struct Idle;
 

@@ -101,8 +101,8 @@ fn tokens() -> Vec<Fault> {
             "",
         ),
         budget.fault(
-            "a tenant without tokens serves its plugins by cost",
-            "let is_closed = «!tenant.tokens.buckets.wait(WRITES, now).is_zero()»;",
+            "the plugins of a tenant in debt start",
+            "if tokens.writes && !admitted && «tenant.tokens.is_closed(now)» {",
             "false",
         ),
         budget.fault(
