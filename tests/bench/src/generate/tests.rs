@@ -48,8 +48,8 @@ fn podium_and_k8s_openapi_read_every_state_and_agree() {
 #[test]
 fn pods_of_every_population_are_read_with_their_sections_and_changes() {
     for kind in PopulationKind::value_variants() {
-        let pods = if matches!(kind, PopulationKind::Containers | PopulationKind::LargeAnnotations) { 4 } else { 40 };
-        let options = Options { kind: *kind, pods, hostile_pods: 10, ..Options::default() };
+        let pods = if matches!(kind, PopulationKind::Containers | PopulationKind::LargeAnnotations) { 1 } else { 12 };
+        let options = Options { kind: *kind, pods, hostile_pods: 4, ..Options::default() };
         let mut population = Population::generate(&options).unwrap();
         let mut checked = Checked::new(Pool::new(7));
         for json in states(&mut population, pods) {
