@@ -50,8 +50,7 @@ pub enum WriteResult {
     /// The API server rejected the write as invalid; the text is its message.
     Invalid(String),
     /// The write was not sent, because an earlier write of the run failed, time ran out, the requests per second of the
-    /// plugin or its tenant are used up, or the plugin sent more than 10 values to this field of this Pod within a
-    /// minute.
+    /// plugin or its tenant are used up, or the plugin changed this Pod more than 10 times within a minute.
     NotSent,
     /// The response was lost, so the write may or may not have taken effect. The host determines that with a read and
     /// does not repeat the write.

@@ -19,10 +19,11 @@
 //! The header `x-kubernetes-pf-prioritylevel-uid` does not distinguish the first row from the last: the API server sets
 //! it on every answer that went through priority and fairness, also on those of evictions and webhooks.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use http::{Method, Request};
 use parking_lot::Mutex;
+use podium_engine::throttle::{HalfOpen, PROBE_PAUSE};
 use tokio::time::Instant;
 
 use super::ApiError;
@@ -31,8 +32,6 @@ use super::ApiError;
 const LONGEST: Duration = Duration::from_secs(60);
 /// The longest hold of all requests. A wrong one stops every tenant, so it is probed early.
 const LONGEST_OF_ALL: Duration = Duration::from_secs(5);
-/// How long other requests wait for a probe before another probe is sent.
-const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Marks a request as a live read of this plugin. A plugin may read as fast as it can, so a Retry-After on such a
 /// read only delays this plugin's reads, and not what the host's account sends for others.
@@ -42,7 +41,7 @@ pub struct LiveReadOf(pub String);
 /// The holds of one API server, shared by all clones of a client.
 #[derive(Debug, Default)]
 pub struct Backpressure {
-    holds: Mutex<BTreeMap<HoldScope, Hold>>,
+    holds: Mutex<HalfOpen<HoldScope>>,
 }
 
 /// The requests that a hold stops.
@@ -55,15 +54,17 @@ enum HoldScope {
     LiveReads(String),
 }
 
-/// A scope to which nothing is sent. It lasts until a probe was answered, and not beyond `end`.
-#[derive(Debug)]
-struct Hold {
-    /// When the latest response asked for it.
-    asked: Instant,
-    until: Instant,
-    end: Instant,
-    /// When the latest probe was sent.
-    probed: Option<Instant>,
+/// Requests that are not sent for a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldRequests {
+    /// Which requests.
+    pub scope: &'static str,
+    /// Their account, if they are those of one plugin's account.
+    pub account: Option<String>,
+    /// Their plugin, if they are its live reads.
+    pub plugin: Option<String>,
+    /// The time until the next of them is sent.
+    pub wait: Duration,
 }
 
 /// Permission to send a request. If it was a probe and is dropped without [`Pass::answered`], the next request is a
@@ -94,7 +95,18 @@ impl Backpressure {
     pub fn wait(&self, account: Option<&str>, now: Instant) -> Option<Duration> {
         let holds = self.holds.lock();
         let scopes = [HoldScope::All, HoldScope::Account(account.map(str::to_owned))];
-        scopes.iter().filter_map(|scope| holds.get(scope)?.wait(now)).max()
+        scopes.iter().filter_map(|scope| holds.wait(scope, now)).max()
+    }
+
+    /// Returns the requests that are held.
+    pub(super) fn held(&self, now: Instant) -> Vec<HeldRequests> {
+        let of = |(scope, wait): (&HoldScope, Duration)| HeldRequests {
+            scope: scope.name(),
+            account: scope.account().map(str::to_owned),
+            plugin: scope.plugin().map(str::to_owned),
+            wait,
+        };
+        self.holds.lock().list(now).map(of).collect()
     }
 
     /// # Errors
@@ -107,34 +119,16 @@ impl Backpressure {
         };
         let scopes = [HoldScope::All, scope.clone()];
         let mut holds = self.holds.lock();
-        holds.retain(|scope, hold| {
-            let is_over = hold.end <= now;
-            if is_over {
-                let (scope, account, plugin) = (scope.name(), scope.account(), scope.plugin());
-                tracing::info!(scope, account, plugin, "requests resumed without an answered probe");
-            }
-            !is_over
-        });
-        if let Some(wait) = scopes.iter().filter_map(|scope| holds.get(scope)?.wait(now)).max() {
+        for scope in holds.ended(now) {
+            let (scope, account, plugin) = (scope.name(), scope.account(), scope.plugin());
+            tracing::info!(scope, account, plugin, "requests resumed without an answered probe");
+        }
+        if let Some(wait) = scopes.iter().filter_map(|scope| holds.wait(scope, now)).max() {
             return Err(wait);
         }
-        let mut probes = Vec::new();
-        for scope in scopes {
-            if let Some(hold) = holds.get_mut(&scope) {
-                hold.probed = Some(now);
-                probes.push(scope);
-            }
-        }
+        let probes = scopes.into_iter().filter(|scope| holds.send(scope, now)).collect();
         let evicts = request.method() == Method::POST && request.uri().path().ends_with("/eviction");
         Ok(Pass { backpressure: self, began: now, scope, evicts, probes })
-    }
-}
-
-impl Hold {
-    fn wait(&self, now: Instant) -> Option<Duration> {
-        let probed = self.probed.map_or(self.until, |at| self.until.max(at + PROBE_PAUSE));
-        let left = probed.min(self.end).saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -151,14 +145,14 @@ impl Pass<'_> {
                 Advice::Wait(of, _) => *of != HoldScope::All && scope == HoldScope::All,
             };
             // A hold that was renewed after this probe began does not end with it.
-            if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
+            if is_over && holds.open(&scope, self.began) {
                 let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
                 tracing::info!(scope = name, account, plugin, "requests to the API server resumed");
-                holds.remove(&scope);
             }
         }
         let Advice::Wait(scope, wait) = advice else { return };
-        let hold = holds.entry(scope.clone()).or_insert_with(|| {
+        let end = now + wait.max(LONGEST_OF_ALL) + PROBE_PAUSE;
+        if holds.close(scope.clone(), now + wait, end, now) {
             let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let why = match error.is_some_and(ApiError::is_unauthenticated) {
@@ -166,11 +160,7 @@ impl Pass<'_> {
                 false => "sent Retry-After",
             };
             tracing::warn!(scope = name, account, plugin, millis, "API server {why}; holding requests");
-            Hold { asked: now, until: now, end: now, probed: None }
-        });
-        hold.asked = now;
-        hold.until = hold.until.max(now + wait);
-        hold.end = hold.end.max(now + wait.max(LONGEST_OF_ALL) + PROBE_PAUSE);
+        }
     }
 
     fn advice(&self, error: Option<&ApiError>) -> Advice {
@@ -194,14 +184,9 @@ impl Pass<'_> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if self.probes.is_empty() {
-            return;
-        }
-        let mut holds = self.backpressure.holds.lock();
-        for scope in &self.probes {
-            if let Some(hold) = holds.get_mut(scope).filter(|hold| hold.probed == Some(self.began)) {
-                hold.probed = None;
-            }
+        if !self.probes.is_empty() {
+            let mut holds = self.backpressure.holds.lock();
+            self.probes.iter().for_each(|scope| holds.give_up(scope, self.began));
         }
     }
 }
@@ -268,6 +253,8 @@ mod tests {
         assert_eq!(of.wait(None, now), None);
         observe(&of, None, Some(&busy(429, 86_400)), now);
         assert_eq!(of.wait(None, now), Some(60 * SECOND));
+        let held = of.held(now).into_iter().map(|held| (held.account, held.wait)).collect::<Vec<_>>();
+        assert_eq!(held, [(None, 60 * SECOND), (Some("a".to_owned()), 10 * SECOND)]);
         for code in [500, 503, 504] {
             let of = Backpressure::default();
             observe(&of, Some("b"), Some(&busy(code, 7)), now);

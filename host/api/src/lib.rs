@@ -24,7 +24,7 @@ pub mod watch;
 
 use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
-pub use backpressure::{Backpressure, LiveReadOf};
+pub use backpressure::{Backpressure, HeldRequests, LiveReadOf};
 use bytes::Bytes;
 pub use client::{NewConnection, client};
 pub use connection::{Clients, Connection, MakeClients};
@@ -184,6 +184,12 @@ impl Api {
     #[must_use]
     pub fn held(&self, account: Option<&str>) -> Option<Duration> {
         self.backpressure.as_ref()?.wait(account, Instant::now())
+    }
+
+    /// Returns the requests that are held after a Retry-After.
+    #[must_use]
+    pub fn holds(&self) -> Vec<HeldRequests> {
+        self.backpressure.as_ref().map_or_else(Vec::new, |backpressure| backpressure.held(Instant::now()))
     }
 
     /// Returns the same client with another deadline.

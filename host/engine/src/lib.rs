@@ -15,7 +15,6 @@
     )
 )]
 
-pub mod backoff;
 pub mod clock;
 pub mod dispatch;
 pub mod fixtures;
@@ -28,4 +27,5 @@ pub mod ports;
 pub mod private_file;
 pub mod queue;
 pub mod status;
+pub mod throttle;
 pub mod wake;

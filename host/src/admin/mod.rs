@@ -14,7 +14,7 @@ mod server;
 pub use address::{AddressError, ListenAddress};
 pub use readiness::{Check, Readiness};
 pub use reconcile_status::{
-    ActiveRun, CacheSize, Closed, Listed, Loop, Panic, ReconcileStatus, StatusNow, TEXT, Tenant,
+    ActiveRun, CacheSize, Closed, Held, Listed, Loop, Panic, ReconcileStatus, StatusNow, TEXT, Tenant,
 };
 pub use reviewer::Reviewer;
 pub use server::{Bound, bind};

@@ -32,10 +32,13 @@ pub struct ReconcileStatus {
     pub active_runs: Listed<ActiveRun>,
     /// Tenants that have a key or a run, those with most stale keys first.
     pub tenants: Listed<Tenant>,
-    /// Fields to which a plugin sent too many values, those that wait longest first.
+    /// Pods that a plugin changed too often, those that wait longest first.
     pub loops: Listed<Loop>,
     /// Kinds of writes that are not sent because RBAC refused one, those that wait longest first.
     pub closed_by_forbidden: Listed<Closed>,
+    /// Requests that are not sent because the API server answered Retry-After, or refused the host's credentials, those
+    /// that wait longest first.
+    pub held_by_retry_after: Listed<Held>,
     /// The latest run of each plugin that trapped or exceeded a limit, the latest first.
     pub last_panics: Listed<Panic>,
 }
@@ -96,19 +99,33 @@ pub struct Tenant {
     pub debt_millis: u64,
 }
 
-/// A field of a Pod whose values wait.
+/// A Pod whose changes by a plugin wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loop {
-    /// The plugin that sent the values.
+    /// The plugin that changed the Pod.
     pub plugin: String,
     /// Namespace and name of the Pod.
     pub pod: String,
-    /// The kind and the name of the field.
+    /// The kind and the name of the field that changed most often.
     pub field: String,
-    /// The sender of the other values.
+    /// The sender of the field's other values.
     pub counterpart: String,
-    /// How long the next value waits; 0 if the plugin has not sent one since the wait was over.
+    /// How long the next change waits; 0 if the plugin has not sent one since the wait was over.
+    pub wait_millis: u64,
+}
+
+/// Requests that are not sent for a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    /// Which requests.
+    pub scope: String,
+    /// The account, if they are those of one other than the host's own.
+    pub account: Option<String>,
+    /// The plugin, if they are its live reads.
+    pub plugin: Option<String>,
+    /// How long the next one waits; 0 if it is sent as a probe.
     pub wait_millis: u64,
 }
 
@@ -255,6 +272,7 @@ mod tests {
             only: some(),
             wait_millis: millis,
         };
+        let held = Held { scope: text(), account: some(), plugin: some(), wait_millis: millis };
         let panic = Panic { plugin: text(), reason: text(), message: text(), millis_ago: millis };
         let status = ReconcileStatus {
             cache: CacheSize { pods: usize::MAX, revision: millis, stale: some() },
@@ -262,6 +280,7 @@ mod tests {
             tenants: Listed::new((0..1_000).map(tenant).collect(), 0, |tenant| Reverse(tenant.stale)),
             loops: Listed::new(vec![loops; 1_000], 0, |_| 0),
             closed_by_forbidden: Listed::new(vec![closed; 1_000], 0, |_| 0),
+            held_by_retry_after: Listed::new(vec![held; 1_000], 0, |_| 0),
             last_panics: Listed::new(vec![panic; 1_000], 0, |_| 0),
         };
         assert_eq!((status.active_runs.total, status.active_runs.left_out), (1_005, 905));

@@ -17,7 +17,10 @@ use axum::{
 use foldhash::fast::FixedState;
 use lru::LruCache;
 use parking_lot::Mutex;
-use podium_engine::intervals::Intervals;
+use podium_engine::{
+    intervals::Intervals,
+    throttle::{Bucket, Rate},
+};
 use podium_vocabulary::text;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -38,7 +41,7 @@ const METRICS: &str = "/metrics";
 const DECISIONS: NonZeroUsize = NonZeroUsize::new(256).expect("is not 0");
 /// The most decisions in a second that the API server is asked for: the rate of a client of Kubernetes by default. Any
 /// client that can connect may send tokens.
-const PER_SECOND: u32 = 20;
+const REQUESTS: Rate = Rate { per_second: 20, burst: 20 };
 /// Deadline of one of the two requests. A connection is closed after 10 s.
 const DEADLINE: Duration = Duration::from_secs(3);
 
@@ -54,8 +57,8 @@ pub struct Reviewer {
 struct Kept {
     /// Decisions by the SHA-256 of verb, path and token, with the time at which they were made.
     decisions: LruCache<[u8; 32], (Decision, Instant), FixedState>,
-    /// The beginning of the present second, and the decisions since then for which the API server was asked.
-    second: (Instant, u32),
+    /// For the decisions for which the API server is asked.
+    requests: Bucket,
     failures: Intervals,
 }
 
@@ -124,7 +127,7 @@ impl Reviewer {
     pub fn new(api: &Api) -> Self {
         let kept = Kept {
             decisions: LruCache::with_hasher(DECISIONS, FixedState::default()),
-            second: (Instant::now(), 0),
+            requests: Bucket::full(REQUESTS, Instant::now()),
             failures: Intervals::new(),
         };
         Self { api: api.with_deadline(DEADLINE), kept: Mutex::new(kept) }
@@ -225,11 +228,7 @@ impl Kept {
         {
             return Ok(Some(decision.clone()));
         }
-        if now >= self.second.0 + Duration::from_secs(1) {
-            self.second = (now, 0);
-        }
-        self.second.1 += 1;
-        if self.second.1 > PER_SECOND { Err(Undecided::TooMany) } else { Ok(None) }
+        if self.requests.try_take(1, now) { Ok(None) } else { Err(Undecided::TooMany) }
     }
 
     /// Keeps a decision for which the API server was asked at `asked`, unless a newer one is kept.

@@ -18,10 +18,10 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use podium_api::Api;
 use podium_engine::{
-    backoff::Backoff,
     dispatch::Dispatch,
     intervals::Intervals,
     ports::{Sender, Staged},
+    throttle::Backoff,
 };
 use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{

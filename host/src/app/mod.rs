@@ -259,7 +259,7 @@ impl App {
         let (progress, phase) = watch::channel(Phase::Loading);
         let removals = cleanup::Removals::default();
         let left = removals.clone();
-        let (watched, closed) = (engine.clone(), writeback.clone());
+        let (watched, closed, holding) = (engine.clone(), writeback.clone(), components.clone());
         let observed = Arc::new(Observed {
             status: status.clone(),
             registry: registry.clone(),
@@ -268,6 +268,7 @@ impl App {
             requests,
             expectations: dispatch.expectations.clone(),
             closed: Box::new(move || closed.closed_kinds()),
+            held: Box::new(move || holding.holds()),
             reader: reader.clone(),
             journal: journal.clone(),
             checkpoint: saved,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use podium_api::Api;
+use podium_api::{Api, HeldRequests};
 use podium_engine::{
     dispatch::{Expectations, PodQueue, Registry, budget},
     journal::{Figures, Journal},
@@ -49,6 +49,8 @@ pub(super) struct Observed {
     pub(super) expectations: Arc<Expectations>,
     /// Returns the kinds of writes that are not sent because RBAC refused one of them.
     pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
+    /// The requests that are held after a Retry-After.
+    pub(super) held: Box<dyn Fn() -> Vec<HeldRequests> + Send + Sync>,
     pub(super) reader: Reader,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) checkpoint: Option<Arc<LastSave>>,
@@ -179,7 +181,7 @@ impl Observed {
         let runtime = tokio::runtime::Handle::current();
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
-        let removing = self.clone();
+        let (removing, holding) = (self.clone(), self.clone());
         Metrics::new(Sources {
             status: self.status.clone(),
             depth: Arc::new(depth),
@@ -190,6 +192,7 @@ impl Observed {
             checkpoint: Arc::new(checkpoint),
             tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
             removals: Arc::new(move || (removing.removals)()),
+            held: Arc::new(move || (holding.held)().len()),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
             dropped,
@@ -229,6 +232,7 @@ pub(super) mod tests {
             requests: Arc::default(),
             expectations: Arc::default(),
             closed: Box::new(Vec::new),
+            held: Box::new(Vec::new),
             reader,
             journal: None,
             checkpoint: None,

@@ -12,7 +12,7 @@ use podium_writeback::ClosedKind;
 use tokio::time::Instant;
 
 use super::operator::{Observed, stale};
-use crate::admin::{ActiveRun, CacheSize, Closed, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant};
+use crate::admin::{ActiveRun, CacheSize, Closed, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant};
 
 impl Observed {
     pub(super) fn reconcile_status(&self) -> ReconcileStatus {
@@ -41,12 +41,19 @@ impl Observed {
         let unnamed = total.saturating_sub(loops.len());
         let loops = loops.into_iter().map(|open| self.open_loop(&open)).collect();
         let closed = (self.closed)().iter().map(|closed| self.closed(closed)).collect();
+        let held = (self.held)().into_iter().map(|of| Held {
+            scope: of.scope.to_owned(),
+            account: of.account.as_deref().map(shown),
+            plugin: of.plugin.as_deref().map(shown),
+            wait_millis: millis(of.wait),
+        });
         ReconcileStatus {
             cache,
             active_runs: Listed::new(runs, 0, |run| Reverse(run.millis)),
             tenants: Listed::new(self.tenants(), 0, |of| Reverse((of.stale, of.waiting, of.runs))),
             loops: Listed::new(loops, unnamed, |open: &Loop| Reverse(open.wait_millis)),
             closed_by_forbidden: Listed::new(closed, 0, |closed: &Closed| Reverse(closed.wait_millis)),
+            held_by_retry_after: Listed::new(held.collect(), 0, |held: &Held| Reverse(held.wait_millis)),
             last_panics: Listed::new(panics, 0, |panic| panic.millis_ago),
         }
     }

@@ -117,6 +117,8 @@ pub struct Sources {
     pub tasks: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Returns how many Pods have a finalizer of a plugin that was deleted.
     pub removals: Arc<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
+    /// Returns for how many accounts and plugins requests are held after a Retry-After.
+    pub held: Arc<dyn Fn() -> usize + Send + Sync>,
     /// The most runs of one plugin at once.
     pub most_runs: usize,
     /// The requests to the API server.
@@ -167,7 +169,7 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, removals, .. } =
             &self.sources;
-        let Sources { most_runs, dropped: log, .. } = &self.sources;
+        let Sources { most_runs, held, dropped: log, .. } = &self.sources;
         let plugins = status.plugins();
         let encoder = &mut encoder;
         by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
@@ -258,6 +260,9 @@ impl Collector for Figures {
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
         unlabelled(encoder, "podium_cache_stale", "1 while the watch is interrupted", cache.stale.into())?;
+        let help =
+            "Accounts and plugins whose requests wait because the API server answered Retry-After, and 1 if all wait";
+        unlabelled(encoder, "podium_requests_held", help, i64::try_from(held()).unwrap_or(i64::MAX))?;
         let help = "Log lines dropped because standard error was not read in time";
         let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
         for source in Source::ALL {
@@ -370,7 +375,8 @@ fn by_result(
 
 /// Encodes the figures of loops and missing rights, only of plugins that have any.
 fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-    let help = "Fields to which too many values were sent within a minute, by the sender of the other values";
+    let help = "Pods that a plugin changed too often within a minute, by the field that changed most often and the \
+                sender of its other values";
     let mut metric = encoder.encode_descriptor("podium_write_loops", help, None, MetricType::Counter)?;
     for (id, status) in plugins {
         let id = id.to_string();
@@ -383,7 +389,7 @@ fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result 
         plugins.iter().filter(|(_, status)| figure(status) > 0).cloned().collect()
     };
     let (help, figure) =
-        ("Writes that were not sent because values of their fields wait", PluginStatus::writes_withheld);
+        ("Writes that were not sent because changes of their Pods wait", PluginStatus::writes_withheld);
     counter(encoder, &has(figure), "podium_writes_withheld", help, figure)?;
     let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
     counter(encoder, &has(PluginStatus::closings), "podium_forbidden_closings", help, PluginStatus::closings)

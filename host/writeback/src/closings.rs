@@ -13,7 +13,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use podium_engine::ports::{Closing, Sender};
+use podium_engine::{
+    ports::{Closing, Sender},
+    throttle::{HalfOpen, PROBE_PAUSE},
+};
 use podium_vocabulary::WriteResult;
 use tokio::time::Instant;
 
@@ -21,8 +24,6 @@ use super::plan::Request;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long other requests wait for the answer of a probe, and for the object whose turn it is.
-const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// The most kinds that are closed at a time, of all plugins: some 4 MiB. The one that is tried again soonest is
 /// forgotten for another.
 const MAX_KINDS: usize = 4_096;
@@ -30,7 +31,7 @@ const MAX_KINDS: usize = 4_096;
 /// The closed kinds of all plugins.
 #[derive(Debug, Default)]
 pub(super) struct Closings {
-    closed: Mutex<BTreeMap<WriteKind, Closed>>,
+    closed: Mutex<All>,
 }
 
 /// The properties of a write on which the right to it depends.
@@ -43,13 +44,25 @@ pub(super) struct WriteKind {
     namespace: Option<String>,
 }
 
+#[derive(Debug, Default)]
+struct All {
+    closed: HalfOpen<WriteKind>,
+    /// The latest refusal of each kind that is closed.
+    refusals: BTreeMap<WriteKind, Refused>,
+}
+
+impl All {
+    fn open(&mut self, kind: &WriteKind, now: Instant) {
+        self.refusals.remove(kind);
+        self.closed.open(kind, now);
+    }
+}
+
+/// The latest refusal of a kind.
 #[derive(Debug)]
-struct Closed {
-    /// When the refusal came that closed it last.
+struct Refused {
     at: Instant,
     wait: Duration,
-    /// When the probe under way was sent.
-    probe: Option<Instant>,
     /// The object whose write was refused last, and another one whose write waits since then.
     refused: String,
     other: Option<String>,
@@ -122,20 +135,22 @@ impl Closings {
     /// Returns the refusal of a write that is not sent now.
     pub(super) fn admit(&self, kind: WriteKind, object: String, now: Instant) -> Result<Pass<'_>, Refusal> {
         let mut all = self.closed.lock();
-        if all.get(&kind).is_some_and(|closed| now >= closed.until() + LONGEST) {
-            all.remove(&kind);
-        }
+        let All { closed, refusals } = &mut *all;
+        closed.ended(now).iter().for_each(|kind| drop(refusals.remove(kind)));
         let mut is_probe = false;
-        if let Some(closed) = all.get_mut(&kind).filter(|closed| !closed.narrow || closed.refused == object) {
-            if let Some(wait) = closed.wait(&object, now) {
+        let refused = refusals.get_mut(&kind).filter(|refused| !refused.narrow || refused.refused == object);
+        if let (Some(refused), Some(opens)) = (refused, closed.opens(&kind)) {
+            let turn = if refused.refused == object && refused.other.is_some() { PROBE_PAUSE } else { Duration::ZERO };
+            let wait = (opens + turn).saturating_duration_since(now);
+            if !wait.is_zero() {
                 let quoted = |name: &str| format!("{name:?}");
-                let message = closed.message.replacen(&quoted(&closed.refused), &quoted(&object), 1);
-                if closed.other.is_none() && closed.refused != object {
-                    closed.other = Some(object);
+                let message = refused.message.replacen(&quoted(&refused.refused), &quoted(&object), 1);
+                if refused.other.is_none() && refused.refused != object {
+                    refused.other = Some(object);
                 }
                 return Err(Refusal { wait, message });
             }
-            (closed.probe, is_probe) = (Some(now), true);
+            is_probe = closed.send(&kind, now);
         }
         drop(all);
         Ok(Pass { of: self, kind, object, began: now, is_probe })
@@ -144,28 +159,15 @@ impl Closings {
     /// Returns the kinds that are closed, at most 4,096.
     pub(super) fn closed(&self, now: Instant) -> Vec<ClosedKind> {
         let mut all = self.closed.lock();
-        all.retain(|_, closed| now < closed.until() + LONGEST);
-        let of = |(kind, closed): (&WriteKind, &Closed)| {
+        let All { closed, refusals } = &mut *all;
+        closed.ended(now).iter().for_each(|kind| drop(refusals.remove(kind)));
+        let of = |(kind, refused): (&WriteKind, &Refused)| {
             let WriteKind { manager, account, verb, resource, namespace } = kind.clone();
-            let wait = closed.until().saturating_duration_since(now);
-            let only = closed.narrow.then(|| closed.refused.clone());
+            let wait = (refused.at + refused.wait).saturating_duration_since(now);
+            let only = refused.narrow.then(|| refused.refused.clone());
             ClosedKind { manager, account, verb, resource, namespace, only, wait }
         };
-        all.iter().map(of).collect()
-    }
-}
-
-impl Closed {
-    fn until(&self) -> Instant {
-        self.at + self.wait
-    }
-
-    /// Returns how long a write to the object waits; `None` if it may be the probe.
-    fn wait(&self, object: &str, now: Instant) -> Option<Duration> {
-        let turn = if self.refused == object && self.other.is_some() { PROBE_PAUSE } else { Duration::ZERO };
-        let probed = self.probe.map_or(self.until(), |at| self.until().max(at + PROBE_PAUSE));
-        let left = (probed + turn).saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
+        refusals.iter().map(of).collect()
     }
 }
 
@@ -179,41 +181,41 @@ impl Pass<'_> {
             WriteResult::Forbidden(text) => Some(text).filter(|text| is_of_rbac(text)),
             _ => None,
         };
-        let closed = all.get(&self.kind);
+        let All { closed, refusals } = &mut *all;
+        let earlier = refusals.get_mut(&self.kind);
         // A request from before the closing says nothing new.
-        if closed.is_some_and(|closed| !self.is_probe && self.began <= closed.at) {
+        if earlier.as_ref().is_some_and(|earlier| !self.is_probe && self.began <= earlier.at) {
             return None;
         }
         self.is_probe = false;
         let Some(message) = message else {
-            let is_other = closed.is_some_and(|closed| closed.refused != self.object);
-            let was_narrow = closed.is_some_and(|closed| closed.narrow);
-            let closed = if is_other { all.get_mut(&self.kind) } else { None };
-            let opens = match closed {
-                Some(closed) => {
-                    (closed.narrow, closed.probe, closed.other) = (true, None, None);
-                    true
-                }
-                None => all.remove(&self.kind).is_some(),
-            };
-            if opens && !was_narrow {
+            let earlier = earlier?;
+            if !earlier.narrow {
                 let WriteKind { manager, verb, resource, namespace, .. } = &self.kind;
                 tracing::info!(manager, verb, resource, namespace, "writes are permitted again");
             }
+            if earlier.refused == self.object {
+                all.open(&self.kind, now);
+            } else {
+                (earlier.narrow, earlier.other) = (true, None);
+                closed.give_up(&self.kind, self.began);
+            }
             return None;
         };
-        let wait = closed.map_or(FIRST, |closed| (2 * closed.wait).min(LONGEST));
-        let is_first = closed.is_none();
+        let wait = earlier.as_ref().map_or(FIRST, |earlier| (2 * earlier.wait).min(LONGEST));
+        let is_first = earlier.is_none();
         // Another refusal of the same object says nothing about the others, to which writes were permitted.
-        let narrow = closed.is_some_and(|closed| closed.narrow && closed.refused == self.object);
-        if is_first && all.len() >= MAX_KINDS {
-            let soonest = all.iter().min_by_key(|(_, closed)| closed.until()).map(|(kind, _)| kind.clone());
-            soonest.iter().for_each(|kind| drop(all.remove(kind)));
+        let narrow = earlier.is_some_and(|earlier| earlier.narrow && earlier.refused == self.object);
+        if is_first && refusals.len() >= MAX_KINDS {
+            let soonest = refusals.iter().min_by_key(|(_, refused)| refused.at + refused.wait);
+            if let Some(kind) = soonest.map(|(kind, _)| kind.clone()) {
+                all.open(&kind, now);
+            }
         }
         let refused = std::mem::take(&mut self.object);
         let message = message.clone();
-        let closed = Closed { at: now, wait, probe: None, refused, other: None, narrow, message };
-        all.insert(self.kind.clone(), closed);
+        all.refusals.insert(self.kind.clone(), Refused { at: now, wait, refused, other: None, narrow, message });
+        all.closed.close(self.kind.clone(), now + wait, now + wait + LONGEST, now);
         let WriteKind { verb, resource, namespace, .. } = self.kind.clone();
         Some(Closing { verb, resource, namespace, wait, is_first })
     }
@@ -221,11 +223,8 @@ impl Pass<'_> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if self.is_probe
-            && let Some(closed) = self.of.closed.lock().get_mut(&self.kind)
-            && closed.probe == Some(self.began)
-        {
-            closed.probe = None;
+        if self.is_probe {
+            self.of.closed.lock().closed.give_up(&self.kind, self.began);
         }
     }
 }
@@ -361,7 +360,7 @@ mod tests {
                 .unwrap()
                 .answered(&forbidden("x"), now + Duration::from_millis(index as u64));
         }
-        assert_eq!(of.closed.lock().len(), MAX_KINDS);
+        assert_eq!(of.closed.lock().refusals.len(), MAX_KINDS);
         assert_eq!(of.closed(now + 2 * LONGEST), []);
     }
 }

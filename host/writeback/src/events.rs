@@ -24,7 +24,6 @@
 )]
 
 mod memories;
-mod rate;
 mod requests;
 mod sending;
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::{backoff::Backoff, ports::Sender};
+use podium_engine::{ports::Sender, throttle::Backoff};
 use podium_vocabulary::Event;
 use tokio::time::Instant;
 

@@ -15,7 +15,10 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use podium_tests::process::target_dir;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
 
 use super::table::Fault;
 
@@ -139,16 +142,24 @@ fn build(copy: &Path, faults: &[Fault]) -> Result<BTreeMap<String, PathBuf>> {
 async fn test(copy: &Path, binary: &Path, tests: &str, fault: Option<usize>) -> Result<Found> {
     let mut command = tokio::process::Command::new(binary);
     command.args(tests.split(' ')).arg("--test-threads=2").current_dir(copy.join("host")).env("PROPTEST_CASES", CASES);
-    command.env("PROPTEST_FAILURE_PERSISTENCE", "off").stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("PROPTEST_FAILURE_PERSISTENCE", "off").stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     if let Some(number) = fault {
         command.env(ACTIVE, number.to_string());
     }
     let mut process = command.spawn().with_context(|| format!("{} cannot be run", binary.display()))?;
-    match timeout(DEADLINE, process.wait()).await {
-        Ok(status) => Ok(if status?.success() { Found::No } else { Found::Red }),
-        Err(_) => {
-            process.kill().await?;
-            Ok(Found::Hangs)
+    let output = process.stdout.take().context("the output is piped")?;
+    // The first red test decides; the others may take minutes.
+    let ended = async {
+        let mut lines = BufReader::new(output).lines();
+        while let Some(line) = lines.next_line().await? {
+            if line.starts_with("test ") && line.ends_with(" FAILED") {
+                return anyhow::Ok(false);
+            }
         }
+        Ok(process.wait().await?.success())
+    };
+    match timeout(DEADLINE, ended).await {
+        Ok(is_green) => Ok(if is_green? { Found::No } else { Found::Red }),
+        Err(_) => Ok(Found::Hangs),
     }
 }

@@ -146,6 +146,7 @@ fn metrics(app: &App) -> String {
         journal: Arc::new(|| None),
         checkpoint: Arc::new(|| None),
         tasks: Arc::new(|| 0),
+        held: Arc::new(|| 0),
         most_runs: 1,
         requests: Arc::default(),
         dropped: Arc::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podium_engine::backoff::Backoff;
+use podium_engine::throttle::Backoff;
 use rand::{SeedableRng, rngs::SmallRng};
 
 const BACKOFF: Backoff = Backoff {

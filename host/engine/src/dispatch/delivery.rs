@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, RunWrites, budget::Admitted, revoked,
-    under_way::UnderWay, values::Values,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, RunWrites, revoked, under_way::UnderWay,
+    values::Values,
 };
 use crate::{
     ports::{FailureKind, Outcome, RunReport, Sent, Staged},
@@ -87,11 +87,8 @@ impl Dispatch {
         let sends = attempt.sends();
         let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
         let (mut result, mut sent) = (result, Sent::default());
-        let not_sent = if sends { self.admit(job, plugin, &mut staged).err() } else { None };
-        let is_out_of_tokens = not_sent.is_some();
-        if let Some(reports) = not_sent {
-            sent.reports = reports;
-        } else if sends {
+        if sends {
+            self.admit_events(job, plugin, &mut staged);
             let work = async {
                 let _claim = self.expectations.claims.claim(plugin.lane, &staged).await;
                 let view = self.reader.snapshot();
@@ -116,8 +113,6 @@ impl Dispatch {
         );
         log_unsettled(plugin, key, &unsettled);
         let next = match result {
-            // The queue takes the key when there are tokens.
-            Ok(_) if is_out_of_tokens => Next::Postponed(Duration::ZERO),
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => {
                 let conflicts = unsettled.iter().all(|report| report.result == WriteResult::Conflict);
@@ -157,13 +152,11 @@ impl Dispatch {
         run: &RunWrites,
     ) -> Sent {
         let now = self.clock.now_millis();
-        // Before any are withheld, whose token is returned.
-        let admitted = Admitted::of(&staged);
         let breaker = &self.expectations.breaker;
         let values = Values::withhold(breaker, plugin, subject, view, &mut staged, Instant::now());
         let under_way = UnderWay::new(self, plugin.lane, &staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
-        admitted.used(&self.queue, job, &sent);
+        self.charge(job, &sent);
         let events = self.count(plugin, subject, view, values, &mut sent, run);
         if !events.is_empty() {
             let staged = Staged { writes: Vec::new(), events };

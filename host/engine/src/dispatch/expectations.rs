@@ -38,8 +38,7 @@ impl Expectations {
         self.breaker.seen_gone(uid);
     }
 
-    /// Returns the fields of Pods for which values wait or waited within the last minute, because a plugin sent too
-    /// many.
+    /// Returns the Pods whose changes wait or waited within the last minute, because a plugin changed them too often.
     #[must_use]
     pub fn open_loops(&self) -> OpenLoops {
         self.breaker.open(Instant::now())

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use super::{GATE_PAUSE, Lane};
 use crate::{
-    backoff::Backoff,
     ports::{Expectation, Shown},
+    throttle::Backoff,
 };
 
 /// How long the cache may lag behind an expectation before the API server is asked. A watch that is cut off is back

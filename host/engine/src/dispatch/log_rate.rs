@@ -10,7 +10,10 @@ use parking_lot::Mutex;
 use podium_vocabulary::Tenant;
 use tokio::time::Instant;
 
-use crate::intervals::Intervals;
+use crate::{
+    intervals::Intervals,
+    throttle::{Bucket, Rate},
+};
 
 /// Bytes a second of all plugins' lines: half of the 1 MB/s that a host may log, because JSON may double a text.
 const ALL_PLUGINS: u64 = 512 << 10;
@@ -22,9 +25,6 @@ const MIN_BURST: u64 = 64 << 10;
 const LINE_BYTES: usize = 320;
 /// A tenant has a share for this long after a line, and for as long again at most.
 const WINDOW: Duration = Duration::from_secs(BURST);
-
-/// After this time a tenant that logged nothing has a full bucket, however many tenants log.
-const FORGET: Duration = Duration::from_secs(3_600);
 
 /// The rates of all tenants that have a plugin, or had one until lately.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ struct Active {
 
 #[derive(Debug)]
 struct TenantRate {
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<Allowance>,
     /// The last window in which it logged.
     seen: Mutex<u64>,
 }
@@ -56,17 +56,13 @@ struct TenantRate {
 pub(super) struct LogRate {
     tenant: Arc<TenantRate>,
     active: Arc<Mutex<Active>>,
-    own: Mutex<Bucket>,
+    own: Mutex<Allowance>,
     losses: Mutex<Intervals>,
 }
 
-/// A token bucket; full when it is new.
-#[derive(Debug)]
-struct Bucket {
-    /// Bytes that may be logged, below zero after a line longer than all of them; `None` before the first line.
-    left: Option<i64>,
-    filled: Instant,
-}
+/// Bytes that may be logged; the bucket is full before the first line.
+#[derive(Debug, Default)]
+struct Allowance(Option<Bucket>);
 
 /// The fate of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,15 +80,14 @@ impl LogRates {
         LogRate {
             tenant: Arc::clone(tenant),
             active: Arc::clone(&self.active),
-            own: Mutex::new(Bucket::new()),
+            own: Mutex::default(),
             losses: Mutex::default(),
         }
     }
 
-    /// Forgets the tenants that have no plugin and logged nothing for [`FORGET`].
+    /// Forgets the tenants that have no plugin and that may log as much as new ones.
     pub(super) fn forget_unused(&mut self, now: Instant) {
-        let is_recent = |rate: &TenantRate| now.saturating_duration_since(rate.bucket.lock().filled) < FORGET;
-        self.tenants.retain(|_, rate| Arc::strong_count(rate) > 1 || is_recent(rate));
+        self.tenants.retain(|_, rate| Arc::strong_count(rate) > 1 || !rate.bucket.lock().is_full(now));
     }
 }
 
@@ -113,7 +108,7 @@ impl Active {
 
 impl TenantRate {
     fn new() -> Self {
-        Self { bucket: Mutex::new(Bucket::new()), seen: Mutex::new(0) }
+        Self { bucket: Mutex::default(), seen: Mutex::new(0) }
     }
 }
 
@@ -124,44 +119,31 @@ impl LogRate {
         // One plugin of several must not take all that its tenant has. One reference is that of `LogRates`.
         let is_only = Arc::strong_count(&self.tenant) <= 2;
         let burst = (share * BURST).max(MIN_BURST);
-        let [tenant, own] =
-            if is_only { [(share, burst); 2] } else { [(share, burst), (share.div_ceil(2), burst / 2)] };
-        let bytes = i64::try_from(text.saturating_add(LINE_BYTES)).unwrap_or(i64::MAX);
-        let mut plugin = self.own.lock();
-        if plugin.admits(bytes, own, now) && self.tenant.bucket.lock().take(bytes, tenant, now) {
-            plugin.take(bytes, own, now);
+        let own = if is_only { (share, burst) } else { (share.div_ceil(2), burst / 2) };
+        let bytes = u32::try_from(text.saturating_add(LINE_BYTES)).unwrap_or(u32::MAX);
+        let (mut plugin, mut tenant) = (self.own.lock(), self.tenant.bucket.lock());
+        let (plugin, tenant) = (plugin.at(own, now), tenant.at((share, burst), now));
+        // A line longer than a full bucket would otherwise never be logged.
+        if plugin.wait(bytes, now).is_zero() && tenant.try_take(bytes, now) {
+            plugin.take(bytes, now);
             return Line::Logged;
         }
         Line::Lost(self.losses.lock().occurred(now))
     }
 }
 
-impl Bucket {
-    fn new() -> Self {
-        Self { left: None, filled: Instant::now() }
+impl Allowance {
+    /// Returns the bucket with this rate and burst.
+    fn at(&mut self, (rate, burst): (u64, u64), now: Instant) -> &mut Bucket {
+        let number = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let rate = Rate { per_second: number(rate), burst: number(burst) };
+        let bucket = self.0.get_or_insert_with(|| Bucket::full(rate, now));
+        bucket.set_rate(rate, now);
+        bucket
     }
 
-    /// Adds the bytes of the time that has passed, and returns true if a line of `bytes` bytes may be logged: it fits,
-    /// or the bucket is full. Otherwise a line longer than a full bucket would never be logged.
-    fn admits(&mut self, bytes: i64, (rate, burst): (u64, u64), now: Instant) -> bool {
-        let burst = i64::try_from(burst).unwrap_or(i64::MAX);
-        let elapsed = now.saturating_duration_since(self.filled).as_micros();
-        let gained = i64::try_from(elapsed.saturating_mul(rate.into()) / 1_000_000).unwrap_or(i64::MAX);
-        let left = self.left.map_or(burst, |left| left.saturating_add(gained).min(burst));
-        // The rest of a byte is not lost to lines that follow each other quickly.
-        if gained > 0 || self.left.is_none() {
-            self.filled = now;
-        }
-        self.left = Some(left);
-        left >= bytes || left == burst
-    }
-
-    fn take(&mut self, bytes: i64, rate: (u64, u64), now: Instant) -> bool {
-        let admits = self.admits(bytes, rate, now);
-        if admits {
-            self.left = self.left.map(|left| left.saturating_sub(bytes));
-        }
-        admits
+    fn is_full(&self, now: Instant) -> bool {
+        self.0.is_none_or(|bucket| bucket.wait(bucket.burst(), now).is_zero())
     }
 }
 

@@ -1,5 +1,5 @@
-//! [`Values`]: the fields that one delivery writes. Those whose values have to wait are taken out of it before it is
-//! sent; the values that were sent are counted, and a loop is reported.
+//! [`Values`]: the fields that one delivery writes. Those of Pods whose changes have to wait are taken out of it
+//! before it is sent; the Pods that it changed are counted, and a loop is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use podium_pods::pod::PodView;
 use podium_vocabulary::{
-    Event, EventType, PodKey, Write, WriteReport, WriteResult,
+    Action, Event, EventType, PodKey, Write, WriteReport, WriteResult,
     authz::{Authorized, authorize},
 };
 use tokio::time::Instant;
@@ -34,10 +34,13 @@ struct Value {
     ids: Vec<u32>,
     /// A digest of the value.
     value: u64,
+    /// It never waits, because a Pod that is being deleted would wait too.
+    is_removal: bool,
 }
 
 impl Values {
-    /// Removes the writes from `staged` whose field has to wait. A write that would not change the Pod stays.
+    /// Removes the writes from `staged` to Pods whose changes have to wait. A write stays that would not change its
+    /// Pod, or that removes a finalizer, deletes or evicts.
     pub(super) fn withhold(
         breaker: &Breaker,
         plugin: &LoadedPlugin,
@@ -52,11 +55,19 @@ impl Values {
             let of = values.entry((action.pod().unwrap_or(subject).clone(), field)).or_default();
             of.ids.push(*id);
             of.value = value;
+            of.is_removal = match action {
+                Action::RemoveFinalizer { .. } | Action::DeletePod { .. } => true,
+                Action::EvictPod { .. } | Action::DeleteObject { .. } => true,
+                Action::SetLabel { .. } | Action::RemoveLabel { .. } => false,
+                Action::SetAnnotation { .. } | Action::RemoveAnnotation { .. } => false,
+                Action::AddFinalizer { .. } | Action::ApplyObject { .. } => false,
+                Action::SetCondition { .. } | Action::RemoveCondition { .. } => false,
+            };
         }
         let (mut stopped, mut wait) = (BTreeSet::new(), None::<Duration>);
         values.retain(|(pod, field), value| {
-            let Some(left) = breaker.wait(plugin.lane, &pod.uid, field.digest(), now) else { return true };
-            if !would_change(view, pod, field, value.value) {
+            let Some(left) = breaker.wait(plugin.lane, &pod.uid, now) else { return true };
+            if value.is_removal || !would_change(view, pod, field, value.value) {
                 return true;
             }
             stopped.extend(value.ids.iter().copied());
@@ -83,8 +94,8 @@ impl Values {
 }
 
 impl Dispatch {
-    /// Counts the values that were sent, and adds the writes that were withheld to the reports. Returns the Events that
-    /// report loops and missing rights.
+    /// Counts the Pods that were changed, and adds the writes that were withheld to the reports. Returns the Events
+    /// that report loops and missing rights.
     pub(super) fn count(
         &self,
         plugin: &LoadedPlugin,
@@ -98,17 +109,24 @@ impl Dispatch {
         let Values { values, withheld, until } = values;
         let results: BTreeMap<u32, &WriteResult> =
             sent.reports.iter().map(|report| (report.id, &report.result)).collect();
-        for ((pod, field), Value { ids, value }) in values {
+        let mut changed: BTreeMap<PodKey, Vec<(Field, u64)>> = BTreeMap::new();
+        for ((pod, field), Value { ids, value, .. }) in values {
             let result = ids.last().and_then(|id| results.get(id));
             if !matches!(result, Some(WriteResult::Applied | WriteResult::Unknown)) {
                 continue;
             }
-            let tripped = self.expectations.breaker.sent(plugin.lane, &pod.uid, field.digest(), value, now);
-            if let Some(tripped) = tripped {
-                events.extend(self.report_loop(plugin, &pod, view, &field, tripped));
-            }
             if matches!(result, Some(WriteResult::Applied)) && pod == *subject {
-                run.applied(field, value);
+                run.applied(field.clone(), value);
+            }
+            changed.entry(pod).or_default().push((field, value));
+        }
+        for (pod, fields) in changed {
+            let digests: Vec<_> = fields.iter().map(|(field, value)| (field.digest(), *value)).collect();
+            let tripped = self.expectations.breaker.changed(plugin.lane, &pod.uid, &digests, now);
+            let field =
+                |of: &Tripped| fields.iter().find(|(field, _)| field.digest() == of.field).map(|(field, _)| field);
+            if let Some((tripped, field)) = tripped.and_then(|of| Some((of, field(&of)?))) {
+                events.extend(self.report_loop(plugin, &pod, view, field, tripped));
             }
         }
         events.extend(sent.closings.iter().filter_map(|closing| report_closing(plugin, subject, closing)));
@@ -125,7 +143,7 @@ impl Dispatch {
         events
     }
 
-    /// Reports a field whose values wait from now on. Returns the Event, if the plugin may send Events.
+    /// Reports a Pod whose changes wait from now on. Returns the Event, if the plugin may send Events.
     fn report_loop(
         &self,
         plugin: &LoadedPlugin,
@@ -139,11 +157,11 @@ impl Dispatch {
         self.expectations.breaker.name(plugin.lane, pod, field, &counterpart);
         tracing::warn!(
             object = %pod, field = %field, counterpart,
-            "more than 10 values were sent to a field within a minute; further ones wait 1 s to 1 min"
+            "a plugin changed a Pod more than 10 times within a minute; further changes wait 1 s to 1 min"
         );
         let note = format!(
-            "{} sent more than 10 values to {field} of Pod {pod} within a minute. The other values are from \
-             {counterpart}. Further values wait 1 s to 1 min.",
+            "{} changed Pod {pod} more than 10 times within a minute, most often {field}, whose other values are from \
+             {counterpart}. Further changes wait 1 s to 1 min.",
             plugin.spec.id,
         );
         warning(plugin, pod, "WriteLoop", note)
@@ -158,7 +176,7 @@ impl Dispatch {
         field: &Field,
         tripped: Tripped,
     ) -> String {
-        let Some(replaced) = present(view, pod, field).filter(|replaced| *replaced != tripped.earlier) else {
+        let Some(replaced) = present(view, pod, field).filter(|replaced| Some(*replaced) != tripped.earlier) else {
             return "the plugin itself".to_owned();
         };
         let other = self.expectations.breaker.sender_of(replaced, plugin.lane, &pod.uid, field.digest());

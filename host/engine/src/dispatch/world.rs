@@ -46,18 +46,23 @@ impl World for RunWorld {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        if !self.dispatch.queue.spend(&self.job, budget::LIVE_READS, 1) {
+        let Self { dispatch, job, .. } = &*self;
+        if !dispatch.queue.has_tokens(job, budget::LIVE_READS, 1) {
             return Box::pin(std::future::ready(Err(Refused::Unavailable(budget::NO_LIVE_READS.to_owned()))));
         }
+        dispatch.queue.spend(job, budget::LIVE_READS, 1);
         self.dispatch.live.get(Asker::Plugin, &self.plugin.sender, namespace, name)
     }
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
         Box::pin(async {
             let mut staged = staged;
-            if let Err(not_sent) = self.dispatch.admit(&self.job, &self.plugin, &mut staged) {
+            if let Some(not_sent) = self.dispatch.refuse_commit(&self.job, &self.plugin, &staged) {
+                // The key does not settle without them.
+                self.writes.withheld(Instant::now());
                 return not_sent;
             }
+            self.dispatch.admit_events(&self.job, &self.plugin, &mut staged);
             let Self { dispatch, plugin, subject, job, writes, .. } = &*self;
             let claim = dispatch.expectations.claims.claim(plugin.lane, &staged).await;
             // Planned against the present state, not the run's snapshot, because other clients may have changed it.

@@ -1,10 +1,10 @@
 //! Items to run, in lanes: never two at once in one slot, delays, back-off, and shares of the processor.
 //!
-//! A lane is a plugin, a slot a Pod's name, an item one incarnation of it; the queue knows none of that. It holds keys,
-//! never objects: adding an item that already waits changes at most when it runs. Lanes belong to tenants. The next job
-//! is of the tenant whose runs cost least, and of its lane whose runs cost least; within a lane the slot that has been
-//! due for longest is first. An expensive lane therefore waits longer, and nothing is dropped. Lanes may have an order
-//! ([`Order`]): then the items that one change makes due run in it.
+//! A lane is a plugin, a slot a Pod's name, an item one incarnation of it; the queue knows none of that. It holds
+//! keys, never objects: adding an item that already waits changes at most when it runs. Lanes belong to tenants. The
+//! next job is of the tenant whose runs cost least, and of its lane whose runs cost least; within a lane the slot that
+//! has been due for longest is first. An expensive lane therefore waits longer, and nothing is dropped. Lanes may have
+//! an order ([`Order`]): then the items that one change makes due run in it.
 
 mod admission;
 mod order;
@@ -22,11 +22,11 @@ pub use admission::{Claim, Claims, MemoryBudget, Occupancy};
 pub use order::{Member, Order};
 use podium_sync::{Mutex, Notify};
 use slots::{Cause, Slots};
-pub use tokens::{Amounts, Demand, KINDS, Rate};
+pub use tokens::{Demand, KINDS, WRITES};
 use tokio::time::Instant;
 pub use turns::{Remembered, TenantFigures};
 
-pub use crate::backoff::Backoff;
+pub use crate::throttle::{Backoff, Rate};
 
 /// One item taken to be run. No other item of its slot is returned until [`Queue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,15 +103,14 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq + Hash,
 {
-    /// `lane_limit`: jobs that one lane may have at a time, so that none takes every worker. While its jobs fail it may
-    /// have fewer, down to one.
+    /// `lane_limit`: jobs that one lane may have at a time, so that none takes every worker.
     #[must_use]
     pub fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
         Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new(), budget: None }
     }
 
-    /// Sets a budget of memory: a job starts only when the memory that it claims is free. The tenants of `claims` share
-    /// turns and workers; without this each lane is a tenant.
+    /// Sets a budget of memory: a job starts only when the memory that it claims is free. The tenants of `claims`
+    /// share turns and workers; without this each lane is a tenant.
     #[must_use]
     pub fn within(mut self, budget: MemoryBudget, claims: Arc<dyn Claims<L>>) -> Self {
         self.slots.lock().turns.set_budget(budget, claims);
@@ -148,8 +147,8 @@ where
         self.add_all(items, |slots, items| slots.add_steps(items, Cause::Changed, now));
     }
 
-    /// Like [`Queue::add_changed`], for objects that a job has written. Predecessors run after the successors that were
-    /// due before this change.
+    /// Like [`Queue::add_changed`], for objects that a job has written. Predecessors run after the successors that
+    /// were due before this change.
     pub fn add_written(&self, items: impl IntoIterator<Item = (L, S, I)>) {
         let now = Instant::now();
         self.add_all(items, |slots, items| slots.add_steps(items, Cause::Written, now));
@@ -239,18 +238,19 @@ where
         self.slots.lock().turns.charge_cost(lane, cost, Instant::now());
     }
 
-    /// Charges one token to a job: one of those that the job took when it started, or else one that no other job waits
-    /// for. Never waits: returns false if there is none, and counts the `refused` writes, live reads or Events. `kind`
-    /// is below [`KINDS`].
+    /// Returns whether a job may send a request of this kind now: its lane and its tenant have a token. Never waits:
+    /// if it may not, counts the `refused` requests, and the lane's next job starts when there are tokens. `kind` is
+    /// below [`KINDS`].
     #[must_use]
-    pub fn spend(&self, job: &Job<L, S, I>, kind: usize, refused: u32) -> bool {
-        self.slots.lock().turns.spend(job.number, kind, refused, Instant::now())
+    pub fn has_tokens(&self, job: &Job<L, S, I>, kind: usize, refused: u32) -> bool {
+        self.slots.lock().turns.has_tokens(job.number, kind, refused, Instant::now())
     }
 
-    /// Replaces a token of [`Queue::spend`] by the tokens that were used. More than there are put the lane and the
-    /// tenant into debt, and none returns the token.
-    pub fn spent(&self, job: &Job<L, S, I>, kind: usize, used: u32) {
-        self.slots.lock().turns.spent(job.number, kind, used, Instant::now());
+    /// Charges a job for requests that were sent, also if its lane and its tenant have fewer tokens. While they are in
+    /// debt no job of a lane that writes starts.
+    pub fn spend(&self, job: &Job<L, S, I>, kind: usize, requests: u32) {
+        self.slots.lock().turns.spend(job.number, kind, requests, Instant::now());
+        self.wake.notify_one();
     }
 
     /// Returns the number of the latest [`Queue::add_changed`] of a running job's item, if it was added while it ran,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
     stale::Marks,
-    turns::{JobEnd, TenantFigures, Turns},
+    turns::{TenantFigures, Turns},
     waits::{Edge, PriorState, Waits},
 };
 
@@ -282,13 +282,7 @@ where
             Entry::Vacant(_) => None,
         };
         let is_orphaned = entry.as_ref().is_none_or(|entry| entry.get().at == SlotStage::Orphaned);
-        let ended = match next {
-            _ if is_orphaned => JobEnd::Otherwise,
-            Next::Settled | Next::Final | Next::After(_) => JobEnd::Well,
-            Next::Failed | Next::Conflict => JobEnd::Failed,
-            Next::FailedFor(_) | Next::Postponed(_) => JobEnd::Otherwise,
-        };
-        self.turns.done(job.number, ended, now);
+        self.turns.done(job.number, now);
         let Some(mut entry) = entry.filter(|entry| !entry.get().items.is_empty()) else {
             return Done::Forgotten;
         };

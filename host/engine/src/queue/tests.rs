@@ -1,12 +1,13 @@
 //! Claims about the queue, under paused time.
 
+mod histories;
+mod oracle;
+
 use std::{
-    collections::{HashMap, HashSet},
     hash::{Hash, Hasher},
     time::Duration,
 };
 
-use proptest::prelude::*;
 use tokio::time::{Instant, advance};
 
 use super::*;
@@ -260,33 +261,6 @@ async fn a_lane_at_its_limit_waits_and_its_neighbour_does_not() {
     assert_eq!(queue.next().await.unwrap().lane, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_lane_whose_jobs_fail_has_fewer_until_they_succeed() {
-    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 4, 1);
-    let all = async || {
-        let mut jobs = Vec::new();
-        while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
-        {
-            jobs.push(job);
-        }
-        jobs
-    };
-    // Each round brings new items, so that none is waited for.
-    let mut seen = Vec::new();
-    for (round, next) in [Next::Failed, Next::Settled, Next::Settled, Next::Settled].into_iter().enumerate() {
-        queue.add((0..8).map(|slot| (1, round as u32 * 8 + slot, ())));
-        let jobs = all().await;
-        seen.push(jobs.len());
-        for job in &jobs {
-            queue.done(job, next);
-        }
-    }
-    // After four failures the lane has one job at a time, and one more after each success.
-    assert_eq!(seen, [4, 1, 2, 4]);
-    queue.add([(2, 0, ())]);
-    assert!(all().await.iter().any(|job| job.lane == 2), "a neighbour is held up");
-}
-
 /// Workers that wait for an item.
 pub(super) async fn waiting_workers<S, I>(
     queue: &Arc<Queue<u8, S, I>>,
@@ -430,74 +404,4 @@ async fn removing_an_item_looks_at_no_other_however_many_are_due() {
     }
     let expected: Vec<_> = (1..5_000).step_by(2).chain([0]).collect();
     assert_eq!((taken == expected, queue.depth(1), queue.is_idle()), (true, 0, true));
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Add(u8, u8, u32),
-    Take,
-    Done(usize, u8),
-    Advance(u16),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        (0..3_u8, 0..3_u8, 0..3_u32).prop_map(|(lane, slot, item)| Step::Add(lane, slot, item)),
-        Just(Step::Take),
-        (0..4_usize, 0..4_u8).prop_map(|(at, how)| Step::Done(at, how)),
-        (0..500_u16).prop_map(Step::Advance),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn whatever_happens_slots_never_overlap_and_no_wake_up_is_lost(steps in prop::collection::vec(step(), 1..120)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let queue: Queue<u8, u8, u32> = Queue::new(Backoff::default(), usize::MAX, 1);
-            type Jobs = Vec<Job<u8, u8, u32>>;
-            type Pending = HashMap<(u8, u8), HashSet<u32>>;
-            let mut running = Jobs::new();
-            // Added and not yet seen by a run that began later.
-            let mut pending = Pending::new();
-            let now = async || futures::FutureExt::now_or_never(queue.next()).flatten();
-            let take = |running: &mut Jobs, pending: &mut Pending, job: Job<u8, u8, u32>| {
-                assert!(!running.iter().any(|other| (other.lane, other.slot) == (job.lane, job.slot)), "overlap");
-                if let Some(items) = pending.get_mut(&(job.lane, job.slot)) { items.remove(&job.item); }
-                running.push(job);
-            };
-            for step in steps {
-                match step {
-                    Step::Add(lane, slot, item) => {
-                        queue.add([(lane, slot, item)]);
-                        pending.entry((lane, slot)).or_default().insert(item);
-                    }
-                    Step::Take => {
-                        if let Some(job) = now().await { take(&mut running, &mut pending, job); }
-                    }
-                    Step::Done(at, how) if at < running.len() => {
-                        let job = running.swap_remove(at);
-                        queue.done(&job, match how {
-                            0 => Next::Settled,
-                            1 => Next::After(Duration::from_millis(100)),
-                            2 => Next::Failed,
-                            _ => Next::Postponed(Duration::from_millis(10)),
-                        });
-                    }
-                    Step::Done(..) => {}
-                    Step::Advance(millis) => advance(Duration::from_millis(millis.into())).await,
-                }
-            }
-            for job in running.drain(..) { queue.done(&job, Next::Settled); }
-            for _ in 0..200 {
-                advance(Duration::from_secs(1)).await;
-                while let Some(job) = now().await {
-                    take(&mut running, &mut pending, job);
-                    for job in running.drain(..) { queue.done(&job, Next::Settled); }
-                }
-            }
-            assert!(pending.values().all(HashSet::is_empty), "lost: {pending:?}");
-            assert!(queue.is_idle());
-        });
-    }
 }

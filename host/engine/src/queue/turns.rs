@@ -1,5 +1,8 @@
 //! Which lane is next: first the tenant that was charged least, then that tenant's lane that was charged least.
 //!
+//! The last place of a tenant is for a lane that has no job, if one is due: a plugin whose runs take long does not
+//! hold up another one of its tenant for more than one run.
+//!
 //! A tenant is passed over while it has as many jobs as one tenant may have, while too little memory is free for its
 //! jobs, and, if one worker is left, while its runs hold workers for long. A lane without tokens for its next job is
 //! not looked at until it has them ([`budget`]). Each operation takes a time that grows with
@@ -29,7 +32,7 @@ use tokio::time::Instant;
 
 use super::{
     admission::{Claim, Claims, MemoryBudget, Occupancy, PATIENCE},
-    tokens::{Amounts, KINDS},
+    tokens::KINDS,
     virtual_time::{Account, Key, Present, nanos},
 };
 
@@ -78,18 +81,9 @@ struct Lane {
     removed: bool,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
-    /// Lower than that of all lanes while its jobs fail: halved by each failure, one more with each success.
-    limit: usize,
     /// The cost of its latest runs, in nanoseconds.
     estimate: u64,
     tokens: LaneTokens,
-}
-
-impl Lane {
-    /// True if the lane's own jobs permit another one.
-    fn may_start(&self) -> bool {
-        self.due && self.jobs < self.limit
-    }
 }
 
 #[derive(Debug)]
@@ -109,23 +103,6 @@ struct Taken<L> {
     since: Instant,
     /// The run is under way.
     running: bool,
-    /// A plugin was run.
-    ran: bool,
-    /// Tokens that it took and has not used.
-    hand: Amounts,
-    /// Tokens that it used.
-    used: Amounts,
-    /// It asked for a token when there was none.
-    short: [bool; KINDS],
-}
-
-/// How a job ended, for the number of jobs that its lane may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JobEnd {
-    Well,
-    Failed,
-    /// It says nothing about the lane.
-    Otherwise,
 }
 
 /// The jobs, the waiting keys and the debt of a tenant.
@@ -231,20 +208,18 @@ where
         let turn = self.numbers;
         let number = self.lanes.get(&lane)?.tenant;
         if let Some(tenant) = self.tenants.get_mut(&number)
-            && let Some((first, _)) = tenant.first_within(u64::MAX)
+            && let Some((first, _)) = tenant.least()
         {
             tenant.present.advance(first);
         }
-        let hand = std::mem::take(&mut self.lanes.get_mut(&lane)?.tokens.hand);
-        self.unlist_lane(lane, now);
+        self.unlist_lane(lane);
         let state = self.lanes.get_mut(&lane)?;
         let claim = Claim { tenant: state.tenant, bytes: state.bytes };
         let charged = state.estimate.max(nanos(JOB));
         state.account.charge(charged, turn);
         state.jobs += 1;
         self.memory = self.memory.saturating_add(claim.bytes);
-        let (used, short) = ([0; KINDS], [false; KINDS]);
-        let taken = Taken { lane, claim, charged, since: now, running: true, ran: false, hand, used, short };
+        let taken = Taken { lane, claim, charged, since: now, running: true };
         self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.account.charge(charged, turn);
@@ -255,11 +230,12 @@ where
                 end_wait(&mut group.wait, &mut self.patience);
             }
         }
+        self.serve(claim.tenant, now);
         self.claims.is_some().then_some(claim)
     }
 
-    /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for each
-    /// job: returns false after that.
+    /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for
+    /// each job: returns false after that.
     pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
         let ended = self.end_run(job, cost, now);
         if let Some(tenant) = ended {
@@ -271,7 +247,7 @@ where
     /// Does what [`Self::ran`] does, but does not refresh the tenant, whose number it returns.
     fn end_run(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> Option<u32> {
         let taken = self.taken.get_mut(&job).filter(|taken| taken.running)?;
-        (taken.running, taken.ran) = (false, cost.is_some());
+        taken.running = false;
         let Taken { lane, claim, charged, since, .. } = *taken;
         self.running -= 1;
         self.memory = self.memory.saturating_sub(claim.bytes);
@@ -311,32 +287,26 @@ where
         if state.listed
             && let Some(group) = tenant.groups.get_mut(&state.bytes)
         {
-            group.ready.remove(&before);
-            group.ready.insert(state.account.key(), lane);
+            group.remove(&before);
+            group.insert(state.account.key(), lane, state.jobs);
         }
     }
 
     /// Ends a job.
-    pub(super) fn done(&mut self, job: u64, ended: JobEnd, now: Instant) {
+    pub(super) fn done(&mut self, job: u64, now: Instant) {
         self.end_run(job, None, now);
-        let Some(Taken { lane, claim, ran, hand, used, short, .. }) = self.taken.remove(&job) else { return };
+        let Some(Taken { lane, claim, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
-            tenant.tokens.buckets.give_back(hand, now);
         }
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.jobs -= 1;
-            if state.tenant == claim.tenant {
-                state.tokens.buckets.give_back(hand, now);
-            }
-            if ran {
-                let wanted = |kind: usize| used[kind].saturating_add(short[kind].into());
-                state.tokens.lately.used(std::array::from_fn(wanted));
-            }
-            match ended {
-                JobEnd::Well => state.limit = state.limit.saturating_add(1).min(self.lane_limit),
-                JobEnd::Failed => state.limit = (state.limit / 2).max(1),
-                JobEnd::Otherwise => {}
+            let group = self.tenants.get_mut(&state.tenant).and_then(|tenant| tenant.groups.get_mut(&state.bytes));
+            if state.listed
+                && let Some(group) = group
+            {
+                group.remove(&state.account.key());
+                group.insert(state.account.key(), lane, state.jobs);
             }
             if state.removed && state.jobs == 0 {
                 self.lanes.remove(&lane);
@@ -352,8 +322,8 @@ where
     pub(super) fn remove(&mut self, lane: L, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let tenant = state.tenant;
-        (state.due, state.removed, state.limit) = (false, true, self.lane_limit);
-        self.unlist_lane(lane, now);
+        (state.due, state.removed) = (false, true);
+        self.unlist_lane(lane);
         self.end_waiting(lane);
         if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
             self.lanes.remove(&lane);
@@ -371,8 +341,8 @@ where
         !self.taken.is_empty()
     }
 
-    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due, and how many of them
-    /// are stale.
+    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due, and how many of
+    /// them are stale.
     pub(super) fn figures(&self, waiting: impl Fn(L) -> (usize, usize)) -> BTreeMap<u32, TenantFigures> {
         let of = |(number, tenant): (&u32, &Tenant<L>)| {
             let (deliveries, debt) = (tenant.jobs - tenant.runs, self.present.debt(tenant.account));
@@ -401,10 +371,10 @@ where
 
     fn open(&mut self, lane: L, claim: Claim, now: Instant) {
         let account = self.open_account(claim.tenant, now);
-        let (tenant, bytes, limit) = (claim.tenant, claim.bytes, self.lane_limit);
+        let Claim { tenant, bytes } = claim;
         let tokens = LaneTokens::new(now);
         let (due, listed, removed) = (false, false, false);
-        let state = Lane { account, tenant, bytes, due, listed, removed, jobs: 0, limit, estimate: 0, tokens };
+        let state = Lane { account, tenant, bytes, due, listed, removed, jobs: 0, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
@@ -417,7 +387,7 @@ where
 
     /// Moves the lane to the group, and perhaps the tenant, of another claim.
     fn move_to(&mut self, lane: L, claim: Claim, now: Instant) {
-        self.unlist_lane(lane, now);
+        self.unlist_lane(lane);
         self.end_waiting(lane);
         let Some(old) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
         self.serve(old, now);
@@ -426,6 +396,11 @@ where
             (state.tenant, state.bytes) = (claim.tenant, claim.bytes);
             state.account = account.unwrap_or(state.account);
         }
+    }
+
+    /// True if the lane's own jobs permit another one.
+    fn may_start(&self, lane: &Lane) -> bool {
+        lane.due && lane.jobs < self.lane_limit
     }
 
     /// Adds the lane to its group if the lane's own jobs permit another one and the tokens for it are there.
@@ -439,42 +414,42 @@ where
     fn put(&mut self, lane: L, now: Instant) -> Option<u32> {
         let state = self.lanes.get(&lane)?;
         let number = state.tenant;
-        if state.may_start() {
-            self.list(lane, None, now);
+        if self.may_start(state) {
+            self.list(lane, false, now);
         } else if state.listed || state.tokens.is_waiting() {
-            self.unlist_lane(lane, now);
+            self.unlist_lane(lane);
             self.end_waiting(lane);
             self.serve(number, now);
         }
         Some(number)
     }
 
-    /// Adds the lane to its group with the tokens for its next job, or leaves it waiting for them. The caller refreshes
-    /// the tenant. `admitted` is the kind of tokens for which the lane has waited its turn.
-    fn list(&mut self, lane: L, admitted: Option<usize>, now: Instant) {
-        if !self.lanes.get(&lane).is_some_and(|state| state.may_start() && !state.listed) {
+    /// Adds the lane to its group, or leaves it waiting for tokens. The caller refreshes the tenant. `admitted`: it
+    /// has waited its turn for those of its tenant.
+    fn list(&mut self, lane: L, admitted: bool, now: Instant) {
+        if !self.lanes.get(&lane).is_some_and(|state| self.may_start(state) && !state.listed) {
             return;
         }
-        if !self.fill_hand(lane, admitted, now) {
+        if !self.is_open(lane, admitted, now) {
             return;
         }
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
             tenant.present.cap_credit(&mut state.account);
-            tenant.groups.entry(state.bytes).or_default().ready.insert(state.account.key(), lane);
+            tenant.groups.entry(state.bytes).or_default().insert(state.account.key(), lane, state.jobs);
             state.listed = true;
         }
     }
 
-    /// Removes the lane from its group, and returns its tokens. The caller refreshes or serves the tenant.
-    fn unlist_lane(&mut self, lane: L, now: Instant) {
-        self.empty_hand(lane, now);
+    /// Removes the lane from its group. The caller refreshes or serves the tenant.
+    fn unlist_lane(&mut self, lane: L) {
         let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.listed) else { return };
         state.listed = false;
         let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return };
+        tenant.tokens.admitted = tenant.tokens.admitted.filter(|admitted| *admitted != lane);
         let Some(group) = tenant.groups.get_mut(&state.bytes) else { return };
-        group.ready.remove(&state.account.key());
-        if group.ready.is_empty() {
+        group.remove(&state.account.key());
+        if group.is_empty() {
             end_wait(&mut group.wait, &mut self.patience);
             tenant.groups.remove(&state.bytes);
         }
@@ -490,6 +465,8 @@ where
             self.board.set(number, tenant, Listing::default());
             return;
         }
+        tenant.has_last_place =
+            tenant.runs + 1 == self.occupancy.runs_of_tenant() || tenant.jobs + 1 == self.occupancy.jobs_of_tenant();
         self.present.cap_credit(&mut tenant.account);
         let heavy = !tenant.lately.is_light(now);
         let left = self.budget.left_of_tenant(tenant.memory);
@@ -502,8 +479,7 @@ where
         }
         let (key, first) = (tenant.account.key(), tenant.first_within(left).map(|(key, _)| key));
         for (bytes, group) in &mut tenant.groups {
-            let is_before =
-                || group.ready.first_key_value().is_some_and(|(key, _)| first.is_none_or(|first| *key < first));
+            let is_before = || group.first().is_some_and(|(key, _)| first.is_none_or(|first| key < first));
             if *bytes <= left {
                 listing.entries.push(Entry { place: (heavy, *bytes), key, passed: group.wait != Wait::No });
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {

@@ -239,11 +239,14 @@ where
         freed.into_iter().filter(|freed| *freed != lane).collect()
     }
 
-    /// Sets the order, and ends waits for lanes that are neither before nor after the waiting one any more. Returns the
-    /// items that may start now.
+    /// Sets the order, and ends waits that the new order would not begin. Otherwise those of two orders could be a
+    /// circle. Returns the items that may start now.
     pub(super) fn set_order(&mut self, order: Arc<Order<L>>) -> Vec<(L, Object<S, I>)> {
         self.order = Arc::clone(&order);
-        let ends = move |edge: &Edge<L>| !order.is_before(edge.on, edge.waiter) && !order.binds(edge.waiter, edge.on);
+        let ends = move |edge: &Edge<L>| match edge.kind {
+            WaitKind::Order | WaitKind::Leading(_) => !order.is_before(edge.on, edge.waiter),
+            WaitKind::Yields => !order.binds(edge.waiter, edge.on),
+        };
         self.end(&ends, |_, edges| edges.retain(|edge| !ends(edge)))
     }
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use podium_engine::backoff::Backoff;
+use podium_engine::throttle::Backoff;
 use tokio::time::Instant;
 
 use super::{super::LoadProblem, Key};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use podium_engine::backoff::Backoff;
+use podium_engine::throttle::Backoff;
 use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
     task::JoinSet,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use podium_engine::throttle::RoundRobin;
 use podium_vocabulary::Tenant;
 use tokio::sync::oneshot;
 
@@ -23,8 +24,7 @@ struct Inner {
     /// The tenants whose turn it is.
     active: Vec<Taker>,
     waiting: BTreeMap<Taker, VecDeque<oneshot::Sender<Turn>>>,
-    /// The tenants in `waiting`, the next one first.
-    rotation: VecDeque<Taker>,
+    order: RoundRobin<Taker>,
 }
 
 /// A turn, until it is dropped.
@@ -45,12 +45,7 @@ impl Turns {
         loop {
             let (turn, taken) = oneshot::channel();
             {
-                let Inner { waiting, rotation, .. } = &mut *self.inner.lock();
-                waiting.entry(tenant.clone()).or_insert_with(|| {
-                    rotation.push_back(tenant.clone());
-                    VecDeque::new()
-                });
-                waiting.entry(tenant.clone()).or_default().push_back(turn);
+                self.inner.lock().waiting.entry(tenant.clone()).or_default().push_back(turn);
             }
             self.give();
             // No waiting sender is dropped; otherwise the turn is asked for again.
@@ -69,18 +64,18 @@ impl Turns {
     }
 
     fn next(&self) -> Option<(oneshot::Sender<Turn>, Taker)> {
-        let Inner { active, waiting, rotation } = &mut *self.inner.lock();
+        let Inner { active, waiting, order } = &mut *self.inner.lock();
         while active.len() < self.most {
-            let at = rotation.iter().position(|tenant| !active.contains(tenant))?;
-            let tenant = rotation.remove(at)?;
+            let mut tenants: Vec<_> = waiting.keys().filter(|tenant| !active.contains(tenant)).cloned().collect();
+            order.sort(&mut tenants);
+            let tenant = tenants.into_iter().next()?;
             let of_tenant = waiting.get_mut(&tenant)?;
             of_tenant.retain(|waiter| !waiter.is_closed());
             let waiter = of_tenant.pop_front();
             if of_tenant.is_empty() {
                 waiting.remove(&tenant);
-            } else {
-                rotation.push_back(tenant.clone());
             }
+            order.took(tenant.clone());
             if let Some(waiter) = waiter {
                 active.push(tenant.clone());
                 return Some((waiter, tenant));
@@ -92,15 +87,7 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        {
-            let Inner { active, rotation, .. } = &mut *self.turns.inner.lock();
-            active.retain(|tenant| *tenant != self.tenant);
-            // Its next load waits behind those of others.
-            if let Some(at) = rotation.iter().position(|tenant| *tenant == self.tenant) {
-                let behind = rotation.remove(at);
-                rotation.extend(behind);
-            }
-        }
+        self.turns.inner.lock().active.retain(|tenant| *tenant != self.tenant);
         self.turns.give();
     }
 }
@@ -134,7 +121,7 @@ mod tests {
         drop(second);
         drop(third.as_mut().now_or_never().unwrap());
         let inner = turns.inner.lock();
-        assert!(inner.active.is_empty() && inner.waiting.is_empty() && inner.rotation.is_empty());
+        assert!(inner.active.is_empty() && inner.waiting.is_empty());
     }
 
     #[tokio::test]

@@ -8,19 +8,19 @@
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use lru::LruCache;
+use podium_engine::throttle::{Bucket, Rate};
 use podium_vocabulary::{Event, EventResult};
 use tokio::time::Instant;
 
-use super::{
-    event_type,
-    rate::{Bucket, Rate},
-};
+use super::event_type;
 use crate::{digest::Digest, waiting::Waiting};
 
 /// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
-const POD_RATE: Rate = Rate { burst: 25, refill: Duration::from_secs(300) };
+/// An Event takes as many tokens as seconds pass until it is made up for.
+const POD_RATE: Rate = Rate { per_second: 1, burst: 25 * POD_EVENT };
+const POD_EVENT: u32 = 300;
 /// The rate of all Events of a plugin: a burst after a restart, then two a second.
-const PLUGIN_RATE: Rate = Rate { burst: 500, refill: Duration::from_millis(500) };
+const PLUGIN_RATE: Rate = Rate { per_second: 2, burst: 500 };
 /// The most notes for one reason within the window that stay separate Events, as in client-go.
 const SIMILAR: usize = 10;
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
@@ -108,9 +108,11 @@ impl Memories {
         }
         let pod = Digest::of(&[manager, &*event.target.uid]);
         let bucket = self.buckets.get_or_insert_mut(pod, || Bucket::full(POD_RATE, now));
-        let may_create = bucket.take(now);
+        let may_create = bucket.try_take(POD_EVENT, now);
         match step {
-            step if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.take(now) => step,
+            step if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.try_take(1, now) => {
+                step
+            }
             Step::Create { digest, note } if may_create => Step::Wait { digest, note },
             Step::Create { .. } => Step::Drop,
             _ => Step::Nothing,
@@ -234,9 +236,9 @@ pub(super) mod tests {
             matches!(done(memories, &event, now), Step::Create { .. })
         };
         assert_eq!((0..100).filter(|index| say(&mut memories, *index, start)).count(), 25);
-        assert!(!say(&mut memories, 100, start + POD_RATE.refill - MILLI));
-        assert!(say(&mut memories, 101, start + POD_RATE.refill));
-        assert!(!say(&mut memories, 102, start + POD_RATE.refill));
+        assert!(!say(&mut memories, 100, start + Duration::from_secs(300) - MILLI));
+        assert!(say(&mut memories, 101, start + Duration::from_secs(300)));
+        assert!(!say(&mut memories, 102, start + Duration::from_secs(300)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use podium_api::Api;
-use podium_engine::ports::Sender;
+use podium_engine::{ports::Sender, throttle::RoundRobin};
 use podium_vocabulary::EventResult;
 use tokio::time::{Instant, sleep_until};
 
@@ -31,8 +31,7 @@ const PARALLEL: usize = 8;
 struct Turns {
     /// Managers whose Event is being sent.
     under_way: BTreeSet<String>,
-    /// The manager of the latest turn.
-    last: String,
+    order: RoundRobin<String>,
 }
 
 impl Events {
@@ -109,19 +108,17 @@ impl Events {
         let waits = |manager: &String, of: &Memories| !of.waiting.is_empty() && !turns.under_way.contains(manager);
         let waiting = all.iter().filter(|(manager, memories)| waits(manager, memories));
         let mut managers: Vec<String> = waiting.map(|(manager, _)| manager.clone()).collect();
-        managers.sort_unstable();
-        let first = managers.partition_point(|manager| *manager <= turns.last);
-        managers.rotate_left(first);
+        turns.order.sort(&mut managers);
         for manager in managers {
             let Some(memories) = all.peek_mut(&manager) else { continue };
-            if !memories.all.has_any(now) {
+            if !memories.all.wait(1, now).is_zero() {
                 continue;
             }
             let next = memories.waiting.next(now);
             if let Some(entry) = next.filter(|entry| api.held(entry.sender.impersonate.as_deref()).is_none()) {
                 // Each attempt counts, because refused requests are requests too.
-                memories.all.take(now);
-                turns.last.clone_from(&manager);
+                memories.all.take(1, now);
+                turns.order.took(manager.clone());
                 turns.under_way.insert(manager);
                 return Some(entry);
             }

@@ -13,7 +13,7 @@ pub(super) fn faults() -> Vec<Fault> {
         writer.fault("a deleted Pod comes back by an older list", "None if «pod.revision <= passed» => {}", "false"),
         writer.fault("an older deletion removes a Pod", "last.revision < held.revision", "false"),
         writer.fault("a deletion removes the Pod's successor", "held.key.uid != last.key.uid", "false"),
-        writer.fault("a list removes a Pod that is newer", "«pod.revision <= newest_removed» && !held", "true"),
+        writer.fault("a list removes a Pod that is newer", "«pod.revision() <= newest_removed» && !held", "true"),
         writer.fault("a Pod that cannot be decoded is reported as deleted", "«!held.contains_pod(pod)»", "true"),
         writer.fault(
             "an answer to a write brings a removed Pod back",

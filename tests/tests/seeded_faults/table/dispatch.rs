@@ -109,24 +109,34 @@ fn expectations() -> Vec<Fault> {
 
 fn breaker() -> Vec<Fault> {
     let breaker = In { file: "host/engine/src/dispatch/breaker.rs", tests: "dispatch::" };
+    let values = In { file: "host/engine/src/dispatch/values.rs", tests: "dispatch::" };
     vec![
-        breaker.fault("a loop is never slowed", "self.wait = if «is_soon || others >= VALUES» {", "false"),
+        breaker.fault("a loop is never slowed", "self.wait = if «is_soon || others >= CHANGES» {", "false"),
         breaker.fault(
             "a loop is slowed without bound",
             "(2 * self.wait).clamp(FIRST_WAIT, LONGEST_WAIT)",
             "(2 * self.wait).max(FIRST_WAIT)",
         ),
         breaker.fault(
-            "a field that was quiet stays slow",
+            "a Pod that was quiet stays slow",
             "Some(self.wait / 2).filter(|half| «*half >= FIRST_WAIT»)",
             "true",
         ),
-        breaker.fault("a counterpart is the plugin itself", "id.field == field && «id.lane != lane»", "true"),
+        values.fault(
+            "a loop holds back the removal of a finalizer",
+            "if «value.is_removal» || !would_change(view, pod, field, value.value) {",
+            "false",
+        ),
         breaker.fault(
-            "fields of Pods that are gone stay",
-            "gone.iter().for_each(|id| «fields.remove(id)»);",
+            "a counterpart is the plugin itself",
+            "«id.lane != lane» && changes.fields.iter().any(sent)",
+            "true",
+        ),
+        breaker.fault(
+            "changes of Pods that are gone stay",
+            "gone.iter().for_each(|id| «pods.remove(id)»);",
             "drop(id)",
         ),
-        breaker.fault("fields of a plugin have no bound", "let is_full = «count.fields > MAX_FIELDS»;", "false"),
+        breaker.fault("Pods of a plugin have no bound", "let is_full = «count.pods > MAX_PODS»;", "false"),
     ]
 }

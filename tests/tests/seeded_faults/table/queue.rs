@@ -53,6 +53,7 @@ fn slots() -> Vec<Fault> {
 
 fn turns() -> Vec<Fault> {
     let turns = In { file: "host/engine/src/queue/turns.rs", tests: "queue::" };
+    let tenant = In { file: "host/engine/src/queue/turns/tenant.rs", tests: "queue::" };
     vec![
         turns.fault("a tenant is not charged what its run cost", "tenant.account.correct(charged, «used»);", "charged"),
         turns.fault("a plugin is not charged what its run cost", "state.account.correct(charged, «used»);", "charged"),
@@ -71,26 +72,16 @@ fn turns() -> Vec<Fault> {
             "// All free memory is kept for it.\n            Some(_) => «0»,",
             "free",
         ),
-        turns.fault(
-            "failures do not narrow a plugin",
-            "JobEnd::Failed => «state.limit = (state.limit / 2).max(1)»,",
-            "",
-        ),
-        turns.fault(
-            "a narrowed plugin stays narrow",
-            "JobEnd::Well => «state.limit = state.limit.saturating_add(1).min(self.lane_limit)»,",
-            "",
-        ),
-        turns.fault(
-            "a job that never ran returns no tokens to its tenant",
-            "tenant.jobs -= 1;\n            «tenant.tokens.buckets.give_back(hand, now);»",
-            "",
+        tenant.fault(
+            "a plugin takes the last place of its tenant",
+            "if «self.has_last_place» { without_job()",
+            "false",
         ),
     ]
 }
 
 fn tokens() -> Vec<Fault> {
-    let tokens = In { file: "host/engine/src/queue/tokens.rs", tests: "queue::" };
+    let tokens = In { file: "host/engine/src/throttle/bucket.rs", tests: "throttle::" };
     let budget = In { file: "host/engine/src/queue/turns/budget.rs", tests: "queue::" };
     let admission = In { file: "host/engine/src/queue/admission.rs", tests: "queue::" };
     vec![
@@ -110,10 +101,16 @@ fn tokens() -> Vec<Fault> {
             "",
         ),
         budget.fault(
-            "a run spends tokens for which another plugin waits",
-            "let is_free = «tenant.tokens.waiting[kind].is_empty()»;",
-            "true",
+            "the plugins of a tenant in debt start",
+            "if tokens.writes && !admitted && «tenant.tokens.is_closed(now)» {",
+            "false",
         ),
+        budget.fault(
+            "a plugin in debt starts",
+            "let own = «if tokens.writes { tokens.buckets.wait(WRITES, now) } else { Duration::ZERO }»;",
+            "Duration::ZERO",
+        ),
+        budget.fault("a refused request does not close its plugin", "lane.tokens.short[kind] = true;", ""),
         budget.fault(
             "requests without tokens are not counted",
             "«tenant.tokens.refused[kind] += u64::from(refused);»",
@@ -121,7 +118,7 @@ fn tokens() -> Vec<Fault> {
         ),
         budget.fault(
             "a plugin that waits for its tenant's tokens is forgotten",
-            "«self.set_timer(number, kind, now);»\n        }\n        self.refresh",
+            "«self.set_timer(number, now);»\n        self.refresh",
             "",
         ),
         admission.fault(

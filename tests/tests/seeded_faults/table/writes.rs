@@ -37,13 +37,17 @@ pub(super) fn faults() -> Vec<Fault> {
         query.fault("a search reveals a section that is not granted", "*asked && «!is_covered(*section)»", "false"),
         closings.fault(
             "a 403 does not close its kind of writes",
-            "all.insert(self.kind.clone(), closed);",
-            "drop(closed);",
+            "all.closed.close(self.kind.clone(), now + wait, now + wait + LONGEST, now);",
+            "",
         ),
         closings.fault("a 403 of a webhook closes a kind of writes", "«is_of_rbac(text)»", "true"),
-        closings.fault("a closing never ends", "None => «all.remove(&self.kind).is_some()»,", "false"),
-        closings.fault("a closing does not grow", "(2 * closed.wait).min(LONGEST)", "(2 * closed.wait).min(FIRST)"),
-        closings.fault("a probe that was dropped blocks its kind", "«closed.probe = None;»\n        }\n    }\n}", ""),
+        closings.fault("a closing never ends", "all.open(&self.kind, now);", ""),
+        closings.fault("a closing does not grow", "(2 * earlier.wait).min(LONGEST)", "(2 * earlier.wait).min(FIRST)"),
+        closings.fault(
+            "a probe that was dropped blocks its kind",
+            "self.of.closed.lock().closed.give_up(&self.kind, self.began);",
+            "",
+        ),
         holds.fault(
             "an account's Retry-After holds all accounts",
             "Some(429) => Advice::Wait(«self.scope.clone()», wait.min(LONGEST)),",

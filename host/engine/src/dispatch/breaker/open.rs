@@ -1,30 +1,30 @@
-//! The names of fields whose values wait, for people.
+//! The names of Pods whose changes wait, for people.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_vocabulary::PodKey;
 
-use super::{super::Lane, Field, Id};
+use super::{super::Lane, Field};
 
-/// The most fields of one plugin whose names are stored: some 64 KiB.
+/// The most Pods of one plugin whose names are stored: some 64 KiB.
 const MAX_NAMES: usize = 64;
 
-/// A field of a Pod to which a plugin sent too many values.
+/// A Pod that a plugin changed too often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenLoop {
     /// The plugin.
     pub lane: Lane,
-    /// The Pod that has the field, or on which runs apply or delete the object.
+    /// The Pod, also one on which runs apply or delete an object.
     pub pod: PodKey,
-    /// The kind of the field and its name.
+    /// The kind and the name of the field that changed most often.
     pub field: String,
-    /// The sender of the other values: a plugin, `the plugin itself` or `another manager`.
+    /// The sender of the field's other values: a plugin, `the plugin itself` or `another manager`.
     pub counterpart: String,
-    /// How long the next value waits; zero if the plugin has not sent one since the wait was over.
+    /// How long the next change waits; zero if the plugin has not sent one since the wait was over.
     pub wait: Duration,
 }
 
-/// The fields of all plugins to which too many values were sent.
+/// The Pods that plugins changed too often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenLoops {
     /// At most 64 of each plugin.
@@ -33,33 +33,33 @@ pub struct OpenLoops {
     pub total: usize,
 }
 
-/// The names of the fields of one plugin whose values wait.
+/// The names of the Pods of one plugin whose changes wait, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<(Arc<str>, u64), OpenField>);
+pub(super) struct Names(BTreeMap<Arc<str>, OpenPod>);
 
 #[derive(Debug)]
-struct OpenField {
+struct OpenPod {
     pod: PodKey,
     field: String,
     counterpart: String,
 }
 
 impl Names {
-    pub(super) fn insert(&mut self, id: &Id, pod: &PodKey, field: &Field, counterpart: &str) {
+    pub(super) fn insert(&mut self, pod: &PodKey, field: &Field, counterpart: &str) {
         if self.0.len() < MAX_NAMES {
             let (field, counterpart) = (field.to_string(), counterpart.to_owned());
-            self.0.insert((id.uid.clone(), id.field), OpenField { pod: pod.clone(), field, counterpart });
+            self.0.insert(pod.uid.clone(), OpenPod { pod: pod.clone(), field, counterpart });
         }
     }
 
-    pub(super) fn remove(&mut self, id: &Id) {
-        self.0.remove(&(id.uid.clone(), id.field));
+    pub(super) fn remove(&mut self, uid: &Arc<str>) {
+        self.0.remove(uid);
     }
 
-    /// Returns the fields with the wait that `wait` returns for each.
-    pub(super) fn list(&self, lane: Lane, wait: impl Fn(&Arc<str>, u64) -> Option<Duration>) -> Vec<OpenLoop> {
-        let open = |((uid, field), named): (&(Arc<str>, u64), &OpenField)| {
-            let (wait, OpenField { pod, field, counterpart }) = (wait(uid, *field)?, named);
+    /// Returns the Pods with the wait that `wait` returns for each.
+    pub(super) fn list(&self, lane: Lane, wait: impl Fn(&Arc<str>) -> Option<Duration>) -> Vec<OpenLoop> {
+        let open = |(uid, named): (&Arc<str>, &OpenPod)| {
+            let (wait, OpenPod { pod, field, counterpart }) = (wait(uid)?, named);
             Some(OpenLoop { lane, pod: pod.clone(), field: field.clone(), counterpart: counterpart.clone(), wait })
         };
         self.0.iter().filter_map(open).collect()

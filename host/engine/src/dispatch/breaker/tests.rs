@@ -1,4 +1,4 @@
-//! Claims about the breaker, and a comparison with a reference that keeps every value that was sent.
+//! Claims about the breaker, and a comparison with a reference that keeps every change.
 
 use proptest::prelude::*;
 
@@ -14,10 +14,10 @@ fn uid(name: &str) -> Arc<str> {
 fn loops(breaker: &Breaker, begin: Instant, end: Duration, every: Duration) -> Vec<u64> {
     let (mut now, mut sent) = (begin, Vec::new());
     while now < begin + end {
-        match breaker.wait(Lane(1), &uid("a"), 7, now) {
+        match breaker.wait(Lane(1), &uid("a"), now) {
             Some(wait) => now += wait,
             None => {
-                breaker.sent(Lane(1), &uid("a"), 7, 0, now);
+                breaker.changed(Lane(1), &uid("a"), &[(7, 0)], now);
                 sent.push((now - begin).as_secs());
                 now += every;
             }
@@ -50,22 +50,22 @@ async fn a_value_that_comes_later_than_the_wait_shortens_the_next() {
     let (breaker, mut now, a) = (Breaker::default(), Instant::now(), uid("a"));
     loops(&breaker, now, 8 * SECOND, Duration::from_millis(1));
     now += 8 * SECOND;
-    assert_eq!(breaker.wait(Lane(1), &a, 7, now).map(|wait| wait.as_secs()), Some(7));
+    assert_eq!(breaker.wait(Lane(1), &a, now).map(|wait| wait.as_secs()), Some(7));
     for (pause, left) in [(60, 4), (50, 2), (50, 1), (50, 0), (50, 0)] {
         now += pause * SECOND;
-        assert_eq!(breaker.wait(Lane(1), &a, 7, now), None);
-        breaker.sent(Lane(1), &a, 7, 0, now);
-        assert_eq!(breaker.wait(Lane(1), &a, 7, now).unwrap_or_default(), left * SECOND);
+        assert_eq!(breaker.wait(Lane(1), &a, now), None);
+        breaker.changed(Lane(1), &a, &[(7, 0)], now);
+        assert_eq!(breaker.wait(Lane(1), &a, now).unwrap_or_default(), left * SECOND);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_fields_pods_and_plugins_go_on() {
+async fn other_pods_and_plugins_go_on() {
     let (breaker, now) = (Breaker::default(), Instant::now());
     loops(&breaker, now, SECOND / 2, Duration::from_millis(1));
-    assert!(breaker.wait(Lane(1), &uid("a"), 7, now).is_some());
-    for (lane, pod, field) in [(2, "a", 7), (1, "b", 7), (1, "a", 8)] {
-        assert_eq!(breaker.wait(Lane(lane), &uid(pod), field, now), None);
+    assert!(breaker.wait(Lane(1), &uid("a"), now).is_some());
+    for (lane, pod) in [(2, "a"), (1, "b")] {
+        assert_eq!(breaker.wait(Lane(lane), &uid(pod), now), None);
     }
 }
 
@@ -73,7 +73,7 @@ async fn other_fields_pods_and_plugins_go_on() {
 async fn the_sender_of_a_value_is_found_among_the_other_plugins() {
     let (breaker, now, a) = (Breaker::default(), Instant::now(), uid("a"));
     for (lane, value) in [(1, 10), (2, 20), (3, 30)] {
-        breaker.sent(Lane(lane), &a, 7, value, now);
+        breaker.changed(Lane(lane), &a, &[(7, value)], now);
     }
     assert_eq!(breaker.sender_of(20, Lane(1), &a, 7), Some(Lane(2)));
     assert_eq!(breaker.sender_of(10, Lane(1), &a, 7), None, "its own");
@@ -82,11 +82,11 @@ async fn the_sender_of_a_value_is_found_among_the_other_plugins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_are_forgotten_when_quiet_and_with_their_pod_or_plugin() {
+async fn changes_are_forgotten_when_quiet_and_with_their_pod_or_plugin() {
     let (breaker, now) = (Breaker::default(), Instant::now());
     for lane in 1..=3 {
         for pod in ["a", "b"] {
-            breaker.sent(Lane(lane), &uid(pod), 7, 0, now);
+            breaker.changed(Lane(lane), &uid(pod), &[(7, 0)], now);
         }
     }
     breaker.seen_gone("a");
@@ -94,39 +94,41 @@ async fn fields_are_forgotten_when_quiet_and_with_their_pod_or_plugin() {
     breaker.forget_lane(Lane(2));
     assert_eq!(breaker.len(), 2);
     // The values of one plugin also sweep another's.
-    breaker.sent(Lane(1), &uid("c"), 7, 0, now + 60 * SECOND);
-    breaker.sent(Lane(1), &uid("c"), 7, 0, now + 60 * SECOND);
+    breaker.changed(Lane(1), &uid("c"), &[(7, 0)], now + 60 * SECOND);
+    breaker.changed(Lane(1), &uid("c"), &[(7, 0)], now + 60 * SECOND);
     assert_eq!(breaker.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugins_fields_are_bounded_and_displace_only_its_own() {
+async fn a_plugins_pods_are_bounded_and_displace_only_its_own() {
     let (breaker, now) = (Breaker::default(), Instant::now());
-    breaker.sent(Lane(2), &uid("other"), 7, 0, now);
-    for index in 0..MAX_FIELDS as u64 + 10 {
-        breaker.sent(Lane(1), &uid("a"), index, 0, now + Duration::from_micros(index));
+    breaker.changed(Lane(2), &uid("other"), &[(7, 0)], now);
+    let pod = |index: usize| uid(&format!("u{index}"));
+    for index in 0..MAX_PODS + 10 {
+        breaker.changed(Lane(1), &pod(index), &[(7, 0)], now + Duration::from_micros(index as u64));
     }
-    assert_eq!(breaker.len(), MAX_FIELDS + 1);
-    let has = |field| breaker.fields.lock().sends.contains_key(&Id { uid: uid("a"), lane: Lane(1), field });
+    assert_eq!(breaker.len(), MAX_PODS + 1);
+    let has = |index| breaker.pods.lock().changes.contains_key(&Id { uid: pod(index), lane: Lane(1) });
     assert_eq!([9, 10].map(has), [false, true]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_fields_are_listed_by_name_and_their_number_is_bounded() {
-    let (breaker, begin, pod) = (Breaker::default(), Instant::now(), PodKey::new("shop", "cart-0", "a"));
+async fn waiting_pods_are_listed_by_name_and_their_number_is_bounded() {
+    let (breaker, begin) = (Breaker::default(), Instant::now());
+    let field = Field { kind: "label", name: "example/step".into() };
     for index in 0..100 {
-        let field = Field { kind: "label", name: format!("example/{index}") };
+        let pod = PodKey::new("shop", &format!("cart-{index}"), &format!("u{index}"));
         for _ in 0..11 {
-            if breaker.sent(Lane(1), &pod.uid, field.digest(), 0, begin).is_some() {
+            if breaker.changed(Lane(1), &pod.uid, &[(field.digest(), 0)], begin).is_some() {
                 breaker.name(Lane(1), &pod, &field, "another manager");
             }
         }
     }
-    let first = |open: &OpenLoops| open.loops.iter().find(|open| open.field == "label example/0").cloned().unwrap();
+    let first = |open: &OpenLoops| open.loops.iter().find(|open| &*open.pod.name == "cart-0").cloned().unwrap();
     let open = breaker.open(begin);
     assert_eq!((open.loops.len(), open.total), (64, 100));
-    let OpenLoop { lane, pod: of, counterpart, wait, .. } = first(&open);
-    assert_eq!((lane, of, &*counterpart, wait), (Lane(1), pod, "another manager", SECOND));
+    let OpenLoop { lane, field, counterpart, wait, .. } = first(&open);
+    assert_eq!((lane, &*field, &*counterpart, wait), (Lane(1), "label example/step", "another manager", SECOND));
     let open = breaker.open(begin + 60 * SECOND);
     assert_eq!((open.total, first(&open).wait), (100, Duration::ZERO));
     assert_eq!(breaker.len(), 100);
@@ -134,14 +136,27 @@ async fn waiting_fields_are_listed_by_name_and_their_number_is_bounded() {
     assert_eq!(breaker.len(), 0);
 }
 
-/// Every value that was sent, from which each wait is computed again.
+#[tokio::test(start_paused = true)]
+async fn the_field_that_changed_most_often_is_named_with_its_earlier_value() {
+    let (breaker, now, a) = (Breaker::default(), Instant::now(), uid("a"));
+    let mut tripped = None;
+    for change in 0..11 {
+        // One field at each change, and others of which each changes once.
+        let fields = [(100 + change, 5), (7, change), (200 + change, 5), (300 + change, 5)];
+        tripped = tripped.or(breaker.changed(Lane(1), &a, &fields, now));
+    }
+    assert_eq!(tripped, Some(Tripped { field: 7, earlier: Some(9) }));
+    assert_eq!(breaker.pods.lock().changes[&Id { uid: a, lane: Lane(1) }].fields.len(), FIELDS);
+}
+
+/// Every change, from which each wait is computed again.
 #[derive(Default)]
 struct Reference(Vec<(u64, Instant)>);
 
 impl Reference {
-    /// Returns the latest value, and how long the next one waits after it.
-    fn wait(&self, field: u64) -> Option<(Instant, Duration)> {
-        let of: Vec<Instant> = self.0.iter().filter(|(of, _)| *of == field).map(|(_, at)| *at).collect();
+    /// Returns the latest change, and how long the next one waits after it.
+    fn wait(&self, pod: u64) -> Option<(Instant, Duration)> {
+        let of: Vec<Instant> = self.0.iter().filter(|(of, _)| *of == pod).map(|(_, at)| *at).collect();
         let mut wait = Duration::ZERO;
         for (index, now) in of.iter().enumerate().skip(1) {
             let gap = *now - of[index - 1];
@@ -160,7 +175,7 @@ impl Reference {
 
 proptest! {
     #[test]
-    fn waits_are_those_of_a_reference_that_keeps_every_value(
+    fn waits_are_those_of_a_reference_that_keeps_every_change(
         steps in prop::collection::vec(
             (0..3_u64, prop_oneof![6 => 0..50_u64, 3 => 0..5_000_u64, 1 => 0..130_000_u64]),
             1..200,
@@ -169,20 +184,21 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let _guard = runtime.enter();
-        let (breaker, mut reference, mut now, a) = (Breaker::default(), Reference::default(), Instant::now(), uid("a"));
-        for (field, pause) in steps {
+        let (breaker, mut reference, mut now) = (Breaker::default(), Reference::default(), Instant::now());
+        for (pod, pause) in steps {
+            let of = uid(&format!("u{pod}"));
             now += Duration::from_millis(pause);
             let left = |(last, wait): (Instant, Duration)| (last + wait).saturating_duration_since(now);
-            let expected = reference.wait(field).map(left).filter(|left| !left.is_zero());
-            prop_assert_eq!(breaker.wait(Lane(1), &a, field, now), expected);
+            let expected = reference.wait(pod).map(left).filter(|left| !left.is_zero());
+            prop_assert_eq!(breaker.wait(Lane(1), &of, now), expected);
             if obeys {
                 now += expected.unwrap_or_default();
             }
-            let before = reference.wait(field).filter(|(last, wait)| now < *last + *wait + WINDOW);
-            reference.0.push((field, now));
-            let tripped = breaker.sent(Lane(1), &a, field, 0, now).is_some();
-            let waits = |of: Option<(Instant, Duration)>| of.is_some_and(|(_, wait)| !wait.is_zero());
-            prop_assert_eq!(tripped, !waits(before) && waits(reference.wait(field)));
+            let before = reference.wait(pod).filter(|(last, wait)| now < *last + *wait + WINDOW);
+            reference.0.push((pod, now));
+            let tripped = breaker.changed(Lane(1), &of, &[(7, 0)], now).is_some();
+            let waits = |left: Option<(Instant, Duration)>| left.is_some_and(|(_, wait)| !wait.is_zero());
+            prop_assert_eq!(tripped, !waits(before) && waits(reference.wait(pod)));
         }
     }
 }

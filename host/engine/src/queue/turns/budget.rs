@@ -1,18 +1,19 @@
-//! The tokens of lanes and tenants. A lane is listed only with the tokens for its next job in its hand, from its own
-//! buckets and those of its tenant; a lane without all of them waits unlisted, so it does not wait for memory and gains
-//! no virtual time.
+//! The tokens of lanes and tenants. Requests of a job are charged when they were sent, also into debt; a lane that
+//! sends is closed until its own buckets and those of its tenant hold a token again. A closed lane is not listed, so
+//! it does not wait for memory and gains no virtual time.
 //!
-//! A lane that lacks its own tokens has a timer. Lanes that lack tokens of their tenant wait in the order in which
-//! they came, by kind, and only the first of them has a timer, so a token wakes one lane and not all.
+//! A lane that lacks its own tokens has a timer. The lanes of a tenant that lacks tokens wait together, and only the
+//! tenant has a timer. Then they are listed one after the other, the one that started least recently first.
 
 use std::{collections::BTreeMap, hash::Hash, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
-    super::tokens::{Amounts, Bucket, Demand, KINDS, Rate, RecentTokens},
+    super::tokens::{Demand, KINDS, WRITES},
     Turns,
 };
+use crate::throttle::{Bucket, Rate};
 
 /// The buckets of a lane or of a tenant.
 #[derive(Debug)]
@@ -31,35 +32,33 @@ impl Buckets {
     }
 
     /// True if no token is missing.
-    pub(super) fn are_full(&mut self, now: Instant) -> bool {
-        self.0.iter_mut().all(|bucket| bucket.wait(bucket.burst(), now).is_zero())
+    pub(super) fn are_full(&self, now: Instant) -> bool {
+        self.0.iter().all(|bucket| bucket.wait(bucket.burst(), now).is_zero())
     }
 
-    pub(super) fn give_back(&mut self, amounts: Amounts, now: Instant) {
-        self.0.iter_mut().zip(amounts).filter(|(_, tokens)| *tokens > 0).for_each(|(bucket, tokens)| {
-            bucket.give_back(tokens, now);
-        });
+    fn wait(&self, kind: usize, now: Instant) -> Duration {
+        self.0[kind].wait(1, now)
     }
 }
 
 /// The tokens of a lane.
 #[derive(Debug)]
 pub(super) struct LaneTokens {
-    pub(super) buckets: Buckets,
-    pub(super) lately: RecentTokens,
-    least: Amounts,
-    /// Taken for the next job, while the lane is listed or waits for others.
-    pub(super) hand: Amounts,
+    buckets: Buckets,
+    /// Its jobs may write.
+    writes: bool,
+    /// Its jobs were refused a request of this kind since it was listed.
+    short: [bool; KINDS],
     waits: Waits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     No,
-    /// The lane lacks its own tokens; the timer is due when it has them.
-    Own(TimerKey),
-    /// The lane lacks tokens of its tenant: their kind, and its number among the lanes that wait for them.
-    Tenant(usize, u64),
+    /// Until the timer is due.
+    Timer(TimerKey),
+    /// With the lanes of its tenant, under this number.
+    Tenant(u64),
 }
 
 /// When a timer is due; the number distinguishes timers of one instant.
@@ -67,8 +66,7 @@ type TimerKey = (Instant, u64);
 
 impl LaneTokens {
     pub(super) fn new(now: Instant) -> Self {
-        let (buckets, lately) = (Buckets::new(now), RecentTokens::default());
-        Self { buckets, lately, least: [0; KINDS], hand: [0; KINDS], waits: Waits::No }
+        Self { buckets: Buckets::new(now), writes: false, short: [false; KINDS], waits: Waits::No }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -80,22 +78,23 @@ impl LaneTokens {
 #[derive(Debug)]
 pub(super) struct TenantTokens<L> {
     pub(super) buckets: Buckets,
-    /// Lanes that wait for tokens, by kind, the first to wait first.
-    waiting: [BTreeMap<u64, L>; KINDS],
-    /// The timers of the first of them.
-    timers: [Option<TimerKey>; KINDS],
+    /// Closed lanes, the one that started least recently first.
+    waiting: BTreeMap<u64, L>,
+    /// The one of them that was listed last, until it starts.
+    pub(super) admitted: Option<L>,
+    timer: Option<TimerKey>,
     /// The writes, live reads and Events that were not sent during runs for want of tokens.
     pub(super) refused: [u64; KINDS],
 }
 
 impl<L> TenantTokens<L> {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            buckets: Buckets::new(now),
-            waiting: std::array::from_fn(|_| BTreeMap::new()),
-            timers: [None; KINDS],
-            refused: [0; KINDS],
-        }
+        let (buckets, waiting, admitted, timer) = (Buckets::new(now), BTreeMap::new(), None, None);
+        Self { buckets, waiting, admitted, timer, refused: [0; KINDS] }
+    }
+
+    fn is_closed(&self, now: Instant) -> bool {
+        self.admitted.is_some() || !self.waiting.is_empty() || !self.buckets.wait(WRITES, now).is_zero()
     }
 }
 
@@ -103,7 +102,7 @@ impl<L> TenantTokens<L> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Timer<L> {
     Lane(L),
-    Tenant(u32, usize),
+    Tenant(u32),
 }
 
 impl<L> Turns<L>
@@ -114,7 +113,7 @@ where
     pub(super) fn set_demand(&mut self, lane: L, demand: &Demand, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         state.tokens.buckets.set_rates(demand.lane, now);
-        state.tokens.least = demand.least;
+        state.tokens.writes = demand.writes;
         let number = state.tenant;
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
         if tenant.tokens.buckets.set_rates(demand.tenant, now) {
@@ -135,12 +134,12 @@ where
                     let Some(state) = self.lanes.get_mut(&lane) else { continue };
                     state.tokens.waits = Waits::No;
                     let tenant = state.tenant;
-                    self.list(lane, None, now);
+                    self.list(lane, false, now);
                     self.refresh(tenant, now);
                 }
-                Timer::Tenant(number, kind) => {
+                Timer::Tenant(number) => {
                     if let Some(tenant) = self.tenants.get_mut(&number) {
-                        tenant.tokens.timers[kind] = None;
+                        tenant.tokens.timer = None;
                     }
                     self.serve(number, now);
                 }
@@ -148,66 +147,39 @@ where
         }
     }
 
-    /// Reserves the tokens for the lane's next job. If they are not there, the lane waits, and this returns false.
-    /// `admitted` is the kind for which the lane has waited its turn. While it waits for another kind, it keeps those
-    /// that it has: otherwise lanes that need only one kind would go before it again and again.
-    pub(super) fn fill_hand(&mut self, lane: L, admitted: Option<usize>, now: Instant) -> bool {
-        let need = self.need(lane);
+    /// Returns true if the lane is open. Otherwise it waits. `admitted`: it has waited its turn among the lanes of its
+    /// tenant.
+    pub(super) fn is_open(&mut self, lane: L, admitted: bool, now: Instant) -> bool {
         let Some(state) = self.lanes.get_mut(&lane) else { return false };
         match state.tokens.waits {
             Waits::No => {}
-            Waits::Own(at) => drop(self.timers.remove(&at)),
-            Waits::Tenant(..) => return false,
+            Waits::Timer(at) => drop(self.timers.remove(&at)),
+            Waits::Tenant(_) => return false,
         }
-        state.tokens.waits = Waits::No;
+        let tokens = &mut state.tokens;
+        tokens.waits = Waits::No;
         let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return false };
-        let own = (0..KINDS).filter(|kind| need[*kind] > 0);
-        let own = own.map(|kind| state.tokens.buckets.0[kind].wait(need[kind], now)).max().unwrap_or_default();
-        if own > Duration::ZERO {
+        let own = if tokens.writes { tokens.buckets.wait(WRITES, now) } else { Duration::ZERO };
+        let short = (0..KINDS).filter(|kind| tokens.short[*kind]);
+        let refused = short.map(|kind| tokens.buckets.wait(kind, now).max(tenant.tokens.buckets.wait(kind, now)));
+        let wait = refused.max().unwrap_or_default().max(own);
+        if !wait.is_zero() {
             self.numbers += 1;
-            let at = (now + own, self.numbers);
-            state.tokens.waits = Waits::Own(at);
+            let at = (now + wait, self.numbers);
+            tokens.waits = Waits::Timer(at);
             self.timers.insert(at, Timer::Lane(lane));
             return false;
         }
-        for kind in (0..KINDS).filter(|kind| need[*kind] > 0) {
-            let wait = tenant.tokens.buckets.0[kind].wait(need[kind], now);
-            let is_first = admitted == Some(kind) || tenant.tokens.waiting[kind].is_empty();
-            if is_first && wait == Duration::ZERO {
-                state.tokens.buckets.0[kind].take(need[kind], now);
-                tenant.tokens.buckets.0[kind].take(need[kind], now);
-                state.tokens.hand[kind] += need[kind];
-                continue;
-            }
-            self.numbers += 1;
-            state.tokens.waits = Waits::Tenant(kind, self.numbers);
-            tenant.tokens.waiting[kind].insert(self.numbers, lane);
+        tokens.short = [false; KINDS];
+        if tokens.writes && !admitted && tenant.tokens.is_closed(now) {
+            let (_, turn) = state.account.key();
+            tokens.waits = Waits::Tenant(turn);
+            tenant.tokens.waiting.insert(turn, lane);
             let number = state.tenant;
-            self.set_timer(number, kind, now);
+            self.set_timer(number, now);
             return false;
         }
         true
-    }
-
-    /// Returns the tokens that a job of the lane needs to start, beside those in its hand.
-    fn need(&self, lane: L) -> Amounts {
-        let Some(state) = self.lanes.get(&lane) else { return [0; KINDS] };
-        let Some(tenant) = self.tenants.get(&state.tenant) else { return [0; KINDS] };
-        let (next, least) = (state.tokens.lately.next(), state.tokens.least);
-        std::array::from_fn(|kind| {
-            let most = state.tokens.buckets.0[kind].burst().min(tenant.tokens.buckets.0[kind].burst());
-            next[kind].max(least[kind]).min(most).saturating_sub(state.tokens.hand[kind])
-        })
-    }
-
-    /// Returns the tokens to the buckets with which the lane was listed. The caller calls [`Self::serve`].
-    pub(super) fn empty_hand(&mut self, lane: L, now: Instant) {
-        let Some(state) = self.lanes.get_mut(&lane) else { return };
-        let hand = std::mem::take(&mut state.tokens.hand);
-        state.tokens.buckets.give_back(hand, now);
-        if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
-            tenant.tokens.buckets.give_back(hand, now);
-        }
     }
 
     /// The lane does not wait for tokens any more. The caller calls [`Self::serve`].
@@ -215,108 +187,98 @@ where
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         match std::mem::replace(&mut state.tokens.waits, Waits::No) {
             Waits::No => {}
-            Waits::Own(at) => drop(self.timers.remove(&at)),
-            Waits::Tenant(kind, number) => {
+            Waits::Timer(at) => drop(self.timers.remove(&at)),
+            Waits::Tenant(turn) => {
                 if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
-                    tenant.tokens.waiting[kind].remove(&number);
+                    tenant.tokens.waiting.remove(&turn);
                 }
             }
         }
     }
 
-    /// Lists those lanes of a tenant that waited for its tokens and have them now, and refreshes the tenant.
+    /// Lists the next of a tenant's lanes that waited for its tokens, if there are any, and refreshes the tenant.
     pub(super) fn serve(&mut self, number: u32, now: Instant) {
-        let waits =
-            |tokens: &TenantTokens<L>, kind: usize| !tokens.waiting[kind].is_empty() || tokens.timers[kind].is_some();
-        let Some(tenant) = self.tenants.get(&number) else { return };
-        let kinds: [bool; KINDS] = std::array::from_fn(|kind| waits(&tenant.tokens, kind));
-        for kind in (0..KINDS).filter(|kind| kinds[*kind]) {
-            while let Some((waiting, lane)) = self.first_waiting(number, kind) {
-                let need = self.need(lane)[kind];
-                let Some(tenant) = self.tenants.get_mut(&number) else { return };
-                if tenant.tokens.buckets.0[kind].wait(need, now) > Duration::ZERO {
-                    break;
-                }
-                tenant.tokens.waiting[kind].remove(&waiting);
-                if let Some(state) = self.lanes.get_mut(&lane) {
-                    state.tokens.waits = Waits::No;
-                }
-                self.list(lane, Some(kind), now);
+        while let Some(tenant) = self.tenants.get_mut(&number) {
+            let tokens = &mut tenant.tokens;
+            if tokens.admitted.is_some() || !tokens.buckets.wait(WRITES, now).is_zero() {
+                break;
             }
-            self.set_timer(number, kind, now);
+            let Some((_, lane)) = tokens.waiting.pop_first() else { break };
+            if let Some(state) = self.lanes.get_mut(&lane) {
+                state.tokens.waits = Waits::No;
+            }
+            self.list(lane, true, now);
+            if self.lanes.get(&lane).is_some_and(|state| state.listed)
+                && let Some(tenant) = self.tenants.get_mut(&number)
+            {
+                tenant.tokens.admitted = Some(lane);
+            }
         }
+        self.set_timer(number, now);
         self.refresh(number, now);
     }
 
-    fn first_waiting(&self, number: u32, kind: usize) -> Option<(u64, L)> {
-        let waiting = &self.tenants.get(&number)?.tokens.waiting[kind];
-        waiting.first_key_value().map(|(waiting, lane)| (*waiting, *lane))
-    }
-
-    /// Sets the timer of the first lane that waits for a tenant's tokens of a kind.
-    fn set_timer(&mut self, number: u32, kind: usize, now: Instant) {
-        let need = self.first_waiting(number, kind).map(|(_, lane)| self.need(lane)[kind]);
+    /// Sets the timer of the lanes that wait for a tenant's tokens.
+    fn set_timer(&mut self, number: u32, now: Instant) {
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
-        let due = need.map(|need| now + tenant.tokens.buckets.0[kind].wait(need, now));
-        if tenant.tokens.timers[kind].map(|(at, _)| at) == due {
+        let tokens = &mut tenant.tokens;
+        let waits = !tokens.waiting.is_empty() && tokens.admitted.is_none();
+        let due = waits.then(|| now + tokens.buckets.wait(WRITES, now));
+        if tokens.timer.map(|(at, _)| at) == due {
             return;
         }
-        if let Some(at) = tenant.tokens.timers[kind].take() {
+        if let Some(at) = tokens.timer.take() {
             self.timers.remove(&at);
         }
         if let Some(due) = due {
             self.numbers += 1;
-            tenant.tokens.timers[kind] = Some((due, self.numbers));
-            self.timers.insert((due, self.numbers), Timer::Tenant(number, kind));
+            tokens.timer = Some((due, self.numbers));
+            self.timers.insert((due, self.numbers), Timer::Tenant(number));
         }
     }
 
-    /// Charges one token to a job, of those that it has, or else of those for which no other job waits. Returns false
-    /// if there is none, and counts the `refused` requests.
-    pub(crate) fn spend(&mut self, job: u64, kind: usize, refused: u32, now: Instant) -> bool {
-        let Some(taken) = self.taken.get_mut(&job) else { return false };
-        if taken.hand[kind] > 0 {
-            taken.hand[kind] -= 1;
-            taken.used[kind] = taken.used[kind].saturating_add(1);
-            return true;
-        }
+    /// Returns whether a job may send a request now. If it may not, counts the `refused` requests, and the lane is
+    /// closed until it may.
+    pub(crate) fn has_tokens(&mut self, job: u64, kind: usize, refused: u32, now: Instant) -> bool {
+        let Some(taken) = self.taken.get(&job) else { return false };
         let Some(tenant) = self.tenants.get_mut(&taken.claim.tenant) else { return false };
-        let lane = self.lanes.get_mut(&taken.lane).filter(|lane| lane.tenant == taken.claim.tenant);
-        let has_own = lane.is_none_or(|lane| lane.tokens.buckets.0[kind].wait(1, now) == Duration::ZERO);
-        let is_free = tenant.tokens.waiting[kind].is_empty();
-        if has_own && is_free && tenant.tokens.buckets.0[kind].wait(1, now) == Duration::ZERO {
-            self.charge(job, kind, 1, now);
-            return true;
+        let mut lane = self.lanes.get_mut(&taken.lane).filter(|lane| lane.tenant == taken.claim.tenant);
+        let own = lane.as_ref().map(|lane| lane.tokens.buckets.wait(kind, now)).unwrap_or_default();
+        let has_tokens = own.max(tenant.tokens.buckets.wait(kind, now)).is_zero();
+        if !has_tokens {
+            tenant.tokens.refused[kind] += u64::from(refused);
+            if let Some(lane) = &mut lane {
+                lane.tokens.short[kind] = true;
+            }
+            self.close(taken.claim.tenant, taken.lane, now);
         }
-        taken.short[kind] = true;
-        tenant.tokens.refused[kind] += u64::from(refused);
-        false
+        has_tokens
     }
 
-    /// Replaces one token that [`Self::spend`] took by those that were used, even if there are fewer.
-    pub(crate) fn spent(&mut self, job: u64, kind: usize, used: u32, now: Instant) {
-        let Some(taken) = self.taken.get_mut(&job) else { return };
-        let Some(more) = used.checked_sub(1) else {
-            taken.hand[kind] += 1;
-            taken.used[kind] = taken.used[kind].saturating_sub(1);
-            return;
-        };
-        let of_hand = more.min(taken.hand[kind]);
-        taken.hand[kind] -= of_hand;
-        taken.used[kind] = taken.used[kind].saturating_add(of_hand);
-        self.charge(job, kind, more - of_hand, now);
-    }
-
-    /// Removes tokens from the buckets for a job that runs.
-    fn charge(&mut self, job: u64, kind: usize, tokens: u32, now: Instant) {
-        let Some(taken) = self.taken.get_mut(&job) else { return };
-        taken.used[kind] = taken.used[kind].saturating_add(tokens);
-        if let Some(tenant) = self.tenants.get_mut(&taken.claim.tenant) {
-            tenant.tokens.buckets.0[kind].take(tokens, now);
-        }
+    /// Charges a job, its lane and its tenant for requests that were sent.
+    pub(crate) fn spend(&mut self, job: u64, kind: usize, requests: u32, now: Instant) {
+        let Some(taken) = self.taken.get(&job).copied() else { return };
+        let Some(tenant) = self.tenants.get_mut(&taken.claim.tenant) else { return };
+        tenant.tokens.buckets.0[kind].take(requests, now);
         if let Some(lane) = self.lanes.get_mut(&taken.lane).filter(|lane| lane.tenant == taken.claim.tenant) {
-            lane.tokens.buckets.0[kind].take(tokens, now);
+            lane.tokens.buckets.0[kind].take(requests, now);
         }
+        self.close(taken.claim.tenant, taken.lane, now);
+    }
+
+    /// Closes the lane, and all lanes of the tenant that write, if they have no tokens any more.
+    fn close(&mut self, number: u32, lane: L, now: Instant) {
+        let Some(tenant) = self.tenants.get(&number) else { return };
+        let is_closed = !tenant.tokens.buckets.wait(WRITES, now).is_zero();
+        let lanes: Vec<L> = if is_closed { tenant.listed().collect() } else { vec![lane] };
+        for lane in lanes {
+            let is_listed = |state: &super::Lane| state.listed && state.tenant == number;
+            if self.lanes.get(&lane).is_some_and(is_listed) {
+                self.unlist_lane(lane);
+                self.list(lane, false, now);
+            }
+        }
+        self.serve(number, now);
     }
 }
 

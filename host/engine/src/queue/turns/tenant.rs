@@ -26,6 +26,8 @@ pub(super) struct Tenant<L> {
     pub(super) runs: usize,
     /// Jobs that are not done: runs and what follows them.
     pub(super) jobs: usize,
+    /// One more job takes the last place for runs, or for jobs, that the tenant may have.
+    pub(super) has_last_place: bool,
     pub(super) lately: RecentRuns,
     /// Where it stands on the board.
     pub(super) listing: Listing,
@@ -35,7 +37,8 @@ pub(super) struct Tenant<L> {
 /// The lanes of a tenant whose jobs take the same memory. For memory they are alike, so they wait for it together.
 #[derive(Debug)]
 pub(super) struct Group<L> {
-    pub(super) ready: BTreeMap<Key, L>,
+    /// Lanes that have no job, and lanes that have one.
+    ready: [BTreeMap<Key, L>; 2],
     pub(super) wait: Wait,
 }
 
@@ -51,13 +54,28 @@ pub(super) enum Wait {
 
 impl<L> Default for Group<L> {
     fn default() -> Self {
-        Self { ready: BTreeMap::new(), wait: Wait::No }
+        Self { ready: [BTreeMap::new(), BTreeMap::new()], wait: Wait::No }
     }
 }
 
 impl<L: Copy> Group<L> {
-    fn first(&self) -> Option<(Key, L)> {
-        self.ready.first_key_value().map(|(key, lane)| (*key, *lane))
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.iter().all(BTreeMap::is_empty)
+    }
+
+    /// Adds a lane that has this number of jobs.
+    pub(super) fn insert(&mut self, key: Key, lane: L, jobs: usize) {
+        self.ready[usize::from(jobs > 0)].insert(key, lane);
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        for ready in &mut self.ready {
+            ready.remove(key);
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<(Key, L)> {
+        self.ready.iter().filter_map(first_of).min_by_key(|(key, _)| *key)
     }
 }
 
@@ -70,6 +88,7 @@ impl<L: Copy> Tenant<L> {
             memory: 0,
             runs: 0,
             jobs: 0,
+            has_last_place: false,
             lately: RecentRuns::default(),
             listing: Listing::default(),
             tokens: TenantTokens::new(now),
@@ -81,9 +100,22 @@ impl<L: Copy> Tenant<L> {
         self.groups.get(&bytes)?.first()
     }
 
-    /// Returns the first lane of those whose jobs take at most `most` bytes.
+    /// Returns the lane with the least virtual time.
+    pub(super) fn least(&self) -> Option<(Key, L)> {
+        self.groups.values().filter_map(Group::first).min_by_key(|(key, _)| *key)
+    }
+
+    /// Returns the first lane of those whose jobs take at most `most` bytes. The last place is for a lane without a
+    /// job, if there is one.
     pub(super) fn first_within(&self, most: u64) -> Option<(Key, L)> {
-        self.groups.range(..=most).filter_map(|(_, group)| group.first()).min_by_key(|(key, _)| *key)
+        let groups = || self.groups.range(..=most).map(|(_, group)| group);
+        let without_job = || groups().filter_map(|group| first_of(&group.ready[0])).min_by_key(|(key, _)| *key);
+        let first = || groups().filter_map(Group::first).min_by_key(|(key, _)| *key);
+        if self.has_last_place { without_job().or_else(first) } else { first() }
+    }
+
+    pub(super) fn listed(&self) -> impl Iterator<Item = L> {
+        self.groups.values().flat_map(|group| group.ready.iter().flat_map(BTreeMap::values)).copied()
     }
 
     /// Returns the group that has waited too long, and first, with its number.
@@ -94,4 +126,8 @@ impl<L: Copy> Tenant<L> {
         };
         self.groups.iter().filter_map(overdue).min()
     }
+}
+
+fn first_of<L: Copy>(ready: &BTreeMap<Key, L>) -> Option<(Key, L)> {
+    ready.first_key_value().map(|(key, lane)| (*key, *lane))
 }

@@ -176,6 +176,25 @@ fn the_same_additions_lead_to_the_same_order() {
 }
 
 #[test]
+fn a_plugin_that_fails_slowly_delays_its_sibling_by_one_of_its_runs() {
+    for cost in [ms(0), ms(20)] {
+        let mut simulation = simulation();
+        simulation.plugin_with(1, 0, Duration::from_micros(100), Duration::from_secs(2), Next::Failed);
+        // It costs more, so that virtual time prefers the other one.
+        simulation.plugin(1, 1, cost);
+        simulation.add(1, 0, 2_000);
+        for at in 0..1_000 {
+            simulation.arrive(ms(500 * at + 13 * (at % 37)), 1, 1);
+        }
+        simulation.run_for(Duration::from_secs(510));
+        let (took, own) = (simulation.took(1, 1), cost + ms(1));
+        assert!(took.len() > 250, "{} runs", took.len());
+        let p99 = percentile(&took, 99);
+        assert!(p99 <= Duration::from_secs(2) + own, "{p99:?} beside runs of 2 s");
+    }
+}
+
+#[test]
 fn a_tenant_has_a_quarter_of_the_workers_even_without_others() {
     let mut simulation = simulation();
     for plugin in 0..20 {

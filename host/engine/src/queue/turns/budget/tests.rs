@@ -15,7 +15,6 @@ use super::super::super::{
 };
 use super::*;
 
-const WRITES: usize = 0;
 const READS: usize = 1;
 const OWN: Rate = Rate { per_second: 10, burst: 20 };
 const TENANT: Rate = Rate { per_second: 40, burst: 60 };
@@ -26,7 +25,7 @@ const RUN: Duration = Duration::from_millis(1);
 type Lane = (u32, u32);
 
 fn demand(own: Rate, tenant: Rate) -> Demand {
-    Demand { lane: [own; KINDS], tenant: [tenant; KINDS], least: [1, 0, 0] }
+    Demand { lane: [own; KINDS], tenant: [tenant; KINDS], writes: true }
 }
 
 #[derive(Debug)]
@@ -43,8 +42,8 @@ impl Claims<Lane> for Demands {
 
 type TestJob = Job<Lane, u32, ()>;
 
-/// The work of a run: it spends tokens, and returns when it is run again.
-type Run = dyn Fn(&mut Slots<Lane, u32, ()>, &TestJob, Instant) -> Next;
+/// The work of a run: it sends requests, and returns their number of each kind and when it is run again.
+type Run = dyn Fn(&mut Slots<Lane, u32, ()>, &TestJob, Instant) -> ([u32; KINDS], Next);
 
 struct Bench {
     slots: Slots<Lane, u32, ()>,
@@ -81,11 +80,11 @@ impl Bench {
         let end = self.now + time;
         loop {
             while let Some((_, job)) = self.running.pop_front_if(|(ends, _)| *ends <= self.now) {
-                let next = run(&mut self.slots, &job, self.now);
-                let taken = &self.slots.turns.taken[&job.number];
-                (0..KINDS).for_each(|kind| {
-                    *self.spent.entry((job.lane, kind)).or_default() += u64::from(taken.used[kind]);
-                });
+                let (requests, next) = run(&mut self.slots, &job, self.now);
+                for (kind, requests) in requests.into_iter().enumerate() {
+                    self.slots.turns.spend(job.number, kind, requests, self.now);
+                    *self.spent.entry((job.lane, kind)).or_default() += u64::from(requests);
+                }
                 self.slots.turns.ran(job.number, Some(RUN), self.now);
                 self.slots.done(&job, next, self.now);
             }
@@ -113,10 +112,13 @@ impl Bench {
 }
 
 /// A run that writes once, and is run again at once.
-fn writes_for_ever(slots: &mut Slots<Lane, u32, ()>, job: &TestJob, now: Instant) -> Next {
-    assert!(slots.turns.spend(job.number, WRITES, 1, now), "it took a token when it started");
-    slots.turns.spent(job.number, WRITES, 1, now);
-    Next::After(Duration::ZERO)
+fn writes_for_ever(_: &mut Slots<Lane, u32, ()>, _: &TestJob, _: Instant) -> ([u32; KINDS], Next) {
+    ([1, 0, 0], Next::After(Duration::ZERO))
+}
+
+/// A run that writes once, and settles.
+fn settles(_: &mut Slots<Lane, u32, ()>, _: &TestJob, _: Instant) -> ([u32; KINDS], Next) {
+    ([1, 0, 0], Next::Settled)
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -128,10 +130,10 @@ fn a_lane_that_always_writes_sends_its_rate_and_its_burst() {
     let mut bench = Bench::new();
     bench.add((1, 0), 50);
     bench.run_for(seconds(100), &writes_for_ever);
-    // The run of the token of the last instant has not ended.
+    // As many as are under way when the last token is used are a debt.
     let expected = 20 + 10 * 100;
     let spent = bench.spent((1, 0), WRITES);
-    assert!((expected - 1..=expected).contains(&spent), "{spent} writes");
+    assert!((expected - 1..=expected + 3).contains(&spent), "{spent} writes");
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn ten_plugins_of_a_tenant_share_its_budget_equally() {
     bench.run_for(seconds(100), &writes_for_ever);
     let each: Vec<_> = (0..10).map(|plugin| bench.spent((1, plugin), WRITES)).collect();
     let (sum, expected) = (each.iter().sum::<u64>(), 60 + 40 * 100);
-    assert!((expected - 1..=expected).contains(&sum), "{sum} writes: {each:?}");
+    assert!((expected - 1..=expected + 3).contains(&sum), "{sum} writes: {each:?}");
     assert!(each.iter().all(|each| (380..=430).contains(each)), "{each:?}");
 }
 
@@ -153,10 +155,7 @@ fn a_tenant_beside_tenants_without_tokens_starts_at_once() {
     for _ in 0..1_000 {
         bench.add((0, 0), 1);
         bench.run_for(Duration::from_millis(100), &|slots, job, now| match job.lane {
-            (0, 0) => {
-                assert!(slots.turns.spend(job.number, WRITES, 1, now));
-                Next::Settled
-            }
+            (0, 0) => settles(slots, job, now),
             _ => writes_for_ever(slots, job, now),
         });
     }
@@ -167,84 +166,77 @@ fn a_tenant_beside_tenants_without_tokens_starts_at_once() {
 #[test]
 fn a_plugin_that_needs_no_tokens_does_not_wait_for_others() {
     let mut bench = Bench::new();
-    let reader = Demand { least: [0; KINDS], ..demand(OWN, TENANT) };
+    let reader = Demand { writes: false, ..demand(OWN, TENANT) };
     bench.demands.0.lock().insert((1, 99), reader);
     (0..10).for_each(|plugin| bench.add((1, plugin), 50));
     bench.run_for(seconds(10), &writes_for_ever);
     bench.add((1, 99), 100);
     bench.run_for(seconds(1), &|slots, job, now| match job.lane {
-        (1, 99) => Next::Settled,
+        (1, 99) => ([0; KINDS], Next::Settled),
         _ => writes_for_ever(slots, job, now),
     });
     assert_eq!(bench.runs[&(1, 99)].len(), 100);
 }
 
 #[test]
-fn runs_wait_for_the_tokens_that_runs_lately_used() {
+fn a_lane_that_was_refused_a_request_waits_until_it_may_send_one() {
     let mut bench = Bench::new();
     (0..3).for_each(|plugin| bench.add((1, plugin), 10));
     bench.run_for(seconds(100), &|slots, job, now| {
-        for _ in 0..1_000 {
-            if !slots.turns.spend(job.number, READS, 1, now) {
-                break;
-            }
+        let mut reads = 0;
+        while reads < 1_000 && slots.turns.has_tokens(job.number, READS, 1, now) {
+            slots.turns.spend(job.number, READS, 1, now);
+            reads += 1;
         }
-        Next::After(Duration::ZERO)
+        ([0; KINDS], Next::After(Duration::ZERO))
     });
     for plugin in 0..3 {
-        let (reads, runs) = (bench.spent((1, plugin), READS), bench.runs[&(1, plugin)].len());
-        assert!((900..=1_020).contains(&reads), "{reads} reads");
-        assert!(runs < 1_200, "{runs} runs for {reads} reads");
+        let runs = bench.runs[&(1, plugin)].len();
+        // For each token as many runs start as the tenant has places.
+        assert!((300..=2 * 1_020).contains(&runs), "{runs} runs");
     }
     assert!(bench.slots.tenants(bench.now)[&1].refused[READS] > 0);
 }
 
 #[test]
-fn a_lane_that_needs_two_kinds_of_tokens_has_its_turn_too() {
+fn a_plugin_beside_one_with_a_thousand_writes_waits_a_second_at_most() {
     let mut bench = Bench::new();
-    let (writers, readers) = ((0..5).map(|plugin| (1, plugin)), (10..15).map(|plugin| (1, plugin)));
-    let both = (1, 20);
-    let needs = writers.map(|lane| (lane, [1, 0, 0])).chain(readers.map(|lane| (lane, [0, 1, 0])));
-    for (lane, least) in needs.chain([(both, [1, 1, 0])]) {
-        bench.demands.0.lock().insert(lane, Demand { least, ..demand(TENANT, TENANT) });
-        bench.add(lane, 50);
+    // Neither has a bound of its own, and the other one's runs cost nothing.
+    for plugin in 0..2 {
+        bench.demands.0.lock().insert((1, plugin), demand(Rate::UNLIMITED, OWN));
     }
-    let demands = bench.demands.clone();
-    bench.run_for(seconds(100), &move |slots, job, now| {
-        let least = demands.demand(job.lane).least;
-        let kinds = (0..KINDS).filter(|kind| least[*kind] > 0);
-        kinds.for_each(|kind| assert!(slots.turns.spend(job.number, kind, 1, now)));
-        Next::After(Duration::ZERO)
-    });
-    let runs: Vec<_> = bench.runs.values().map(Vec::len).collect();
-    let fewest = bench.runs[&both].len();
-    assert!(fewest > 300, "{fewest} of {runs:?}");
+    bench.add((1, 0), 1_000);
+    let begin = bench.now;
+    for at in 0..90 {
+        bench.add((1, 1), 1);
+        bench.slots.turns.charge_cost((1, 1), Duration::from_millis(20), bench.now);
+        let left = begin + seconds(at + 1) - bench.now;
+        bench.run_for(left, &settles);
+    }
+    assert_eq!(bench.runs[&(1, 1)].len(), 90);
+    assert!(bench.waited[&(1, 1)] <= seconds(1), "{:?}", bench.waited[&(1, 1)]);
+    let sent = bench.spent((1, 0), WRITES) + bench.spent((1, 1), WRITES);
+    let expected = 20 + 10 * 90;
+    assert!((expected - 1..=expected + 3).contains(&sent), "{sent} writes in 90 s");
 }
 
 #[test]
-fn a_run_that_writes_more_than_it_took_leaves_debt() {
+fn a_run_that_writes_more_than_there_are_tokens_leaves_debt() {
     let mut bench = Bench::new();
     bench.add((1, 0), 50);
-    bench.run_for(seconds(100), &|slots, job, now| {
-        assert!(slots.turns.spend(job.number, WRITES, 35, now));
-        slots.turns.spent(job.number, WRITES, 35, now);
-        Next::After(Duration::ZERO)
-    });
+    bench.run_for(seconds(100), &|_, _, _| ([35, 0, 0], Next::After(Duration::ZERO)));
     let spent = bench.spent((1, 0), WRITES);
-    // Those that were under way before anything was known of them, and the last one.
+    // Those that were under way when the debt began, and the last one.
     let most = 20 + 10 * 100 + 4 * 35;
     assert!((980..=most).contains(&spent), "{spent} writes");
+    assert!(bench.runs[&(1, 0)].len() <= 34, "no run is made whose writes are not sent");
 }
 
 #[test]
-fn a_run_that_does_not_write_gives_its_token_back() {
+fn a_run_that_does_not_write_takes_no_token() {
     let mut bench = Bench::new();
     bench.add((1, 0), 10_000);
-    bench.run_for(seconds(10), &|slots, job, now| {
-        assert!(slots.turns.spend(job.number, WRITES, 1, now));
-        slots.turns.spent(job.number, WRITES, 0, now);
-        Next::Settled
-    });
+    bench.run_for(seconds(10), &|_, _, _| ([0; KINDS], Next::Settled));
     assert_eq!((bench.runs[&(1, 0)].len(), bench.spent((1, 0), WRITES)), (10_000, 0));
 }
 
@@ -254,10 +246,6 @@ fn after_a_storm_every_key_settles_and_the_burst_is_there_again() {
     for tenant in 1..4 {
         (0..7).for_each(|plugin| bench.add((tenant, plugin), 100));
     }
-    let settles = |slots: &mut Slots<Lane, u32, ()>, job: &TestJob, now: Instant| {
-        writes_for_ever(slots, job, now);
-        Next::Settled
-    };
     bench.run_for(seconds(1), &settles);
     let without = bench.slots.tenants(bench.now)[&1].without_tokens;
     assert!(without > 500, "{without} keys wait for tokens");
@@ -296,7 +284,8 @@ fn a_higher_rate_wakes_lanes_and_a_removed_one_holds_up_none() {
     let before: usize = bench.runs.values().map(Vec::len).sum();
     bench.run_for(seconds(9), &writes_for_ever);
     let after: usize = bench.runs.values().map(Vec::len).sum();
-    assert_eq!(after - before, 9, "one a second");
+    // Those that were under way when the last token was used were a debt.
+    assert!((8..=9).contains(&(after - before)), "one a second: {}", after - before);
     for lane in &lanes {
         bench.demands.0.lock().insert(*lane, demand(OWN, TENANT));
     }
@@ -332,24 +321,24 @@ fn step() -> impl Strategy<Value = Step> {
 /// Checks the claims that hold at every moment.
 fn check(turns: &Turns<Lane>) {
     for (number, tenant) in &turns.tenants {
-        for kind in 0..KINDS {
-            let first = tenant.tokens.waiting[kind].len();
-            assert_eq!(first > 0, tenant.tokens.timers[kind].is_some(), "a queue without a timer, or none with one");
-            if let Some(at) = tenant.tokens.timers[kind] {
-                assert!(matches!(turns.timers.get(&at), Some(Timer::Tenant(of, _)) if of == number));
-            }
-            for (waits, lane) in &tenant.tokens.waiting[kind] {
-                assert_eq!(turns.lanes[lane].tokens.waits, Waits::Tenant(kind, *waits));
-                assert_eq!(turns.lanes[lane].tenant, *number);
-            }
+        let tokens = &tenant.tokens;
+        let needs_timer = !tokens.waiting.is_empty() && tokens.admitted.is_none();
+        assert_eq!(needs_timer, tokens.timer.is_some(), "lanes wait without a timer, or one without them");
+        if let Some(at) = tokens.timer {
+            assert!(matches!(turns.timers.get(&at), Some(Timer::Tenant(of)) if of == number));
+        }
+        assert!(tokens.admitted.is_none_or(|lane| turns.lanes[&lane].listed), "it starts never");
+        for (turn, lane) in &tokens.waiting {
+            assert_eq!(turns.lanes[lane].tokens.waits, Waits::Tenant(*turn));
+            assert_eq!(turns.lanes[lane].tenant, *number);
         }
     }
-    let mut timers = turns.tenants.values().flat_map(|tenant| tenant.tokens.timers).flatten().count();
+    let mut timers = turns.tenants.values().filter_map(|tenant| tenant.tokens.timer).count();
     for lane in turns.lanes.values() {
         let waits = lane.tokens.waits != Waits::No;
-        assert_eq!(lane.may_start(), lane.listed || waits, "a lane is lost: {lane:?}");
-        assert!(!(lane.listed && waits) && (lane.listed || waits || lane.tokens.hand == [0; KINDS]));
-        timers += usize::from(matches!(lane.tokens.waits, Waits::Own(_)));
+        assert_eq!(turns.may_start(lane), lane.listed || waits, "a lane is lost: {lane:?}");
+        assert!(!(lane.listed && waits));
+        timers += usize::from(matches!(lane.tokens.waits, Waits::Timer(_)));
     }
     assert_eq!(timers, turns.timers.len());
 }
@@ -357,7 +346,7 @@ fn check(turns: &Turns<Lane>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(300)))]
 
-    /// No lane is lost and no token is used twice, whatever happens; and in the end everything runs.
+    /// No lane is lost, whatever happens; and in the end everything runs.
     #[test]
     fn every_lane_that_may_start_is_listed_or_waits_with_a_timer(steps in prop::collection::vec(step(), 0..200)) {
         let mut bench = Bench::new();
@@ -368,8 +357,8 @@ proptest! {
                 Step::Take => started.extend(bench.slots.take(bench.now)),
                 Step::End(at, kind, used, again) if !started.is_empty() => {
                     let job: TestJob = started.remove(at % started.len());
-                    if bench.slots.turns.spend(job.number, kind, 1, bench.now) {
-                        bench.slots.turns.spent(job.number, kind, used, bench.now);
+                    if bench.slots.turns.has_tokens(job.number, kind, 1, bench.now) {
+                        bench.slots.turns.spend(job.number, kind, used, bench.now);
                     }
                     check(&bench.slots.turns);
                     bench.slots.turns.ran(job.number, Some(RUN), bench.now);
@@ -390,10 +379,7 @@ proptest! {
         for job in started {
             bench.slots.done(&job, Next::Settled, bench.now);
         }
-        bench.run_for(seconds(3_600), &|slots, job, now| {
-            assert!(slots.turns.spend(job.number, WRITES, 1, now));
-            Next::Settled
-        });
+        bench.run_for(seconds(3_600), &settles);
         prop_assert!(bench.slots.is_idle() && bench.slots.next_due().is_none());
         check(&bench.slots.turns);
     }

@@ -35,7 +35,6 @@ struct Lane {
     estimate: u128,
     slots: Vec<u32>,
     jobs: usize,
-    limit: usize,
     /// It could have started a job after the last step.
     waited: bool,
 }
@@ -93,7 +92,7 @@ impl Tenant {
 
 impl Lane {
     fn may_start(&self) -> bool {
-        !self.slots.is_empty() && self.jobs < self.limit
+        !self.slots.is_empty() && self.jobs < LANE_LIMIT
     }
 }
 
@@ -116,7 +115,9 @@ impl Reference {
         let may = |tenant: &&Tenant| tenant.may_start() && (idle > 1 || idle == 1 && tenant.light);
         let tenant = self.tenants.values().filter(may).min_by_key(|tenant| (tenant.time, tenant.turn))?;
         let lanes = tenant.lanes.iter().filter(|(_, lane)| lane.may_start());
-        lanes.min_by_key(|(_, lane)| (lane.time, lane.turn)).map(|(lane, _)| *lane)
+        // The last place of the tenant is for a lane without a job, if there is one.
+        let is_last = tenant.runs + 1 == WORKERS / 4 || tenant.jobs + 1 == WORKERS / 2;
+        lanes.min_by_key(|(_, lane)| (is_last && lane.jobs > 0, lane.time, lane.turn)).map(|(lane, _)| *lane)
     }
 }
 
@@ -160,8 +161,8 @@ proptest! {
                     let (turn, present) = (reference.turns, reference.present);
                     let fresh = || Tenant { time: present, turn, ..Tenant::default() };
                     let tenant = reference.tenants.entry(tenant(lane)).or_insert_with(fresh);
-                    let (present, limit) = (tenant.present, LANE_LIMIT);
-                    let fresh = || Lane { time: present, turn, limit, waited: true, ..Lane::default() };
+                    let present = tenant.present;
+                    let fresh = || Lane { time: present, turn, waited: true, ..Lane::default() };
                     let waiting = &mut tenant.lanes.entry(lane).or_insert_with(fresh).slots;
                     waiting.push(added);
                     if waiting.len() == 1 {
@@ -178,9 +179,10 @@ proptest! {
                     let Some(job) = taken else { continue };
                     let of = reference.tenants.get_mut(&tenant(job.lane)).unwrap();
                     reference.turns += 1;
+                    let least = of.lanes.values().filter(|lane| lane.may_start()).map(|lane| lane.time).min();
+                    of.present = of.present.max(least.unwrap_or_default());
                     let lane = of.lanes.get_mut(&job.lane).unwrap();
                     prop_assert_eq!(job.slot, lane.slots.remove(0), "not the first of its lane");
-                    of.present = of.present.max(lane.time);
                     let charged = lane.estimate.max(job_cost);
                     (lane.time, lane.turn) = (lane.time + charged, reference.turns);
                     (of.time, of.turn) = (of.time + charged, reference.turns);
@@ -222,7 +224,6 @@ proptest! {
                         (of.runs, reference.running) = (of.runs - 1, reference.running - 1);
                     }
                     lane.jobs -= 1;
-                    lane.limit = if failed { (lane.limit / 2).max(1) } else { (lane.limit + 1).min(LANE_LIMIT) };
                     of.jobs -= 1;
                     if !ran {
                         of.ran(now - since, JOB, now);
