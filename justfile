@@ -32,13 +32,13 @@ test-properties CASES="100000":
 
 # The authorization of writes and Events against an independent writing of its rules, with CASES random cases
 test-authz CASES="100000000":
-    PODIUM_AUTHZ_CASES={{CASES}} cargo test -p podium-engine --release --lib -- authz::tests::properties
+    PODIUM_AUTHZ_CASES={{CASES}} cargo test -p podium-vocabulary --release --lib -- authz::tests::properties
 
 # Mutation tests of the authorization: every change of its code fails a test. Needs cargo-mutants
 test-mutants *ARGS:
     PODIUM_AUTHZ_CASES=20000 cargo mutants \
-        -f "host/engine/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs \
-        --test-package podium-engine,podium-wire {{ARGS}} -- --lib -- authz object syntax
+        -f "guest-sdk/vocabulary/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs \
+        --test-package podium-vocabulary,podium-wire {{ARGS}} -- --lib -- authz object syntax
 
 # Faults that are put into the code on purpose, in files whose path contains PART: each turns a test red
 test-seeded-faults PART="":

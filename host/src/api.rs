@@ -22,7 +22,7 @@ pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
 pub use kubeconfig::config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 

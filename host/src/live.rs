@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use http::Request;
 use podium_engine::ports::{Asker, Live, Sender};
-use podium_pods::{
-    model::{
-        BoxFuture, Prune, Refused,
-        syntax::{dns_label, dns_subdomain, quoted},
-    },
-    pod::CachedPod,
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{
+    Prune, Refused,
+    syntax::{dns_label, dns_subdomain, quoted},
 };
 
 use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
@@ -87,7 +86,7 @@ mod tests {
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;
-    use podium_pods::model::Prune;
+    use podium_vocabulary::Prune;
 
     use super::*;
 

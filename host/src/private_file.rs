@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use rustix::{
     fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens},
     process::geteuid,

@@ -12,9 +12,9 @@ use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::{
     cache,
     encoding::{Scratch, SkeletonPool},
-    model::{Prune, Revision},
     pod::{CachedPod, PodView, Record},
 };
+use podium_vocabulary::{Prune, Revision};
 
 const PODS: usize = 50_000;
 

@@ -9,12 +9,12 @@
 use std::{hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use podium_engine::wake::Wake;
 use podium_pods::{
-    model::{PluginSpec, WatchSpec},
     pod::{CachedPod, Change},
     testing,
-    wake::Wake,
 };
+use podium_vocabulary::{PluginSpec, WatchSpec};
 use podium_wire::{Pod, SectionSet};
 
 fn plugin(app: usize) -> PluginSpec {

@@ -11,7 +11,8 @@ use kube::{
 };
 use podium_devcluster::Cluster;
 use podium_host::app::{App, Options};
-use podium_pods::{model::PluginSpec, pod::PodView};
+use podium_pods::pod::PodView;
+use podium_vocabulary::PluginSpec;
 use serde_json::{Value, json};
 
 use crate::wait::until;

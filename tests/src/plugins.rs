@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use podium_cli::build::Options;
 use podium_host::config;
-use podium_pods::model::PluginSpec;
+use podium_vocabulary::PluginSpec;
 use tempfile::TempDir;
 
 use crate::{guests, process};

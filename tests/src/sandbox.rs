@@ -8,18 +8,19 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use podium_engine::ports::{
     Failure, FailureKind, LogLevel, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject, World,
 };
 use podium_host::runtime::{Engine, EngineOptions, LoadError, Plugin};
 use podium_pods::{
     cache::Snapshot,
-    model::{
-        BoxFuture, Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants,
-        Refused, Revision, WriteGrants, WriteReport, WriteResult,
-    },
     pod::{CachedPod, Effort, PodView, Slice},
     testing,
+};
+use podium_vocabulary::{
+    Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants, Refused, Revision,
+    WriteGrants, WriteReport, WriteResult,
 };
 use podium_wire::{Header, Pod, Section, SectionSet, Status};
 use rustix::time::{ClockId, clock_gettime};

@@ -6,8 +6,8 @@
 use std::{fs, io::Write, path::Path};
 
 use podium_host::runtime::{LoadProblem, Program, Room};
-use podium_pods::model::LimitClass;
 use podium_tests::{bombs::BOMBS, process::host_binary};
+use podium_vocabulary::LimitClass;
 
 /// A figure of this process in KiB.
 fn memory(figure: &str) -> u64 {

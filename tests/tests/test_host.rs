@@ -9,16 +9,16 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use podium_engine::authz::authorize;
 use podium_host::config::{self, Defined};
-use podium_pods::{
-    model::{self, Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text},
-    testing::{NASTY, assert_clean},
-};
+use podium_pods::testing::{NASTY, assert_clean};
 use podium_sdk::{
     Condition, ObjectOwner, Outcome, Request, events, log,
     testing::{Host, pod},
     writes,
+};
+use podium_vocabulary::authz::authorize;
+use podium_vocabulary::{
+    self, Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text,
 };
 use serde_json::{Value, json};
 
@@ -272,7 +272,7 @@ fn stage(action: Action) -> podium_sdk::Result<u32> {
         Action::ApplyObject { body, owner, .. } => {
             let pod = owner.as_ref().map(|owner| key(owner.pod()));
             let kind = match owner {
-                Some(model::ObjectOwner::Workload(_)) => ObjectOwner::Workload,
+                Some(podium_vocabulary::ObjectOwner::Workload(_)) => ObjectOwner::Workload,
                 _ => ObjectOwner::Pod,
             };
             writes::apply_object(&body, pod.as_ref().map(kind))
@@ -433,8 +433,8 @@ fn cases() -> Vec<Staged> {
             body
         });
         for body in of_metadata.into_iter().chain(of_the_object) {
-            let pods = targets.iter().cloned().map(model::ObjectOwner::Pod);
-            let workloads = targets.iter().cloned().map(model::ObjectOwner::Workload);
+            let pods = targets.iter().cloned().map(podium_vocabulary::ObjectOwner::Pod);
+            let workloads = targets.iter().cloned().map(podium_vocabulary::ObjectOwner::Workload);
             for owner in [None].into_iter().chain(pods.chain(workloads).map(Some)) {
                 let object = named.clone();
                 cases.push(Staged::Write(Action::ApplyObject { object, body: body.clone(), owner }));

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use podium_config::Problem;
 use podium_host::config::{self, ConfigError, Defined, Policy};
-use podium_pods::model::PluginSpec;
+use podium_vocabulary::PluginSpec;
 use serde::Serialize;
 
 use crate::{args, build, plugin, ui};

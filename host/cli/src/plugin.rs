@@ -7,8 +7,8 @@ use podium_host::{
     config::{self, Policy},
     runtime::{self, LoadError},
 };
-use podium_pods::model::{PluginSpec, Source, text};
 use podium_registry::Digest;
+use podium_vocabulary::{PluginSpec, Source, text};
 
 /// The name of the configuration beside a plugin's source.
 pub(crate) const FILE: &str = "plugin.yaml";

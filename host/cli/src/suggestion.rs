@@ -1,7 +1,7 @@
 //! A first plugin.yaml for the imports of a component. A component does not contain the keys that a plugin writes, so
 //! the author has to add them; this is printed and never used.
 
-use podium_pods::model::Grants;
+use podium_vocabulary::Grants;
 
 use crate::build::{Built, Import};
 

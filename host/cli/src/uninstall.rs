@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, value_parser};
 use http::Request;
 use kube::{Client, config::Kubeconfig};
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

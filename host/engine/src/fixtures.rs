@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::{
-    model::{BoxFuture, PodKey, Refused},
-    pod::{CachedPod, PodView},
-};
+use futures::future::BoxFuture;
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{PodKey, Refused};
 use tracing::{
     Dispatch, Event, Level, Metadata, Subscriber,
     span::{Attributes, Id, Record},

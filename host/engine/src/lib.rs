@@ -6,7 +6,6 @@
 
 #![warn(missing_docs)]
 
-pub mod authz;
 pub mod backoff;
 pub mod clock;
 pub mod dispatch;
@@ -19,3 +18,4 @@ pub mod memory;
 pub mod ports;
 pub mod queue;
 pub mod status;
+pub mod wake;

@@ -10,9 +10,9 @@ use podium_wire::Section;
 
 use crate::{
     encoding::{FRAGMENTS, Packed, PodIdentity, Scratch, Shape, SkeletonPool},
-    model::{PodKey, Revision},
     pod::{CachedPod, Record, RecordArena},
 };
+use podium_vocabulary::{PodKey, Revision};
 
 /// One entry. Skeletons and shapes are numbered in their order, each from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]

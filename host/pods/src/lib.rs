@@ -1,4 +1,4 @@
-//! Pods in Podium's host: the vocabulary, the compact encoding, the cache with its snapshots, and which plugins a
+//! Pods in Podium's host: the compact encoding, the cache with its snapshots, and which plugins a
 //! change concerns.
 //!
 //! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules; the
@@ -9,8 +9,6 @@
 pub mod cache;
 pub mod dump;
 pub mod encoding;
-pub mod model;
 pub mod pod;
 pub mod sync;
 pub mod testing;
-pub mod wake;

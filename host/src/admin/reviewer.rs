@@ -18,7 +18,7 @@ use foldhash::fast::FixedState;
 use lru::LruCache;
 use parking_lot::Mutex;
 use podium_engine::intervals::Intervals;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -11,7 +11,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 use podium_engine::intervals::Intervals;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use tokio::time::{Instant, timeout};
 
 /// The shortest time between two renewals: an exec plugin may ask a service of a cloud each time.

@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context;
 use parking_lot::Mutex;
 use podium_engine::intervals::Intervals;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use rustls::{
     ServerConfig,
     crypto::ring,

@@ -15,9 +15,9 @@ use podium_engine::clock::Clock;
 use podium_pods::{
     cache::Reader,
     encoding::SkeletonPool,
-    model::Revision,
     pod::{Checkpoint, PodView},
 };
+use podium_vocabulary::Revision;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;

@@ -17,15 +17,15 @@ use std::{
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use podium_engine::{
-    authz::authorize,
     backoff::Backoff,
     dispatch::Dispatch,
     intervals::Intervals,
     ports::{Sender, Staged},
 };
-use podium_pods::{
-    model::{Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text},
-    pod::{CachedPod, PodView},
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::authz::authorize;
+use podium_vocabulary::{
+    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text,
 };
 use tokio::{
     task::JoinSet,

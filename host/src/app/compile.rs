@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use podium_pods::model::{LimitClass, text};
+use podium_vocabulary::{LimitClass, text};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::memory_limit;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use podium_engine::ports::Tasks;
-use podium_pods::model::BoxFuture;
 use tokio::task::JoinSet;
 
 /// Owns the tasks: they are aborted when this is dropped.

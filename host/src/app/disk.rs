@@ -11,8 +11,8 @@ use std::{
 use futures::FutureExt;
 use kube::config::Kubeconfig;
 use podium_engine::journal;
-use podium_pods::model::text;
 use podium_registry::{Allowed, Proxies};
+use podium_vocabulary::text;
 use tokio::runtime::Handle;
 
 use super::{CheckpointOptions, compile};

@@ -127,7 +127,7 @@ mod tests {
     use std::{cell::Cell, os::unix::fs::MetadataExt, path::Path};
 
     use podium_engine::journal::{self, Found, Opened, PluginEntries};
-    use podium_pods::model::{PluginId, PodKey};
+    use podium_vocabulary::{PluginId, PodKey};
 
     use super::*;
 

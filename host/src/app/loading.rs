@@ -33,8 +33,8 @@ use podium_engine::{
     ports::{Reconcile, Sender},
     status::{LoadState, PluginState, Status},
 };
-use podium_pods::model::{PluginId, PluginSpec, text};
 use podium_registry::Reference;
+use podium_vocabulary::{PluginId, PluginSpec, text};
 use swap::{Predecessor, Swap, Trial};
 use tokio::sync::Notify;
 use tracing::field;

@@ -50,8 +50,8 @@ use podium_engine::{
 use podium_pods::{
     cache::{self, Reader},
     encoding::SkeletonPool,
-    model::{PluginId, PluginSpec},
 };
+use podium_vocabulary::{PluginId, PluginSpec};
 use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{

@@ -8,7 +8,7 @@ use podium_engine::{
     intervals::Intervals,
     status::{LoadState, PluginStatus, RunResult, Status},
 };
-use podium_pods::model::{PluginId, text};
+use podium_vocabulary::{PluginId, text};
 use serde_json::Value;
 use tokio::{
     task::JoinSet,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,

@@ -8,11 +8,8 @@ use podium_engine::{
     queue,
     status::{LoadState, PluginState, Status},
 };
-use podium_pods::{
-    cache::Reader,
-    model::{PluginId, text},
-    pod::PodView,
-};
+use podium_pods::{cache::Reader, pod::PodView};
+use podium_vocabulary::{PluginId, text};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -211,9 +208,9 @@ pub(super) mod tests {
     use podium_engine::{ports::Usage, queue::Queue};
     use podium_pods::{
         cache,
-        model::Limits,
         testing::{NASTY, assert_clean},
     };
+    use podium_vocabulary::Limits;
     use tokio::sync::mpsc;
 
     use super::{

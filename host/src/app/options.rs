@@ -1,7 +1,7 @@
 //! The parts and settings that a host is started with.
 
 use podium_engine::journal::Opened;
-use podium_pods::model::Prune;
+use podium_vocabulary::Prune;
 
 use super::{CheckpointOptions, Operator, WallClock};
 use crate::{

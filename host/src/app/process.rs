@@ -17,8 +17,8 @@ use anyhow::Context;
 pub use flags::Flags;
 use flags::{Command, NAME};
 use podium_engine::journal;
-use podium_pods::model::{Prune, text};
 use podium_registry::{Proxies, SystemResolver};
+use podium_vocabulary::{Prune, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     signal::unix::{SignalKind, signal},

@@ -6,10 +6,8 @@ use podium_engine::{
     dispatch::{Lane, OpenLoop, OpenLoops},
     queue::TenantFigures,
 };
-use podium_pods::{
-    model::{PodKey, text},
-    pod::PodView,
-};
+use podium_pods::pod::PodView;
+use podium_vocabulary::{PodKey, text};
 use tokio::time::Instant;
 
 use super::operator::{Observed, stale};
@@ -121,10 +119,8 @@ mod tests {
         ports::{Failure, FailureKind},
         status::Status,
     };
-    use podium_pods::{
-        model::PluginId,
-        testing::{NASTY, assert_clean},
-    };
+    use podium_pods::testing::{NASTY, assert_clean};
+    use podium_vocabulary::PluginId;
     use tokio::sync::watch;
 
     use super::*;

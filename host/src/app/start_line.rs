@@ -1,7 +1,7 @@
 //! The process's arguments, and the first line of the log, which has them.
 
 use clap::{ArgMatches, Command, Parser, parser::ValueSource};
-use podium_pods::model::text;
+use podium_vocabulary::text;
 
 use crate::telemetry::{COMMIT, VERSION};
 

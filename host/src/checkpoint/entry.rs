@@ -3,7 +3,7 @@
 use std::fmt;
 
 use podium_engine::frames::Format;
-use podium_pods::model::Prune;
+use podium_vocabulary::Prune;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 pub(super) const FORMAT: Format = Format {

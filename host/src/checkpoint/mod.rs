@@ -25,9 +25,9 @@ use podium_engine::frames::{Frames, HeaderState, ReadError};
 use podium_pods::{
     dump,
     encoding::SkeletonPool,
-    model::Revision,
     pod::{CachedPod, Checkpoint},
 };
+use podium_vocabulary::Revision;
 
 use crate::private_file;
 

@@ -9,9 +9,9 @@ use std::{
 use podium_engine::frames::HEADER_BYTES;
 use podium_pods::{
     encoding::Scratch,
-    model::Prune,
     testing::{pod_json as pod, written},
 };
+use podium_vocabulary::Prune;
 use podium_wire::Section;
 use proptest::prelude::*;
 use serde_json::json;

@@ -20,7 +20,7 @@ use std::{
 
 pub(crate) use order::cycles;
 use podium_config::{Document, Lines, Problem};
-use podium_pods::model::{PluginId, PluginSpec, text};
+use podium_vocabulary::{PluginId, PluginSpec, text};
 pub use policy::Policy;
 
 /// The largest configuration file, far above any that people write.

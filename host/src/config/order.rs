@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use podium_config::Problem;
-use podium_pods::model::{PluginId, components};
+use podium_vocabulary::{PluginId, components};
 
 use super::{ConfigError, Defined};
 

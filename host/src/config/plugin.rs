@@ -6,7 +6,7 @@ use podium_config::{
     DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
     plugin::{self, Class, Kind, Operator, Section},
 };
-use podium_pods::model::{
+use podium_vocabulary::{
     Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
     PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
 };

@@ -9,7 +9,7 @@ use podium_config::{
     plugin::Class,
     policy::{Ceilings, Requests, Rules, Spec},
 };
-use podium_pods::model::{LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
+use podium_vocabulary::{LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
 
 use super::ConfigError;
 

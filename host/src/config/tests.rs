@@ -1,6 +1,6 @@
 use std::{fs, time::Duration};
 
-use podium_pods::model::{LimitClass, Phase, Scope};
+use podium_vocabulary::{LimitClass, Phase, Scope};
 use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
 
@@ -91,8 +91,8 @@ fn absent_fields_grant_nothing_and_watch_the_lifecycle() {
     let loaded = load_texts(&[&minimal("a", "")]);
     assert_eq!(loaded.errors, []);
     let spec = &loaded.plugins[0].spec;
-    assert_eq!(spec.grants, podium_pods::model::Grants::default());
-    assert_eq!(spec.limits, podium_pods::model::Limits::default());
+    assert_eq!(spec.grants, podium_vocabulary::Grants::default());
+    assert_eq!(spec.limits, podium_vocabulary::Limits::default());
     assert_eq!(spec.watch.sections, SectionSet::EMPTY.with(Section::Lifecycle));
     assert_eq!((&*spec.config, &spec.impersonate), ("{}", &None));
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use podium_pods::model::text;
 use podium_registry::{
     Allowed, Client, Component, Credentials, Digest, Error, Limits, Proxies, Reference, Resolve,
     signature::{Claims, Key, verify},
 };
+use podium_vocabulary::text;
 
 use crate::objects::{CORRECTED, FetchFailure, Step};
 

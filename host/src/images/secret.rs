@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use k8s_openapi::ByteString;
 use podium_engine::ports::Sender;
-use podium_pods::model::{PullSecret, text};
 use podium_registry::{Credentials, Error, Keyring, Reference};
+use podium_vocabulary::{PullSecret, text};
 use serde::Deserialize;
 
 use crate::{

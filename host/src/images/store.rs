@@ -20,8 +20,8 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use podium_pods::model::{PluginId, Tenant, text};
 use podium_registry::{Component, Digest, Error, Reference, signature::Claims};
+use podium_vocabulary::{PluginId, Tenant, text};
 pub(crate) use record::{Ran, Record, Refused, Tried};
 use serde::{Deserialize, Serialize};
 

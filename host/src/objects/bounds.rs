@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use podium_pods::model::{PluginId, Tenant};
+use podium_vocabulary::{PluginId, Tenant};
 
 use super::object::Object;
 use crate::config::Policy;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use podium_config::Problem;
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 
 pub(crate) use super::tenant::Decision;
 use super::{

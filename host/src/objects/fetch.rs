@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Request;
 use k8s_openapi::ByteString;
 use podium_engine::ports::Sender;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use podium_config::Problem;
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 
 use super::object::Object;
 
@@ -116,7 +116,7 @@ pub(super) fn conflicts<'a, K: Ord + Clone + AsRef<str> + for<'k> From<&'k str>>
 mod tests {
     use std::cell::Cell;
 
-    use podium_pods::model::KeyPattern;
+    use podium_vocabulary::KeyPattern;
     use proptest::prelude::*;
     use serde_json::json;
 

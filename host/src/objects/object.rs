@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use podium_config::Problem;
-use podium_pods::model::{KeyPattern, PluginId, PluginSpec, syntax, text};
+use podium_vocabulary::{KeyPattern, PluginId, PluginSpec, syntax, text};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 

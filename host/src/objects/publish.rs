@@ -11,7 +11,7 @@ use std::{
 };
 
 use http::Request;
-use podium_pods::model::PluginId;
+use podium_vocabulary::PluginId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

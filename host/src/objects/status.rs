@@ -3,7 +3,7 @@
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
 use podium_config::status::{Active, Condition, RefusedWrite, Status};
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use podium_config::Problem;
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 
 use super::{
     bounds::{Beyond, beyond, unread},

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Request;
 use podium_engine::intervals::Intervals;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{

@@ -11,7 +11,7 @@
 mod body;
 mod types;
 
-use podium_pods::model::LimitClass;
+use podium_vocabulary::LimitClass;
 use wasmparser::{
     BinaryReaderError, ComponentExternalKind, ComponentInstance, ComponentTypeRef, ElementItems, Encoding,
     OperatorsReaderAllocations, Parser, Payload,

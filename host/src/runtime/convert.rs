@@ -1,6 +1,6 @@
 //! Between the contract's generated types and the model's. Nothing is judged here.
 
-use podium_pods::model::{
+use podium_vocabulary::{
     ConditionStatus, EventType, LabelOperator, LabelRequirement, LabelSelector, ObjectOwner, ObjectRef, PodKey,
     PodQuery, Refused, WriteReport, WriteResult,
 };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::Meter;
-use podium_pods::model::{Limits, PluginSpec};
+use podium_vocabulary::{Limits, PluginSpec};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::{

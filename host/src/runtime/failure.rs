@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use podium_engine::ports::{Failure, FailureKind, panic_message};
-use podium_pods::model::text::MESSAGE_BYTES;
+use podium_vocabulary::text::MESSAGE_BYTES;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::{
@@ -100,7 +100,7 @@ pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::LimitClass;
+    use podium_vocabulary::LimitClass;
     use wasmtime::{
         Store,
         component::{Component, Linker},

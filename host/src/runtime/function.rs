@@ -1,7 +1,7 @@
 //! The host's functions by name, and the grant that each needs: one table for the check at load, the linker and the
 //! check at the call, so that they cannot disagree.
 
-use podium_pods::model::{Grants, LimitClass};
+use podium_vocabulary::{Grants, LimitClass};
 
 /// A host function. `pods` and `pods-json` are two renderings of the same four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
-use podium_pods::model::{Refused, WriteReport};
+use podium_vocabulary::{Refused, WriteReport};
 use podium_wire::refusal;
 use wasmtime::{CallHook, StoreContextMut, Trap};
 

@@ -1,7 +1,7 @@
 //! The imports and exports of a component, read from its bytes. The component is validated against the WebAssembly
 //! features that the sandbox accepts, and is not compiled. This is cheap, and safe on hostile bytes.
 
-use podium_pods::model::{LimitClass, text};
+use podium_vocabulary::{LimitClass, text};
 use wasmparser::{
     Parser, Payload, Validator, WasmFeatures,
     component_types::{ComponentAnyTypeId, ComponentEntityType},

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, Staged, Subject, Usage, World};
-use podium_pods::model::{Refused, text::MESSAGE_BYTES};
+use podium_vocabulary::{Refused, text::MESSAGE_BYTES};
 use podium_wire::refusal;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use wasmtime::{AsContextMut, Store, Trap, UpdateDeadline};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podium_pods::model::LimitClass;
+use podium_vocabulary::LimitClass;
 use wasmtime::ResourceLimiter;
 
 /// Fuel for a millisecond of processor time. One unit is one WebAssembly instruction, or one byte of a bulk copy; the

@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use lru::LruCache;
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
-use podium_pods::model::{Action, Event, Refused};
+use podium_vocabulary::{Action, Event, Refused};
 use wasmtime::{
     StoreContextMut,
     component::{Linker, LinkerInstance},
@@ -256,7 +256,7 @@ impl From<StateError> for state::PutError {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::{Grants, KeyPattern, LimitClass, ObjectGrant, ReadGrants, WriteGrants};
+    use podium_vocabulary::{Grants, KeyPattern, LimitClass, ObjectGrant, ReadGrants, WriteGrants};
     use wasmtime::component::Component;
 
     use super::{

@@ -1,9 +1,9 @@
 //! An object to apply, parsed from a guest's text, whose size is checked first.
-//! [`authorize`](podium_engine::authz::authorize) decides whether it may be applied.
+//! [`authorize`](podium_vocabulary::authz::authorize) decides whether it may be applied.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
 
-use podium_pods::model::{ObjectRef, Refused, syntax};
+use podium_vocabulary::{ObjectRef, Refused, syntax};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 

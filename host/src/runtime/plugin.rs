@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use podium_engine::ports::{self, Failure, Reconcile, Request, RunReport, Staged};
-use podium_pods::model::{BoxFuture, PluginSpec};
+use podium_vocabulary::PluginSpec;
 use wasmtime::component::Component;
 
 use super::{

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use podium_engine::authz::lacking_sections;
-use podium_pods::{
-    model::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope},
-    pod::{CachedPod, Effort},
-};
+use podium_pods::pod::{CachedPod, Effort};
+use podium_vocabulary::authz::lacking_sections;
+use podium_vocabulary::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope};
 use podium_wire::{Record, Section, SectionSet, refusal};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, Meter, Staged, World};
-use podium_pods::model::{Grants, Limits, PluginId, Refused, Scope};
+use podium_vocabulary::{Grants, Limits, PluginId, Refused, Scope};
 use podium_wire::{SectionSet, refusal};
 use wasmtime::component::ResourceTable;
 

@@ -12,12 +12,11 @@ use std::{
     },
 };
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, Staged, StateEntry, StateError, World};
-use podium_pods::{
-    model::{BoxFuture, Cursor, PodQuery, Refused, Revision, WriteReport},
-    pod::{CachedPod, PodView, Slice},
-};
+use podium_pods::pod::{CachedPod, PodView, Slice};
+use podium_vocabulary::{Cursor, PodQuery, Refused, Revision, WriteReport};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime::Store;
 
@@ -212,7 +211,7 @@ impl World for NoWorld {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::{Grants, Limits, PluginId, Scope};
+    use podium_vocabulary::{Grants, Limits, PluginId, Scope};
     use podium_wire::SectionSet;
 
     use super::{super::run::PluginContext, *};

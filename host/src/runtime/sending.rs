@@ -6,10 +6,8 @@
 use std::collections::BTreeSet;
 
 use podium_engine::ports::Staged;
-use podium_pods::{
-    model::{Action, ObjectOwner},
-    pod::{CachedPod, PodView},
-};
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{Action, ObjectOwner};
 use podium_wire::Section;
 
 use super::meter::{Size, price};
@@ -55,13 +53,9 @@ fn size(pod: &CachedPod) -> Size {
 mod tests {
     use std::sync::Arc;
 
-    use podium_engine::authz::authorize;
-    use podium_pods::{
-        cache,
-        model::{Grants, KeyPattern, PodKey, Scope, Write},
-        pod::PodEvent,
-        testing,
-    };
+    use podium_pods::{cache, pod::PodEvent, testing};
+    use podium_vocabulary::authz::authorize;
+    use podium_vocabulary::{Grants, KeyPattern, PodKey, Scope, Write};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Staging of writes and Events: accounted in number and in bytes, authorised, kept until they are sent. Whether a
 //! write's arguments are right and granted is [`authorize_or`]'s to say.
 
-use podium_engine::authz::{Authorized, Guarded, authorize_or};
-use podium_pods::model::{Action, Event, ObjectOwner, ObjectRef, PodKey, Refused, Write, syntax};
+use podium_vocabulary::authz::{Authorized, Guarded, authorize_or};
+use podium_vocabulary::{Action, Event, ObjectOwner, ObjectRef, PodKey, Refused, Write, syntax};
 
 use super::{
     function::Function,

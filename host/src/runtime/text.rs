@@ -1,7 +1,7 @@
 //! Bounds and escapes for text that comes from a guest.
 
-use podium_pods::model::Refused;
-pub(super) use podium_pods::model::text::{bounded, cut, escape, for_people, line};
+use podium_vocabulary::Refused;
+pub(super) use podium_vocabulary::text::{bounded, cut, escape, for_people, line};
 
 /// # Errors
 /// [`Refused::Invalid`] when the argument `name` is longer than `limit` bytes.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use podium_pods::model::{LimitClass, PluginSpec, text};
+use podium_vocabulary::{LimitClass, PluginSpec, text};
 
 use super::{
     function::{Function, INTERFACES, Offer, PACKAGE, VERSION, WorldKind},

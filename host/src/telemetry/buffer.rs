@@ -16,7 +16,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 use podium_engine::ports::PLUGIN_TARGET;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 

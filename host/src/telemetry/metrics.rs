@@ -10,7 +10,7 @@ use podium_engine::{
     ports::FailureKind,
     status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used},
 };
-use podium_pods::model::PluginId;
+use podium_vocabulary::PluginId;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet, text::encode},

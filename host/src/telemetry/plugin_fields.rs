@@ -5,7 +5,7 @@
 use std::fmt;
 
 use podium_engine::ports::PLUGIN_TARGET;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 use serde_json::{Map, Value};
 use tracing::{
     Event, Subscriber,

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::{
-    model::Revision,
-    pod::{Observation, PodEvent, PodList},
-};
+use podium_pods::pod::{Observation, PodEvent, PodList};
+use podium_vocabulary::Revision;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{

@@ -32,9 +32,9 @@ use std::{
 use http::Request;
 use podium_pods::{
     encoding::SkeletonPool,
-    model::{PodKey, Revision},
     pod::{CachedPods, Checkpoint, Observation, PodList},
 };
+use podium_vocabulary::{PodKey, Revision};
 use tokio::{sync::mpsc, time::Instant};
 
 pub use self::retries::Retries;

@@ -7,9 +7,9 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
-    model::{PodKey, Revision},
     pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena},
 };
+use podium_vocabulary::{PodKey, Revision};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

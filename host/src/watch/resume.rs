@@ -12,10 +12,8 @@ use std::{
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Request;
-use podium_pods::{
-    model::Revision,
-    pod::{Checkpoint, Observation, PodEvent, Record},
-};
+use podium_pods::pod::{Checkpoint, Observation, PodEvent, Record};
+use podium_vocabulary::Revision;
 use tokio::time::{Instant, timeout_at};
 
 use super::{

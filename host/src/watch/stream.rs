@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::{
-    model::Revision,
-    pod::{Observation, PodEvent},
-};
+use podium_pods::pod::{Observation, PodEvent};
+use podium_vocabulary::Revision;
 use tokio::time::{Instant, timeout_at};
 
 use super::{

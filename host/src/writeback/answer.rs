@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use podium_pods::{
-    model::{ObjectRef, WriteResult, text},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{ObjectRef, WriteResult, text};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use podium_pods::model::ObjectRef;
+use podium_vocabulary::ObjectRef;
 use tokio::time::Instant;
 
 use super::digest::Digest;

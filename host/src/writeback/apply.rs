@@ -3,11 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
-use podium_pods::{
-    encoding::Scratch,
-    model::{PodKey, WriteResult},
-    pod::CachedPod,
-};
+use podium_pods::{encoding::Scratch, pod::CachedPod};
+use podium_vocabulary::{PodKey, WriteResult};
 use tokio::time::Instant;
 
 use super::{

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 use podium_engine::ports::{Closing, Sender};
-use podium_pods::model::WriteResult;
+use podium_vocabulary::WriteResult;
 use tokio::time::Instant;
 
 use super::plan::Request;
@@ -239,7 +239,7 @@ fn is_of_rbac(message: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::PodKey;
+    use podium_vocabulary::PodKey;
 
     use super::*;
 

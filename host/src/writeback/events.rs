@@ -29,7 +29,7 @@ use lru::LruCache;
 use memories::{Memories, Step};
 use parking_lot::Mutex;
 use podium_engine::ports::{Sender, Sent};
-use podium_pods::model::{Event, EventResult, EventType};
+use podium_vocabulary::{Event, EventResult, EventType};
 use requests::{Failure, create, repeat};
 use tokio::{sync::Notify, time::Instant};
 
@@ -173,7 +173,7 @@ fn event_type(event: &Event) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::PodKey;
+    use podium_vocabulary::PodKey;
 
     use crate::writeback::digest::Digest;
 
@@ -222,7 +222,7 @@ mod tests {
     fn an_events_name_is_a_subdomain_however_long_the_pods_is() {
         let long = Event { target: PodKey::new("shop", &"a.".repeat(126), "u1"), ..event("a") };
         let name = name(&long, Digest::of(&["a"]));
-        assert!(podium_pods::model::syntax::dns_subdomain(&name).is_ok(), "{name}");
+        assert!(podium_vocabulary::syntax::dns_subdomain(&name).is_ok(), "{name}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use http::Method;
 use podium_engine::ports::Sender;
-use podium_pods::model::{ObjectRef, PodKey};
+use podium_vocabulary::{ObjectRef, PodKey};
 use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
 use serde_json::{Map, Value, json};
 

@@ -31,15 +31,11 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 pub use closings::ClosedKind;
 use digest::Digest;
-use podium_engine::{
-    authz::Authorized,
-    ports::{Deliver, Sender, Sent, Staged},
-};
-use podium_pods::{
-    encoding::SkeletonPool,
-    model::{BoxFuture, Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::TextBudget},
-    pod::PodView,
-};
+use futures::future::BoxFuture;
+use podium_engine::ports::{Deliver, Sender, Sent, Staged};
+use podium_pods::{encoding::SkeletonPool, pod::PodView};
+use podium_vocabulary::authz::Authorized;
+use podium_vocabulary::{Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::TextBudget};
 use tokio::time::Instant;
 
 use crate::api::Api;

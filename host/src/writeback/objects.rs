@@ -14,7 +14,7 @@
 //! rights of its account, that takes fields of this object.
 
 use podium_engine::ports::{Sender, Sent};
-use podium_pods::model::WriteResult;
+use podium_vocabulary::WriteResult;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -13,7 +13,7 @@ use std::{num::NonZeroUsize, time::Duration};
 use lru::LruCache;
 use parking_lot::Mutex;
 use podium_engine::ports::Sender;
-use podium_pods::model::{
+use podium_vocabulary::{
     PodKey, WriteResult,
     syntax::{api_version, dns_subdomain, quoted, uid},
     text,

@@ -15,11 +15,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use podium_engine::authz::Authorized;
-use podium_pods::{
-    model::{Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Write, WriteResult},
-    pod::{CachedPod, PodView},
-};
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::authz::Authorized;
+use podium_vocabulary::{Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Write, WriteResult};
 use podium_wire::{Condition, ConditionStatus as Held, Timestamp};
 use serde_json::Value;
 

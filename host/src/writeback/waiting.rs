@@ -11,7 +11,7 @@ use std::{
 };
 
 use podium_engine::{backoff::Backoff, ports::Sender};
-use podium_pods::model::Event;
+use podium_vocabulary::Event;
 use tokio::time::Instant;
 
 use super::digest::Digest;

@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::Reconcile;
-use podium_pods::{cache, model::PluginSpec, pod::PodEvent, testing};
+use podium_pods::{cache, pod::PodEvent, testing};
 use podium_tests::{guests, modules::Module, sandbox::*};
+use podium_vocabulary::PluginSpec;
 
 use super::Case;
 

@@ -14,9 +14,9 @@ use imbl::{OrdMap, OrdSet};
 use parking_lot::{Mutex, RwLock};
 use podium_pods::{
     cache::{self, Reader, Writer},
-    model::PodQuery,
     pod::{CachedPod, PodEvent, PodView},
 };
+use podium_vocabulary::PodQuery;
 
 use crate::pods::{Name, Pods, name};
 

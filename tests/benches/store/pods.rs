@@ -11,9 +11,9 @@ use std::{
 use podium_bench::generate::{Options, Population};
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
-    model::Revision,
     pod::CachedPod,
 };
+use podium_vocabulary::Revision;
 
 use crate::memory;
 

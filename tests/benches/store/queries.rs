@@ -6,11 +6,8 @@
 
 use std::{collections::BTreeMap, hint::black_box};
 
-use podium_pods::{
-    cache,
-    model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
-    pod::PodView,
-};
+use podium_pods::{cache, pod::PodView};
+use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 use podium_wire::{Record, Section, SectionSet};
 
 use crate::{

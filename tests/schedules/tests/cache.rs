@@ -13,9 +13,9 @@ use std::{
 
 use podium_pods::{
     cache::{self, Reader, Snapshot, Update, Writer},
-    model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
     pod::{CachedPod, PodEvent, PodView, Record, Staleness},
 };
+use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 use podium_wire::{Header, Owner, Pod, Spec};
 use shuttle::{
     future::block_on,

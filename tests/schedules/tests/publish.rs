@@ -12,9 +12,9 @@ use std::{
 use loom::thread;
 use podium_pods::{
     cache::{self, Reader, Writer},
-    model::Revision,
     pod::PodView,
 };
+use podium_vocabulary::Revision;
 
 struct Parked(thread::Thread);
 

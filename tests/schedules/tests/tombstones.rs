@@ -20,9 +20,9 @@ use podium_engine::{
 };
 use podium_pods::{
     cache::{self, Reader, Update, Writer},
-    model::{PodKey, Revision},
     pod::{CachedPod, Change, PodEvent, Record},
 };
+use podium_vocabulary::{PodKey, Revision};
 use podium_wire::{Header, Pod};
 use shuttle::{
     future::block_on,

@@ -8,7 +8,8 @@
 use std::fs;
 
 use podium_host::checkpoint::{Coverage, Saver, load};
-use podium_pods::{encoding::SkeletonPool, model::Prune, pod::CachedPod};
+use podium_pods::{encoding::SkeletonPool, pod::CachedPod};
+use podium_vocabulary::Prune;
 use podium_wire::{Section, SectionSet};
 
 use super::journal::mended;

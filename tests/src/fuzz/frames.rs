@@ -24,9 +24,9 @@ use podium_host::{
 use podium_pods::{
     cache::{self, Writer},
     encoding::SkeletonPool,
-    model::{PodKey, Revision},
     pod::{CachedPod, Change, Observation, PodView, Record},
 };
+use podium_vocabulary::{PodKey, Revision};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc};

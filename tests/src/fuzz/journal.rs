@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use podium_engine::journal::{Journal, Opened, PluginEntries, Store, open};
-use podium_pods::model::{PluginId, PodKey};
+use podium_vocabulary::{PluginId, PodKey};
 use tokio::runtime::Runtime;
 
 /// The length of the file's header.

@@ -10,9 +10,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use podium_pods::{
     cache::{self, Snapshot},
-    model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery},
     pod::{CachedPod, PodEvent, PodView},
 };
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 use podium_wire::{Header, Owner, Pod, Spec};
 
 const NAMESPACES: [&str; 4] = ["bank", "shop", "shop-1", "z"];

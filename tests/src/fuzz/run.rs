@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use podium_engine::{
     dispatch::State,
     ports::{FailureKind, LogLevel, Reconcile, RunReport, Staged, StateEntry, StateError, World},
@@ -14,10 +15,10 @@ use podium_engine::{
 use podium_host::runtime::{Engine, EngineOptions, Plugin};
 use podium_pods::{
     cache::{self, Snapshot},
-    model::{Action, BoxFuture, LimitClass, PluginSpec, Refused, WriteReport, WriteResult},
     pod::{CachedPod, PodEvent, PodView, Slice},
     testing,
 };
+use podium_vocabulary::{Action, LimitClass, PluginSpec, Refused, WriteReport, WriteResult};
 use podium_wire::SectionSet;
 use tokio::runtime::Runtime;
 
@@ -150,7 +151,7 @@ impl World for Fuzzed {
         })
     }
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
-        let report = |write: &podium_pods::model::Write| WriteReport {
+        let report = |write: &podium_vocabulary::Write| WriteReport {
             id: write.id,
             description: write.action.describe(),
             result: WriteResult::Applied,
@@ -188,19 +189,19 @@ impl PodView for Fuzzed {
     }
     fn search(
         &self,
-        query: &podium_pods::model::PodQuery,
+        query: &podium_vocabulary::PodQuery,
         limit: usize,
         most: u64,
-        after: Option<&podium_pods::model::Cursor>,
+        after: Option<&podium_vocabulary::Cursor>,
     ) -> Slice {
         assert_eq!(query.namespace.as_deref(), Some("shop"), "another namespace is never searched");
         self.snapshot.search(query, limit, most, after)
     }
-    fn known_count(&self, query: &podium_pods::model::PodQuery) -> Option<u64> {
+    fn known_count(&self, query: &podium_vocabulary::PodQuery) -> Option<u64> {
         assert_eq!(query.namespace.as_deref(), Some("shop"), "another namespace is never counted");
         self.snapshot.known_count(query)
     }
-    fn revision(&self) -> podium_pods::model::Revision {
+    fn revision(&self) -> podium_vocabulary::Revision {
         self.snapshot.revision()
     }
 }

@@ -7,9 +7,9 @@ use podium_engine::journal;
 use podium_host::checkpoint::{Coverage, Saver};
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
-    model::{PluginId, PodKey, Prune, Revision},
     pod::CachedPod,
 };
+use podium_vocabulary::{PluginId, PodKey, Prune, Revision};
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use podium_host::config::{self, Configurations, Defined};
-use podium_pods::model::LabelSelector;
+use podium_vocabulary::LabelSelector;
 use serde_json::{Value, json};
 
 type Labels = BTreeMap<String, String>;

@@ -123,7 +123,7 @@ fn every_way_to_make_an_authorized_value_is_found() {
 
 #[test]
 fn authorize_is_the_only_maker_of_an_authorized_value() {
-    let files = sources(&workspace().join("host/engine/src/authz"));
+    let files = sources(&workspace().join("guest-sdk/vocabulary/src/authz"));
     let texts: Vec<_> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let all = texts.concat();
     assert!(all.contains("pub struct Authorized<T>(T);"), "its field is private");

@@ -21,12 +21,12 @@ const LIST: &str = "host/src/watch/list.rs";
 const WATCH: &str = "host/src/watch/mod.rs";
 const LIB: &str = "host/src/lib.rs";
 const MAIN: &str = "host/src/main.rs";
-const WAKE: &str = "host/pods/src/wake.rs";
+const WAKE: &str = "host/engine/src/wake.rs";
 const QUEUE: &str = "host/engine/src/queue/mod.rs";
 const STATUS: &str = "host/engine/src/status/mod.rs";
 const CONFIG: &str = "host/src/config/mod.rs";
 const API: &str = "host/src/api.rs";
-const SCHEMA: &str = "host/config/src/schema.rs";
+const SCHEMA: &str = "guest-sdk/config/src/schema.rs";
 const DISPATCH: &str = "host/engine/src/dispatch/mod.rs";
 const GATE: &str = "host/engine/src/dispatch/gate.rs";
 const WRITEBACK: &str = "podium_host::writeback";
@@ -60,16 +60,16 @@ const RED: &[(&str, &str, &str)] = &[
     (LIVE, "use {podium_engine::{queue::Queue}};", "podium_engine::queue::Queue"),
     (LIVE, "use ::podium_engine::queue::Queue as _;", "podium_engine::queue::Queue"),
     (LIVE, "type Z = podium_engine::queue::Queue;", "podium_engine::queue::Queue"),
-    (STATUS, "pub use podium_pods::model;", "passes the module"),
+    (STATUS, "pub use podium_pods::pod;", "passes the module"),
     (API, "pub use kube;", "passes kube on"),
     (API, "pub use kube::*;", "passes kube on"),
     (API, "pub(super) use kube;", "passes kube on"),
     (API, "pub(super) use kube::*;", "passes kube on"),
     (API, "pub(in crate) use kube;", "passes kube on"),
-    (STATUS, "pub(super) use podium_pods::model;", "passes the module"),
-    (STATUS, "m! { pub use podium_pods::model; }", "passes the module"),
-    (STATUS, "m! { pub(crate) use podium_pods::model; }", "passes the module"),
-    (STATUS, "m! { $vis use podium_pods::model; }", "passes the module"),
+    (STATUS, "pub(super) use podium_pods::pod;", "passes the module"),
+    (STATUS, "m! { pub use podium_pods::pod; }", "passes the module"),
+    (STATUS, "m! { pub(crate) use podium_pods::pod; }", "passes the module"),
+    (STATUS, "m! { $vis use podium_pods::pod; }", "passes the module"),
     // Files and macros.
     (WATCH, "#[path = \"../writeback/plan.rs\"] mod z;", "#[path]"),
     (WATCH, "#[cfg_attr(unix, path = \"../writeback/plan.rs\")] mod z;", "#[path]"),
@@ -218,7 +218,7 @@ const GREEN: &[(&str, &str)] = &[
     (LIVE, "/// crate::writeback::apply\nfn z() { \"crate::writeback\"; } // crate::writeback"),
     (LIVE, "#[doc = \"crate::writeback\"] fn z() {}"),
     (LIVE, "pub(crate) fn z() {} pub(in crate::live) fn y() {}"),
-    (LIVE, "use podium_pods::model::Revision as R; use http::Method;"),
+    (LIVE, "use podium_vocabulary::Revision as R; use http::Method;"),
     (LIVE, "use super::api as a; fn z(a: a::Client) {}"),
     (LIVE, "fn z(kube: u8) -> u8 { kube + kube }"),
     (LIVE, "fn z(at: std::time::SystemTime, of: std::net::SocketAddr) {}"),

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Expectations, Lane, PodQueue, Registry},
@@ -25,10 +26,10 @@ use podium_engine::{
 use podium_host::runtime::{Engine, EngineOptions, Plugin};
 use podium_pods::{
     cache,
-    model::{BoxFuture, PluginSpec, PodKey, Refused, Revision, WriteReport, WriteResult},
     pod::{CachedPod, PodEvent, PodView},
 };
 use podium_tests::{programs::Choices, wait::until};
+use podium_vocabulary::{PluginSpec, PodKey, Refused, Revision, WriteReport, WriteResult};
 use podium_wire::{Header, Pod};
 use tempfile::TempDir;
 
@@ -109,7 +110,7 @@ impl Deliver for Slow {
             // As the watch reports it, even if the delivery is dropped.
             self.writer.lock().unwrap().write_through(vec![pod(revision.into())]).publish();
             let shown = Shown::Revision(Revision(revision.into()));
-            let report = |write: podium_pods::model::Write| WriteReport {
+            let report = |write: podium_vocabulary::Write| WriteReport {
                 id: write.id,
                 description: write.action.describe(),
                 result: WriteResult::Applied,

@@ -17,8 +17,8 @@ use std::{
 };
 
 use podium_host::runtime::{Engine, Plugin};
-use podium_pods::model::{LimitClass, PluginSpec};
 use podium_tests::{guests, programs::Program, sandbox as rig};
+use podium_vocabulary::{LimitClass, PluginSpec};
 
 /// Counts the runs that a test dropped, and prints the count after each twentieth.
 struct Dropped {

@@ -3,16 +3,15 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use podium_engine::{
     dispatch::State,
     ports::{LogLevel, Reconcile, RunReport, Staged, StateEntry, StateError, World},
 };
 use podium_host::runtime::{Engine, EngineOptions};
-use podium_pods::{
-    model::{BoxFuture, Refused, WriteReport, WriteResult},
-    pod::{CachedPod, PodView},
-};
+use podium_pods::pod::{CachedPod, PodView};
 use podium_tests::{programs::Choices, sandbox::*};
+use podium_vocabulary::{Refused, WriteReport, WriteResult};
 
 use super::{Dropped, caller, drop_after, load, pending, program};
 

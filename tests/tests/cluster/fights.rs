@@ -10,12 +10,12 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use podium_host::app::{App, Options};
-use podium_pods::model::{LimitClass, PluginId, PluginSpec};
 use podium_tests::{
     controlplane::{ControlPlane, Mark},
     plugins, sandbox,
     wait::until,
 };
+use podium_vocabulary::{LimitClass, PluginId, PluginSpec};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

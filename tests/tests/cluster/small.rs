@@ -6,18 +6,16 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::DeleteParams};
-use podium_engine::{
-    authz::{Authorized, authorize},
-    ports::{Deliver, Sender, Staged},
-};
+use podium_engine::ports::{Deliver, Sender, Staged};
 use podium_host::writeback::Writeback;
-use podium_pods::{
-    model::{Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult},
-    pod::{CachedPod, PodView, Slice},
-};
+use podium_pods::pod::{CachedPod, PodView, Slice};
 use podium_tests::{
     process::{Host, HostOptions},
     wait::until,
+};
+use podium_vocabulary::authz::{Authorized, authorize};
+use podium_vocabulary::{
+    Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult,
 };
 use tokio::time::sleep;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
 use podium_host::checkpoint::{self, Coverage};
-use podium_pods::{cache, encoding::SkeletonPool, model::Prune, pod::PodList};
+use podium_pods::{cache, encoding::SkeletonPool, pod::PodList};
 use podium_tests::{
     controlplane::{FaultProxy, Faults, Link},
     oracle::differences,
@@ -19,6 +19,7 @@ use podium_tests::{
     programs::Choices,
     wait::until,
 };
+use podium_vocabulary::Prune;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, sleep};
 

@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use podium_host::runtime::{LoadProblem, Program};
-use podium_pods::model::LimitClass;
 use podium_tests::{bombs, guests, plugins, process::podium_binary, sandbox};
+use podium_vocabulary::LimitClass;
 
 use super::{Place, engine, program};
 

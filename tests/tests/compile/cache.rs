@@ -9,8 +9,8 @@ use std::{
 };
 
 use podium_engine::ports::Outcome;
-use podium_pods::model::LimitClass;
 use podium_tests::{bombs, guests, sandbox};
+use podium_vocabulary::LimitClass;
 
 use super::{Place, engine};
 

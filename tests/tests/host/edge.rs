@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use podium_devcluster::{Cluster, Options, Verb};
 use podium_host::app::App;
-use podium_pods::{
-    model::{LimitClass, PluginSpec},
-    pod::PodView,
-};
+use podium_pods::pod::PodView;
 use podium_tests::{
     embedded,
     oracle::converged,
@@ -15,6 +12,7 @@ use podium_tests::{
     wait::until,
     wire::{Sent, Wire},
 };
+use podium_vocabulary::{LimitClass, PluginSpec};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

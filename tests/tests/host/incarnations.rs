@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use podium_devcluster::{Cluster, Options, Verb};
-use podium_pods::model::WriteResult;
 use podium_tests::{embedded, plugins, wire::Wire};
+use podium_vocabulary::WriteResult;
 
 #[tokio::test(start_paused = true)]
 async fn a_write_does_not_reach_the_next_incarnation() {

@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, time::Duration};
 use podium_devcluster::{Cluster, Options};
 use podium_engine::journal;
 use podium_host::app::{App, CheckpointOptions};
-use podium_pods::model::{PluginId, PluginSpec};
 use podium_tests::{
     embedded, plugins,
     wire::{Sent, Wire},
 };
+use podium_vocabulary::{PluginId, PluginSpec};
 use tempfile::TempDir;
 use tokio::sync::watch;
 

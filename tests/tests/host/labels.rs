@@ -5,7 +5,7 @@ use podium_tests::{embedded, plugins, wire::Wire};
 
 const LABELS: [&str; 3] = ["guests.example/a", "guests.example/b", "guests.example/c"];
 
-fn labelling(plugin: &str, label: &str) -> podium_pods::model::PluginSpec {
+fn labelling(plugin: &str, label: &str) -> podium_vocabulary::PluginSpec {
     plugins::guest("registrar", plugin, &format!("  config: {{ label: {label} }}")).unwrap()
 }
 

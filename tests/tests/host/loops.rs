@@ -6,8 +6,8 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Pace, Verb};
 use podium_host::app::App;
-use podium_pods::model::{LimitClass, PluginId, PluginSpec};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
+use podium_vocabulary::{LimitClass, PluginId, PluginSpec};
 use serde_json::json;
 
 const WATCH: &str = "  watch: { selector: { matchLabels: { app: cart } }, sections: [labels] }";

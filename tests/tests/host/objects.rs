@@ -8,8 +8,8 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use podium_devcluster::{Cluster, Options};
-use podium_pods::model::LimitClass;
 use podium_tests::{embedded, plugins, sandbox, wire::Wire};
+use podium_vocabulary::LimitClass;
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]

@@ -2,8 +2,8 @@
 
 use podium_devcluster::{Cluster, Options};
 use podium_host::app::App;
-use podium_pods::model::{LimitClass, PluginSpec};
 use podium_tests::{embedded, plugins, sandbox, wire::Wire};
+use podium_vocabulary::{LimitClass, PluginSpec};
 use serde_json::json;
 
 /// A plugin that makes the host calls of a script.

@@ -3,11 +3,9 @@
 use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Verb};
 use podium_host::app::{App, Options as HostOptions};
-use podium_pods::{
-    model::{PluginSpec, Prune},
-    pod::PodView,
-};
+use podium_pods::pod::PodView;
 use podium_tests::{embedded, plugins, wire::Wire};
+use podium_vocabulary::{PluginSpec, Prune};
 use podium_wire::Section;
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Logged, Options, Verb};
-use podium_pods::model::{LimitClass, PluginSpec, RequestRates};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
+use podium_vocabulary::{LimitClass, PluginSpec, RequestRates};
 use serde_json::json;
 
 /// The number of Pods, so large that the loop breaker, which permits 10 values a minute to each field, is not the

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Logged, Options, Verb};
-use podium_pods::model::{LimitClass, PluginSpec, WriteResult};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
+use podium_vocabulary::{LimitClass, PluginSpec, WriteResult};
 use serde_json::{Value, json};
 
 const USER: &str = "system:serviceaccount:default:registrar";

@@ -8,8 +8,8 @@ use podium_host::{
     admin::{self, ListenAddress},
     app::{App, Operator},
 };
-use podium_pods::model::{LimitClass, PluginSpec};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
+use podium_vocabulary::{LimitClass, PluginSpec};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -6,8 +6,8 @@ use anyhow::ensure;
 use podium_devcluster::{Cluster, Options};
 use podium_engine::status::LoadState;
 use podium_host::app::App;
-use podium_pods::model::{LimitClass, PluginSpec, Source};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
+use podium_vocabulary::{LimitClass, PluginSpec, Source};
 
 const PODS: usize = 25;
 

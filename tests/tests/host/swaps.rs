@@ -21,8 +21,8 @@ use kube::api::{ListParams, Patch, PatchParams};
 use podium_devcluster::{Cluster, Options};
 use podium_engine::status::PluginStatus;
 use podium_host::app::App;
-use podium_pods::model::{PluginSpec, Source};
 use podium_tests::{embedded, guests, plugins, wire::Wire};
+use podium_vocabulary::{PluginSpec, Source};
 use serde_json::json;
 use tokio::time::Instant;
 

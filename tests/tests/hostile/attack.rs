@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use podium_engine::ports::{FailureKind, Outcome, RunReport, Staged};
-use podium_pods::model::{PluginSpec, text};
 use podium_tests::{guests, sandbox::*};
+use podium_vocabulary::{PluginSpec, text};
 use tokio::sync::Mutex;
 
 /// The limit of processor time. In a debug build a host call takes ten times as long as in a release build, so a run

@@ -53,7 +53,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             importing("wasi:cli@0.2.0", "environment", "set-variable: func(at: u32);", "set-variable", "(param i32)")
         }),
         refused("import-more-than-is-granted", "imports more than it is granted", || NEIGHBOUR.component())
-            .with_terms(|spec| spec.grants.write = podium_pods::model::WriteGrants::default()),
+            .with_terms(|spec| spec.grants.write = podium_vocabulary::WriteGrants::default()),
         refused("import-a-forged-name", "FORGED", || Ok(forged_import())),
         // Exports.
         refused("export-nothing", "exports neither", || Ok(HEADER.to_vec())),

@@ -16,8 +16,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use podium_host::config::{self, Configurations};
-use podium_pods::model::Source;
 use podium_tests::sandbox;
+use podium_vocabulary::Source;
 
 use super::attack::{ALONE, cut, is_one_line};
 

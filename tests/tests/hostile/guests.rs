@@ -7,8 +7,8 @@ use podium_engine::ports::{
     FailureKind::{Cpu, Deadline, Memory, Retry, Terminal, Trap},
     LogLevel, Outcome, RunReport, Staged,
 };
-use podium_pods::model::{ObjectGrant, PluginSpec};
 use podium_tests::sandbox::{LiveReads, Notes};
+use podium_vocabulary::{ObjectGrant, PluginSpec};
 
 use super::attack::{
     Attack,

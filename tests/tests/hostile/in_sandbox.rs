@@ -6,11 +6,11 @@ use std::{fs, io::Write, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use podium_engine::ports::{Outcome, Reconcile, Request, RunReport, Staged, Subject};
 use podium_host::runtime::{Engine, EngineOptions, Plugin};
-use podium_pods::model::{KeyPattern, PluginId, PluginSpec, text};
 use podium_tests::{
     modules::{Module, NEIGHBOUR},
     sandbox::*,
 };
+use podium_vocabulary::{KeyPattern, PluginId, PluginSpec, text};
 
 use super::{
     attack::{ALONE, Attack, End, LIMIT, cut, is_one_line},

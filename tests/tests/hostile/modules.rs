@@ -64,7 +64,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         };
         Attack::made(attack.name, attack.component, end)
     });
-    let second: fn(&mut podium_pods::model::PluginSpec) = |spec| spec.limits.cpu = Duration::from_secs(1);
+    let second: fn(&mut podium_vocabulary::PluginSpec) = |spec| spec.limits.cpu = Duration::from_secs(1);
     let more = [
         trap("recurse-through-a-table", "call stack exhausted", recurse_through_a_table),
         trap("recurse-with-a-host-call-in-each-frame", "call stack exhausted", recurse_with_calls).with_terms(|spec| {

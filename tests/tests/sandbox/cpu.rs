@@ -17,7 +17,6 @@ use podium_engine::ports::{FailureKind, Meter, Outcome, RunReport, Staged};
 use podium_host::runtime::{Engine, EngineOptions};
 use podium_pods::{
     cache::{self, Snapshot},
-    model::PluginSpec,
     pod::PodEvent,
     testing,
 };
@@ -25,6 +24,7 @@ use podium_tests::{
     modules::{Module, StringEncoding},
     sandbox::*,
 };
+use podium_vocabulary::PluginSpec;
 
 const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
 

@@ -2,11 +2,9 @@
 //! characters.
 
 use podium_engine::ports::{FailureKind, Outcome};
-use podium_pods::{
-    model::{Action, LimitClass, PluginSpec, Write},
-    testing::{NASTY, assert_clean},
-};
+use podium_pods::testing::{NASTY, assert_clean};
 use podium_tests::sandbox::*;
+use podium_vocabulary::{Action, LimitClass, PluginSpec, Write};
 use serde_json::{Value, json};
 
 /// A plugin with all grants that makes these host calls.

@@ -2,8 +2,8 @@
 //! exist.
 
 use podium_host::runtime::inspect;
-use podium_pods::model::{Grants, LimitClass, PluginSpec};
 use podium_tests::{guests, modules::Module, sandbox::*};
+use podium_vocabulary::{Grants, LimitClass, PluginSpec};
 
 fn refusal(spec: &PluginSpec) -> String {
     load(&engine(), spec).unwrap_err().to_string()
@@ -53,7 +53,7 @@ async fn every_write_is_refused_at_the_call_where_nothing_covers_it() {
     ];
     let mut probe = probe(&script);
     probe.grants.write =
-        podium_pods::model::WriteGrants { labels: everything().write.labels, events: true, ..Default::default() };
+        podium_vocabulary::WriteGrants { labels: everything().write.labels, events: true, ..Default::default() };
     let answers = answers(&probe).await;
     assert_eq!(answers[0], "Ok(0)");
     assert_eq!(answers.len(), script.len());
@@ -109,7 +109,7 @@ async fn a_read_without_a_grant_looks_like_a_read_of_nothing() {
     let mut spec = blind.clone();
     // The interface itself is refused at load without the grant, so the probe comes as a guest that may import it.
     assert!(refusal(&spec).contains("podium:reconcile/pods (needs one of grants.read.pods, grants.read.pods.live)"));
-    spec.grants.read = Some(podium_pods::model::ReadGrants::default());
+    spec.grants.read = Some(podium_vocabulary::ReadGrants::default());
     spec.config = serde_json::to_string(
         &["get bank vault-0", "find bank 10", "count bank", "live shop cart-1", "live bank vault-0"].join("\n"),
     )

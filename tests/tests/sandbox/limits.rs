@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, Reconcile, RunReport, Staged};
 use podium_host::runtime::{Engine, EngineOptions};
-use podium_pods::model::LimitClass;
 use podium_tests::{modules::Module, sandbox::*};
+use podium_vocabulary::LimitClass;
 
 #[tokio::test]
 async fn fuel_cuts_a_spinning_guest_at_the_same_instruction() {
@@ -344,7 +344,7 @@ async fn a_component_or_memory_beyond_its_limit_is_refused_at_load() {
     let error = engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string();
     assert!(error.starts_with("good.wasm: the component has 8388609 bytes, class native may have 8388608"), "{error}");
     let mut most = spec("good");
-    most.limits.memory_bytes = podium_pods::model::Limits::MOST_MEMORY_BYTES;
+    most.limits.memory_bytes = podium_vocabulary::Limits::MOST_MEMORY_BYTES;
     assert!(
         load(&engine, &most).is_ok(),
         "the default engine permits the most memory that a configuration may request"

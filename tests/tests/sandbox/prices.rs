@@ -7,8 +7,9 @@ use podium_engine::{
     ports::{FailureKind, Outcome, Request, Subject},
 };
 use podium_host::runtime::{Engine, EngineOptions};
-use podium_pods::{model::PluginSpec, testing};
+use podium_pods::testing;
 use podium_tests::{modules::Module, sandbox::*};
+use podium_vocabulary::PluginSpec;
 
 /// Fuel for a limit of processor time that no run here reaches.
 const CPU: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{FailureKind, Outcome, Reconcile, Request};
 use podium_host::runtime::{Engine, EngineOptions, Plugin};
-use podium_pods::model::{LimitClass, PluginSpec};
 use podium_tests::{modules::Module, sandbox::*};
+use podium_vocabulary::{LimitClass, PluginSpec};
 
 /// Counts its runs in a variable and returns the number as the time after which it wants to run again. The request's
 /// attempt says what the run does besides.

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{FailureKind, Outcome, Reconcile, Subject};
 use podium_host::runtime::{Engine, EngineOptions};
-use podium_pods::model::{WriteReport, WriteResult};
 use podium_tests::sandbox::*;
+use podium_vocabulary::{WriteReport, WriteResult};
 
 #[tokio::test]
 async fn a_good_guest_reads_stages_and_requeues() {

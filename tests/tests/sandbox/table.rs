@@ -1,7 +1,7 @@
 //! Every limit of a run and of a component, the test that obeys it, and the test that breaks it and asserts the exact
 //! failure. Without these tests, no one would notice a limit that is not enforced.
 
-use podium_pods::model::Limits;
+use podium_vocabulary::Limits;
 
 struct Row {
     limit: &'static str,

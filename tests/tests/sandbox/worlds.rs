@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
-    model::{PluginSpec, ReadGrants},
     pod::CachedPod,
 };
 use podium_tests::{modules::Module, sandbox::*};
+use podium_vocabulary::{PluginSpec, ReadGrants};
 use podium_wire::Section;
 
 #[tokio::test]

@@ -43,6 +43,7 @@ impl Fault {
         match self.folder() {
             "host/engine" => "podium-engine",
             "host/pods" => "podium-pods",
+            "guest-sdk/vocabulary" => "podium-vocabulary",
             _ => "podium-host",
         }
     }

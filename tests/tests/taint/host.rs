@@ -10,12 +10,12 @@ use podium_host::{
     app::App,
     telemetry::{CacheFigures, Metrics, Sources},
 };
-use podium_pods::model::{PluginSpec, Source};
 use podium_tests::{
     embedded, guests,
     programs::{Choices, Program, Search},
     wire::{Sent, Wire},
 };
+use podium_vocabulary::{PluginSpec, Source};
 use podium_wire::SectionSet;
 use serde_json::{Value, json};
 

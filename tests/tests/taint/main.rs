@@ -20,8 +20,8 @@ mod timing;
 use std::{env, sync::Arc};
 
 use podium_host::runtime::{Engine, EngineOptions, Plugin};
-use podium_pods::model::{LimitClass, PluginSpec};
 use podium_tests::{guests, sandbox};
+use podium_vocabulary::{LimitClass, PluginSpec};
 
 /// The beginning of every canary.
 const CANARY: &str = "cnry";

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use podium_pods::{
     cache::{self, Snapshot},
     encoding::{Scratch, SkeletonPool},
-    model::Prune,
     pod::{CachedPod, PodEvent},
     testing,
 };
 use podium_tests::programs::{Choices, Vocabulary};
+use podium_vocabulary::Prune;
 use serde_json::{Value, json};
 
 use super::{CANARY, OWN};

@@ -6,21 +6,22 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use podium_engine::{
-    authz::Authorized,
     dispatch::State,
     ports::{LogLevel, Reconcile, Request, Staged, StateEntry, StateError, Subject, World},
 };
 use podium_host::runtime::{Engine, Plugin};
 use podium_pods::{
     cache::Snapshot,
-    model::{BoxFuture, Refused, Write, WriteReport, WriteResult},
     pod::{CachedPod, PodView},
 };
 use podium_tests::{
     programs::{Choices, Program},
     sandbox::{NOW_MILLIS, thread_time},
 };
+use podium_vocabulary::authz::Authorized;
+use podium_vocabulary::{Refused, Write, WriteReport, WriteResult};
 use podium_wire::{Section, SectionSet};
 use tokio::runtime::Runtime;
 

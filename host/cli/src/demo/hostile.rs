@@ -17,7 +17,7 @@ use kube::{
 };
 use podium_engine::{ports::FailureKind, status::PluginStatus};
 use podium_host::app::{self, App};
-use podium_pods::model::{PluginSpec, text};
+use podium_vocabulary::{PluginSpec, text};
 use serde::Serialize;
 use serde_json::json;
 

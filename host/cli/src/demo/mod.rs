@@ -15,7 +15,7 @@ use anyhow::Context;
 use checks::{Evidence, Result};
 use podium_devcluster::Pace;
 use podium_host::app::{self, App};
-use podium_pods::model::PluginSpec;
+use podium_vocabulary::PluginSpec;
 use scenario::Scenario;
 use serde::Serialize;
 use table::{Row, Screen, Statistics};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use podium_host::config::Defined;
-use podium_pods::model::PluginSpec;
+use podium_vocabulary::PluginSpec;
 
 use crate::{
     build::{self, Built, Install},

@@ -10,7 +10,7 @@ use kube::{
 };
 use podium_engine::ports::FailureKind;
 use podium_host::app::App;
-use podium_pods::model::PluginSpec;
+use podium_vocabulary::PluginSpec;
 use serde_json::json;
 use tokio::time::Instant;
 

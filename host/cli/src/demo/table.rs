@@ -8,7 +8,7 @@ use std::{
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use podium_engine::status::Status;
-use podium_pods::model::PluginId;
+use podium_vocabulary::PluginId;
 use serde::Serialize;
 
 use super::checks::Result;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::bail;
 use podium_host::app::App;
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::time::Instant;
 
 use super::{crates::Crate, environment::Environment};

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use podium_host::{config::Defined, runtime};
-use podium_pods::model::{
+use podium_vocabulary::{
     PluginSpec, syntax,
     text::{line, path as text_of},
 };
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_reads_for_owners_are_printed_where_objects_are_granted() {
-        use podium_pods::model::{ObjectGrant, WriteGrants};
+        use podium_vocabulary::{ObjectGrant, WriteGrants};
         let mut spec = testing::plugin(Some("shop"), "tidy");
         spec.grants.write = WriteGrants { events: true, ..WriteGrants::default() };
         let owners = |spec: &PluginSpec, impersonation| {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_pods::model::{Grants, PluginSpec, PullSecret, Source, Tenant};
+use podium_vocabulary::{Grants, PluginSpec, PullSecret, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -218,10 +218,8 @@ fn bound(cluster: bool, namespace: &str, name: &str, rules: Vec<Value>, subject:
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::{
-        model::{KeyPattern, ObjectGrant, ReadGrants, WriteGrants},
-        testing,
-    };
+    use podium_pods::testing;
+    use podium_vocabulary::{KeyPattern, ObjectGrant, ReadGrants, WriteGrants};
 
     use super::*;
 

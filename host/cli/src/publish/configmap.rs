@@ -8,7 +8,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     config::Kubeconfig,
 };
-use podium_pods::model::syntax;
+use podium_vocabulary::syntax;
 use serde_json::{Value, json};
 
 use crate::{args, cluster, ui};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use podium_host::runtime;
-use podium_pods::model::LimitClass;
+use podium_vocabulary::LimitClass;
 
 use crate::ui;
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use podium_host::runtime;
-use podium_pods::model::LimitClass;
 use podium_registry::{Artifact, Digest};
+use podium_vocabulary::LimitClass;
 use serde_json::{Value, json};
 
 use super::{MAX_BYTES, access::Access, configmap::Target, reported};

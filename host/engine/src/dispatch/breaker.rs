@@ -24,7 +24,7 @@ pub(super) use field::{Field, present, would_change};
 use open::Names;
 pub use open::{OpenLoop, OpenLoops};
 use parking_lot::Mutex;
-use podium_pods::model::PodKey;
+use podium_vocabulary::PodKey;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@
 //! token is not sent, and the key is run again when there are tokens. A delivery that has one token is sent as a whole,
 //! because writes that were staged together belong together; what it sends beyond its tokens is a debt.
 
-use podium_pods::model::{EventResult, PluginSpec, RequestRates, WriteGrants, WriteReport, WriteResult};
+use podium_vocabulary::{EventResult, PluginSpec, RequestRates, WriteGrants, WriteReport, WriteResult};
 
 use super::{Dispatch, LoadedPlugin, PodJob, PodQueue};
 use crate::{

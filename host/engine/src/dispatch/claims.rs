@@ -12,10 +12,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::{
-    model::{Action, ObjectRef},
-    sync::Notify,
-};
+use podium_pods::sync::Notify;
+use podium_vocabulary::{Action, ObjectRef};
 
 use super::Lane;
 use crate::ports::Staged;

@@ -3,10 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use podium_pods::{
-    model::{PodKey, WriteReport, WriteResult},
-    pod::PodView,
-};
+use podium_pods::pod::PodView;
+use podium_vocabulary::{PodKey, WriteReport, WriteResult};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 

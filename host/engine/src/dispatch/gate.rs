@@ -13,9 +13,9 @@ use foldhash::quality::FixedState;
 use parking_lot::Mutex;
 use podium_pods::{
     cache::Reader,
-    model::{PodKey, Refused, Revision},
     pod::{CachedPod, PodView},
 };
+use podium_vocabulary::{PodKey, Refused, Revision};
 use tokio::time::Instant;
 
 use super::{GATE_PAUSE, Lane};

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use podium_pods::model::Tenant;
+use podium_vocabulary::Tenant;
 use tokio::time::Instant;
 
 use crate::intervals::Intervals;

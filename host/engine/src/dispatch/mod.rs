@@ -31,14 +31,15 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 pub use breaker::{OpenLoop, OpenLoops};
 use delivery::Attempt;
 pub use expectations::Expectations;
+use futures::future::BoxFuture;
 use futures::{FutureExt, future::Either};
 use gate::Gate;
 pub use order::order;
 use podium_pods::{
     cache::{Reader, Snapshot},
-    model::{BoxFuture, PodKey, WriteGrants, WriteReport},
     pod::PodView,
 };
+use podium_vocabulary::{PodKey, WriteGrants, WriteReport};
 pub use probe::{IsWanted, PROBE_PODS};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_pods::model::{Phase, PluginId, Tenant};
+use podium_vocabulary::{Phase, PluginId, Tenant};
 
 use super::{Lane, LoadedPlugin};
 use crate::queue::{Member, Order};

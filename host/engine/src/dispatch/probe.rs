@@ -17,11 +17,10 @@ use std::{
 };
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use podium_pods::{
-    model::{BoxFuture, PluginSpec, PodQuery, Refused, WriteReport},
-    pod::{CachedPod, Page, PodView},
-};
+use podium_pods::pod::{CachedPod, Page, PodView};
+use podium_vocabulary::{PluginSpec, PodQuery, Refused, WriteReport};
 use tokio::time::Instant;
 use tracing::Instrument;
 

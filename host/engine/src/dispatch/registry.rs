@@ -7,7 +7,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{Expressions, PluginId, PluginSpec, RequestRates, Tenant};
+use podium_vocabulary::{Expressions, PluginId, PluginSpec, RequestRates, Tenant};
 use tokio::time::Instant;
 
 use super::{

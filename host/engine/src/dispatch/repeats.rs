@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use podium_pods::model::PodKey;
+use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
 use crate::intervals::Intervals;

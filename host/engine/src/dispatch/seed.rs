@@ -3,7 +3,7 @@
 //! A plugin can compute its seed from its random numbers. The seed is therefore a digest: neither the host's seed nor
 //! the seeds of other plugins' runs can be computed from it.
 
-use podium_pods::model::PluginId;
+use podium_vocabulary::PluginId;
 use sha2::{Digest, Sha256};
 
 /// Returns the seed of a plugin's run of this number.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_pods::model::Refused;
+use podium_vocabulary::Refused;
 
 use super::states::{Share, TENANT_BYTES};
 use crate::ports::{StateEntry, StateError};

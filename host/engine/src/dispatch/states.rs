@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::model::Tenant;
+use podium_vocabulary::Tenant;
 
 use super::State;
 

@@ -16,26 +16,26 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use podium_pods::{
     cache,
-    model::{
-        Action, BoxFuture, EventResult, Grants, KeyPattern, PluginSpec, Refused, Revision, Write, WriteReport,
-        WriteResult,
-    },
     pod::{CachedPod, Change, PodEvent},
     testing,
+};
+use podium_vocabulary::{
+    Action, EventResult, Grants, KeyPattern, PluginSpec, Refused, Revision, Write, WriteReport, WriteResult,
 };
 
 use super::*;
 use crate::{
-    authz::authorize,
     fixtures::{Nowhere, Warnings, log_to},
     journal::{self, PluginEntries},
     ports::{Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
     queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
+use podium_vocabulary::authz::authorize;
 
 /// Runs deliveries on the test's runtime.
 struct Spawned;

@@ -26,10 +26,10 @@ use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use bounds::{Bounds, Excess, Figures};
 use podium_pods::{
-    model::PodKey,
     pod::{Change, PodView},
     sync::Mutex,
 };
+use podium_vocabulary::PodKey;
 use table::TombstoneTable;
 use tokio::time::Instant;
 

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podium_pods::{model::PodKey, sync::watch};
+use podium_pods::sync::watch;
+use podium_vocabulary::PodKey;
 use tokio::time::{Instant, timeout_at};
 
 use super::LoadedPlugin;

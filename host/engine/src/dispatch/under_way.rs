@@ -1,6 +1,6 @@
 //! [`UnderWay`]: a delivery that may be dropped before its result is known.
 
-use podium_pods::model::PodKey;
+use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
 use super::{Dispatch, Lane};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use podium_pods::model::WriteReport;
+use podium_vocabulary::WriteReport;
 
 use super::Lane;
 use crate::queue::Done;
@@ -115,7 +115,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::WriteResult;
+    use podium_vocabulary::WriteResult;
 
     use super::*;
 

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::{
-    model::{Event, EventType, PodKey, Write, WriteReport, WriteResult},
-    pod::PodView,
-};
+use podium_pods::pod::PodView;
+use podium_vocabulary::{Event, EventType, PodKey, Write, WriteReport, WriteResult};
 use tokio::time::Instant;
 
 use super::{
@@ -17,10 +15,8 @@ use super::{
     breaker::{Breaker, Field, Tripped, present, would_change},
     run_writes::RunWrites,
 };
-use crate::{
-    authz::{Authorized, authorize},
-    ports::{Closing, Sent, Staged},
-};
+use crate::ports::{Closing, Sent, Staged};
+use podium_vocabulary::authz::{Authorized, authorize};
 
 /// The fields that a delivery writes, with the writes to each, and the reports of the writes that are not sent.
 #[must_use]

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use podium_pods::{
-    model::{BoxFuture, PodKey, Refused, WriteReport},
-    pod::{CachedPod, PodView},
-};
+use futures::future::BoxFuture;
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{PodKey, Refused, WriteReport};
 use tokio::time::Instant;
 
 use super::{Dispatch, LoadedPlugin, PodJob, RunWrites, budget, log_rate::Line};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use podium_pods::{model::BoxFuture, pod::CachedPod};
+use futures::future::BoxFuture;
+use podium_pods::pod::CachedPod;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{dispatch::Lane, ports::WriteThrough};

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_pods::{cache::Update, model::PodKey, pod::Change, wake::Wake};
+use crate::wake::Wake;
+use podium_pods::{cache::Update, pod::Change};
+use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
 use crate::{

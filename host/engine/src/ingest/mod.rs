@@ -23,9 +23,9 @@ use handle::Request;
 use interests::{Interests, Published};
 use podium_pods::{
     cache::{Reader, Writer},
-    model::{PodKey, Revision},
     pod::{Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
 };
+use podium_vocabulary::{PodKey, Revision};
 pub use replay::Reopened;
 use replay::{DeferredObservations, Reading, Replay};
 use resync::Resyncs;

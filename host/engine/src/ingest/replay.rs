@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use podium_pods::{
     cache::Snapshot,
-    model::PodKey,
     pod::{CachedPod, PodEvent, PodView, SortedUids},
 };
+use podium_vocabulary::PodKey;
 use tokio::sync::oneshot;
 
 use crate::{

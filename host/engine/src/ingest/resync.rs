@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use podium_pods::{cache::Snapshot, model::PodKey};
+use podium_pods::cache::Snapshot;
+use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
 use super::sweep::{SLICE, Sweep};

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::wake::Wake;
 use podium_pods::{
     cache::Snapshot,
-    model::{Cursor, PodKey, PodQuery},
     pod::{Change, Page, PodView},
-    wake::Wake,
 };
+use podium_vocabulary::{Cursor, PodKey, PodQuery};
 use tokio::sync::oneshot;
 
 use crate::dispatch::{Lane, LoadedPlugin};

@@ -11,13 +11,14 @@ use std::{
 };
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use podium_pods::{
     cache,
-    model::{BoxFuture, PluginSpec, WatchSpec},
     pod::{CachedPod, Record},
     testing,
 };
+use podium_vocabulary::{PluginSpec, WatchSpec};
 use tokio::task::JoinSet;
 
 use super::*;

@@ -25,7 +25,7 @@ use entry::Entry;
 pub use file::{Error, Opened, Store, open};
 use pair_set::{PackedUid, PairSet};
 use parking_lot::Mutex;
-use podium_pods::model::{PluginId, PodKey};
+use podium_vocabulary::{PluginId, PodKey};
 pub use replay::{Found, Recovery};
 use tokio::sync::Notify;
 

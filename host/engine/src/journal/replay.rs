@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs::File, io::BufReader};
 
-use podium_pods::model::{PluginId, PodKey};
+use podium_vocabulary::{PluginId, PodKey};
 
 use super::{
     Journal, Number, NumberedPlugin, State,

@@ -6,16 +6,15 @@ mod run;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 pub use meter::Meter;
-use podium_pods::{
-    model::{BoxFuture, Event, EventResult, PodKey, Refused, Revision, Write, WriteReport},
-    pod::{CachedPod, PodView},
-};
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{Event, EventResult, PodKey, Refused, Revision, Write, WriteReport};
 pub use run::{
     Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage, panic_message,
 };
 
-use crate::authz::Authorized;
+use podium_vocabulary::authz::Authorized;
 
 /// Writes and Events of a run that were authorised and not yet sent, in staging order.
 #[derive(Debug, Default)]

@@ -2,10 +2,8 @@
 
 use std::{any::Any, sync::Arc, time::Duration};
 
-use podium_pods::{
-    model::{PodKey, WriteReport},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{PodKey, WriteReport};
 
 /// The `tracing` target of the span of a run. It only has spans, so that a log filter can keep them independently of
 /// log lines.

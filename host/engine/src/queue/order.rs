@@ -10,7 +10,7 @@ use std::{
 };
 
 use foldhash::quality::FixedState;
-use podium_pods::model::components;
+use podium_vocabulary::components;
 use smallvec::SmallVec;
 
 /// A lane and its place among others.

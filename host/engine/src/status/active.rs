@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use podium_pods::model::PodKey;
+use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
 use crate::ports::{Failure, FailureKind};

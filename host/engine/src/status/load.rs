@@ -1,6 +1,6 @@
 //! Whether each configured plugin runs, and the reason when it does not.
 
-use podium_pods::model::PluginId;
+use podium_vocabulary::PluginId;
 
 /// The result of the latest attempt to load a plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ pub use active::{ActiveRun, Panic};
 pub use histogram::Histogram;
 pub use load::{LoadState, PluginState};
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{EventResult, Limits, PluginId, PodKey, WriteReport, WriteResult};
+use podium_vocabulary::{EventResult, Limits, PluginId, PodKey, WriteReport, WriteResult};
 use used::Uses;
 pub use used::{Limit, Used};
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::model::Limits;
+use podium_vocabulary::Limits;
 
 use crate::ports::Usage;
 

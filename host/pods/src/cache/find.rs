@@ -21,10 +21,8 @@ use super::{
     position_set::{Position, PositionSet},
     snapshot::{Pods, Snapshot},
 };
-use crate::{
-    model::{Cursor, LabelOperator, LabelRequirement, PodQuery},
-    pod::{CachedPod, Effort, RecordRef, Slice},
-};
+use crate::pod::{CachedPod, Effort, RecordRef, Slice};
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
 
 /// The most bytes of candidates that one slice copies: a Pod has some hundred bytes of its own, and a hostile one a
 /// megabyte.
@@ -293,10 +291,10 @@ mod tests {
     use super::{Sets, Source};
     use crate::{
         encoding::{Scratch, SkeletonPool},
-        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
         pod::{CachedPod, Effort, PodEvent, PodView},
         testing::{cached, pod, pod_json},
     };
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 
     #[test]
     fn the_index_with_the_fewest_candidates_is_used() {
@@ -348,7 +346,7 @@ mod tests {
         let pods: Vec<_> = pods.collect();
         let (mut listed, of_list) = crate::cache::new(7);
         let list = pods.iter().cloned().map(Into::into).collect();
-        listed.relist(list, crate::model::Revision(100)).publish();
+        listed.relist(list, podium_vocabulary::Revision(100)).publish();
         let (mut followed, of_events) = crate::cache::new(7);
         followed.apply(pods.iter().cloned().map(PodEvent::applied).collect()).publish();
         let labels = LabelSelector(vec![requirement("app", LabelOperator::In, &["shared".to_owned()])]);

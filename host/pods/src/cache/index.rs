@@ -370,9 +370,9 @@ mod tests {
     use super::*;
     use crate::{
         cache::{self, Reader},
-        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
         pod::{PodEvent, PodView, Record},
     };
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 
     fn pod(namespace: &str, name: &str, revision: u64, label: Option<(&str, &str)>) -> Arc<CachedPod> {
         let mut pod = podium_wire::Pod::default();

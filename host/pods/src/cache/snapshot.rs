@@ -12,10 +12,8 @@ use super::{
     persistent_vec::PersistentVec,
     position_set::{Position, PositionSet},
 };
-use crate::{
-    model::{Cursor, PodKey, PodQuery, Revision},
-    pod::{CachedPod, PodView, Record, RecordRef, Slice, Staleness},
-};
+use crate::pod::{CachedPod, PodView, Record, RecordRef, Slice, Staleness};
+use podium_vocabulary::{Cursor, PodKey, PodQuery, Revision};
 
 /// All Pods at one revision, with their indexes; immutable. Cloning is cheap and shares everything.
 #[derive(Debug, Clone)]

@@ -8,10 +8,8 @@ use super::{
     position_set::{Position, PositionSet},
     snapshot::Snapshot,
 };
-use crate::{
-    model::PodKey,
-    pod::{CachedPod, Change, Record},
-};
+use crate::pod::{CachedPod, Change, Record};
+use podium_vocabulary::PodKey;
 
 /// A Pod of the cache and its position.
 pub(super) struct Entry {

@@ -19,10 +19,8 @@ use super::{
     reader::Publisher,
     store::{Entry, Store},
 };
-use crate::{
-    model::{PodKey, Revision},
-    pod::{CachedPod, Change, PodEvent, PodList, Staleness},
-};
+use crate::pod::{CachedPod, Change, PodEvent, PodList, Staleness};
+use podium_vocabulary::{PodKey, Revision};
 
 /// The only handle that changes the cache. Changes become visible to readers with `publish`.
 pub struct Writer {
@@ -246,11 +244,9 @@ mod tests {
 
     use super::*;
     use crate::cache::{self};
+    use crate::pod::{PodView, Record};
     use crate::testing::{cached, pod, summary};
-    use crate::{
-        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
-        pod::{PodView, Record},
-    };
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
         PodEvent::applied(cached(&pod("cart", uid, revision, label)))

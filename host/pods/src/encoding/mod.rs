@@ -72,10 +72,8 @@ use skeleton::{Charge, Skeleton, Usage};
 use structure::{Generalised, Positions, Structure};
 use workloads::{Sighting, Workloads};
 
-use crate::{
-    model::Prune,
-    sync::{Mutex, Weak, downgrade},
-};
+use crate::sync::{Mutex, Weak, downgrade};
+use podium_vocabulary::Prune;
 
 /// The three skeletons of a Pod. Pods that share all of them share this.
 #[derive(Debug)]

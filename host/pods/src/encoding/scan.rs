@@ -20,7 +20,8 @@ use super::{
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
-use crate::{model::Prune, sync::Weak};
+use crate::sync::Weak;
+use podium_vocabulary::Prune;
 
 /// A fragment that was scanned, or that matched a known skeleton; in the latter case the text is empty.
 #[derive(Debug, Default)]

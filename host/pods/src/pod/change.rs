@@ -5,7 +5,7 @@ use std::sync::Arc;
 use podium_wire::SectionSet;
 
 use super::{CachedPod, PodList, Record};
-use crate::model::{PodKey, Revision};
+use podium_vocabulary::{PodKey, Revision};
 
 /// A report of the watch. The cache applies them in order.
 #[derive(Debug)]

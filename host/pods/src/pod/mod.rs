@@ -17,10 +17,8 @@ pub(crate) use record::RecordRef;
 pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Effort, Page, PodView, Slice};
 
-use crate::{
-    encoding::{EncodeError, Packed, PodIdentity, Scratch, SkeletonPool},
-    model::{Cursor, PodKey, Prune, Revision, RevisionError},
-};
+use crate::encoding::{EncodeError, Packed, PodIdentity, Scratch, SkeletonPool};
+use podium_vocabulary::{Cursor, PodKey, Prune, Revision, RevisionError};
 
 /// One state of one Pod.
 #[derive(Debug, Clone)]

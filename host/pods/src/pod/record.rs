@@ -7,10 +7,8 @@ use std::{cmp::Ordering, sync::Arc};
 use bytes::{Bytes, BytesMut};
 
 use super::CachedPod;
-use crate::{
-    encoding::{Packed, Scratch, Shape, SkeletonPool, put_varint, uuid, uuid_text, varint},
-    model::{PodKey, Revision},
-};
+use crate::encoding::{Packed, Scratch, Shape, SkeletonPool, put_varint, uuid, uuid_text, varint};
+use podium_vocabulary::{PodKey, Revision};
 
 /// The size of the chunks that contain the records of one list. A separate allocation for each Pod of a list, freed
 /// when the list is applied, would leave gaps between allocations that stay.

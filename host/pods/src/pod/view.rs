@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::CachedPod;
-use crate::model::{Cursor, PodQuery, Revision};
+use podium_vocabulary::{Cursor, PodQuery, Revision};
 
 /// One page of the Pods that match a query.
 #[derive(Debug, Clone, Default)]

@@ -17,10 +17,10 @@ pub use real::real_pods;
 
 use crate::{
     cache::Snapshot,
-    model::{
-        Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
-    },
     pod::{CachedPod, Change, PodView},
+};
+use podium_vocabulary::{
+    Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
 };
 
 /// A text of a guest that would forge lines and fields, control a terminal, reorder text and hide in it.

@@ -9,15 +9,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use podium_engine::ports::{Deliver, Sent};
-use podium_pods::{
-    model::{BoxFuture, WriteReport},
-    pod::{CachedPod, Observation, PodEvent, Staleness},
-};
+use podium_pods::pod::{CachedPod, Observation, PodEvent, Staleness};
+use podium_vocabulary::WriteReport;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -581,7 +580,7 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
     let rig = Rig::started(Vec::new(), frees).await;
     sleep(Duration::from_secs(1)).await;
     let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
-    spec.source = podium_pods::model::Source::File("/nowhere/a.wasm".into());
+    spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     // Its unload takes a minute.
     rig.loader.install(loaded_as(spec, Arc::new(Idle))).await;
     rig.loader
@@ -597,8 +596,8 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
 #[tokio::test(start_paused = true)]
 async fn an_object_whose_name_a_file_has_is_let_go() {
     let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
-    spec.source = podium_pods::model::Source::File("/nowhere/a.wasm".into());
-    spec.grants.write.finalizers = vec![podium_pods::model::KeyPattern(HOLD.to_owned())];
+    spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
+    spec.grants.write.finalizers = vec![podium_vocabulary::KeyPattern(HOLD.to_owned())];
     let rig = Rig::with(shop(), frees, Some(CLEANUP), Rules::default(), vec![spec.clone()]).await;
     rig.loader.install(loaded_as(spec, Arc::new(Idle))).await;
     rig.hold("shop", 2, HOLD).await;

@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use podium_engine::ports::{Reconcile, Sender};
-use podium_pods::model::{LimitClass, PluginSpec, Source, text};
 use podium_registry::Digest;
+use podium_vocabulary::{LimitClass, PluginSpec, Source, text};
 
 use super::{
     Component, LoadFailure, Loader, Prepared, Swap,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_config::Problem;
-use podium_pods::model::text;
+use podium_vocabulary::text;
 
 use crate::{
     config::file::FileError,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use podium_pods::model::{PluginId, PluginSpec, Tenant, text};
+use podium_vocabulary::{PluginId, PluginSpec, Tenant, text};
 
 use super::{LoadFailure, Loader};
 use crate::objects::{Object, hold};

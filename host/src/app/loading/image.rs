@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use podium_engine::ports::Sender;
-use podium_pods::model::{PluginId, PluginSpec, PullSecret, Source, Tenant, text};
 use podium_registry::{
     Component, Credentials, Digest, Reference,
     signature::{Claims, Key, verify},
 };
+use podium_vocabulary::{PluginId, PluginSpec, PullSecret, Source, Tenant, text};
 
 use super::{
     Loader,

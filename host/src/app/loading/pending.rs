@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::time::Instant;
 
 /// Loads that have not succeeded yet and are not refused.

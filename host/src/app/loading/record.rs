@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use podium_engine::status::LoadState;
-use podium_pods::model::{PluginId, PluginSpec, text};
 use podium_registry::Digest;
+use podium_vocabulary::{PluginId, PluginSpec, text};
 
 use super::{Active, LoadFailure, Loader, Outcome, Prepared, attempt::From, disk::on_disk};
 use crate::{
@@ -195,10 +195,10 @@ mod tests {
         time::Duration,
     };
 
+    use futures::future::BoxFuture;
     use podium_engine::ports::{
         Failure, FailureKind, Outcome as Answer, Reconcile, Request, RunReport, Staged, Usage, World,
     };
-    use podium_pods::model::BoxFuture;
     use serde_json::json;
 
     use super::{

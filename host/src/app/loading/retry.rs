@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use podium_engine::backoff::Backoff;
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},

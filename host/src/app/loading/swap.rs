@@ -11,7 +11,7 @@ use podium_engine::{
     dispatch::{IsWanted, Lane, LoadedPlugin},
     status::LoadState,
 };
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::sync::oneshot;
 
 use super::{Active, LoadFailure, Loader, Outcome, Prepared};
@@ -154,10 +154,10 @@ mod tests {
         time::Duration,
     };
 
+    use futures::future::BoxFuture;
     use podium_engine::ports::{
         Failure, FailureKind, Outcome as Answer, Reconcile, Request, RunReport, Staged, Usage, World,
     };
-    use podium_pods::model::BoxFuture;
 
     use super::{
         super::tests::{loaded_as, loader, spec},

@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use futures::future::BoxFuture;
 use podium_engine::{
     clock::Clock,
     dispatch::{Expectations, PodQueue, Registry},
@@ -12,10 +13,10 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    model::{BoxFuture, Limits, Revision, Source, Tenant},
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
+use podium_vocabulary::{Limits, Revision, Source, Tenant};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{super::blocking::BlockingJobs, retry::BACKOFF, *};

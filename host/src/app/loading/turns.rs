@@ -7,7 +7,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::model::Tenant;
+use podium_vocabulary::Tenant;
 use tokio::sync::oneshot;
 
 /// A tenant; each plugin with the scope of the cluster takes turns of its own.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use podium_pods::model::{
+use podium_vocabulary::{
     Prune,
     syntax::{dns_label, dns_subdomain, qualified_name},
 };

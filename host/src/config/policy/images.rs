@@ -6,8 +6,8 @@ use podium_config::{
     Problem,
     policy::{Registry as Listed, Spec},
 };
-use podium_pods::model::{Source, Tenant, text};
 use podium_registry::{Hops, Host, Reference, Registry, authorities, signature::Key};
+use podium_vocabulary::{Source, Tenant, text};
 
 use super::{
     super::{ConfigError, MAX_FILE_BYTES, file},
@@ -120,10 +120,8 @@ impl Policy {
 mod tests {
     use std::fs;
 
-    use podium_pods::{
-        model::{PluginSpec, PullSecret},
-        testing,
-    };
+    use podium_pods::testing;
+    use podium_vocabulary::{PluginSpec, PullSecret};
 
     use super::*;
 

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use podium_pods::model::PluginId;
 use podium_registry::Digest;
+use podium_vocabulary::PluginId;
 use serde::{Deserialize, Serialize};
 
 use super::{Store, Unusable, owner};

@@ -17,7 +17,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::model::{Tenant, text};
+use podium_vocabulary::{Tenant, text};
 use ring::hmac;
 
 use super::{Artifact, Key, MAX_CODE_BYTES, Sha256};

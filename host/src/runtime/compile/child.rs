@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use podium_pods::model::LimitClass;
+use podium_vocabulary::LimitClass;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use podium_pods::model::{PluginId, Tenant};
+use podium_vocabulary::{PluginId, Tenant};
 
 use super::{super::LoadProblem, Key};
 

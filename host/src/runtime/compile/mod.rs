@@ -27,7 +27,7 @@ pub use cache::Cache;
 use cache::Owner;
 pub use child::compile_stdin;
 pub(super) use ledger::{Charge, Ledger};
-use podium_pods::model::{LimitClass, PluginId, text};
+use podium_vocabulary::{LimitClass, PluginId, text};
 pub use process::Program;
 use refusals::Refusals;
 use ring::digest;

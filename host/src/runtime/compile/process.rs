@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::model::{LimitClass, text};
+use podium_vocabulary::{LimitClass, text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@
 use std::{fmt, sync::Arc};
 
 use parking_lot::{Condvar, Mutex};
-use podium_pods::model::LimitClass;
+use podium_vocabulary::LimitClass;
 
 use super::{super::LoadProblem, memory_bytes};
 

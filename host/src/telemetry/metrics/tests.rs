@@ -4,10 +4,8 @@ use podium_engine::{
     ports::{Failure, FailureKind, Outcome, Usage},
     status::LoadState,
 };
-use podium_pods::{
-    model::{EventResult, Limits, PodKey, WriteReport, WriteResult},
-    testing::NASTY,
-};
+use podium_pods::testing::NASTY;
+use podium_vocabulary::{EventResult, Limits, PodKey, WriteReport, WriteResult};
 
 use super::*;
 

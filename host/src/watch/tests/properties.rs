@@ -11,10 +11,10 @@ use std::{sync::Arc, time::Duration};
 use podium_pods::{
     cache::{self, Reader, Snapshot, Writer},
     encoding::SkeletonPool,
-    model::Revision,
     pod::{Checkpoint, Observation, PodView, Record},
     testing::ChangeChecker,
 };
+use podium_vocabulary::Revision;
 use proptest::{prelude::*, test_runner::TestCaseError};
 use tokio::{
     sync::mpsc,

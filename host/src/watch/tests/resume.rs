@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use podium_pods::{
-    model::Revision,
     pod::Checkpoint,
     testing::{self, cached},
 };
+use podium_vocabulary::Revision;
 
 use super::{
     scenarios::{Harness, listing, rig_from, rig_of, watching},

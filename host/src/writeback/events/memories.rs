@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use lru::LruCache;
-use podium_pods::model::{Event, EventResult};
+use podium_vocabulary::{Event, EventResult};
 use tokio::time::Instant;
 
 use super::{
@@ -155,7 +155,7 @@ fn combined(note: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use podium_pods::model::{EventType, PodKey};
+    use podium_vocabulary::{EventType, PodKey};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Requests about one Event, and the meaning of their responses.
 
-use podium_pods::model::Event;
+use podium_vocabulary::Event;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
 

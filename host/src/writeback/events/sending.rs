@@ -9,7 +9,7 @@ use std::{
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use podium_engine::ports::Sender;
-use podium_pods::model::EventResult;
+use podium_vocabulary::EventResult;
 use tokio::time::{Instant, sleep_until};
 
 use super::{

@@ -1,10 +1,8 @@
 use std::sync::Arc;
 
-use podium_engine::authz::authorize;
-use podium_pods::{
-    model::{Cursor, Grants, KeyPattern, PodQuery, Revision, Scope, WriteGrants},
-    pod::Slice,
-};
+use podium_pods::pod::Slice;
+use podium_vocabulary::authz::authorize;
+use podium_vocabulary::{Cursor, Grants, KeyPattern, PodQuery, Revision, Scope, WriteGrants};
 use proptest::prelude::*;
 
 use super::*;
@@ -63,7 +61,7 @@ pub(in crate::writeback) fn authorised(actions: impl IntoIterator<Item = Action>
         events: true,
         delete: true,
         evict: true,
-        objects: vec![podium_pods::model::ObjectGrant {
+        objects: vec![podium_vocabulary::ObjectGrant {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
             resource: "configmaps".into(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use podium_engine::ports::{Deliver, Sent, Staged};
-use podium_pods::model::{Action, WriteResult};
+use podium_vocabulary::{Action, WriteResult};
 use serde_json::{Value, json};
 
 use super::delivery::{Answer, Wire, apply, results, sender, status};

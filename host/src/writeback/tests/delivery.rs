@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use podium_engine::ports::Shown;
-use podium_pods::model::{Action, Event, EventType, Grants, ObjectOwner, ObjectRef, Revision, Scope, WriteGrants};
+use podium_vocabulary::{Action, Event, EventType, Grants, ObjectOwner, ObjectRef, Revision, Scope, WriteGrants};
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -68,7 +68,7 @@ impl Wire {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
-        let pruned = podium_pods::model::Prune::annotations(["x.example/pruned"]);
+        let pruned = podium_vocabulary::Prune::annotations(["x.example/pruned"]);
         Writeback::new(&api, Arc::new(SkeletonPool::new(7).pruning(pruned)))
     }
 
@@ -121,7 +121,7 @@ fn evict() -> Action {
 
 fn condition() -> Action {
     let (condition_type, reason, message) = ("x.example/C".into(), "R".into(), "m".into());
-    let status = podium_pods::model::ConditionStatus::True;
+    let status = podium_vocabulary::ConditionStatus::True;
     Action::SetCondition { target: key(), condition_type, status, reason, message }
 }
 
@@ -487,7 +487,7 @@ fn event(target: PodKey, reason: &str) -> Authorized<Event> {
     let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
     let (reason, action, note) = (reason.into(), "Diagnose".into(), "it crashes".into());
     let event = Event { target, event_type: EventType::Warning, reason, action, note };
-    podium_engine::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
+    podium_vocabulary::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
 }
 
 async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
-use podium_engine::authz::authorize;
-use podium_pods::model::{EventType, Grants, Scope, WriteGrants};
+use podium_vocabulary::authz::authorize;
+use podium_vocabulary::{EventType, Grants, Scope, WriteGrants};
 use serde_json::{Value, json};
 use tower::service_fn;
 

@@ -10,12 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::Response;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
 use podium_engine::{
-    authz::authorize,
     clock::Clock,
     dispatch::{Dispatch, Lane},
     ports::{Outcome, Request, RunReport, Staged, Tasks, Usage, WriteThrough},
@@ -26,10 +26,11 @@ use podium_engine::{
 use podium_pods::{
     cache,
     encoding::SkeletonPool,
-    model::{Action, BoxFuture, Grants, KeyPattern, PluginSpec, Prune, Revision, Write},
     pod::{CachedPod, PodList, Record},
     testing,
 };
+use podium_vocabulary::authz::authorize;
+use podium_vocabulary::{Action, Grants, KeyPattern, PluginSpec, Prune, Revision, Write};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::service_fn;
@@ -93,7 +94,7 @@ impl Reconcile for Plugin {
     fn reconcile(&self, request: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
         self.1.fetch_max(request.attempt, SeqCst);
         let write = Write { id: 0, action: (self.0)(&request) };
-        let write = authorize(&podium_pods::model::Scope::Cluster, &grants(), write).unwrap();
+        let write = authorize(&podium_vocabulary::Scope::Cluster, &grants(), write).unwrap();
         let staged = Staged { writes: vec![write], events: Vec::new() };
         let report = RunReport { result: Ok(Outcome::Settled), staged, usage: Usage::default() };
         Box::pin(async { report })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_engine::ports::{Deliver, Sent, Staged};
-use podium_pods::model::{Action, ObjectOwner, WriteResult};
+use podium_vocabulary::{Action, ObjectOwner, WriteResult};
 use podium_wire::Owner;
 use serde_json::{Value, json};
 

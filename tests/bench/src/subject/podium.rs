@@ -4,6 +4,7 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use podium_engine::wake::Wake;
 use podium_engine::{
     memory::{TrimSchedule, trim},
     queue::{Backoff, Next, Queue},
@@ -16,11 +17,10 @@ use podium_host::{
 use podium_pods::{
     cache,
     encoding::SkeletonPool,
-    model::{PluginSpec, WatchSpec},
     pod::{Change, Observation, PodEvent, PodView},
     testing,
-    wake::Wake,
 };
+use podium_vocabulary::{PluginSpec, WatchSpec};
 use podium_wire::{Section, SectionSet};
 use tokio::sync::mpsc;
 

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use kube::Client;
 use podium_engine::ports::FailureKind;
 use podium_host::app::{App, Options};
-use podium_pods::model::PluginSpec;
 use podium_tests::{controlplane::ControlPlane, plugins::configured, wait::until};
+use podium_vocabulary::PluginSpec;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -17,8 +17,8 @@ use std::{
 
 use podium_devcluster::{Cluster, Garble, Options};
 use podium_host::app::App;
-use podium_pods::model::PluginSpec;
 use podium_tests::{embedded, plugins, wire::Wire};
+use podium_vocabulary::PluginSpec;
 use serde_json::{Value, json};
 use stories::Story;
 use tokio::{sync::Notify, time::sleep};

@@ -3,8 +3,8 @@
 use super::{Fault, In};
 
 pub(super) fn faults() -> Vec<Fault> {
-    let pod = In { file: "host/engine/src/authz/pod.rs", tests: "authz::" };
-    let query = In { file: "host/engine/src/authz/query.rs", tests: "authz::" };
+    let pod = In { file: "guest-sdk/vocabulary/src/authz/pod.rs", tests: "authz::" };
+    let query = In { file: "guest-sdk/vocabulary/src/authz/query.rs", tests: "authz::" };
     let closings = In { file: "host/src/writeback/closings.rs", tests: "writeback::" };
     let holds = In { file: "host/src/api/backpressure.rs", tests: "api:: writeback::" };
     let plan = In { file: "host/src/writeback/plan.rs", tests: "writeback::" };

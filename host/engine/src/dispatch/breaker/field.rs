@@ -3,10 +3,8 @@
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::quality::FixedState;
-use podium_pods::{
-    model::{Action, PodKey},
-    pod::{CachedPod, PodView},
-};
+use podium_pods::pod::{CachedPod, PodView};
+use podium_vocabulary::{Action, PodKey};
 use podium_wire::ConditionStatus;
 use serde_json::Value;
 

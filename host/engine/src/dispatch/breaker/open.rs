@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use podium_pods::model::PodKey;
+use podium_vocabulary::PodKey;
 
 use super::{super::Lane, Field, Id};
 

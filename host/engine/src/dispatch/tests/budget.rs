@@ -1,6 +1,6 @@
 //! Budgets of requests: a write without a token is not sent, and nothing is lost.
 
-use podium_pods::model::RequestRates;
+use podium_vocabulary::RequestRates;
 use tokio::time::advance;
 
 use super::*;

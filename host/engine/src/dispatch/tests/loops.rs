@@ -7,7 +7,7 @@ use super::{
     super::breaker::{Field, would_change},
     *,
 };
-use crate::authz::Authorized;
+use podium_vocabulary::authz::Authorized;
 
 /// The Pods that the API server has, and the plugins that their changes wake.
 pub(super) struct Stage {

@@ -1,7 +1,7 @@
 //! Claims about plugins of one tenant that have an order, on the workers of a stage: each label that a plugin sets
 //! wakes all of them.
 
-use podium_pods::model::Phase;
+use podium_vocabulary::Phase;
 
 use super::{
     super::order::order,

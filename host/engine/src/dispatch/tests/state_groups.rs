@@ -1,6 +1,6 @@
 //! State that several plugins share.
 
-use podium_pods::model::PluginId;
+use podium_vocabulary::PluginId;
 
 use super::*;
 use crate::ports::StateError;

@@ -1,6 +1,6 @@
 //! Bounds on the deletions and last states that are kept for the plugins of a tenant, and those that exceeded them.
 
-use podium_pods::model::PodKey;
+use podium_vocabulary::PodKey;
 
 /// The most deletions and last states of one tenant. Its plugins have equal parts of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use std::{
 };
 
 use foldhash::quality::FixedState;
-use podium_pods::{model::PodKey, pod::CachedPod};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::PodKey;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 

@@ -8,10 +8,10 @@ use proptest::{prelude::*, test_runner::TestCaseError};
 
 use crate::{
     cache::{self, Reader, Snapshot, Writer, index::MAX_INDEXED_LABELS},
-    model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
     pod::{CachedPod, CachedPods, Effort, PodEvent, PodList, PodView, Slice},
     testing::{ChangeChecker, Pods, cached, pod, same_sections},
 };
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 
 /// An event of one of a few names. There are few labels, so that Pods share values.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{StreamExt, channel::mpsc::UnboundedSender, stream};
 use http::{Request, Response};
 use http_body_util::StreamBody;
@@ -16,7 +17,6 @@ use podium_engine::{
     clock::Clock,
     ports::{Blocking, Outcome, Reconcile, Request as Run, RunReport, Staged, Usage, World},
 };
-use podium_pods::model::BoxFuture;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::Value;
 use tokio::{

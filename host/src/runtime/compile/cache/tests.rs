@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
 };
 
-use podium_pods::model::LimitClass;
+use podium_vocabulary::LimitClass;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Searches of Pods: a condition on a field reveals the field, so it needs the section that the field is in.
 
-use podium_pods::model::{Grants, PodQuery};
+use crate::{Grants, PodQuery};
 use podium_wire::Section;
 
 /// Returns the names of the sections that the conditions of a search need and that are not granted; a plugin may search
@@ -24,7 +24,7 @@ pub fn lacking_sections(grants: &Grants, query: &PodQuery) -> Vec<&'static str> 
 
 #[cfg(test)]
 mod tests {
-    use podium_pods::model::{LabelOperator, LabelRequirement, LabelSelector, ReadGrants};
+    use crate::{LabelOperator, LabelRequirement, LabelSelector, ReadGrants};
 
     use super::*;
 

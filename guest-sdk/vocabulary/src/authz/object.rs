@@ -1,6 +1,6 @@
 //! Writes to objects of other kinds: server-side apply and deletion, of exactly granted kinds.
 
-use podium_pods::model::{Action, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
+use crate::{Action, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
 use podium_wire::{
     object::{self, Carried},
     refusal,

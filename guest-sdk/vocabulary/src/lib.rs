@@ -1,7 +1,11 @@
-//! The vocabulary: keys, revisions, queries, grants, limits, plugins and writes.
+//! The vocabulary of plugins: keys, revisions, queries, grants, limits, plugins, writes and Events.
 //!
-//! Plain data without behaviour. Uses no other module.
+//! Plain data. The host's engine, the reader of configurations and the SDK's test host are above it, so that a grant, a
+//! write and a name mean the same to all of them.
 
+#![warn(missing_docs)]
+
+pub mod authz;
 mod expressions;
 mod grants;
 mod graph;
@@ -11,8 +15,6 @@ mod prune;
 mod query;
 pub mod text;
 mod write;
-
-use std::{future::Future, pin::Pin};
 
 pub use expressions::Expressions;
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
@@ -27,6 +29,3 @@ pub use write::{
     Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Write, WriteReport,
     WriteResult,
 };
-
-/// A future behind a trait object.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

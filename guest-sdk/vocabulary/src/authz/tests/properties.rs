@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, env, mem, thread};
 
-use podium_pods::model::{Refused, Write};
+use crate::{Refused, Write};
 
 use super::{
     cases::{Asked, Case, Cases},

@@ -1,7 +1,7 @@
 //! The rules of docs/configuration.md and wit/podium.wit written a second time, with nothing of the code that they are
 //! compared with: texts letter by letter, lists in full, no attention to speed.
 
-use podium_pods::model::{Action, Event, Grants, KeyPattern, ObjectOwner, ObjectRef, PodKey, Scope};
+use crate::{Action, Event, Grants, KeyPattern, ObjectOwner, ObjectRef, PodKey, Scope};
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

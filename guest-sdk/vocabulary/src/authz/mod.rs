@@ -12,7 +12,7 @@ mod query;
 #[cfg(test)]
 mod tests;
 
-use podium_pods::model::{Action, Grants, KeyPattern, PodKey, Refused, Scope, Write, WriteGrants, syntax};
+use crate::{Action, Grants, KeyPattern, PodKey, Refused, Scope, Write, WriteGrants, syntax};
 use podium_wire::refusal;
 pub use query::lacking_sections;
 

@@ -1,6 +1,6 @@
 //! Writes to Pods: labels, annotations, finalizers, conditions, deletion, eviction.
 
-use podium_pods::model::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
+use crate::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
 use podium_wire::{object, refusal};
 
 use super::{covers, granted, valid, valid_length, valid_target};

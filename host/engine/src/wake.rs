@@ -12,10 +12,8 @@ use std::{
 
 use podium_wire::{Labels, Section, SectionSet};
 
-use crate::{
-    model::{Expressions, LabelOperator, Phase, PluginId, PluginSpec, components},
-    pod::{CachedPod, Change},
-};
+use podium_pods::pod::{CachedPod, Change};
+use podium_vocabulary::{Expressions, LabelOperator, Phase, PluginId, PluginSpec, components};
 
 /// The interest of one plugin in changes.
 #[derive(Debug, Clone)]
@@ -247,10 +245,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        model::{LabelRequirement, LabelSelector, WatchSpec},
-        testing::{self, plugin},
-    };
+    use podium_pods::testing::{self, plugin};
+    use podium_vocabulary::{LabelRequirement, LabelSelector, WatchSpec};
 
     fn spec(namespace: Option<&str>, name: &str, sections: SectionSet, app: Option<&str>) -> PluginSpec {
         let selector = app.map(|app| testing::selector("app", app)).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Events about Pods.
 
-use podium_pods::model::{Event, Grants, Refused, Scope, WriteGrants, syntax};
+use crate::{Event, Grants, Refused, Scope, WriteGrants, syntax};
 use podium_wire::refusal;
 
 use super::{Guarded, granted, valid, valid_length, valid_target};

@@ -2,7 +2,7 @@ mod cases;
 mod properties;
 mod reference;
 
-use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectOwner, ObjectRef, WriteGrants};
+use crate::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectOwner, ObjectRef, WriteGrants};
 use serde_json::json;
 
 use super::*;

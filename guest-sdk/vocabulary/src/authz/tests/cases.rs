@@ -1,7 +1,7 @@
 //! Random writes near the border between granted and refused. Most texts of a case are right or right except for a
 //! detail: wrong case, one letter more, a letter that only looks the same, one byte beyond a length, a piece of a path.
 
-use podium_pods::model::{
+use crate::{
     Action, ConditionStatus, Event, EventType, Grants, KeyPattern, ObjectGrant, ObjectOwner, ObjectRef, PodKey, Scope,
     WriteGrants,
 };

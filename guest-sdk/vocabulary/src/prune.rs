@@ -36,7 +36,9 @@ impl Prune {
         self.keys().any(|cut| cut == key)
     }
 
-    pub(crate) fn cuts_annotations(&self) -> bool {
+    /// Returns true if annotations with some key are removed.
+    #[must_use]
+    pub fn cuts_annotations(&self) -> bool {
         !self.annotations.is_empty()
     }
 }
