@@ -2,14 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     sync::Arc,
     time::Duration,
 };
 
-use podium_pods::model::{PluginId, PluginSpec, Tenant};
+use podium_vocabulary::{PluginId, PluginSpec, Tenant};
 
 use crate::{
-    Bounds, Effect, Event, From, Object, Parts, Plugin, Record, Recorded, Report, Source, Ticket, Tried, Want, Work,
+    Bounds, Effect, Event, From, Object, Parts, Plugin, Record, Recorded, Report, Source, Ticket, Tried, Version, Want,
+    Work,
     plugin::{Restore, State},
     slots::Slots,
 };
@@ -24,28 +26,37 @@ const BOUNDS: [(Work, Bounds); 3] = [
 /// Which version of each plugin runs, and what is done about the others.
 #[derive(Clone)]
 pub struct Life<P: Parts> {
+    pub(crate) plugins: BTreeMap<PluginId, Plugin<P>>,
+    pub(crate) common: Common<P>,
+}
+
+/// What the plugins share.
+#[derive(Clone)]
+pub(crate) struct Common<P: Parts> {
     rules: P::Rules,
     /// Objects have records.
     keeps: bool,
-    pub(crate) plugins: BTreeMap<PluginId, Plugin<P>>,
     /// The tenants whose plugins the host may not run.
     unowned: BTreeSet<Tenant>,
     pub(crate) slots: BTreeMap<Work, Slots>,
-    pub(crate) attempts: u64,
+    /// Attempts so far.
+    attempts: u64,
+    now: Duration,
+    effects: Vec<Effect<P>>,
 }
-
-type Effects<P> = Vec<Effect<P>>;
 
 impl<P: Parts> Life<P> {
     /// Returns an automaton without plugins. `keeps` if there is a disk for the records of objects.
     pub fn new(rules: P::Rules, keeps: bool) -> Self {
         let slots = BOUNDS.into_iter().map(|(work, bounds)| (work, Slots::new(bounds))).collect();
-        Self { rules, keeps, plugins: BTreeMap::new(), unowned: BTreeSet::new(), slots, attempts: 0 }
+        let (unowned, effects) = (BTreeSet::new(), Vec::new());
+        let common = Common { rules, keeps, unowned, slots, attempts: 0, now: Duration::ZERO, effects };
+        Self { plugins: BTreeMap::new(), common }
     }
 
     /// Returns the platform's requirements.
     pub fn rules(&self) -> &P::Rules {
-        &self.rules
+        &self.common.rules
     }
 
     /// Returns the state of a plugin.
@@ -60,564 +71,347 @@ impl<P: Parts> Life<P> {
 
     /// Returns when [`Event::Time`] is due.
     pub fn due(&self) -> Option<Duration> {
-        let due = |plugin: &Plugin<P>| match plugin.state {
-            State::Waiting { due } => Some(due),
-            _ => None,
-        };
-        self.plugins.values().filter_map(due).min()
+        self.plugins.values().filter_map(Plugin::due).min()
     }
 
     /// Processes an event at a time, which never goes back. Returns the effects; those that end permissions come first.
     pub fn step(&mut self, event: Event<P>, now: Duration) -> Vec<Effect<P>> {
-        let mut effects = Vec::new();
-        self.process(event, now, &mut effects);
-        self.start(&mut effects);
+        self.common.now = now;
+        self.process(event);
+        self.start();
+        let mut effects = mem::take(&mut self.common.effects);
         effects.sort_by_key(|effect| !matches!(effect, Effect::Restrict(_) | Effect::Remove(_)));
         effects
     }
 
-    fn process(&mut self, event: Event<P>, now: Duration, effects: &mut Effects<P>) {
+    fn process(&mut self, event: Event<P>) {
         match event {
-            Event::Seen(id, source, want) => self.seen(&id, source, want, now, effects),
-            Event::Meant(id, object) => self.meant(&id, object, effects),
-            Event::Gone(id, is_file) => self.gone(&id, is_file, now, effects),
-            Event::Install(id, load) => {
-                if let Some(plugin) = self.plugins.get_mut(&id).filter(|plugin| plugin.load == load) {
+            Event::Seen(id, source, want) => {
+                self.plugins.entry(id.clone()).or_insert_with(|| Plugin::new(id.clone()));
+                self.on(&id, |plugin, common| plugin.seen(source, want, common));
+            }
+            Event::Meant(id, object) => self.on(&id, |plugin, _| plugin.meant(object)),
+            Event::Gone(id, is_file) => self.on(&id, |plugin, common| plugin.gone(is_file, common)),
+            Event::Install(id, load) => self.on(&id, |plugin, common| {
+                if plugin.load == load {
                     plugin.may_install = true;
-                    self.ready(&id, effects);
+                    plugin.ready(common);
                 }
-            }
-            Event::Restricted(spec) => {
-                if let Some(plugin) = self.plugins.get_mut(&spec.id) {
-                    restrict(plugin, &spec, effects);
-                    effects.push(Effect::Publish(spec.id.clone()));
-                }
-            }
+            }),
+            Event::Restricted(spec) => self.on(&spec.id.clone(), |plugin, common| plugin.restrict(&spec, common)),
             Event::Rules(rules) => {
-                self.rules = rules;
-                for id in self.plugins.keys().cloned().collect::<Vec<_>>() {
-                    self.stop_refused(&id, effects);
-                    self.begin(&id, now, effects);
-                }
+                self.common.rules = rules;
+                self.on_all(|_, _| true, Plugin::judge);
             }
-            Event::Owned(tenant, is_owned) => self.owned(&tenant, is_owned, now, effects),
-            Event::Time => self.retry(now, effects),
-            Event::Read(ticket, recorded) => self.read(&ticket, recorded, now, effects),
-            Event::Fetched(ticket, result) => self.fetched(&ticket, result, now, effects),
-            Event::Compiled(ticket, result) => self.compiled(&ticket, result, now, effects),
-            Event::Probed(ticket, result) => self.probed(&ticket, result, now, effects),
-            Event::Installed(ticket) => {
-                if let Some(plugin) = self.present(&ticket)
-                    && matches!(plugin.state, State::Installing)
-                {
+            Event::Owned(tenant, is_owned) => {
+                let unowned = &mut self.common.unowned;
+                let has_changed = if is_owned { unowned.remove(&tenant) } else { unowned.insert(tenant.clone()) };
+                self.on_all(|plugin, _| has_changed && plugin.id.tenant() == tenant, Plugin::owned);
+            }
+            Event::Time => self.on_all(|plugin, now| plugin.due().is_some_and(|due| due <= now), Plugin::attempt),
+            Event::Read(ticket, recorded) => self.present(&ticket, |plugin, common| plugin.read(recorded, common)),
+            Event::Fetched(ticket, result) => {
+                // What was fetched keeps the slot until its compilation begins.
+                if result.is_err() || !self.is_present(&ticket) {
+                    self.common.end(Work::Fetch, ticket.attempt);
+                }
+                self.present(&ticket, |plugin, common| match result {
+                    Ok(fetched) => {
+                        let state = State::Compiling { waits: true, fetched: Some(fetched) };
+                        plugin.wait(Work::Compile, state, common);
+                    }
+                    Err(failure) => plugin.attempt_failed(failure, common),
+                });
+            }
+            Event::Compiled(ticket, result) => {
+                self.common.end(Work::Compile, ticket.attempt);
+                self.present(&ticket, |plugin, common| match result {
+                    Ok(code) => plugin.compiled(code, common),
+                    Err(failure) => plugin.attempt_failed(failure, common),
+                });
+            }
+            Event::Probed(ticket, result) => {
+                self.common.end(Work::Probe, ticket.attempt);
+                self.present(&ticket, |plugin, common| plugin.probed(result, common));
+            }
+            Event::Installed(ticket) => self.present(&ticket, |plugin, _| {
+                if matches!(plugin.state, State::Installing) {
                     plugin.state = State::Running;
                 }
-            }
-            Event::Tried(ticket, result) => self.tried(&ticket, result, effects),
-            Event::Removed(id) => self.ended(&id, |plugin| plugin.removals -= 1, effects),
-            Event::Saved(id) => {
-                self.ended(&id, |plugin| plugin.saves = false, effects);
-                effects.push(Effect::Publish(id));
-            }
+            }),
+            Event::Tried(ticket, result) => self.present(&ticket, |plugin, common| plugin.tried(result, common)),
+            Event::Removed(id) => self.on(&id, |plugin, _| plugin.removals -= 1),
+            Event::Saved(id) => self.on(&id, |plugin, _| plugin.saves = false),
         }
     }
 
-    fn present(&mut self, ticket: &Ticket) -> Option<&mut Plugin<P>> {
-        self.plugins.get_mut(&ticket.plugin).filter(|plugin| plugin.ticket == *ticket)
+    /// Changes a plugin, and what follows from each change: its record is written, its state is published, and it is
+    /// forgotten when nothing is left of it.
+    fn on(&mut self, id: &PluginId, change: impl FnOnce(&mut Plugin<P>, &mut Common<P>)) {
+        let Some(plugin) = self.plugins.get_mut(id) else { return };
+        change(plugin, &mut self.common);
+        plugin.save(&mut self.common);
+        self.common.effects.push(Effect::Publish(id.clone()));
+        if plugin.file.is_none() && plugin.object.is_none() && plugin.removals == 0 && !plugin.saves {
+            self.plugins.remove(id);
+        }
     }
 
-    fn seen(&mut self, id: &PluginId, source: Source, want: Want<P>, now: Duration, effects: &mut Effects<P>) {
-        let plugin = self.plugins.entry(id.clone()).or_insert_with(|| Plugin::new(id.clone()));
+    fn on_all(
+        &mut self,
+        is_concerned: impl Fn(&Plugin<P>, Duration) -> bool,
+        change: impl Fn(&mut Plugin<P>, &mut Common<P>),
+    ) {
+        let concerned = self.plugins.values().filter(|plugin| is_concerned(plugin, self.common.now));
+        for id in concerned.map(|plugin| plugin.id.clone()).collect::<Vec<_>>() {
+            self.on(&id, &change);
+        }
+    }
+
+    /// Changes the plugin if the attempt is the present one.
+    fn present(&mut self, ticket: &Ticket, change: impl FnOnce(&mut Plugin<P>, &mut Common<P>)) {
+        if self.is_present(ticket) {
+            self.on(&ticket.plugin, change);
+        }
+    }
+
+    /// Begins the effects that have waited for their slots.
+    fn start(&mut self) {
+        for work in Work::ALL {
+            while let Some((attempt, id)) = self.common.slots.get_mut(&work).and_then(Slots::next) {
+                let plugin = self.plugins.get_mut(&id).filter(|plugin| plugin.ticket.attempt == attempt);
+                match plugin.and_then(Plugin::begun) {
+                    Some(effect) => self.common.effects.push(effect),
+                    None => self.common.end(work, attempt),
+                }
+                if work == Work::Compile {
+                    self.common.end(Work::Fetch, attempt);
+                }
+            }
+        }
+    }
+}
+
+impl<P: Parts> Common<P> {
+    /// Frees the slot of an effect.
+    fn end(&mut self, work: Work, attempt: u64) {
+        self.slots.get_mut(&work).into_iter().for_each(|slots| slots.end(attempt));
+    }
+
+    fn owns(&self, id: &PluginId) -> bool {
+        !self.unowned.contains(&id.tenant())
+    }
+}
+
+impl<P: Parts> Plugin<P> {
+    fn seen(&mut self, source: Source, want: Want<P>, common: &mut Common<P>) {
         match source {
             Source::File(may_install) => {
-                if plugin.file.is_none() && plugin.is_wanted() {
-                    self.unload(id, effects);
+                if self.file.is_none() {
+                    self.unload(common);
                 }
-                let Some(plugin) = self.plugins.get_mut(id) else { return };
-                (plugin.file, plugin.may_install) = (Some(want), may_install);
+                (self.file, self.may_install) = (Some(want), may_install);
+            }
+            Source::Object(object) if self.file.is_some() => {
+                self.object = Some((object, want));
+                return;
             }
             Source::Object(object) => {
-                let is_other = plugin.object.as_ref().is_none_or(|(before, _)| before.uid != object.uid);
-                if plugin.file.is_some() {
-                    plugin.object = Some((object, want));
-                    return;
+                if self.object.as_ref().is_none_or(|(before, _)| before.uid != object.uid) {
+                    self.unload(common);
+                    self.is_of(&object, common);
                 }
-                if is_other {
-                    self.unload(id, effects);
-                }
-                let Some(plugin) = self.plugins.get_mut(id) else { return };
-                if is_other {
-                    plugin.is_of(&object, self.keeps);
-                }
-                plugin.may_install = true;
-                plugin.object = Some((object, want));
+                self.object = Some((object, want));
             }
         }
-        self.begin(id, now, effects);
+        self.begin(common);
     }
 
-    fn meant(&mut self, id: &PluginId, object: Object, effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let Some((before, _)) = plugin.object.as_mut().filter(|(before, _)| before.uid == object.uid) else { return };
-        if *before == object {
-            return;
-        }
-        let (generation, spec) = (object.generation, object.spec.clone());
-        let was_of = before.spec.clone();
-        *before = object;
-        if plugin.is_latest
-            && let Some(ran) = plugin.installed.as_mut().and_then(|version| version.ran.as_mut())
-        {
-            (ran.generation, ran.spec) = (generation, spec.to_string());
+    /// The plugin is of an object that it was not of before.
+    fn is_of(&mut self, object: &Object, common: &Common<P>) {
+        self.record = Record::new(&object.uid);
+        // What is being written or removed is of this host.
+        let is_of_before = common.keeps && !self.is_dirty && !self.saves;
+        self.restore = if is_of_before { Restore::Unread } else { Restore::Done };
+        self.may_install = true;
+    }
+
+    fn meant(&mut self, object: Object) {
+        let Some((before, _)) = self.object.as_mut().filter(|(before, _)| before.uid == object.uid) else { return };
+        let (before, now) = (mem::replace(before, object.clone()), object);
+        let installed = self.installed.as_mut().filter(|_| self.is_latest);
+        if let Some(ran) = installed.and_then(|version| version.ran.as_mut()) {
+            (ran.generation, ran.spec) = (now.generation, now.spec.clone());
         }
         // A restart finds the version and the refusal under the spec that the object has then.
-        plugin.note(|record, _| {
-            if let Some(ran) = record.ran.as_mut().filter(|ran| *ran.spec == *was_of) {
-                (ran.generation, ran.spec) = (generation, spec.to_string());
+        self.note(|record, _| {
+            if let Some(ran) = record.ran.as_mut().filter(|ran| ran.spec == before.spec) {
+                (ran.generation, ran.spec) = (now.generation, now.spec.clone());
             }
-            if let Some(refused) = record.refused.as_mut().filter(|refused| *refused.spec == *was_of) {
-                refused.spec = spec.to_string();
+            if let Some(refused) = record.refused.as_mut().filter(|refused| refused.spec == before.spec) {
+                refused.spec = now.spec.clone();
             }
         });
-        self.save(id, effects);
-        effects.push(Effect::Publish(id.clone()));
     }
 
-    fn gone(&mut self, id: &PluginId, is_file: bool, now: Duration, effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let is_there = if is_file { plugin.file.is_some() } else { plugin.object.is_some() };
-        let counts = is_there && (is_file || plugin.file.is_none());
-        if counts {
-            self.unload(id, effects);
-        }
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        if !is_there {
-            return;
-        }
-        if is_file {
-            plugin.file = None;
-            if let Some((object, _)) = plugin.object.clone() {
-                plugin.is_of(&object, self.keeps);
-                plugin.may_install = true;
+    fn gone(&mut self, is_file: bool, common: &mut Common<P>) {
+        if is_file && self.file.is_some() {
+            self.unload(common);
+            self.file = None;
+            if let Some((object, _)) = self.object.clone() {
+                self.is_of(&object, common);
+                self.begin(common);
             }
-        } else {
-            plugin.object = None;
+        } else if !is_file {
+            if self.file.is_none() {
+                self.unload(common);
+            }
+            self.object = None;
         }
-        if counts && plugin.is_wanted() {
-            self.begin(id, now, effects);
-        }
-        self.ended(id, |_| {}, effects);
     }
 
     /// Removes the installed version and all that is known of it.
-    fn unload(&mut self, id: &PluginId, effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        if !plugin.is_wanted() {
-            return;
+    fn unload(&mut self, common: &mut Common<P>) {
+        if self.is_wanted() {
+            let was_loaded = self.remove(common) || matches!(self.state, State::Suspended);
+            self.note_stopped();
+            self.next_attempt(common);
+            (self.state, self.failure) = (State::Gone, None);
+            // Before the source and its record are forgotten.
+            self.save(common);
+            self.report(Report::Unloaded(was_loaded), common);
         }
-        let was_loaded = plugin.installed.is_some() || matches!(plugin.state, State::Suspended);
-        plugin.remove(effects);
-        plugin.note_stopped();
-        (plugin.state, plugin.failure) = (State::Gone, None);
-        self.next_attempt(id);
-        if was_loaded {
-            effects.push(Effect::Report(id.clone(), Report::Unloaded));
-        }
-        self.save(id, effects);
-        effects.push(Effect::Publish(id.clone()));
     }
 
-    /// Begins a load. Runs that it does not permit have ended when the effects so far are applied.
-    fn begin(&mut self, id: &PluginId, now: Duration, effects: &mut Effects<P>) {
-        let load = self.next_attempt(id);
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let Some(want) = plugin.want().cloned() else { return };
-        (plugin.load, plugin.failure) = (load, None);
-        (plugin.is_latest, plugin.before) = (false, None);
+    /// Begins a load. Runs that it does not permit end in this step.
+    fn begin(&mut self, common: &mut Common<P>) {
+        let Some(want) = self.want().cloned() else { return };
+        self.next_attempt(common);
+        (self.load, self.failure) = (self.ticket.attempt, None);
+        (self.is_latest, self.before) = (false, None);
         if let Some(spec) = want.permissions() {
-            restrict(plugin, spec, effects);
+            self.restrict(spec, common);
         }
         // Another spec may be tried, and this one after it.
-        plugin.note(|record, object| {
-            record.refused = record.refused.take().filter(|refused| *refused.spec == *object.spec);
+        self.note(|record, object| {
+            record.refused = record.refused.take().filter(|refused| refused.spec == object.spec);
         });
-        effects.push(Effect::Publish(id.clone()));
         match want {
-            Want::Run(_) => self.attempt(id, now, effects),
-            Want::Mistaken { failure, .. } => self.fail(id, failure, None, effects),
+            Want::Run(_) => self.attempt(common),
+            Want::Mistaken { failure, .. } => self.fail(failure, false, common),
         }
     }
 
-    /// Removes the version that runs, if the platform's requirements do not permit it any more.
-    fn stop_refused(&mut self, id: &PluginId, effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        if plugin.installed.as_ref().is_some_and(|version| P::refuse(&self.rules, &version.spec).is_some()) {
-            plugin.remove(effects);
-            plugin.note_stopped();
-            effects.push(Effect::Report(id.clone(), Report::Stopped));
-            self.save(id, effects);
+    /// Ends the runs of the installed version if a configuration does not permit all that it may do.
+    fn restrict(&mut self, spec: &Arc<PluginSpec>, common: &mut Common<P>) {
+        if self.running().is_some_and(|version| !spec.permits(&version.spec)) {
+            (self.is_revoked, self.before) = (true, None);
+            common.effects.push(Effect::Restrict(spec.clone()));
+            self.report(Report::Restricted, common);
         }
     }
 
-    /// Gives the plugin a new ticket; what comes back with the one before changes nothing. Returns its number.
-    fn next_attempt(&mut self, id: &PluginId) -> u64 {
-        self.attempts += 1;
-        if let Some(plugin) = self.plugins.get(id) {
-            let (attempt, state) = (plugin.ticket.attempt, &plugin.state);
-            // What is fetched and waits for its compilation is dropped.
-            let is_fetched = matches!(state, State::Compiling { waits: true, .. });
-            self.slots.values_mut().for_each(|slots| slots.give_up(attempt));
-            if is_fetched {
-                self.end_work(Work::Fetch, attempt);
-            }
+    /// Begins a load under other requirements of the platform.
+    fn judge(&mut self, common: &mut Common<P>) {
+        if self.installed.as_ref().is_some_and(|version| P::refuse(&common.rules, &version.spec).is_some()) {
+            self.stop(common);
         }
-        if let Some(plugin) = self.plugins.get_mut(id) {
-            let object = plugin.object();
-            let (uid, generation) =
-                object.map_or_else(|| ("".into(), 0), |object| (object.uid.clone(), object.generation));
-            plugin.ticket = Ticket { plugin: id.clone(), uid, generation, attempt: self.attempts };
-            plugin.restoring = false;
+        self.begin(common);
+    }
+
+    /// What is not owned is fetched and compiled, and neither tried nor run.
+    fn owned(&mut self, common: &mut Common<P>) {
+        let (is_owned, was_there) = (common.owns(&self.id), self.remove(common));
+        let begins = match self.state {
+            State::Gone | State::Suspended => false,
+            State::Installing | State::Running => was_there,
+            State::Probing { .. } => true,
+            _ => self.restoring || is_owned && matches!(self.restore, Restore::Wanted(_)),
+        };
+        if begins { self.attempt(common) } else { self.ready(common) }
+    }
+
+    /// Gives the plugin a new ticket; what comes back with the one before changes nothing.
+    fn next_attempt(&mut self, common: &mut Common<P>) {
+        let attempt = self.ticket.attempt;
+        common.slots.values_mut().for_each(|slots| slots.give_up(attempt));
+        // What is fetched and waits for its compilation is dropped.
+        if matches!(self.state, State::Compiling { waits: true, .. }) {
+            common.end(Work::Fetch, attempt);
         }
-        self.attempts
+        common.attempts += 1;
+        let (uid, generation) = match self.object() {
+            Some(object) => (object.uid.clone(), object.generation),
+            None => ("".into(), 0),
+        };
+        self.ticket = Ticket { plugin: self.id.clone(), uid, generation, attempt: common.attempts };
+        self.restoring = false;
     }
 
     /// Begins an attempt: with the version that ran before the host's start, if there is one.
-    fn attempt(&mut self, id: &PluginId, now: Duration, effects: &mut Effects<P>) {
-        let is_owned = self.is_owned(id);
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let Some(Want::Run(spec)) = plugin.want().cloned() else { return };
-        let recorded = match &plugin.restore {
-            _ if spec.suspend => return self.attempt_spec(id, "", now, effects),
-            Restore::Done => return self.attempt_spec(id, "", now, effects),
-            Restore::Wanted(_) if !is_owned => return self.attempt_spec(id, "", now, effects),
-            Restore::Unread => {
-                plugin.state = State::Reading;
-                effects.push(Effect::Read(plugin.ticket.clone()));
+    fn attempt(&mut self, common: &mut Common<P>) {
+        self.next_attempt(common);
+        let Some(Want::Run(spec)) = self.want() else { return };
+        let recorded = match &self.restore {
+            Restore::Unread if !spec.suspend => {
+                self.state = State::Reading;
+                common.effects.push(Effect::Read(self.ticket.clone()));
                 return;
             }
-            Restore::Wanted(recorded) => recorded.clone(),
+            Restore::Wanted(recorded) if !spec.suspend && common.owns(&self.id) => &recorded.spec,
+            _ => return self.attempt_spec("", common),
         };
-        let refuse = |before: &PluginSpec| P::refuse(&self.rules, before).map(|failure| failure.to_string());
-        let found = recorded.spec.and_then(|before| match refuse(&before) {
+        let refuse = |before: &PluginSpec| P::refuse(&common.rules, before).map(|failure| failure.to_string());
+        let found = recorded.clone().and_then(|before| match refuse(&before) {
             _ if !spec.permits(&before) => Err("the spec does not permit all that it may do".to_owned()),
             Some(error) => Err(error),
             None => Ok(before),
         });
         match found {
-            Err(error) => self.not_restored(id, error, now, effects),
+            Err(error) => self.not_restored(error, common),
             Ok(before) => {
-                plugin.restoring = true;
-                self.fetch(id, &before);
+                self.restoring = true;
+                self.fetch(&before, common);
             }
         }
     }
 
     /// Goes on without the version that ran before the host's start.
-    fn not_restored(&mut self, id: &PluginId, error: String, now: Duration, effects: &mut Effects<P>) {
-        self.next_attempt(id);
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let generation = plugin.record.ran.as_ref().map_or(0, |ran| ran.generation);
-        plugin.restore = Restore::Done;
+    fn not_restored(&mut self, error: String, common: &mut Common<P>) {
+        self.next_attempt(common);
+        let generation = self.record.ran.as_ref().map_or(0, |ran| ran.generation);
+        self.restore = Restore::Done;
         let note = format!("; the version of generation {generation} cannot be run again: {error}");
-        effects.push(Effect::Report(id.clone(), Report::NotRestored(generation, error)));
-        self.attempt_spec(id, &note, now, effects);
+        self.report(Report::NotRestored(generation, error), common);
+        self.attempt_spec(&note, common);
     }
 
     /// Begins an attempt with the present configuration. `note` says why no version before it runs.
-    fn attempt_spec(&mut self, id: &PluginId, note: &str, now: Duration, effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let Some(Want::Run(spec)) = plugin.want().cloned() else { return };
-        let refused = plugin.refused().filter(|_| !spec.suspend).map(|refused| P::tried(&refused, note));
-        if let Some(failure) = refused.or_else(|| P::refuse(&self.rules, &spec)) {
-            self.fail(id, failure, Some(now), effects);
+    fn attempt_spec(&mut self, note: &str, common: &mut Common<P>) {
+        let Some(Want::Run(spec)) = self.want().cloned() else { return };
+        let refused = self.refused().filter(|_| !spec.suspend).map(|refused| P::tried(&refused, note));
+        if let Some(failure) = refused.or_else(|| P::refuse(&common.rules, &spec)) {
+            self.fail(failure, true, common);
         } else if spec.suspend {
-            plugin.state = State::Ready { code: None, pods: None };
-            self.ready(id, effects);
+            self.state = State::Ready { code: None, pods: None };
+            self.ready(common);
         } else {
-            self.fetch(id, &spec);
+            self.fetch(&spec, common);
         }
     }
 
-    fn fetch(&mut self, id: &PluginId, spec: &PluginSpec) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let (state, work) = match spec.source.file() {
-            Some(_) => (State::Compiling { waits: true, fetched: None }, Work::Compile),
-            None => (State::Fetching { waits: true }, Work::Fetch),
-        };
-        plugin.state = state;
-        let attempt = plugin.ticket.attempt;
-        self.wait(work, attempt, id);
-    }
-
-    fn wait(&mut self, work: Work, attempt: u64, id: &PluginId) {
-        if let Some(slots) = self.slots.get_mut(&work) {
-            slots.wait(attempt, id);
+    fn fetch(&mut self, spec: &PluginSpec, common: &mut Common<P>) {
+        match spec.source.file() {
+            Some(_) => self.wait(Work::Compile, State::Compiling { waits: true, fetched: None }, common),
+            None => self.wait(Work::Fetch, State::Fetching { waits: true }, common),
         }
     }
 
-    fn end_work(&mut self, work: Work, attempt: u64) {
-        if let Some(slots) = self.slots.get_mut(&work) {
-            slots.end(attempt);
-        }
+    fn wait(&mut self, work: Work, state: State<P>, common: &mut Common<P>) {
+        self.state = state;
+        common.slots.get_mut(&work).into_iter().for_each(|slots| slots.wait(self.ticket.attempt, &self.id));
     }
 
-    /// Begins the effects that have waited for their slots.
-    fn start(&mut self, effects: &mut Effects<P>) {
-        for work in Work::ALL {
-            while let Some((attempt, id)) = self.slots.get_mut(&work).and_then(Slots::next) {
-                let plugin = self.plugins.get_mut(&id).filter(|plugin| plugin.ticket.attempt == attempt);
-                match plugin.and_then(Plugin::begun) {
-                    Some(effect) => effects.push(effect),
-                    None => self.end_work(work, attempt),
-                }
-                if work == Work::Compile {
-                    self.end_work(Work::Fetch, attempt);
-                }
-            }
-        }
-    }
-
-    fn read(&mut self, ticket: &Ticket, recorded: Option<Recorded>, now: Duration, effects: &mut Effects<P>) {
-        let Some(plugin) = self.present(ticket) else { return };
-        let Some(object) = plugin.object().cloned() else { return };
-        plugin.restore = Restore::Done;
-        if let Some(recorded) = recorded.filter(|recorded| *recorded.record.uid == *object.uid) {
-            plugin.record = recorded.record.clone();
-            // The same version is loaded as any other.
-            if plugin.record.ran.as_ref().is_some_and(|ran| *ran.spec != *object.spec) {
-                plugin.restore = Restore::Wanted(recorded);
-            }
-        }
-        self.attempt(&ticket.plugin, now, effects);
-    }
-
-    fn fetched(
-        &mut self,
-        ticket: &Ticket,
-        result: Result<P::Fetched, P::Failure>,
-        now: Duration,
-        effects: &mut Effects<P>,
-    ) {
-        let is_present = self.is_present(ticket);
-        match result {
-            Ok(fetched) if is_present => {
-                let Some(plugin) = self.present(ticket) else { return };
-                plugin.state = State::Compiling { waits: true, fetched: Some(fetched) };
-                self.wait(Work::Compile, ticket.attempt, &ticket.plugin);
-            }
-            result => {
-                self.end_work(Work::Fetch, ticket.attempt);
-                if let (Err(failure), true) = (result, is_present) {
-                    self.attempt_failed(&ticket.plugin, failure, now, effects);
-                }
-            }
-        }
-    }
-
-    fn compiled(
-        &mut self,
-        ticket: &Ticket,
-        result: Result<P::Code, P::Failure>,
-        now: Duration,
-        effects: &mut Effects<P>,
-    ) {
-        self.end_work(Work::Compile, ticket.attempt);
-        let is_owned = self.is_owned(&ticket.plugin);
-        let Some(plugin) = self.present(ticket) else { return };
-        let Some(spec) = plugin.attempted() else { return };
-        match result {
-            Err(failure) => self.attempt_failed(&ticket.plugin, failure, now, effects),
-            Ok(code) if plugin.restoring => self.restored(&ticket.plugin, spec, code, now, effects),
-            Ok(code) if is_owned && plugin.running().is_some_and(|before| is_tried::<P>(before, &spec, &code)) => {
-                plugin.state = State::Probing { waits: true, code };
-                self.wait(Work::Probe, ticket.attempt, &ticket.plugin);
-            }
-            Ok(code) => {
-                plugin.state = State::Ready { code: Some(code), pods: None };
-                self.ready(&ticket.plugin, effects);
-            }
-        }
-    }
-
-    /// The version that ran before the host's start runs again, and the present configuration is loaded.
-    fn restored(
-        &mut self,
-        id: &PluginId,
-        spec: Arc<PluginSpec>,
-        code: P::Code,
-        now: Duration,
-        effects: &mut Effects<P>,
-    ) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let version = plugin.version(spec.clone(), code.clone());
-        let generation = version.ran.as_ref().map_or(0, |ran| ran.generation);
-        (plugin.installed, plugin.is_revoked) = (Some(version), false);
-        (plugin.restore, plugin.unprobed) = (Restore::Done, false);
-        effects.push(Effect::Install { ticket: plugin.ticket.clone(), spec, code, trial: false });
-        effects.push(Effect::Report(id.clone(), Report::Restored(generation)));
-        effects.push(Effect::Publish(id.clone()));
-        self.next_attempt(id);
-        self.attempt_spec(id, "", now, effects);
-    }
-
-    fn attempt_failed(&mut self, id: &PluginId, failure: P::Failure, now: Duration, effects: &mut Effects<P>) {
-        match self.plugins.get(id) {
-            Some(plugin) if plugin.restoring => self.not_restored(id, failure.to_string(), now, effects),
-            _ => self.fail(id, failure, Some(now), effects),
-        }
-    }
-
-    fn probed(&mut self, ticket: &Ticket, result: Result<usize, String>, now: Duration, effects: &mut Effects<P>) {
-        self.end_work(Work::Probe, ticket.attempt);
-        let id = &ticket.plugin;
-        let Some(plugin) = self.present(ticket) else { return };
-        match (result, std::mem::replace(&mut plugin.state, State::Gone)) {
-            (Ok(pods), State::Probing { code, .. }) => {
-                plugin.state = State::Ready { code: Some(code), pods: Some(pods) };
-                self.ready(id, effects);
-            }
-            (Err(error), State::Probing { .. }) => {
-                let failure = P::tried(&plugin.note_refused(Tried::Before, &error), "");
-                self.fail(id, failure, Some(now), effects);
-            }
-            (_, state) => plugin.state = state,
-        }
-    }
-
-    /// Installs the version that is ready, or takes out the one of a plugin that is suspended, if that is permitted.
-    fn ready(&mut self, id: &PluginId, effects: &mut Effects<P>) {
-        let is_owned = self.is_owned(id);
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let (State::Ready { code, pods }, true) = (&plugin.state, plugin.may_install) else { return };
-        let (Some(spec), code, pods) = (plugin.attempted(), code.clone(), *pods) else { return };
-        let Some(code) = code else {
-            plugin.remove(effects);
-            plugin.note_stopped();
-            plugin.state = State::Suspended;
-            effects.push(Effect::Report(id.clone(), Report::Suspended));
-            self.save(id, effects);
-            effects.push(Effect::Publish(id.clone()));
-            return;
-        };
-        if !is_owned {
-            return;
-        }
-        let before = pods.and_then(|_| plugin.running().filter(|before| spec.permits(&before.spec)).cloned());
-        let trial = before.is_some();
-        plugin.installed = Some(plugin.version(spec.clone(), code.clone()));
-        (plugin.before, plugin.is_revoked, plugin.is_latest) = (before, false, true);
-        (plugin.unprobed, plugin.failure, plugin.restore) = (pods == Some(0), None, Restore::Done);
-        plugin.state = State::Installing;
-        if !trial {
-            plugin.note_ran();
-        }
-        effects.push(Effect::Install { ticket: plugin.ticket.clone(), spec, code, trial });
-        self.save(id, effects);
-        effects.push(Effect::Publish(id.clone()));
-    }
-
-    fn tried(&mut self, ticket: &Ticket, result: Result<(), String>, effects: &mut Effects<P>) {
-        let id = &ticket.plugin;
-        let Some(plugin) = self.present(ticket) else { return };
-        let Some(before) = plugin.before.take() else { return };
-        match result {
-            _ if plugin.is_revoked => return,
-            Ok(()) => plugin.note_ran(),
-            Err(error) => {
-                let failure = P::tried(&plugin.note_refused(Tried::After, &error), "");
-                let (spec, code) = (before.spec.clone(), before.code.clone());
-                (plugin.installed, plugin.is_latest, plugin.unprobed) = (Some(before), false, false);
-                (plugin.state, plugin.failure) = (State::Refused, Some((failure.clone(), 1)));
-                effects.push(Effect::Install { ticket: ticket.clone(), spec, code, trial: false });
-                effects.push(Effect::Report(id.clone(), Report::RolledBack(failure)));
-            }
-        }
-        self.save(id, effects);
-        effects.push(Effect::Publish(id.clone()));
-    }
-
-    /// Ends an attempt. A version that runs goes on only if the new configuration permits all that it may do. `now` if
-    /// there may be another attempt.
-    fn fail(&mut self, id: &PluginId, failure: P::Failure, now: Option<Duration>, effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        let failures = plugin.failure.as_ref().map_or(1, |(_, failures)| failures.saturating_add(1));
-        let wait = now.and_then(|now| Some((now, P::retry(&failure, failures)?)));
-        plugin.state = wait.map_or(State::Refused, |(now, wait)| State::Waiting { due: now + wait });
-        plugin.failure = Some((failure.clone(), failures));
-        plugin.may_install = true;
-        let wait = wait.map(|(_, wait)| wait);
-        effects.push(Effect::Report(id.clone(), Report::Failed(failure, failures, wait)));
-        if !plugin.may_stay() && plugin.remove(effects) {
-            plugin.note_stopped();
-            effects.push(Effect::Report(id.clone(), Report::Stopped));
-        }
-        self.save(id, effects);
-        effects.push(Effect::Publish(id.clone()));
-    }
-
-    fn retry(&mut self, now: Duration, effects: &mut Effects<P>) {
-        let is_due = |plugin: &&Plugin<P>| matches!(plugin.state, State::Waiting { due } if due <= now);
-        let due: Vec<_> = self.plugins.values().filter(is_due).map(|plugin| plugin.id.clone()).collect();
-        for id in due {
-            self.next_attempt(&id);
-            self.attempt(&id, now, effects);
-        }
-    }
-
-    fn is_owned(&self, id: &PluginId) -> bool {
-        !self.unowned.contains(&id.tenant())
-    }
-
-    /// What is not owned is fetched and compiled, and neither tried nor run.
-    fn owned(&mut self, tenant: &Tenant, is_owned: bool, now: Duration, effects: &mut Effects<P>) {
-        let has_changed = if is_owned { self.unowned.remove(tenant) } else { self.unowned.insert(tenant.clone()) };
-        let of_tenant = self.plugins.keys().filter(|id| has_changed && id.tenant() == *tenant);
-        for id in of_tenant.cloned().collect::<Vec<_>>() {
-            let Some(plugin) = self.plugins.get_mut(&id) else { continue };
-            let was_there = plugin.remove(effects);
-            let begins = match plugin.state {
-                State::Gone | State::Suspended => false,
-                State::Installing | State::Running => was_there,
-                State::Probing { .. } => true,
-                _ => plugin.restoring || is_owned && matches!(plugin.restore, Restore::Wanted(_)),
-            };
-            if begins {
-                self.next_attempt(&id);
-                self.attempt(&id, now, effects);
-            } else if is_owned {
-                self.ready(&id, effects);
-            }
-            effects.push(Effect::Publish(id));
-        }
-    }
-
-    /// Has the record written, if it has changed and is not being written.
-    fn save(&mut self, id: &PluginId, effects: &mut Effects<P>) {
-        let keeps = self.keeps;
-        let Some(plugin) = self.plugins.get_mut(id).filter(|plugin| plugin.is_dirty && !plugin.saves) else { return };
-        plugin.is_dirty = false;
-        if keeps {
-            plugin.saves = true;
-            let record = Some(plugin.record.clone()).filter(|record| record.ran.is_some());
-            effects.push(Effect::Save(id.clone(), record));
-        }
-    }
-
-    /// Records that an effect has ended, and forgets a plugin of which nothing is left.
-    fn ended(&mut self, id: &PluginId, ended: impl FnOnce(&mut Plugin<P>), effects: &mut Effects<P>) {
-        let Some(plugin) = self.plugins.get_mut(id) else { return };
-        ended(plugin);
-        self.save(id, effects);
-        let is_over = |plugin: &Plugin<P>| {
-            plugin.file.is_none() && plugin.object.is_none() && plugin.removals == 0 && !plugin.saves
-        };
-        if self.plugins.get(id).is_some_and(is_over) {
-            self.plugins.remove(id);
-        }
-    }
-}
-
-impl<P: Parts> Plugin<P> {
     /// Returns the effect whose turn it is.
     fn begun(&mut self) -> Option<Effect<P>> {
         let (ticket, spec, object) = (self.ticket.clone(), self.attempted()?, self.object().cloned());
@@ -644,37 +438,147 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// The plugin is of an object that it was not of before.
-    fn is_of(&mut self, object: &Object, keeps: bool) {
-        self.record = Record::new(&object.uid);
-        // What is being written or removed is of this host.
-        let is_of_before = keeps && !self.is_dirty && !self.saves;
-        self.restore = if is_of_before { Restore::Unread } else { Restore::Done };
+    fn read(&mut self, recorded: Option<Recorded>, common: &mut Common<P>) {
+        let Some(Object { uid, spec, .. }) = self.object().cloned() else { return };
+        self.restore = Restore::Done;
+        if let Some(recorded) = recorded.filter(|recorded| *recorded.record.uid == *uid) {
+            self.record = recorded.record.clone();
+            // The same version is loaded as any other.
+            if self.record.ran.as_ref().is_some_and(|ran| ran.spec != spec) {
+                self.restore = Restore::Wanted(recorded);
+            }
+        }
+        self.attempt(common);
+    }
+
+    fn compiled(&mut self, code: P::Code, common: &mut Common<P>) {
+        let Some(spec) = self.attempted() else { return };
+        let is_tried = |before: &Version<P::Code>| {
+            spec.permits(&before.spec) && (!P::is_same(&before.code, &code) || before.spec.config != spec.config)
+        };
+        if self.restoring {
+            let version = self.version(spec, code);
+            let generation = version.ran.as_ref().map_or(0, |ran| ran.generation);
+            (self.restore, self.unprobed) = (Restore::Done, false);
+            self.install(version, false, common);
+            self.report(Report::Restored(generation), common);
+            self.next_attempt(common);
+            self.attempt_spec("", common);
+        } else if common.owns(&self.id) && self.running().is_some_and(is_tried) {
+            self.wait(Work::Probe, State::Probing { waits: true, code }, common);
+        } else {
+            self.state = State::Ready { code: Some(code), pods: None };
+            self.ready(common);
+        }
+    }
+
+    fn attempt_failed(&mut self, failure: P::Failure, common: &mut Common<P>) {
+        match self.restoring {
+            true => self.not_restored(failure.to_string(), common),
+            false => self.fail(failure, true, common),
+        }
+    }
+
+    fn probed(&mut self, result: Result<usize, String>, common: &mut Common<P>) {
+        match (result, mem::replace(&mut self.state, State::Gone)) {
+            (Ok(pods), State::Probing { code, .. }) => {
+                self.state = State::Ready { code: Some(code), pods: Some(pods) };
+                self.ready(common);
+            }
+            (Err(error), State::Probing { .. }) => {
+                let failure = P::tried(&self.note_refused(Tried::Before, &error), "");
+                self.fail(failure, true, common);
+            }
+            (_, state) => self.state = state,
+        }
+    }
+
+    /// Installs the version that is ready, or takes out the one of a plugin that is suspended, if that is permitted.
+    fn ready(&mut self, common: &mut Common<P>) {
+        let (State::Ready { code, pods }, true) = (&self.state, self.may_install) else { return };
+        let (Some(spec), pods) = (self.attempted(), *pods) else { return };
+        let Some(code) = code.clone() else {
+            self.remove(common);
+            self.note_stopped();
+            self.state = State::Suspended;
+            return self.report(Report::Suspended, common);
+        };
+        if !common.owns(&self.id) {
+            return;
+        }
+        let before = pods.and_then(|_| self.running().filter(|before| spec.permits(&before.spec)).cloned());
+        let trial = before.is_some();
+        self.install(self.version(spec, code), trial, common);
+        (self.before, self.is_latest) = (before, true);
+        (self.unprobed, self.failure, self.restore) = (pods == Some(0), None, Restore::Done);
+        self.state = State::Installing;
+        if !trial {
+            self.note_ran();
+        }
+    }
+
+    fn install(&mut self, version: Version<P::Code>, trial: bool, common: &mut Common<P>) {
+        let (ticket, spec, code) = (self.ticket.clone(), version.spec.clone(), version.code.clone());
+        common.effects.push(Effect::Install { ticket, spec, code, trial });
+        (self.installed, self.is_revoked) = (Some(version), false);
+    }
+
+    fn tried(&mut self, result: Result<(), String>, common: &mut Common<P>) {
+        match (self.before.take(), result) {
+            (Some(_), Ok(())) => self.note_ran(),
+            (Some(before), Err(error)) => {
+                let failure = P::tried(&self.note_refused(Tried::After, &error), "");
+                self.install(before, false, common);
+                (self.is_latest, self.unprobed, self.state) = (false, false, State::Refused);
+                self.failure = Some((failure.clone(), 1));
+                self.report(Report::RolledBack(failure), common);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Ends an attempt. A version that runs goes on only if the new configuration permits all that it may do.
+    fn fail(&mut self, failure: P::Failure, may_pass: bool, common: &mut Common<P>) {
+        let failures = self.failure.as_ref().map_or(1, |(_, failures)| failures.saturating_add(1));
+        let wait = P::retry(&failure, failures).filter(|_| may_pass);
+        self.state = wait.map_or(State::Refused, |wait| State::Waiting { due: common.now + wait });
+        (self.failure, self.may_install) = (Some((failure.clone(), failures)), true);
+        self.report(Report::Failed(failure, failures, wait), common);
+        if !self.may_stay() {
+            self.stop(common);
+        }
+    }
+
+    /// Removes the installed version, which is not permitted any more.
+    fn stop(&mut self, common: &mut Common<P>) {
+        if self.remove(common) {
+            self.note_stopped();
+            self.report(Report::Stopped, common);
+        }
     }
 
     /// Removes the installed version. Returns false if there is none.
-    fn remove(&mut self, effects: &mut Effects<P>) -> bool {
+    fn remove(&mut self, common: &mut Common<P>) -> bool {
         self.before = None;
         let was_there = self.installed.take().is_some();
         if was_there {
             (self.is_revoked, self.is_latest) = (false, false);
             self.removals += 1;
-            effects.push(Effect::Remove(self.id.clone()));
+            common.effects.push(Effect::Remove(self.id.clone()));
         }
         was_there
     }
-}
 
-/// Ends the runs of the installed version if a configuration does not permit all that it may do.
-fn restrict<P: Parts>(plugin: &mut Plugin<P>, spec: &Arc<PluginSpec>, effects: &mut Effects<P>) {
-    if plugin.running().is_some_and(|version| !spec.permits(&version.spec)) {
-        (plugin.is_revoked, plugin.before) = (true, None);
-        effects.push(Effect::Restrict(spec.clone()));
-        effects.push(Effect::Report(plugin.id.clone(), Report::Restricted));
+    /// Has the record written, if it has changed and is not being written.
+    fn save(&mut self, common: &mut Common<P>) {
+        if self.is_dirty && !self.saves {
+            (self.is_dirty, self.saves) = (false, common.keeps);
+            let record = Some(self.record.clone()).filter(|record| record.ran.is_some());
+            common.effects.extend(common.keeps.then(|| Effect::Save(self.id.clone(), record)));
+        }
     }
-}
 
-/// Whether a version can be kept instead of a new one, and differs from it in more than permissions and order.
-fn is_tried<P: Parts>(before: &crate::Version<P::Code>, spec: &PluginSpec, code: &P::Code) -> bool {
-    spec.permits(&before.spec) && (!P::is_same(&before.code, code) || before.spec.config != spec.config)
+    fn report(&self, report: Report<P>, common: &mut Common<P>) {
+        common.effects.push(Effect::Report(self.id.clone(), report));
+    }
 }

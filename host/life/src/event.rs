@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use podium_pods::model::{PluginId, PluginSpec, Tenant};
+use podium_vocabulary::{PluginId, PluginSpec, Tenant};
 
 use crate::{Record, Recorded, Refused};
 
@@ -139,6 +139,7 @@ pub enum From {
 }
 
 /// What is to be done.
+#[derive(Clone)]
 pub enum Effect<P: Parts> {
     /// The runs of the installed version end, if the configuration does not permit all that it may do.
     Restrict(Arc<PluginSpec>),
@@ -172,6 +173,7 @@ pub enum Effect<P: Parts> {
 }
 
 /// What an operator wants to know.
+#[derive(Clone)]
 pub enum Report<P: Parts> {
     /// The runs of the version ended: the new configuration permits less.
     Restricted,
@@ -181,8 +183,8 @@ pub enum Report<P: Parts> {
     Stopped,
     /// The plugin is suspended.
     Suspended,
-    /// The plugin was removed.
-    Unloaded,
+    /// The plugin was removed. True if it ran or was suspended.
+    Unloaded(bool),
     /// The version before runs again, because this failure ended the trial of the next one.
     RolledBack(P::Failure),
     /// The version of this generation, which ran before the host's start, runs again.

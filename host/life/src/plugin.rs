@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec};
 
 use crate::{Object, Parts, Ran, Record, Recorded, Refused, Ticket, Tried, Want};
 
@@ -161,7 +161,7 @@ impl<P: Parts> Plugin<P> {
             (Restore::Wanted(recorded), _) if self.restoring => recorded.record.ran.clone(),
             (_, object) => object.map(|object| Ran {
                 generation: object.generation,
-                spec: object.spec.to_string(),
+                spec: object.spec.clone(),
                 manifest: P::manifest(&code),
             }),
         };
@@ -194,7 +194,7 @@ impl<P: Parts> Plugin<P> {
 
     /// Records that the version of the present object failed when it was tried.
     pub(crate) fn note_refused(&mut self, tried: Tried, failure: &str) -> Refused {
-        let spec = self.object().map_or_else(String::new, |object| object.spec.to_string());
+        let spec = self.object().map_or_else(|| "".into(), |object| object.spec.clone());
         let refused = Refused { spec, tried, failure: failure.to_owned() };
         self.note(|record, _| record.refused = Some(refused.clone()));
         refused
@@ -203,19 +203,32 @@ impl<P: Parts> Plugin<P> {
     /// Why the present spec is not tried again.
     pub(crate) fn refused(&self) -> Option<Refused> {
         let spec = &self.object()?.spec;
-        self.record.refused.clone().filter(|refused| *refused.spec == **spec)
+        self.record.refused.clone().filter(|refused| refused.spec == *spec)
     }
 
     /// True if the present configuration permits all that the installed version may do, and it runs.
     pub(crate) fn may_stay(&self) -> bool {
-        let permissions = self.want().and_then(Want::permissions);
-        permissions.is_some_and(|spec| self.running().is_some_and(|version| spec.permits(&version.spec)))
+        self.permissions().is_some_and(|spec| self.running().is_some_and(|version| spec.permits(&version.spec)))
+    }
+
+    /// Returns what the present configuration permits, if it is known.
+    #[must_use]
+    pub fn permissions(&self) -> Option<&Arc<PluginSpec>> {
+        self.want().and_then(Want::permissions)
     }
 
     /// Returns true if a source defines the plugin.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.want().is_some()
+    }
+
+    /// When the next attempt begins.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        match self.state {
+            State::Waiting { due } => Some(due),
+            _ => None,
+        }
     }
 
     /// Returns the number of the present load.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use podium_pods::model::PluginSpec;
+use podium_vocabulary::PluginSpec;
 use serde::{Deserialize, Serialize};
 
 const VERSION: u32 = 1;
@@ -26,7 +26,8 @@ pub struct Ran {
     /// The generation of the object.
     pub generation: i64,
     /// The spec of the object, as JSON.
-    pub spec: String,
+    #[serde(with = "shared")]
+    pub spec: Arc<str>,
     /// The digest of the image's manifest, if the component is from a registry.
     pub manifest: Option<String>,
 }
@@ -35,7 +36,8 @@ pub struct Ran {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// The spec of the object, as JSON.
-    pub spec: String,
+    #[serde(with = "shared")]
+    pub spec: Arc<str>,
     /// When the version failed.
     pub tried: Tried,
     /// The failed run.
@@ -49,6 +51,21 @@ pub enum Tried {
     Before,
     /// In its trial.
     After,
+}
+
+/// A text that other places may have too.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(deserializer).map(Into::into)
+    }
 }
 
 /// A record that was read, and the plugin of the version that ran, or why its spec cannot be read.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_pods::model::{PluginId, Tenant};
+use podium_vocabulary::{PluginId, Tenant};
 
 /// A tenant; each plugin with the scope of the cluster is one of its own.
 pub type Taker = (Tenant, Option<Arc<str>>);

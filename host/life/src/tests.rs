@@ -7,10 +7,8 @@ use std::{
     time::Duration,
 };
 
-use podium_pods::{
-    model::{PluginId, PluginSpec, Source as Place},
-    testing,
-};
+use podium_pods::testing;
+use podium_vocabulary::{PluginId, PluginSpec, Source as Place};
 
 use super::*;
 use crate::plugin::{Restore, State};
@@ -214,7 +212,7 @@ impl World {
             Pending::Read(ticket) => {
                 let record = self.disk.get(&ticket.plugin).cloned();
                 let recorded = record.map(|record| {
-                    let ran = record.ran.as_ref().map_or("n", |ran| &ran.spec);
+                    let ran = record.ran.as_ref().map_or("n", |ran| &*ran.spec);
                     Recorded { spec: Ok(spec(&ticket.plugin, ran)), record }
                 });
                 Event::Read(ticket, recorded.filter(|_| is_good))
@@ -343,7 +341,7 @@ impl World {
             };
             assert!(rests && !plugin.is_dirty && !plugin.saves, "{}", described(plugin));
         }
-        for slots in world.life.slots.values() {
+        for slots in world.life.common.slots.values() {
             assert!(slots.active.is_empty() && slots.waiting.is_empty(), "no slot is lost");
         }
         for (id, record) in &world.disk {
@@ -354,8 +352,8 @@ impl World {
 }
 
 fn recorded(record: &Record) -> String {
-    let ran = record.ran.as_ref().map_or("-", |ran| &ran.spec);
-    let refused = record.refused.as_ref().map_or("-", |refused| &refused.spec);
+    let ran = record.ran.as_ref().map_or("-", |ran| &*ran.spec);
+    let refused = record.refused.as_ref().map_or("-", |refused| &*refused.spec);
     format!("{}{ran}{refused}", record.uid)
 }
 
@@ -368,7 +366,7 @@ fn wanted(want: &Want<Test>) -> &str {
 
 fn version(version: Option<&Version<String>>) -> String {
     version.map_or("-".to_owned(), |version| {
-        format!("{}{}", version.code, version.ran.as_ref().map_or("-", |ran| &ran.spec))
+        format!("{}{}", version.code, version.ran.as_ref().map_or("-", |ran| &*ran.spec))
     })
 }
 

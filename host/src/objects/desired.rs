@@ -24,8 +24,8 @@ use crate::config::Policy;
 /// The namespace of a tenant; `None` for the cluster, which is first.
 type Namespace = Option<Arc<str>>;
 
-/// The objects, and the decision about each.
-#[derive(Debug, Default)]
+/// The objects, and the decision about each. A copy costs little.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Desired {
     rules: Arc<Rules>,
     tenants: BTreeMap<Namespace, Arc<OfTenant>>,

@@ -40,11 +40,12 @@ pub(crate) const MODULES: &[Row] = &[
     ("checkpoint", &["encoding", "pod", "dump", "frames", "private_file"], &["rustix"]),
     ("config", &[], &[CONFIG, REGISTRY, "libc"]),
     ("objects", &["ports", "api", "watch", "config"], &[CONFIG, "k8s_openapi", "tokio", "http"]),
-    ("images", &["ports", "api", "objects", "private_file"], &[REGISTRY, "k8s_openapi", "http"]),
+    ("images", &["ports", "api", "objects", "private_file"], &[LIFE, REGISTRY, "k8s_openapi", "http"]),
     ("telemetry", &["status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
     ("admin", &["api", "telemetry"], &["axum", "tokio", "tokio_rustls", "tokio_util", "hyper", "hyper_util"]),
     (MAIN, &[APP], &[]),
     (CONFIG, &[], &["schemars", "serde_saphyr"]),
+    (LIFE, &[], &[]),
     (
         REGISTRY,
         &[],
@@ -68,11 +69,17 @@ pub(crate) const CRATES: [(&str, &str); 3] = [
     ("podium_engine", "host/engine/src/lib.rs"),
     ("podium_host", "host/src/lib.rs"),
 ];
-/// Crates that are one row each: the host's binary, the schema of the configuration, and the client of registries.
-pub(crate) const WHOLE: [(&str, &str); 3] =
-    [(MAIN, "host/src/main.rs"), (CONFIG, "guest-sdk/config/src/lib.rs"), (REGISTRY, "host/registry/src/lib.rs")];
+/// Crates that are one row each: the host's binary, the schema of the configuration, the life of a
+/// plugin, and the client of registries.
+pub(crate) const WHOLE: [(&str, &str); 4] = [
+    (MAIN, "host/src/main.rs"),
+    (CONFIG, "guest-sdk/config/src/lib.rs"),
+    (LIFE, "host/life/src/lib.rs"),
+    (REGISTRY, "host/registry/src/lib.rs"),
+];
 const MAIN: &str = "main";
 const CONFIG: &str = "podium_config";
+const LIFE: &str = "podium_life";
 const REGISTRY: &str = "podium_registry";
 /// Code in the root of a crate with modules. It may use nothing.
 pub(crate) const ROOT: &str = "lib";
