@@ -137,24 +137,31 @@ impl Follower {
         }
     }
 
+    /// Takes long for a tenant with many objects, so it is done on a copy; only this task changes the objects.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
-        let undecided = {
-            // One lock: the removal of finalizers forgets the holds of objects that are not known.
-            let mut known = self.known.lock();
-            match &change {
-                Change::Listed(objects) if self.unadopted.remove(&kind) => self.driver.components.holds.adopt(objects),
-                Change::Absent => drop(self.unadopted.insert(kind)),
-                _ => {}
+        let before = self.known.lock().desired.clone();
+        let adopted = match &change {
+            Change::Listed(objects) if self.unadopted.remove(&kind) => objects
+                .iter()
+                .filter(|object| object.held)
+                .map(|object| (object.id.clone(), object.uid.clone()))
+                .collect(),
+            Change::Absent => {
+                self.unadopted.insert(kind);
+                Vec::new()
             }
-            known.desired.changed(kind, change)
+            _ => Vec::new(),
         };
-        // Takes long for a tenant with many objects; only this task changes them.
-        let decided = undecided.decide();
-        let desired = &mut self.known.lock().desired;
-        for (id, Beyond { reason, message }, plugins) in decided.newly_beyond(desired) {
+        let mut desired = before.clone();
+        let actions = desired.change(kind, change);
+        for (id, Beyond { reason, message }, plugins) in desired.newly_beyond(&before) {
             tracing::warn!(plugin = %id, plugins, reason, error = message, "plugin objects not loaded");
         }
-        desired.decide(decided)
+        // One lock: the removal of finalizers forgets the holds of objects that are not known.
+        let mut known = self.known.lock();
+        self.driver.components.holds.adopt(adopted);
+        known.desired = desired;
+        actions
     }
 
     /// Begins an action. Runs that it does not permit have ended when this returns.

@@ -583,11 +583,7 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
     spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     // Its unload takes a minute.
     load(&rig.driver, spec).await;
-    rig.driver.components.holds.adopt(&[crate::objects::Object::read(
-        crate::objects::Kind::Namespaced,
-        &shop()[0].to_string(),
-    )
-    .unwrap()]);
+    rig.driver.components.holds.adopt([(id("a"), "u-a".to_owned())]);
     rig.objects.put(shop().remove(0));
     sleep(Duration::from_secs(60)).await;
     assert!(rig.objects.patched().is_empty());

@@ -1,12 +1,8 @@
 //! Fetches and compiles components.
 
-#[cfg(test)]
-use std::collections::BTreeMap;
 use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
-#[cfg(test)]
-use parking_lot::Mutex;
 use podium_engine::ports::Sender;
 use podium_life::{From, Object, Recorded};
 use podium_vocabulary::{LimitClass, PluginId, PluginSpec, Source, text};
@@ -41,7 +37,7 @@ pub(in crate::app) struct Components {
     pub(in crate::app) holds: Holds,
     /// The code of plugins whose components are not read. `None` for a compilation that never ends.
     #[cfg(test)]
-    pub(in crate::app) given: Mutex<BTreeMap<PluginId, Option<Code>>>,
+    pub(in crate::app) given: parking_lot::Mutex<std::collections::BTreeMap<PluginId, Option<Code>>>,
 }
 
 impl Components {

@@ -7,7 +7,7 @@ use podium_life::Object;
 use podium_vocabulary::{PluginId, PluginSpec, text};
 
 use super::{Components, LoadFailure};
-use crate::objects::{self, hold};
+use crate::objects::hold;
 
 /// The objects that have the host's finalizer from the host itself, with their uids: anyone who may write an object may
 /// write its finalizers too.
@@ -31,9 +31,8 @@ impl Components {
 
 impl Holds {
     /// Records the objects of the first list that have the host's finalizer: a host before may have added it.
-    pub(in crate::app) fn adopt(&self, listed: &[objects::Object]) {
-        let held = listed.iter().filter(|object| object.held);
-        self.0.lock().extend(held.map(|object| (object.id.clone(), object.uid.clone())));
+    pub(in crate::app) fn adopt(&self, held: impl IntoIterator<Item = (PluginId, String)>) {
+        self.0.lock().extend(held);
     }
 
     /// Returns true if the host has added its finalizer to the object, now or before its start.
