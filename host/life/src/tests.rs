@@ -267,6 +267,9 @@ impl World {
         for (id, record) in &self.disk {
             let _ = write!(text, "|{}{}", id.name, recorded(record));
         }
+        for slots in self.life.common.slots.values() {
+            let _ = write!(text, "|{}", slots.active.len());
+        }
         let _ = write!(text, "|{}|{}{}{}", pending.join(" "), self.life.rules(), self.is_owned, self.was_seen);
         text
     }
@@ -304,6 +307,10 @@ impl World {
             let expected = plugin.installed.as_ref().map(|version| (&version.spec, plugin.is_revoked));
             let found = registered.map(|installed| (&installed.spec, installed.is_revoked));
             assert_eq!(found, expected, "what the automaton has installed is in the registry");
+            let ran = plugin.record.ran.as_ref().filter(|_| plugin.object().is_some());
+            if matches!(plugin.state, State::Suspended) {
+                assert_eq!(ran, None, "a restart runs nothing that was suspended");
+            }
             if let (Shown::Running { is_recorded: true, .. }, Some(object)) = (plugin.shown(), plugin.object()) {
                 let on_disk = self.disk.get(id).filter(|record| *record.uid == *object.uid);
                 let ran = on_disk.and_then(|record| record.ran.as_ref());
@@ -456,7 +463,7 @@ fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pendin
 }
 
 #[test]
-fn in_every_state_only_what_is_permitted_runs_and_the_plugin_comes_to_a_rest() {
+fn in_every_state_only_what_is_permitted_runs_and_all_comes_to_a_rest() {
     let objects = ["w", "x", "n", "s", "m"].map(|config| Change::Object("a", "1", config));
     let more = [
         Change::Object("a", "2", "x"),
@@ -524,7 +531,7 @@ fn the_version_before_a_restart_is_not_lost_by_a_change_of_the_spec() {
 }
 
 #[test]
-fn a_version_that_fails_leaves_the_one_that_runs_and_narrower_grants_do_not() {
+fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
     let fails = |fails_at: fn(&Pending) -> bool, config| {
         let mut world = World::new();
         world.change(Change::Object("a", "1", "w"));
@@ -536,6 +543,8 @@ fn a_version_that_fails_leaves_the_one_that_runs_and_narrower_grants_do_not() {
         }
         let plugin = world.life.plugin(&id("a")).unwrap();
         assert!(matches!(plugin.shown(), Shown::Refused(_)));
+        let recorded = world.disk.get(&id("a")).and_then(|record| record.ran.as_ref()).map(|ran| &*ran.spec);
+        assert_eq!(recorded, running(&world), "a restart runs what runs");
         (at_once, running(&world).map(str::to_owned))
     };
     let runs = (Some("w".to_owned()), Some("w".to_owned()));

@@ -1,7 +1,7 @@
 //! Drives the automaton of `podium_life`: applies its effects to the host, and gives it the results.
 //!
-//! What ends or begins runs is applied under the automaton's lock, which nothing waits for: the effects of two events do
-//! not mix. Everything that takes time is a task of its own, and none delays another one.
+//! What ends or begins runs is applied under the automaton's lock, which nothing waits for: the effects of two events
+//! do not mix. Everything that takes time is a task of its own, and none delays another one.
 
 mod component;
 mod disk;
