@@ -1,4 +1,4 @@
-//! [`Life`]: which version of each plugin runs, and what is done about the others.
+//! [`Life`]: the versions of all plugins that run, and the steps towards the next ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,14 +23,14 @@ const BOUNDS: [(Work, Bounds); 3] = [
     (Work::Probe, Bounds { all: 2, tenant: 1 }),
 ];
 
-/// Which version of each plugin runs, and what is done about the others.
+/// The versions of all plugins that run, and the steps towards the next ones.
 #[derive(Clone)]
 pub struct Life<P: Parts> {
     pub(crate) plugins: BTreeMap<PluginId, Plugin<P>>,
     pub(crate) common: Common<P>,
 }
 
-/// What the plugins share.
+/// The part that the plugins share.
 #[derive(Clone)]
 pub(crate) struct Common<P: Parts> {
     rules: P::Rules,
@@ -111,7 +111,7 @@ impl<P: Parts> Life<P> {
             Event::Time => self.on_all(|plugin, now| plugin.due().is_some_and(|due| due <= now), Plugin::attempt),
             Event::Read(ticket, recorded) => self.present(&ticket, |plugin, common| plugin.read(recorded, common)),
             Event::Fetched(ticket, result) => {
-                // What was fetched keeps the slot until its compilation begins.
+                // A component keeps the slot until its compilation begins.
                 if result.is_err() || !self.is_present(&ticket) {
                     self.common.end(Work::Fetch, ticket.attempt);
                 }
@@ -230,7 +230,7 @@ impl<P: Parts> Plugin<P> {
     /// The plugin is of an object that it was not of before.
     fn is_of(&mut self, object: &Object, common: &Common<P>) {
         self.record = Record::new(&object.uid);
-        // What is being written or removed is of this host.
+        // A record that is being written or removed is of this host.
         let is_of_before = common.keeps && !self.is_dirty && !self.saves;
         self.restore = if is_of_before { Restore::Unread } else { Restore::Done };
         self.may_install = true;
@@ -277,8 +277,6 @@ impl<P: Parts> Plugin<P> {
             self.note_stopped();
             self.next_attempt(common);
             (self.state, self.failure) = (State::Gone, None);
-            // Before the source and its record are forgotten.
-            self.save(common);
             self.report(Report::Unloaded(was_loaded), common);
         }
     }
@@ -319,7 +317,7 @@ impl<P: Parts> Plugin<P> {
         self.begin(common);
     }
 
-    /// What is not owned is fetched and compiled, and neither tried nor run.
+    /// Without ownership a plugin is fetched and compiled, and neither tried nor run.
     fn owned(&mut self, common: &mut Common<P>) {
         let (is_owned, was_there) = (common.owns(&self.id), self.remove(common));
         let begins = match self.state {
@@ -331,11 +329,11 @@ impl<P: Parts> Plugin<P> {
         if begins { self.attempt(common) } else { self.ready(common) }
     }
 
-    /// Gives the plugin a new ticket; what comes back with the one before changes nothing.
+    /// Replaces the ticket, so that the results of the attempt before change nothing.
     fn next_attempt(&mut self, common: &mut Common<P>) {
         let attempt = self.ticket.attempt;
         common.slots.values_mut().for_each(|slots| slots.give_up(attempt));
-        // What is fetched and waits for its compilation is dropped.
+        // A component that waits for its compilation is dropped.
         if matches!(self.state, State::Compiling { waits: true, .. }) {
             common.end(Work::Fetch, attempt);
         }
@@ -376,7 +374,7 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// Goes on without the version that ran before the host's start.
+    /// Continues without the version that ran before the host's start.
     fn not_restored(&mut self, error: String, common: &mut Common<P>) {
         self.next_attempt(common);
         let generation = self.record.ran.as_ref().map_or(0, |ran| ran.generation);

@@ -1,4 +1,4 @@
-//! What the automaton is told, and what it asks for.
+//! Events and effects of the automaton, and the words in them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ pub trait Parts: Clone {
     /// Returns the digest of the image's manifest, if the component is from a registry.
     fn manifest(code: &Self::Code) -> Option<String>;
 
-    /// Returns the wait after so many failures in a row; `None` if another attempt with the same spec would fail too.
+    /// Returns the wait after a number of failures in a row; `None` if another attempt would fail too.
     fn retry(failure: &Self::Failure, failures: u32) -> Option<Duration>;
 
     /// Returns the failure of a version that was tried. `note` says why no version before it runs.
@@ -60,7 +60,7 @@ pub struct Object {
 }
 
 /// Where a plugin is defined, the one that counts first. Of objects of the same finalizers, and of those beyond the
-/// bounds of a tenant, it was decided before which ones are given to the automaton.
+/// bounds of a tenant, the automaton knows only those that were decided to count.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A file of the host. With false the version is not installed before [`Event::Install`].
@@ -69,7 +69,7 @@ pub enum Source {
     Object(Object),
 }
 
-/// What a source asks for.
+/// The wish of a source.
 #[derive(Clone)]
 pub enum Want<P: Parts> {
     /// The plugin runs, or is suspended.
@@ -84,7 +84,7 @@ pub enum Want<P: Parts> {
 }
 
 impl<P: Parts> Want<P> {
-    /// Returns what is permitted, if it is known.
+    /// Returns the permissions, if they are known.
     pub(crate) fn permissions(&self) -> Option<&Arc<PluginSpec>> {
         match self {
             Self::Run(spec) => Some(spec),
@@ -93,9 +93,9 @@ impl<P: Parts> Want<P> {
     }
 }
 
-/// What happened.
+/// An event.
 pub enum Event<P: Parts> {
-    /// A source defines a plugin, or defines it anew.
+    /// A source defines a plugin, or defines it again.
     Seen(PluginId, Source, Want<P>),
     /// An object's spec has changed and means the same.
     Meant(PluginId, Object),
@@ -103,7 +103,7 @@ pub enum Event<P: Parts> {
     Gone(PluginId, bool),
     /// A version that is ready may be installed. With the number of its load.
     Install(PluginId, u64),
-    /// A plugin is configured anew, and its new code is not there yet.
+    /// A plugin is configured again, and its new code is not there yet.
     Restricted(Arc<PluginSpec>),
     /// The platform's requirements were replaced.
     Rules(P::Rules),
@@ -138,7 +138,7 @@ pub enum From {
     Disk(Option<String>),
 }
 
-/// What is to be done.
+/// An effect for the caller to apply.
 #[derive(Clone)]
 pub enum Effect<P: Parts> {
     /// The runs of the installed version end, if the configuration does not permit all that it may do.
@@ -172,7 +172,7 @@ pub enum Effect<P: Parts> {
     Report(PluginId, Report<P>),
 }
 
-/// What an operator wants to know.
+/// A message for operators.
 #[derive(Clone)]
 pub enum Report<P: Parts> {
     /// The runs of the version ended: the new configuration permits less.

@@ -17,7 +17,7 @@ pub struct Version<C> {
     pub ran: Option<Ran>,
 }
 
-/// What is being done about the wanted version. A step that needs a slot `waits` until it has one.
+/// The step towards the wanted version. One that needs a slot `waits` until it has one.
 #[derive(Clone)]
 pub(crate) enum State<P: Parts> {
     Gone,
@@ -57,7 +57,7 @@ pub(crate) enum Restore {
     Done,
 }
 
-/// One plugin: what its sources want, what runs, and what is being done about the difference.
+/// One plugin: the wishes of its sources, the version that runs, and the step towards the next one.
 #[derive(Clone)]
 pub struct Plugin<P: Parts> {
     pub(crate) id: PluginId,
@@ -136,7 +136,7 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// What the source wants that counts: a file counts before an object.
+    /// The wish of the source that counts: a file counts before an object.
     pub(crate) fn want(&self) -> Option<&Want<P>> {
         self.file.as_ref().or_else(|| self.object.as_ref().map(|(_, want)| want))
     }

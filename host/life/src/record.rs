@@ -73,7 +73,7 @@ mod shared {
 pub struct Recorded {
     /// As it was on disk.
     pub record: Record,
-    /// Of [`Record::ran`].
+    /// The one of [`Record::ran`].
     pub spec: Result<Arc<PluginSpec>, String>,
 }
 

@@ -19,7 +19,7 @@ pub fn taker(plugin: &PluginId) -> Taker {
 pub enum Work {
     /// Until the component's compilation has begun, because the component stays in memory until then.
     Fetch,
-    /// Takes 1 or 2 GiB in the compiler's process.
+    /// With 1 or 2 GiB in the compiler's process.
     Compile,
     /// Runs on a few Pods.
     Probe,
@@ -32,9 +32,9 @@ impl Work {
 /// The most effects of a kind that are under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Of all tenants.
+    /// For all tenants together.
     pub all: usize,
-    /// Of one tenant.
+    /// For one tenant.
     pub tenant: usize,
 }
 

@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// What holds in every state.
+    /// Checks the promises of every state.
     fn check(&self) {
         for (id, installed) in self.registry.iter().filter(|(_, installed)| !installed.is_revoked) {
             let plugin = self.life.plugin(id).unwrap();
@@ -406,7 +406,7 @@ fn described(plugin: &Plugin<Test>) -> String {
     format!("{state},{restore},{file},{object:?},{failure:?},{flags:?},{versions:?},{removals},{record};")
 }
 
-/// Visits every state that can be reached within so many changes from outside, with at most so many effects under way.
+/// Visits every state that can be reached within a number of changes and with a number of effects under way.
 /// Returns their number.
 fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pending: usize) -> usize {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

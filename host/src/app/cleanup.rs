@@ -78,7 +78,7 @@ pub(super) struct Cleanup {
     pub(super) account: Option<String>,
     /// Returns true while the cache lacks Pods that cannot be decoded.
     pub(super) undecoded: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The turn to write, which is given in the order of asking.
+    /// The turn to write, in the order of asking.
     pub(super) turn: Semaphore,
     pub(super) removals: Removals,
 }

@@ -1,6 +1,6 @@
-//! Drives the automaton of `podium_life`: applies its effects to the host, and gives it the results.
+//! Drives the automaton of `podium_life`: applies its effects to the host, and feeds it with the results.
 //!
-//! What ends or begins runs is applied under the automaton's lock, which nothing waits for: the effects of two events
+//! Effects that end or begin runs are applied under the automaton's lock, which nothing waits for: those of two events
 //! do not mix. Everything that takes time is a task of its own, and none delays another one.
 
 mod component;
@@ -176,7 +176,7 @@ impl Driver {
         let is_of_file = |plugin: &Plugin<Host>| plugin.is_wanted() && plugin.generation().is_none();
         let was_there = self.read(id, is_of_file).unwrap_or_default();
         self.feed(Event::Gone(id.clone(), true));
-        // One that was only expected is known to the status alone.
+        // Only the status knows one that was expected and never loaded.
         if !self.read(id, Plugin::is_wanted).unwrap_or_default() {
             self.status.remove(id);
         }
@@ -255,7 +255,7 @@ impl Driver {
         self.dispatch.probe(&before, spec, &*code.reconcile, is_wanted).await
     }
 
-    /// Puts a version into the registry, and begins what follows: Pods are queued for it, and its trial begins.
+    /// Adds a version to the registry. Pods are queued for it, and its trial begins.
     fn put(self: &Arc<Self>, ticket: Ticket, spec: &Arc<PluginSpec>, code: &Code, trial: bool, rules: &Rules) {
         let registry = &self.dispatch.registry;
         let before = registry.by_id(&spec.id).filter(|_| trial);
@@ -347,7 +347,7 @@ impl Driver {
                 tracing::warn!(
                     %plugin,
                     file,
-                    "plugin stopped: it is not known to be permitted any more, and could not be loaded anew"
+                    "plugin stopped: it is not known to be permitted any more, and could not be loaded again"
                 );
             }
             Report::Suspended => tracing::info!(%plugin, file, "plugin suspended"),

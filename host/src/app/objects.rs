@@ -1,4 +1,4 @@
-//! Gives the automaton of plugins' lives what the objects of the API server ask for. `objects` decides that.
+//! Feeds the automaton of plugins' lives with the wishes of the API server's objects, as `objects` decides them.
 //!
 //! A change is processed without waiting for a load, a disk or the API server, so runs that it does not permit end as
 //! soon as the watch brings the change.
@@ -137,7 +137,8 @@ impl Follower {
         }
     }
 
-    /// Takes long for a tenant with many objects, so it is done on a copy; only this task changes the objects.
+    /// Records and decides a change. This is slow for a tenant with many objects, so it is done on a copy; only this
+    /// task changes the objects.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
         let before = self.known.lock().desired.clone();
         let adopted = match &change {

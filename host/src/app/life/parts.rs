@@ -1,4 +1,4 @@
-//! What the automaton of a plugin's life carries in this host, and the platform's requirements for every plugin.
+//! The parts that the automaton of a plugin's life carries in this host, and the platform's requirements.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ pub(in crate::app) struct Code {
     pub(in crate::app) component: Arc<Component>,
 }
 
-/// What is known of a component.
+/// The facts about a component.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::app) struct Component {
     /// The SHA-256 in hexadecimal digits.
