@@ -28,7 +28,8 @@ test-cluster *ARGS:
 # The property tests of the host with CASES cases each
 test-properties CASES="100000":
     PROPTEST_CASES={{CASES}} \
-        cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index position_set persistent_vec
+        cargo test --workspace --lib -- properties authz:: wake:: hash_index position_set persistent_vec
+    PROPTEST_CASES={{CASES}} cargo test -p podium-encoding --lib
 
 # The authorization of writes and Events against an independent writing of its rules, with CASES random cases
 test-authz CASES="100000000":

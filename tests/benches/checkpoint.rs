@@ -8,10 +8,10 @@ use std::{fs, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use podium_bench::generate::{Options, Population};
+use podium_encoding::{Pool, Scratch};
 use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::{
     cache,
-    encoding::{Scratch, SkeletonPool},
     pod::{CachedPod, PodView, Record},
 };
 use podium_vocabulary::{Prune, Revision};
@@ -20,7 +20,7 @@ const PODS: usize = 50_000;
 
 fn checkpoint(criterion: &mut Criterion) {
     let population = Population::generate(&Options { pods: PODS, ..Options::default() }).unwrap();
-    let (pool, mut scratch) = (SkeletonPool::new(1), Scratch::default());
+    let (pool, mut scratch) = (Pool::new(1), Scratch::default());
     let read = |at| {
         let json = population.json(at);
         let (pod, _) = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
@@ -43,12 +43,12 @@ fn checkpoint(criterion: &mut Criterion) {
     // A pool that shares nothing yet, as at a start.
     group.bench_function("load", |bencher| {
         bencher.iter(|| {
-            let loaded = load(directory.path(), &scope, &SkeletonPool::new(2)).unwrap();
+            let loaded = load(directory.path(), &scope, &Pool::new(2)).unwrap();
             assert_eq!(black_box(loaded).pods.len(), PODS);
         });
     });
     let bytes = fs::metadata(directory.path().join("checkpoint")).unwrap().len();
-    println!("{} bytes for a Pod in {} skeletons", bytes / PODS as u64, pool.skeletons());
+    println!("{} bytes for a Pod and {} shared texts", bytes / PODS as u64, pool.shared_texts());
 }
 
 criterion_group!(benches, checkpoint);

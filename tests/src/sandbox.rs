@@ -12,12 +12,12 @@ use futures::future::BoxFuture;
 use podium_engine::ports::{
     Failure, FailureKind, LogLevel, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject, World,
 };
-use podium_host::runtime::{Engine, EngineOptions, LoadError, Plugin};
 use podium_pods::{
     cache::Snapshot,
     pod::{CachedPod, Effort, PodView, Slice},
     testing,
 };
+use podium_runtime::{Engine, EngineOptions, LoadError, Plugin};
 use podium_vocabulary::{
     Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants, Refused, Revision,
     WriteGrants, WriteReport, WriteResult,

@@ -5,7 +5,7 @@
 
 use std::{fs, io::Write, path::Path};
 
-use podium_host::runtime::{LoadProblem, Program, Room};
+use podium_runtime::{LoadProblem, Program, Room};
 use podium_tests::{bombs::BOMBS, process::host_binary};
 use podium_vocabulary::LimitClass;
 

@@ -8,7 +8,7 @@
 use std::{env, sync::Arc};
 
 use podium_engine::ports::{FailureKind, Outcome, Request};
-use podium_host::runtime::{Engine, EngineOptions, Plugin};
+use podium_runtime::{Engine, EngineOptions, Plugin};
 use podium_tests::{modules::Module, programs::Choices, sandbox::*};
 
 /// Runs that leave marks, each followed by a run that looks for them.

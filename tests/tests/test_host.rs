@@ -1,6 +1,6 @@
 //! The SDK's test host and the host with the same configurations and the same staged writes: both refuse the same
-//! ones, with the same messages. Both read configurations with podium-config; the rules of writes exist twice,
-//! because the SDK cannot depend on the host, and this test keeps them equal.
+//! ones, with the same messages. Both read configurations with podium-config and authorize writes with
+//! podium-vocabulary; this test keeps equal what is around these two.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -16,9 +16,9 @@ use podium_sdk::{
     testing::{Host, pod},
     writes,
 };
-use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{
-    self, Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text,
+    self, Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, authz::authorize,
+    text,
 };
 use serde_json::{Value, json};
 

@@ -18,6 +18,15 @@
 //! Files, components and the relations between plugins are the host's; nothing here does IO.
 
 #![warn(missing_docs)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests have files and tasks of their own"
+    )
+)]
 
 mod check;
 mod cluster_kinds;
@@ -29,6 +38,7 @@ pub mod plugin;
 pub mod policy;
 mod rules;
 mod schema;
+mod spec;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -48,6 +58,7 @@ pub use lines::Lines;
 pub use object::plugin_object;
 pub use plugin::{MAX_CONFIG_BYTES, MOST_AFTER, MOST_GRANTS, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
 pub use policy::Policy;
+pub use spec::spec;
 pub use text::{
     AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
     LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, PublicKey, QualifiedName, RegistryHost, Sha256,

@@ -3,16 +3,14 @@
 
 use std::{cell::RefCell, rc::Rc};
 
+use podium_vocabulary::Action;
 use podium_wire::{
     split_page, syntax,
     text::{escape, for_people},
 };
 use serde_json::Value;
 
-use super::{
-    LogLine, Write,
-    fake::{Fake, pod_name},
-};
+use super::{LogLine, authz, fake::Fake};
 use crate::{
     CallError, Condition, Event, ObjectOwner, ObjectRef, PodKey, WriteReport,
     host::Page,
@@ -88,27 +86,27 @@ pub(crate) fn count(query: &Query) -> Result<u64, CallError> {
 }
 
 pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::set_label(&pod_name(target), key, value)))
+    stage(Action::SetLabel { target: target.into(), key: key.to_owned(), value: value.to_owned() })
 }
 
 pub(crate) fn remove_label(target: &PodKey, key: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::remove_label(&pod_name(target), key)))
+    stage(Action::RemoveLabel { target: target.into(), key: key.to_owned() })
 }
 
 pub(crate) fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::set_annotation(&pod_name(target), key, value)))
+    stage(Action::SetAnnotation { target: target.into(), key: key.to_owned(), value: value.to_owned() })
 }
 
 pub(crate) fn remove_annotation(target: &PodKey, key: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::remove_annotation(&pod_name(target), key)))
+    stage(Action::RemoveAnnotation { target: target.into(), key: key.to_owned() })
 }
 
 pub(crate) fn add_finalizer(target: &PodKey, name: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::add_finalizer(&pod_name(target), name)))
+    stage(Action::AddFinalizer { target: target.into(), name: name.to_owned() })
 }
 
 pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::remove_finalizer(&pod_name(target), name)))
+    stage(Action::RemoveFinalizer { target: target.into(), name: name.to_owned() })
 }
 
 pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, CallError> {
@@ -116,19 +114,23 @@ pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u3
     if let Some(message) = &mut condition.message {
         for_people(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
     }
-    with(|fake| fake.stage(target, Write::set_condition(&pod_name(target), &condition)))
+    stage(authz::set_condition(target, condition))
 }
 
 pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::remove_condition(&pod_name(target), condition_type)))
+    stage(Action::RemoveCondition { target: target.into(), condition_type: condition_type.to_owned() })
 }
 
 pub(crate) fn delete_pod(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::Delete { pod: pod_name(target), grace_period_seconds }))
+    stage(Action::DeletePod { target: target.into(), grace_seconds: grace_period_seconds })
 }
 
 pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::evict(&pod_name(target))))
+    stage(Action::EvictPod { target: target.into() })
+}
+
+fn stage(action: Action) -> Result<u32, CallError> {
+    with(|fake| fake.stage(action))
 }
 
 pub(crate) fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<u32, CallError> {

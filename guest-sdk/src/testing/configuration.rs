@@ -1,21 +1,18 @@
 //! The parts of a plugin's configuration that its tests see: scope, grants, config and the limit of writes. It is
 //! parsed by the host's own schema, with the same errors.
 
-use std::ops::Deref;
+use std::path::Path;
 
-use podium_config::{
-    Document, Plugin, Problem,
-    plugin::{Grants, Limits, WriteGrants},
-};
-use podium_wire::{Section, SectionSet, syntax};
-use serde_json::Value;
+use podium_config::{Document, Problem};
+use podium_vocabulary::{Grants, Limits, PluginSpec, Scope, authz::lacking_sections};
+use podium_wire::SectionSet;
 
-use crate::{CallError, pods::Query};
+use super::authz;
+use crate::pods::Query;
 
 #[derive(Debug)]
 pub(super) struct Configuration {
-    /// `None` for a plugin with the scope of the cluster.
-    pub(super) namespace: Option<String>,
+    pub(super) scope: Scope,
     /// `None` grants everything.
     pub(super) grants: Option<Grants>,
     /// JSON text.
@@ -25,7 +22,7 @@ pub(super) struct Configuration {
 
 impl Default for Configuration {
     fn default() -> Self {
-        Self { namespace: None, grants: None, config: "{}".to_owned(), writes: Limits::default().writes }
+        Self { scope: Scope::Cluster, grants: None, config: "{}".to_owned(), writes: Limits::default().writes }
     }
 }
 
@@ -40,66 +37,29 @@ impl Configuration {
         };
         let line = |Problem { field, message, .. }: &Problem| format!("{field}: {message}");
         let problems = |problems: Vec<Problem>| problems.iter().map(line).collect::<Vec<_>>().join("\n");
-        let Plugin { metadata, spec, .. } = content.map_err(problems)?;
-        Ok(Self {
-            namespace: metadata.namespace.map(Into::into),
-            grants: Some(spec.grants),
-            config: Value::Object(spec.config).to_string(),
-            writes: spec.limits.writes,
-        })
+        let spec = podium_config::spec(content.map_err(problems)?, Path::new(""));
+        let scope = spec.scope();
+        let PluginSpec { grants, config, limits, .. } = spec;
+        Ok(Self { scope, grants: Some(grants), config, writes: limits.writes })
     }
 
     /// Returns the readable sections; `None` if the plugin may read no Pods except the run's own.
     pub(super) fn readable(&self) -> Option<SectionSet> {
-        let Some(grants) = &self.grants else { return Some(SectionSet::ALL) };
-        grants.read.pods.as_ref().map(|_| self.sections())
+        let is_granted = self.grants.as_ref().is_none_or(|grants| grants.read.is_some());
+        is_granted.then(|| self.sections())
     }
 
     /// Returns the sections of the run's own Pod.
     pub(super) fn sections(&self) -> SectionSet {
-        let Some(grants) = &self.grants else { return SectionSet::ALL };
-        let granted = grants.read.pods.iter().flat_map(|pods| &pods.sections);
-        granted.map(|section| section.0).collect::<SectionSet>().with(Section::Lifecycle)
+        self.grants.as_ref().map_or(SectionSet::ALL, Grants::sections)
     }
 
     /// The sections that a search needs and that are not granted.
     pub(super) fn lacks(&self, query: &Query) -> Vec<&'static str> {
-        let sections = self.sections();
-        let asked = [
-            (query.node.is_some(), Section::Spec),
-            (query.owner_uid.is_some(), Section::Owners),
-            (query.phase.is_some(), Section::Status),
-            (!query.labels.is_empty(), Section::Labels),
-        ];
-        let is_granted = |section| sections.contains(section) || sections.contains(Section::Full);
-        let lacking = asked.into_iter().filter(|(asked, section)| *asked && !is_granted(*section));
-        lacking.map(|(_, section)| section.name()).collect()
-    }
-
-    pub(super) fn sees(&self, namespace: &str) -> bool {
-        self.namespace.as_deref().is_none_or(|own| own == namespace)
-    }
-
-    /// Returns an error if `covered` is false for the grants.
-    pub(super) fn granted(&self, covered: impl FnOnce(&WriteGrants) -> bool) -> Result<(), CallError> {
-        if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) {
-            Ok(())
-        } else {
-            Err(CallError::NotGranted)
-        }
+        self.grants.as_ref().map_or(Vec::new(), |grants| lacking_sections(grants, &authz::query(query)))
     }
 
     pub(super) fn reads_live(&self) -> bool {
-        self.grants.as_ref().is_none_or(|grants| grants.read.pods.as_ref().is_some_and(|pods| pods.live))
+        self.grants.as_ref().is_none_or(|grants| grants.read.as_ref().is_some_and(|read| read.live))
     }
-}
-
-/// Returns true if the patterns cover a valid key. A wildcard covers no reserved key of Kubernetes.
-pub(super) fn cover<T: Deref<Target = str>>(patterns: &[T], key: &str) -> bool {
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(prefix) => {
-            prefix.contains('/') && !syntax::is_reserved_key(key) && key.len() > prefix.len() && key.starts_with(prefix)
-        }
-        None => **pattern == *key,
-    })
 }

@@ -1,18 +1,13 @@
 //! The environment behind the host calls: Pods, objects and state in memory, and the writes that the present run has
 //! staged.
 
-use std::{collections::BTreeMap, fmt::Display, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use podium_config::plugin::WriteGrants;
+use podium_vocabulary::{self as vocabulary, Action, ObjectOwner as Owned, Write as StagedWrite};
 use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp, refusal};
 use serde_json::{Value, json};
 
-use super::{
-    AppliedOwner, Emitted, LogLine, NOW, Write,
-    authz::{self, Denied, object_ref},
-    configuration::Configuration,
-    full,
-};
+use super::{Emitted, LogLine, NOW, Write, authz, configuration::Configuration, full};
 use crate::{
     CallError, Event, EventType, ObjectOwner, ObjectRef, PodKey, WriteReport, WriteResult,
     host::Page,
@@ -54,7 +49,7 @@ pub(super) struct Fake {
     taken_writes: u32,
     /// The Pod of the run.
     subject: Option<PodKey>,
-    staged: Vec<Staged>,
+    staged: Vec<StagedWrite>,
     staged_events: Vec<(PodKey, Event)>,
     /// Events that the API server has, and when this host last sent them; `None` for Events from before a restart.
     sent_events: BTreeMap<EventIdentity, Option<Timestamp>>,
@@ -76,14 +71,6 @@ pub(super) struct Gone {
 
 /// Identifies an Event: the Pod's uid, whether it is a warning, reason, action and note.
 type EventIdentity = (String, bool, String, String, String);
-
-#[derive(Debug)]
-struct Staged {
-    id: u32,
-    /// The written Pod, or the owner of an applied object.
-    pod: Option<PodKey>,
-    write: Write,
-}
 
 impl Fake {
     pub(super) fn new() -> Self {
@@ -127,7 +114,7 @@ impl Fake {
     }
 
     pub(super) fn readable(&self, namespace: &str, name: &str) -> Option<Vec<u8>> {
-        let sections = self.configuration.readable().filter(|_| self.configuration.sees(namespace))?;
+        let sections = self.configuration.readable().filter(|_| self.configuration.scope.contains(namespace))?;
         Some(record(self.pods.get(&(namespace.to_owned(), name.to_owned()))?, sections))
     }
 
@@ -145,7 +132,7 @@ impl Fake {
         let readable = self.configuration.readable().is_some();
         self.pods.values().filter(move |pod| {
             readable
-                && self.configuration.sees(&pod.header.namespace)
+                && self.configuration.scope.contains(&pod.header.namespace)
                 && query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.header.namespace)
                 && query.node.as_ref().is_none_or(|node| pod.spec.node_name.as_ref() == Some(node))
                 && query.owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| owner.uid == *uid))
@@ -178,64 +165,40 @@ impl Fake {
         page
     }
 
-    /// Stages a write to a Pod, by the host's rules.
-    pub(super) fn stage(&mut self, target: &PodKey, write: Write) -> Result<u32, CallError> {
-        let checked = authz::check_pod(&self.configuration, target, &write);
-        self.granted(checked, format_args!("the Pod {target}"), |grants| authz::lacking(&write, grants))?;
+    /// Stages a write, by the host's rules.
+    pub(super) fn stage(&mut self, action: Action) -> Result<u32, CallError> {
+        let write = self.authorized(action)?;
         self.take_write()?;
-        Ok(self.push(Some(target), write))
+        Ok(self.push(write))
     }
 
     /// Stages an apply. A refused one counts against the limit of writes, because the host has parsed it by then.
     pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<ObjectOwner<'_>>) -> Result<u32, CallError> {
         self.take_write()?;
-        let object = object_ref(body)?;
-        let checked = authz::check_apply(&self.configuration, &object, body, owner);
-        self.granted(checked, &object, |grants| authz::lacking_of_object(&object, grants))?;
-        let of_write = owner.map(|owner| match owner {
-            ObjectOwner::Pod(pod) => AppliedOwner::Pod(pod_name(pod)),
-            ObjectOwner::Workload(pod) => AppliedOwner::Workload(pod_name(pod)),
-        });
-        Ok(self.push(owner.map(ObjectOwner::pod), Write::ApplyObject { object: body.clone(), owner: of_write }))
+        let object = authz::applied(body, &self.configuration)?;
+        let write =
+            self.authorized(Action::ApplyObject { object, body: body.clone(), owner: owner.map(Into::into) })?;
+        Ok(self.push(write))
     }
 
     pub(super) fn stage_delete_object(&mut self, object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
-        let checked = authz::check_delete_object(&self.configuration, object, uid);
-        self.granted(checked, object, |grants| authz::lacking_of_object(object, grants))?;
-        self.take_write()?;
-        Ok(self.push(None, Write::DeleteObject { object: object.clone(), uid: uid.map(str::to_owned) }))
+        let object = authz::object_ref(object, &self.configuration);
+        self.stage(Action::DeleteObject { object, uid: uid.map(str::to_owned) })
     }
 
     /// Stages an Event, which counts as one of the run's writes.
     pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) -> Result<(), CallError> {
-        let checked = authz::check_event(&self.configuration, target, event);
-        self.granted(checked, format_args!("the Pod {target}"), |_| refusal::needs("write.events: true"))?;
+        let refusal = &mut self.refusal;
+        authz::check(&self.configuration, authz::event(target, event.clone()), |why| *refusal = Some(why))?;
         self.take_write()?;
         self.staged_events.push((target.clone(), event.clone()));
         Ok(())
     }
 
-    /// Records why a call was refused, for the message of the run's failure. `lacking` is called for a missing grant.
-    fn granted(
-        &mut self,
-        checked: Result<(), Denied>,
-        what: impl Display,
-        lacking: impl FnOnce(&WriteGrants) -> String,
-    ) -> Result<(), CallError> {
-        match checked {
-            Err(Denied::OutOfScope) => {
-                self.refusal = self.configuration.namespace.as_deref().map(|own| refusal::outside(what, own));
-                Err(CallError::NotGranted)
-            }
-            Err(Denied::Refused(CallError::NotGranted)) => {
-                let none = WriteGrants::default();
-                let grants = self.configuration.grants.as_ref().map_or(&none, |grants| &grants.write);
-                self.refusal = Some(lacking(grants));
-                Err(CallError::NotGranted)
-            }
-            Err(Denied::Refused(refused)) => Err(refused),
-            Ok(()) => Ok(()),
-        }
+    /// Returns a granted write, and records why another one was refused, for the message of the run's failure.
+    fn authorized(&mut self, action: Action) -> Result<StagedWrite, CallError> {
+        let refusal = &mut self.refusal;
+        authz::check(&self.configuration, StagedWrite { id: self.next_id, action }, |why| *refusal = Some(why))
     }
 
     fn take_write(&mut self) -> Result<(), CallError> {
@@ -247,10 +210,10 @@ impl Fake {
         Ok(())
     }
 
-    fn push(&mut self, pod: Option<&PodKey>, write: Write) -> u32 {
-        let id = self.next_id;
+    fn push(&mut self, write: StagedWrite) -> u32 {
         self.next_id += 1;
-        self.staged.push(Staged { id, pod: pod.cloned(), write });
+        let id = write.id;
+        self.staged.push(write);
         id
     }
 
@@ -260,14 +223,14 @@ impl Fake {
         let events = std::mem::take(&mut self.staged_events);
         let events: Vec<_> = events.into_iter().filter(|(target, _)| self.is_known(target)).collect();
         let mut reports = Vec::new();
-        for Staged { id, pod, write } in std::mem::take(&mut self.staged) {
+        for StagedWrite { id, action } in std::mem::take(&mut self.staged) {
             let result = match self.answer.clone() {
                 Some(answer) => answer,
-                None => self.apply(pod.as_ref(), &write),
+                None => self.apply(&action),
             };
-            reports.push(WriteReport { id, description: write.describe(), result: result.clone() });
+            reports.push(WriteReport { id, description: action.describe(), result: result.clone() });
             if !matches!(result, WriteResult::Unchanged | WriteResult::NotSent) {
-                self.writes.push(write);
+                self.writes.push(Write::from(action));
             }
         }
         // Events are sent with changes, or by themselves if there were no writes.
@@ -327,17 +290,14 @@ impl Fake {
         self.staged_events.clear();
     }
 
-    fn apply(&mut self, target: Option<&PodKey>, write: &Write) -> WriteResult {
-        match write {
-            Write::ApplyObject { object, owner } => {
-                let of_workload = matches!(owner, Some(AppliedOwner::Workload(_)));
-                self.apply_object(object, target, of_workload)
-            }
-            Write::DeleteObject { object, .. } => match self.objects.remove(object) {
+    fn apply(&mut self, action: &Action) -> WriteResult {
+        match action {
+            Action::ApplyObject { object, body, owner } => self.apply_object(object.into(), body, owner.as_ref()),
+            Action::DeleteObject { object, .. } => match self.objects.remove(&object.into()) {
                 Some(_) => WriteResult::Applied,
                 None => WriteResult::Gone,
             },
-            write => target.map_or(WriteResult::Gone, |target| self.apply_pod(target, write)),
+            action => action.pod().map_or(WriteResult::Gone, |target| self.apply_pod(target, action)),
         }
     }
 
@@ -355,20 +315,15 @@ impl Fake {
         top
     }
 
-    fn apply_object(&mut self, object: &Value, pod: Option<&PodKey>, of_workload: bool) -> WriteResult {
-        let name = match object_ref(object) {
-            Ok(name) => name,
-            Err(refused) => return WriteResult::Invalid(refused.to_string()),
-        };
-        let mut object = object.clone();
-        if let Some(PodKey { namespace, name, uid }) = pod {
+    fn apply_object(&mut self, name: ObjectRef, body: &Value, owner: Option<&Owned>) -> WriteResult {
+        let mut object = body.clone();
+        if let Some(owner) = owner {
             // The garbage collector would delete the object at once.
-            let there = self.pods.get(&(namespace.clone(), name.clone())).filter(|pod| pod.header.uid == *uid);
-            let Some(pod) = there.filter(|pod| pod.lifecycle.deletion_timestamp.is_none()) else {
+            let Some(pod) = self.present(owner.pod()).filter(|pod| pod.lifecycle.deletion_timestamp.is_none()) else {
                 return WriteResult::Gone;
             };
             let pod_only = Pod { owners: Vec::new(), ..pod.clone() };
-            let owner = self.top(if of_workload { pod } else { &pod_only });
+            let owner = self.top(if matches!(owner, Owned::Workload(_)) { pod } else { &pod_only });
             object["metadata"]["ownerReferences"] = json!([owner]);
         }
         if self.objects.get(&name) == Some(&object) {
@@ -378,20 +333,26 @@ impl Fake {
         WriteResult::Applied
     }
 
-    fn apply_pod(&mut self, target: &PodKey, write: &Write) -> WriteResult {
-        let name = (target.namespace.clone(), target.name.clone());
-        let Some(before) = self.pods.get(&name).filter(|pod| pod.header.uid == target.uid) else {
+    /// Returns a Pod of this name and uid.
+    fn present(&self, key: &vocabulary::PodKey) -> Option<&Pod> {
+        let pod = self.pods.get(&(key.namespace.to_string(), key.name.to_string()))?;
+        (*pod.header.uid == *key.uid).then_some(pod)
+    }
+
+    fn apply_pod(&mut self, target: &vocabulary::PodKey, action: &Action) -> WriteResult {
+        let name = (target.namespace.to_string(), target.name.to_string());
+        let Some(before) = self.present(target) else {
             return WriteResult::Gone;
         };
         let terminating = before.lifecycle.deletion_timestamp.is_some();
-        if let Write::AddFinalizer { name, .. } = write
+        if let Action::AddFinalizer { name, .. } = action
             && terminating
             && !before.lifecycle.finalizers.contains(name)
         {
             return WriteResult::Invalid("a Pod that is being deleted takes no new finalizer".to_owned());
         }
         let mut pod = before.clone();
-        let deletes = change(&mut pod, write, self.now);
+        let deletes = change(&mut pod, action, self.now);
         let unchanged = pod == *before;
         if unchanged && !deletes {
             return WriteResult::Unchanged;
@@ -454,19 +415,20 @@ fn matches(requirement: &LabelRequirement, pod: &Pod) -> bool {
 }
 
 /// Changes a Pod as the API server would. Returns true if the Pod has to be removed.
-fn change(pod: &mut Pod, write: &Write, now: Timestamp) -> bool {
-    match write {
-        Write::SetLabel { key, value, .. } => drop(pod.labels.insert(key.clone(), value.clone())),
-        Write::RemoveLabel { key, .. } => drop(pod.labels.remove(key)),
-        Write::SetAnnotation { key, value, .. } => drop(pod.annotations.insert(key.clone(), value.clone())),
-        Write::RemoveAnnotation { key, .. } => drop(pod.annotations.remove(key)),
-        Write::AddFinalizer { name, .. } => {
+fn change(pod: &mut Pod, action: &Action, now: Timestamp) -> bool {
+    match action {
+        Action::SetLabel { key, value, .. } => drop(pod.labels.insert(key.clone(), value.clone())),
+        Action::RemoveLabel { key, .. } => drop(pod.labels.remove(key)),
+        Action::SetAnnotation { key, value, .. } => drop(pod.annotations.insert(key.clone(), value.clone())),
+        Action::RemoveAnnotation { key, .. } => drop(pod.annotations.remove(key)),
+        Action::AddFinalizer { name, .. } => {
             if !pod.lifecycle.finalizers.contains(name) {
                 pod.lifecycle.finalizers.push(name.clone());
             }
         }
-        Write::RemoveFinalizer { name, .. } => pod.lifecycle.finalizers.retain(|finalizer| finalizer != name),
-        Write::SetCondition { condition, .. } => {
+        Action::RemoveFinalizer { name, .. } => pod.lifecycle.finalizers.retain(|finalizer| finalizer != name),
+        Action::SetCondition { .. } => {
+            let condition = &authz::condition(action).unwrap_or_default();
             let conditions = &mut pod.status.conditions;
             match conditions.iter_mut().find(|here| here.condition_type == condition.condition_type) {
                 Some(here) if here.says_the_same(condition) => {}
@@ -479,15 +441,15 @@ fn change(pod: &mut Pod, write: &Write, now: Timestamp) -> bool {
                 }
             }
         }
-        Write::RemoveCondition { condition_type, .. } => {
+        Action::RemoveCondition { condition_type, .. } => {
             pod.status.conditions.retain(|here| here.condition_type != *condition_type);
         }
-        Write::Delete { .. } | Write::Evict { .. } => {
+        Action::DeletePod { .. } | Action::EvictPod { .. } => {
             let goes = pod.lifecycle.deletion_timestamp.is_none();
             pod.lifecycle.deletion_timestamp.get_or_insert(now);
             return goes;
         }
-        Write::ApplyObject { .. } | Write::DeleteObject { .. } => {}
+        Action::ApplyObject { .. } | Action::DeleteObject { .. } => {}
     }
     false
 }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use podium_vocabulary::Scope;
 use podium_wire::{Pod, Timestamp};
 use serde_json::Value;
 
@@ -207,7 +208,9 @@ impl Host {
 /// Panics if the host would never run the plugin on this Pod.
 #[track_caller]
 fn check_subject(name: &Name, fake: &Fake) {
-    if let Some(own) = fake.configuration.namespace.as_deref().filter(|own| *own != name.0) {
+    if let Scope::Namespace(own) = &fake.configuration.scope
+        && **own != *name.0
+    {
         #[expect(clippy::panic, reason = "a test asks for a run that no host would begin")]
         {
             panic!(

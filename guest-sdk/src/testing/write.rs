@@ -1,7 +1,9 @@
 //! [`Write`]: a staged write in the form of a test's assertion.
 
+use podium_vocabulary::{Action, ObjectOwner};
 use serde_json::Value;
 
+use super::authz;
 use crate::{Condition, ObjectRef};
 
 /// A staged write. `pod` is `namespace/name`, as in `Write::set_label("shop/cart-0", "team", "web")`.
@@ -84,26 +86,31 @@ impl Write {
     pub fn evict(pod: &str) -> Self {
         Self::Evict { pod: pod.into() }
     }
+}
 
-    /// Formats the description of a [`crate::WriteReport`].
-    pub(super) fn describe(&self) -> String {
-        match self {
-            Self::SetLabel { pod, key, value } => format!("set label {key}={value} on {pod}"),
-            Self::RemoveLabel { pod, key } => format!("remove label {key} from {pod}"),
-            Self::SetAnnotation { pod, key, .. } => format!("set annotation {key} on {pod}"),
-            Self::RemoveAnnotation { pod, key } => format!("remove annotation {key} from {pod}"),
-            Self::AddFinalizer { pod, name } => format!("add finalizer {name} to {pod}"),
-            Self::RemoveFinalizer { pod, name } => format!("remove finalizer {name} from {pod}"),
-            Self::SetCondition { pod, condition } => {
-                format!("set condition {}={:?} on {pod}", condition.condition_type, condition.status)
-            }
-            Self::RemoveCondition { pod, condition_type } => format!("remove condition {condition_type} from {pod}"),
-            Self::Delete { pod, .. } => format!("delete pod {pod}"),
-            Self::Evict { pod } => format!("evict pod {pod}"),
-            Self::ApplyObject { object, .. } => {
-                format!("apply {} {}", object["kind"], object["metadata"]["name"])
-            }
-            Self::DeleteObject { object, .. } => format!("delete {object}"),
+impl From<Action> for Write {
+    fn from(action: Action) -> Self {
+        let condition = authz::condition(&action);
+        let pod = action.pod().map(ToString::to_string).unwrap_or_default();
+        match action {
+            Action::SetLabel { key, value, .. } => Self::SetLabel { pod, key, value },
+            Action::RemoveLabel { key, .. } => Self::RemoveLabel { pod, key },
+            Action::SetAnnotation { key, value, .. } => Self::SetAnnotation { pod, key, value },
+            Action::RemoveAnnotation { key, .. } => Self::RemoveAnnotation { pod, key },
+            Action::AddFinalizer { name, .. } => Self::AddFinalizer { pod, name },
+            Action::RemoveFinalizer { name, .. } => Self::RemoveFinalizer { pod, name },
+            Action::SetCondition { .. } => Self::SetCondition { pod, condition: condition.unwrap_or_default() },
+            Action::RemoveCondition { condition_type, .. } => Self::RemoveCondition { pod, condition_type },
+            Action::DeletePod { grace_seconds, .. } => Self::Delete { pod, grace_period_seconds: grace_seconds },
+            Action::EvictPod { .. } => Self::Evict { pod },
+            Action::ApplyObject { body, owner, .. } => Self::ApplyObject {
+                object: body,
+                owner: owner.map(|owner| match owner {
+                    ObjectOwner::Pod(key) => AppliedOwner::Pod(key.to_string()),
+                    ObjectOwner::Workload(key) => AppliedOwner::Workload(key.to_string()),
+                }),
+            },
+            Action::DeleteObject { object, uid } => Self::DeleteObject { object: (&object).into(), uid },
         }
     }
 }

@@ -4,6 +4,15 @@
 //! write and a name mean the same to all of them.
 
 #![warn(missing_docs)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests have files and tasks of their own"
+    )
+)]
 
 pub mod authz;
 mod expressions;

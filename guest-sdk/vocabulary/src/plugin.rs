@@ -94,9 +94,12 @@ pub enum Source {
     },
 }
 
-/// A Secret with credentials for a registry.
+/// A Secret with credentials for a registry. It is read as an account of its plugin: the host's own right to read
+/// Secrets would be every tenant's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullSecret {
+    /// The account that reads it, `system:serviceaccount:<namespace>:<name>`.
+    pub account: String,
     /// The Secret's namespace.
     pub namespace: String,
     /// The Secret's name.

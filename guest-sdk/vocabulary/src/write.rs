@@ -1,5 +1,7 @@
 //! Writes that a plugin stages, and their results. `wit/podium.wit` defines their meanings.
 
+use serde_json::Value;
+
 use super::PodKey;
 
 /// One staged write.
@@ -98,7 +100,7 @@ pub enum Action {
         /// The object.
         object: ObjectRef,
         /// The whole body of the apply request, without the owner.
-        body: serde_json::Value,
+        body: Value,
         /// The object's owner, so that it is deleted with the owner.
         owner: Option<ObjectOwner>,
     },
@@ -210,6 +212,29 @@ pub struct ObjectRef {
     pub namespace: Option<String>,
     /// The object's name.
     pub name: String,
+}
+
+impl ObjectRef {
+    /// Returns the object that a complete body names, without its resource. A namespace that is not text is refused,
+    /// not ignored.
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`] with the field that is missing or not text.
+    pub fn of_body(body: &Value) -> Result<Self, Refused> {
+        let text = |path: &str| match body.pointer(path) {
+            Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+            _ => {
+                let field = path.trim_start_matches('/').replace('/', ".");
+                Err(Refused::Invalid(format!("object: {field} must be text")))
+            }
+        };
+        let namespace = match body.pointer("/metadata/namespace") {
+            None => None,
+            Some(_) => Some(text("/metadata/namespace")?),
+        };
+        let (api_version, kind, name) = (text("/apiVersion")?, text("/kind")?, text("/metadata/name")?);
+        Ok(Self { api_version, kind, resource: String::new(), namespace, name })
+    }
 }
 
 impl std::fmt::Display for ObjectRef {

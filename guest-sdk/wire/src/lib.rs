@@ -9,6 +9,16 @@
 //! probes, and managedFields, which `full` leaves out too. With the feature `json`, [`json`] converts Kubernetes JSON
 //! into records and back.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests have files and tasks of their own"
+    )
+)]
+
 #[cfg(feature = "json")]
 pub mod json;
 #[cfg(feature = "json")]

@@ -1,5 +1,4 @@
-//! The rules for the body of an applied object that hold with any grants. The host checks staged objects by them, and
-//! so does the SDK's test host.
+//! The rules for the body of an applied object that hold with any grants.
 //!
 //! It does not look at grants: it returns the keys and finalizers that need one. Nor does it know kinds: the API server
 //! has their schemas.

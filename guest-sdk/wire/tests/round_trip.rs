@@ -2,6 +2,7 @@
 //!
 //! Generated Pods only contain what JSON can represent; `podium_wire::json` documents what it cannot.
 
+#![expect(clippy::disallowed_methods, reason = "tests read files of their own")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, path::Path};

@@ -51,6 +51,6 @@ pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     // A second call finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let proxies = proxies()?;
-    let config = podium_host::api::config(kubeconfig, |server| proxies.of_url(server)).map_err(anyhow::Error::msg)?;
-    podium_host::api::client(config).map_err(|error| *error).context("cannot create a client")
+    let config = podium_api::config(kubeconfig, |server| proxies.of_url(server)).map_err(anyhow::Error::msg)?;
+    podium_api::client(config).map_err(|error| *error).context("cannot create a client")
 }

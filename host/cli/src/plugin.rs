@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use podium_host::{
-    config::{self, Policy},
-    runtime::{self, LoadError},
-};
+use podium_host::config::{self, Policy};
 use podium_registry::Digest;
+use podium_runtime::{self, LoadError};
 use podium_vocabulary::{PluginSpec, Source, text};
 
 /// The name of the configuration beside a plugin's source.
@@ -67,7 +65,7 @@ pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config:
 ///
 /// # Errors
 /// Returns an error if the component cannot be read, or if the host would refuse to load it.
-pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<runtime::Import>> {
+pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<podium_runtime::Import>> {
     let shown = text::path(component);
     let wasm = std::fs::read(component).with_context(|| format!("cannot read {shown}"))?;
     if let Source::ConfigMap { sha256, .. } = &spec.source {
@@ -80,7 +78,7 @@ pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<r
         }
     }
     // The configuration may name another file than the one that is checked.
-    runtime::check(spec, &wasm).map_err(|error| LoadError { file: component.to_owned(), ..error }.into())
+    podium_runtime::check(spec, &wasm).map_err(|error| LoadError { file: component.to_owned(), ..error }.into())
 }
 
 #[cfg(test)]

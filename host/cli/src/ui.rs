@@ -8,7 +8,8 @@ use std::{
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use podium_host::{app::compile::own_program, runtime::Compilation};
+use podium_host::app::compile::own_program;
+use podium_runtime::Compilation;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -3,6 +3,11 @@
 //! A connection serves one request: nothing of one tenant's credentials or of one hostile answer is left for the next,
 //! and a pull needs only a few.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "connections to registries that the platform lists, at addresses that were checked"
+)]
+
 use std::{
     fmt::Write as _,
     future::poll_fn,

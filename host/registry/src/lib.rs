@@ -9,6 +9,16 @@
 //! The crate reads no file and no environment: certificates and credentials come from the caller. Only rustls reads the
 //! clock, for the validity of certificates.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests have files and tasks of their own"
+    )
+)]
+
 mod address;
 mod allowed;
 mod answer;

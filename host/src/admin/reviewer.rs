@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::api::{Api, ApiError};
+use podium_api::{Api, ApiError};
 
 /// How long a decision is kept. Prometheus scrapes every 15 s or less often, so this is at most two requests for each
 /// scrape; the bound is for clients that ask more often.

@@ -11,10 +11,11 @@ use std::{
     time::Duration,
 };
 
+use podium_api::watch::Counters;
+use podium_encoding::Pool;
 use podium_engine::clock::Clock;
 use podium_pods::{
     cache::Reader,
-    encoding::SkeletonPool,
     pod::{Checkpoint, PodView},
 };
 use podium_vocabulary::Revision;
@@ -24,7 +25,6 @@ use super::cluster::Cluster;
 use crate::{
     checkpoint::{self, Coverage, Saver},
     telemetry::CheckpointFigures,
-    watch::Counters,
 };
 
 /// The directory and the interval of checkpoints.
@@ -131,7 +131,7 @@ impl CheckpointTask {
 pub(super) async fn load(
     options: &CheckpointOptions,
     coverage: Coverage,
-    pool: &Arc<SkeletonPool>,
+    pool: &Arc<Pool>,
     simulated: bool,
 ) -> anyhow::Result<Option<Checkpoint>> {
     let (directory, pool) = (options.directory.clone(), pool.clone());
@@ -156,7 +156,7 @@ mod tests {
         let (coverage, clock) = (Coverage::new(None, &Default::default()), Clock::starting_at(1_000));
         let mut task =
             CheckpointTask::new(options, coverage.clone(), reader, Arc::default(), Cluster::default(), clock, true);
-        let pool = SkeletonPool::new(7);
+        let pool = Pool::new(7);
         let saved = || checkpoint::load(directory.path(), &coverage, &pool).map(|checkpoint| checkpoint.revision.0);
         writer.relist(PodList::default(), Revision(10)).publish();
         task.save().await.unwrap();

@@ -16,6 +16,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use podium_api::Api;
 use podium_engine::{
     backoff::Backoff,
     dispatch::Dispatch,
@@ -24,10 +25,10 @@ use podium_engine::{
 };
 use podium_life::{Taker, taker};
 use podium_pods::pod::{CachedPod, PodView};
-use podium_vocabulary::authz::authorize;
 use podium_vocabulary::{
-    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, text,
+    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, authz::authorize, text,
 };
+use podium_writeback::manager_name;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -35,11 +36,7 @@ use tokio::{
 };
 
 use super::{life::Driver, objects::Shared, operator::stale};
-use crate::{
-    api::Api,
-    objects::{Removing, hold},
-    writeback::manager_name,
-};
+use crate::objects::{Removing, hold};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);

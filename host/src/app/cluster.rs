@@ -8,10 +8,7 @@ use podium_engine::intervals::Intervals;
 use podium_pods::pod::{Observation, Staleness};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{
-    api::{Api, ApiError},
-    watch::Retries,
-};
+use podium_api::{Api, ApiError, watch::Retries};
 
 const NAMESPACE: &str = "/api/v1/namespaces/kube-system";
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use clap::Args;
+use podium_runtime::{Cache, Program, Room, compile_stdin};
 use podium_vocabulary::{LimitClass, text};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::memory_limit;
-use crate::runtime::{Cache, Program, Room, compile_stdin};
 
 /// The name of the subcommand, in `podium-host` and in `podium`.
 const SUBCOMMAND: &str = "compile";

@@ -10,18 +10,18 @@ use std::{
 
 use futures::FutureExt;
 use kube::config::Kubeconfig;
+use podium_api::{self, Clients, Connection};
 use podium_engine::journal;
 use podium_registry::{Allowed, Proxies};
+use podium_runtime::Cache;
 use podium_vocabulary::text;
 use tokio::runtime::Handle;
 
 use super::{CheckpointOptions, compile};
 use crate::{
-    api::{self, Clients, Connection},
     checkpoint,
     config::{ConfigError, Policy},
     images::Store,
-    runtime::Cache,
 };
 
 /// Why no client of the API server could be made.
@@ -74,7 +74,7 @@ fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, Str
         );
     }
     // This reads the client certificate.
-    let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
+    let client = |config| podium_api::client(config).map_err(|error| NoClient::Failed(*error));
     let server = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     Ok(([client(config.clone())?, client(config)?], server))
 }
@@ -169,7 +169,7 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
 /// Reads the kubeconfig, or else the Pod's ServiceAccount or the user's kubeconfig. The messages of kube's errors
 /// contain their causes.
 fn kube_config(file: Option<&Path>, proxies: &Proxies) -> Result<kube::Config, String> {
-    let of = |kubeconfig| api::config(kubeconfig, |server| proxies.of_url(server));
+    let of = |kubeconfig| podium_api::config(kubeconfig, |server| proxies.of_url(server));
     match file {
         Some(file) => Kubeconfig::read_from(file).map_err(|error| error.to_string()).and_then(of),
         // Through no proxy: the API server is in the same cluster.

@@ -28,6 +28,7 @@ use podium_engine::{
 };
 use podium_life::{Effect, Event, Life, Plugin, Record, Report, Shown, Source, Ticket, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
+use podium_writeback::manager_name;
 use tokio::{
     sync::{
         mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -36,8 +37,6 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
 };
-
-use crate::writeback::manager_name;
 
 /// A plugin that was checked and compiled, and does not run yet.
 #[must_use]

@@ -39,6 +39,12 @@ pub use life::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
 pub use options::Options;
+use podium_api::{
+    Api, Observer,
+    live::LivePods,
+    watch::{Counters, Watch, WatchOptions},
+};
+use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
@@ -48,11 +54,10 @@ use podium_engine::{
     status::{PluginState, Status},
 };
 use podium_life::Event;
-use podium_pods::{
-    cache::{self, Reader},
-    encoding::SkeletonPool,
-};
+use podium_pods::cache::{self, Reader};
+use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{PluginId, PluginSpec};
+use podium_writeback::Writeback;
 use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{
@@ -65,16 +70,7 @@ pub use wall_clock::WallClock;
 use watchdog::{Steps, Watchdog, Watched, is_waiting};
 
 pub use crate::objects::FetchFailure;
-use crate::{
-    admin::ReconcileStatus,
-    api::{Api, Observer},
-    checkpoint::Coverage,
-    live::LivePods,
-    runtime::{Engine, EngineOptions},
-    telemetry::ApiRequests,
-    watch::{Counters, Watch, WatchOptions},
-    writeback::Writeback,
-};
+use crate::{admin::ReconcileStatus, checkpoint::Coverage, telemetry::ApiRequests};
 
 /// Deadline of one request. A page of a list has a longer one.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -157,7 +153,9 @@ impl App {
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
         let coverage = Coverage::new(options.namespace.as_deref(), &options.prune);
-        let pool = Arc::new(SkeletonPool::new(options.seed).pruning(options.prune));
+        let mut pool = Pool::new(options.seed);
+        pool.prune = options.prune;
+        let pool = Arc::new(pool);
         let saved = match &options.checkpoint {
             Some(kept) => checkpoint::load(kept, coverage.clone(), &pool, simulated).await?,
             None => None,
@@ -252,7 +250,7 @@ impl App {
             expectations,
             reader: reader.clone(),
             deliver: writeback.clone(),
-            live: Arc::new(LivePods::new(api, pool.prune().clone())),
+            live: Arc::new(LivePods::new(api, pool.prune.clone())),
             write_through: Arc::new(ingest_handle.clone()),
             tasks: deliveries.tasks(),
             clock,

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use podium_api::Api;
 use podium_engine::{
     clock::Clock,
     intervals::Intervals,
@@ -10,6 +11,7 @@ use podium_engine::{
 };
 use podium_life::{Plugin, Shown, Version};
 use podium_vocabulary::{PluginId, text};
+use podium_writeback::{ClosedKind, manager_name};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
@@ -23,10 +25,8 @@ use super::{
     objects::Shared,
     operator::Observed,
 };
-use crate::{
-    api::Api,
-    objects::{ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, Wanted, status},
-    writeback::{ClosedKind, manager_name},
+use crate::objects::{
+    ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, Wanted, status,
 };
 
 /// How often the facts are compared with the last writes.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use podium_api::Api;
 use podium_life::{Event, Object, Plugin, Source, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
@@ -20,10 +21,7 @@ use super::{
     life::{Driver, LoadFailure},
     watchdog::{Steps, Watched, is_waiting},
 };
-use crate::{
-    api::Api,
-    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch},
-};
+use crate::objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch};
 
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;

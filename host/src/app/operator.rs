@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use podium_api::Api;
 use podium_engine::{
     dispatch::{Expectations, PodQueue, Registry, budget},
     journal::{Figures, Journal},
@@ -10,15 +11,14 @@ use podium_engine::{
 };
 use podium_pods::{cache::Reader, pod::PodView};
 use podium_vocabulary::{PluginId, text};
+use podium_writeback::ClosedKind;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{Phase, certificate::Certificate, checkpoint::LastSave, watchdog::Watchdog};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
-    api::Api,
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
-    writeback::ClosedKind,
 };
 
 /// The ports that serve probes and metrics. By default there are none.

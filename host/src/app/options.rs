@@ -1,14 +1,14 @@
 //! The parts and settings that a host is started with.
 
+use podium_api::Connection;
 use podium_engine::journal::Opened;
+use podium_runtime::Compilation;
 use podium_vocabulary::Prune;
 
 use super::{CheckpointOptions, Operator, WallClock};
 use crate::{
-    api::Connection,
     config::Policy,
     images::{Images, Store},
-    runtime::Compilation,
 };
 
 /// Default number of runs that are under way concurrently.
@@ -21,8 +21,8 @@ pub(super) const STATE_MEMORY: usize = 256 << 20;
 
 /// The parts and settings of a host.
 pub struct Options {
-    /// The connection to the API server: a client made by [`crate::api::client`] or over a service in the process, or
-    /// one of those of [`crate::api::Connection::renewed_by`].
+    /// The connection to the API server: a client made by [`podium_api::client`] or over a service in the process, or
+    /// one of those of [`podium_api::Connection::renewed_by`].
     pub client: Connection,
     /// The connection of the watch. If it has its own client, its connections belong to the watch's thread.
     pub watch_client: Connection,

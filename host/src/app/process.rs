@@ -18,6 +18,7 @@ pub use flags::Flags;
 use flags::{Command, NAME};
 use podium_engine::journal;
 use podium_registry::{Proxies, SystemResolver};
+use podium_runtime::{Compilation, Program};
 use podium_vocabulary::{Prune, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
@@ -34,7 +35,6 @@ use crate::{
     admin::{self, Bound, ListenAddress},
     config::{self, ConfigError},
     images::Images,
-    runtime::{Compilation, Program},
     telemetry::{Dropped, init_logs},
 };
 

@@ -8,13 +8,11 @@ use podium_engine::{
 };
 use podium_pods::pod::PodView;
 use podium_vocabulary::{PodKey, text};
+use podium_writeback::ClosedKind;
 use tokio::time::Instant;
 
 use super::operator::{Observed, stale};
-use crate::{
-    admin::{ActiveRun, CacheSize, Closed, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant},
-    writeback::ClosedKind,
-};
+use crate::admin::{ActiveRun, CacheSize, Closed, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant};
 
 impl Observed {
     pub(super) fn reconcile_status(&self) -> ReconcileStatus {

@@ -24,7 +24,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::watch::Counters;
+use podium_api::watch::Counters;
 
 /// Events per second from which the rate is high.
 const FAST: u64 = 5_000;

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use podium_encoding::FORMAT as FORMAT_OF_PODS;
 use podium_engine::frames::Format;
 use podium_vocabulary::Prune;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
-    // To be increased when the meaning of skeletons or values changes; a test compares a checkpoint of this version.
-    version: 7,
+    version: FORMAT_OF_PODS,
     // Longer texts are written in pieces.
     max_payload: 2 << 20,
 };
@@ -29,18 +29,18 @@ pub(super) enum Entry {
     },
     /// The JSON of a fragment with placeholders for each Pod's values. Entries of each type are numbered from 0 in
     /// order.
-    Key(Bytes),
-    /// A shape: the numbers of its three skeletons.
-    Shape([u32; 3]),
+    Text(Bytes),
+    /// The numbers of the three texts of Pods.
+    Group([u32; 3]),
     Pod {
-        shape: u32,
+        group: u32,
         name: String,
         uid: String,
         revision: u64,
         own: Bytes,
     },
     /// An unshared Pod, as JSON.
-    Unshared(Bytes),
+    Whole(Bytes),
     /// The beginning of a text that is too long for one entry. It belongs to the next entry that is not a piece.
     Piece(Bytes),
     /// The last entry: the number of Pods and the state of the cache that they are.

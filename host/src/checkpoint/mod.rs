@@ -21,15 +21,15 @@ use std::{
 
 pub use entry::Coverage;
 use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
+use podium_encoding::Pool;
 use podium_engine::frames::{Frames, HeaderState, ReadError};
 use podium_pods::{
-    dump,
-    encoding::SkeletonPool,
+    dump::{self, Dump},
     pod::{CachedPod, Checkpoint},
 };
 use podium_vocabulary::Revision;
 
-use crate::private_file;
+use podium_engine::private_file;
 
 const FILE: &str = "checkpoint";
 /// The file that is being written; it is renamed to [`FILE`].
@@ -128,7 +128,7 @@ impl Saver {
         let mut saving = Saving {
             file: BufWriter::with_capacity(BUFFER, file),
             frame: Vec::new(),
-            encoder: dump::Encoder::default(),
+            dump: Dump::default(),
             space,
             since_look: 0,
         };
@@ -175,7 +175,7 @@ impl Space<'_> {
 struct Saving<'a> {
     file: BufWriter<File>,
     frame: Vec<u8>,
-    encoder: dump::Encoder,
+    dump: Dump,
     space: Space<'a>,
     /// Bytes written since the free space was last checked.
     since_look: u64,
@@ -183,14 +183,14 @@ struct Saving<'a> {
 
 impl Saving<'_> {
     fn pod(&mut self, pod: &CachedPod) -> io::Result<()> {
-        for entry in self.encoder.entries(pod) {
+        for entry in pod.entries(&mut self.dump) {
             let entry = match entry {
-                dump::Entry::Skeleton(key) => Entry::Key(self.pieces(key)?),
-                dump::Entry::Shape(keys) => Entry::Shape(keys),
-                dump::Entry::Pod { shape, name, uid, revision, own } => {
-                    Entry::Pod { shape, name, uid, revision, own: self.pieces(own)? }
+                dump::Entry::Text(key) => Entry::Text(self.pieces(key)?),
+                dump::Entry::Group(texts) => Entry::Group(texts),
+                dump::Entry::Pod { group, name, uid, revision, own } => {
+                    Entry::Pod { group, name, uid, revision, own: self.pieces(own)? }
                 }
-                dump::Entry::Unshared(json) => Entry::Unshared(self.pieces(json)?),
+                dump::Entry::Whole(json) => Entry::Whole(self.pieces(json)?),
             };
             self.write(&entry)?;
         }
@@ -228,7 +228,7 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
 /// Reads the checkpoint of the host's directory. Returns `None` and logs the reason if there is none, or none that
 /// can be used.
 #[must_use]
-pub fn load(directory: &Path, coverage: &Coverage, pool: &SkeletonPool) -> Option<Checkpoint> {
+pub fn load(directory: &Path, coverage: &Coverage, pool: &Pool) -> Option<Checkpoint> {
     let path = directory.join(FILE);
     let unused = |reason: &str| {
         tracing::warn!(file = %path.display(), reason, "checkpoint not used; listing all pods");
@@ -264,7 +264,7 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read(mut file: impl Read, coverage: &Coverage, pool: &SkeletonPool) -> Result<Checkpoint, ReadError> {
+fn read(mut file: impl Read, coverage: &Coverage, pool: &Pool) -> Result<Checkpoint, ReadError> {
     match FORMAT.read_header(&mut file)? {
         HeaderState::Ours => {}
         HeaderState::OtherVersion(version) => return Err(damaged(format!("it is of version {version}"))),
@@ -316,7 +316,7 @@ struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    fn new(pool: &'a SkeletonPool) -> Self {
+    fn new(pool: &'a Pool) -> Self {
         Self { decoder: dump::Decoder::new(pool), pieces: Vec::new() }
     }
 
@@ -337,13 +337,13 @@ impl<'a> Loading<'a> {
                 let fits = self.pieces.len() + piece.len() <= MAX_TEXT && !piece.is_empty();
                 return fits.then(|| self.pieces.extend_from_slice(&piece));
             }
-            Entry::Key(Bytes(last)) => dump::Entry::Skeleton(self.whole(last)),
-            Entry::Shape(keys) if self.pieces.is_empty() => dump::Entry::Shape(keys),
-            Entry::Pod { shape, name, uid, revision, own: Bytes(last) } => {
-                dump::Entry::Pod { shape, name, uid, revision, own: self.whole(last) }
+            Entry::Text(Bytes(last)) => dump::Entry::Text(self.whole(last)),
+            Entry::Group(texts) if self.pieces.is_empty() => dump::Entry::Group(texts),
+            Entry::Pod { group, name, uid, revision, own: Bytes(last) } => {
+                dump::Entry::Pod { group, name, uid, revision, own: self.whole(last) }
             }
-            Entry::Unshared(Bytes(last)) => dump::Entry::Unshared(self.whole(last)),
-            Entry::Shape(_) | Entry::Of { .. } | Entry::End { .. } => return None,
+            Entry::Whole(Bytes(last)) => dump::Entry::Whole(self.whole(last)),
+            Entry::Group(_) | Entry::Of { .. } | Entry::End { .. } => return None,
         };
         self.decoder.take(entry)
     }

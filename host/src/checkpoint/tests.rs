@@ -6,11 +6,11 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
 };
 
-use podium_engine::frames::HEADER_BYTES;
-use podium_pods::{
-    encoding::Scratch,
+use podium_encoding::{
+    Scratch,
     testing::{pod_json as pod, written},
 };
+use podium_engine::frames::HEADER_BYTES;
 use podium_vocabulary::Prune;
 use podium_wire::Section;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ use super::*;
 const REVISION: Revision = Revision(9_000);
 
 /// Pods of three workloads in the order of their names, and one unshared Pod.
-fn pods(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
+fn pods(pool: &Pool) -> Vec<Arc<CachedPod>> {
     let mut scratch = Scratch::default();
     let mut json: Vec<String> =
         (0..90).map(|at| written(&pod(at % 3, at as u64, ["Running", "Pending"][at % 2]))).collect();
@@ -68,27 +68,27 @@ fn same_contents(one: &CachedPod, other: &CachedPod) {
 }
 
 #[test]
-fn loaded_pods_equal_the_saved_ones_and_share_skeletons() {
-    let pool = SkeletonPool::new(1);
+fn loaded_pods_equal_the_saved_ones_and_share_texts() {
+    let pool = Pool::new(1);
     let pods = pods(&pool);
     let directory = saved(&pods);
-    let others = SkeletonPool::new(2);
+    let others = Pool::new(2);
     let loaded = load(directory.path(), &coverage(), &others).unwrap();
     assert_eq!((loaded.revision, loaded.pods.len()), (REVISION, pods.len()));
     for (pod, record) in pods.iter().zip(&loaded.pods) {
         same(pod, &record.pod());
     }
-    // The unshared Pod was written compactly, and has skeletons in this form.
-    let skeletons = others.skeletons();
-    assert_eq!(skeletons, pool.skeletons() + 2);
+    // The unshared Pod was written compactly, and shares texts in this form.
+    let texts = others.shared_texts();
+    assert_eq!(texts, pool.shared_texts() + 2);
     let json = written(&pod(1, 1_000, "Running"));
     CachedPod::read(json.as_bytes(), &others, &mut Scratch::default(), |_, _| None).unwrap();
-    assert_eq!(others.skeletons(), skeletons);
+    assert_eq!(others.shared_texts(), texts);
 }
 
 #[test]
 fn the_file_is_private_and_stores_shared_text_once() {
-    let directory = saved(&pods(&SkeletonPool::new(1)));
+    let directory = saved(&pods(&Pool::new(1)));
     let file = fs::metadata(directory.path().join(FILE)).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
     // Each Pod has 3 kB of JSON.
@@ -97,7 +97,7 @@ fn the_file_is_private_and_stores_shared_text_once() {
 
 #[test]
 fn a_damaged_file_is_ignored() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let directory = saved(&pods(&pool)[..1]);
     let path = directory.path().join(FILE);
     let whole = fs::read(&path).unwrap();
@@ -115,7 +115,7 @@ fn a_damaged_file_is_ignored() {
 
 #[test]
 fn without_changes_only_the_revision_is_written() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let pods = pods(&pool);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
@@ -144,22 +144,22 @@ fn without_changes_only_the_revision_is_written() {
 
 #[test]
 fn inconsistent_entries_with_correct_checksums_are_ignored() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let pods = pods(&pool);
     let of = Entry::Of { coverage: coverage(), cluster: None };
     let end = |pods| Entry::End { pods, revision: 1 };
-    let key = || Entry::Key(Bytes(b"{}".to_vec()));
-    let pod = |shape, name: &str, own: &[u8]| Entry::Pod {
-        shape,
+    let key = || Entry::Text(Bytes(b"{}".to_vec()));
+    let pod = |group, name: &str, own: &[u8]| Entry::Pod {
+        group,
         name: name.to_owned(),
         uid: "u".to_owned(),
         revision: 1,
         own: Bytes(own.to_vec()),
     };
-    let unshared = |at: usize| Entry::Unshared(Bytes(pods[at].section_bytes(Section::Full).into_owned()));
+    let unshared = |at: usize| Entry::Whole(Bytes(pods[at].section_bytes(Section::Full).into_owned()));
     let full = |at: usize| pods[at].section_bytes(Section::Full).into_owned();
     let piece = |at, range: Range<usize>| Entry::Piece(Bytes(full(at)[range].to_vec()));
-    let rest = |at, from: usize| Entry::Unshared(Bytes(full(at)[from..].to_vec()));
+    let rest = |at, from: usize| Entry::Whole(Bytes(full(at)[from..].to_vec()));
     let cases = [
         (vec![], false),
         (vec![of.clone()], false),
@@ -168,18 +168,18 @@ fn inconsistent_entries_with_correct_checksums_are_ignored() {
         (vec![of.clone(), end(0)], true),
         (vec![of.clone(), end(1)], false),
         (vec![of.clone(), end(0), end(0)], true),
-        (vec![of.clone(), Entry::Shape([0, 0, 0]), end(0)], false),
-        (vec![of.clone(), key(), Entry::Shape([0, 0, 0]), end(0)], true),
-        (vec![of.clone(), key(), Entry::Shape([0, 0, 0]), pod(0, "a", &[0, 0]), end(1)], false),
+        (vec![of.clone(), Entry::Group([0, 0, 0]), end(0)], false),
+        (vec![of.clone(), key(), Entry::Group([0, 0, 0]), end(0)], true),
+        (vec![of.clone(), key(), Entry::Group([0, 0, 0]), pod(0, "a", &[0, 0]), end(1)], false),
         (vec![of.clone(), pod(0, "a", &[]), end(1)], false),
         (vec![of.clone(), unshared(0), unshared(1), end(2)], true),
         (vec![of.clone(), unshared(1), unshared(0), end(2)], false),
         (vec![of.clone(), unshared(0), unshared(0), end(2)], false),
-        (vec![of.clone(), Entry::Unshared(Bytes(b"[]".to_vec())), end(1)], false),
+        (vec![of.clone(), Entry::Whole(Bytes(b"[]".to_vec())), end(1)], false),
         (vec![of.clone(), piece(0, 0..9), piece(0, 9..20), rest(0, 20), end(1)], true),
         (vec![of.clone(), piece(0, 1..9), rest(0, 9), end(1)], false),
         (vec![of.clone(), piece(0, 0..9), end(0)], false),
-        (vec![of.clone(), key(), piece(0, 0..9), Entry::Shape([0, 0, 0]), rest(0, 9), end(1)], false),
+        (vec![of.clone(), key(), piece(0, 0..9), Entry::Group([0, 0, 0]), rest(0, 9), end(1)], false),
     ];
     let directory = tempfile::tempdir().unwrap();
     for (entries, good) in cases {
@@ -256,7 +256,7 @@ proptest! {
     /// The checksums are those of the damaged entries, so that the entries themselves are decoded.
     #[test]
     fn a_damaged_checkpoint_is_refused_or_has_only_valid_pods(damages in prop::collection::vec(damage(), 1..4)) {
-        let pool = SkeletonPool::new(1);
+        let pool = Pool::new(1);
         let directory = saved(&pods(&pool));
         let path = directory.path().join(FILE);
         let file = fs::read(&path).unwrap();
@@ -270,13 +270,13 @@ proptest! {
         entries.iter().for_each(|entry| FORMAT.append(entry, &mut bytes).unwrap());
         fs::write(&path, &bytes).unwrap();
         let mut json_bytes = 0;
-        let loaded = load(directory.path(), &coverage(), &SkeletonPool::new(2));
+        let loaded = load(directory.path(), &coverage(), &Pool::new(2));
         for record in loaded.into_iter().flat_map(|loaded| loaded.pods) {
             let pod = record.pod();
             let json = pod.section_bytes(Section::Full).into_owned();
             json_bytes += json.len();
             let (decoded, _) =
-                CachedPod::read(&json, &SkeletonPool::new(3), &mut Scratch::default(), |_, _| None).unwrap();
+                CachedPod::read(&json, &Pool::new(3), &mut Scratch::default(), |_, _| None).unwrap();
             same_contents(&pod, &decoded);
         }
         prop_assert!(json_bytes < 100 * file.len(), "{json_bytes} bytes from {}", file.len());
@@ -285,7 +285,7 @@ proptest! {
 
 #[test]
 fn a_checkpoint_of_other_pods_is_passed_over() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let directory = saved(&pods(&pool));
     let others = [
         Coverage::new(Some("shop"), &Prune::default()),
@@ -305,7 +305,7 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
 
 /// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that only differs in its
 /// name, one with its own large value, and an unshared one.
-fn giants(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
+fn giants(pool: &Pool) -> Vec<Arc<CachedPod>> {
     let escaped = r"\u003c".repeat(2 << 20);
     let of = |name: &str, prefix: &str, note: &str| {
         format!(
@@ -322,10 +322,10 @@ fn giants(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
 
 #[test]
 fn pods_of_any_size_are_saved_and_come_back() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let pods = giants(&pool);
     let directory = saved(&pods);
-    let loaded = load(directory.path(), &coverage(), &SkeletonPool::new(2)).unwrap();
+    let loaded = load(directory.path(), &coverage(), &Pool::new(2)).unwrap();
     assert_eq!(loaded.pods.len(), pods.len());
     for (pod, record) in pods.iter().zip(&loaded.pods) {
         assert!(**pod == *record.pod(), "{}", pod.key);
@@ -338,14 +338,14 @@ fn the_cluster_is_saved_where_it_is_known() {
     for cluster in [None, Some("c1")] {
         let mut saver = saver(&directory);
         saver.save(std::iter::empty(), REVISION, 1, cluster).unwrap();
-        let loaded = load(directory.path(), &coverage(), &SkeletonPool::new(1)).unwrap();
+        let loaded = load(directory.path(), &coverage(), &Pool::new(1)).unwrap();
         assert_eq!(loaded.cluster.as_deref(), cluster);
     }
 }
 
 #[test]
 fn a_checkpoint_that_cannot_be_written_leaves_the_old_one() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let directory = saved(&pods(&pool));
     // A directory at the target's path: the new file is written and cannot replace it.
     fs::remove_file(directory.path().join(FILE)).unwrap();
@@ -357,7 +357,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_old_one() {
 
 #[test]
 fn a_checkpoint_is_skipped_if_the_journal_would_lack_space() {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let (small, large) = (pods(&pool), giants(&pool));
     let directory = saved(&small);
     let before = fs::read(directory.path().join(FILE)).unwrap();
@@ -392,10 +392,10 @@ fn names(directory: &TempDir) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// If this fails, skeletons, values or entries have another meaning than before: increase [`FORMAT`]'s version.
+/// If this fails, texts, values or entries have another meaning than before: increase [`podium_encoding::FORMAT`].
 #[test]
 fn a_checkpoint_of_this_version_looks_like_this() {
-    let directory = saved(&pods(&SkeletonPool::new(1)));
+    let directory = saved(&pods(&Pool::new(1)));
     let file = fs::read(directory.path().join(FILE)).unwrap();
     assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (7, 24_201, 3_063_076_437));
 }
@@ -405,7 +405,7 @@ fn a_checkpoint_is_neither_written_nor_read_through_a_link() {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let other = elsewhere.path().join("other");
     fs::write(&other, "text").unwrap();
-    let pool = SkeletonPool::new(7);
+    let pool = Pool::new(7);
     symlink(&other, directory.path().join(NEXT)).unwrap();
     let mut saver = Saver::new(directory.path().to_owned(), coverage());
     saver.save(pods(&pool).into_iter(), REVISION, 1, None).unwrap();

@@ -6,7 +6,6 @@
 
 pub mod file;
 mod order;
-mod plugin;
 mod policy;
 
 #[cfg(test)]
@@ -122,7 +121,7 @@ pub(crate) fn object(object: &serde_json::Value) -> Result<PluginSpec, Vec<Probl
         let message = "is not read for an object; use configMap or oci".to_owned();
         return Err(vec![Problem { line: None, field: "spec.source.file".to_owned(), message }]);
     }
-    podium_config::plugin_object(object).map(|plugin| plugin::spec(plugin, Path::new("")))
+    podium_config::plugin_object(object).map(|plugin| podium_config::spec(plugin, Path::new("")))
 }
 
 fn files(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PathBuf> {
@@ -166,7 +165,7 @@ fn parse(
     for Document { lines, content } in documents {
         match content {
             Ok(plugin) => {
-                defined.push(Defined { file: file.to_owned(), lines, spec: plugin::spec(plugin, directory) });
+                defined.push(Defined { file: file.to_owned(), lines, spec: podium_config::spec(plugin, directory) });
             }
             Err(problems) => errors.extend(problems.into_iter().map(|problem| ConfigError::new(file, problem))),
         }

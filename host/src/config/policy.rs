@@ -236,7 +236,7 @@ spec:
              spec:\n  source: {{ file: a.wasm }}\n{spec}\n"
         );
         let document = podium_config::plugins(&yaml).unwrap().remove(0);
-        super::super::plugin::spec(document.content.unwrap_or_else(|problems| panic!("{problems:?}")), Path::new(""))
+        podium_config::spec(document.content.unwrap_or_else(|problems| panic!("{problems:?}")), Path::new(""))
     }
 
     fn fields(policy: &Policy, plugin: &PluginSpec) -> Vec<String> {

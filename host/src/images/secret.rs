@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use http::StatusCode;
 use k8s_openapi::ByteString;
+use podium_api::{Api, ApiError};
 use podium_engine::ports::Sender;
 use podium_registry::{Credentials, Error, Keyring, Reference};
 use podium_vocabulary::{PullSecret, text};
 use serde::Deserialize;
 
-use crate::{
-    api::{Api, ApiError},
-    objects::{FetchFailure, Step, get_as},
-};
+use crate::objects::{FetchFailure, Step, get_as};
 
 #[derive(Deserialize)]
 struct Secret {
@@ -22,7 +20,7 @@ struct Secret {
     data: Option<BTreeMap<String, ByteString>>,
 }
 
-/// Returns the credentials of a Secret for a reference.
+/// Returns the credentials of a Secret for a reference. The Secret's own account reads it, whatever `sender` is.
 ///
 /// # Errors
 /// Returns an error if the Secret cannot be read, and if it has no credentials for the registry. The message contains
@@ -33,18 +31,18 @@ pub(crate) async fn credentials(
     secret: &PullSecret,
     reference: &Reference,
 ) -> Result<Vec<Credentials>, FetchFailure> {
-    let PullSecret { namespace, name } = secret;
+    let PullSecret { account, namespace, name } = secret;
+    let sender = Sender { impersonate: Some(account.clone()), ..sender.clone() };
     let failure = |reason, passing, message: String| {
         let message = text::line(&format!("spec.source.oci.pullSecretName: {message}"));
         FetchFailure { step: Step::Fetched, reason, message, passing, retry_after: None }
     };
     let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-    let bytes = get_as(api, sender, &path).await.map_err(|error| match error.code().map(StatusCode::from_u16) {
+    let bytes = get_as(api, &sender, &path).await.map_err(|error| match error.code().map(StatusCode::from_u16) {
         Some(Ok(StatusCode::NOT_FOUND)) => {
             failure("PullSecretNotFound", true, format!("there is no Secret {namespace}/{name}; create it"))
         }
         Some(Ok(StatusCode::FORBIDDEN)) => {
-            let account = sender.impersonate.as_deref().unwrap_or("the host's account");
             let message = format!(
                 "{account} may not get Secret {namespace}/{name}; grant it the verb get on secrets with this name, and \
                  the host the verb impersonate on the ServiceAccount"
@@ -113,9 +111,12 @@ mod tests {
             async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let account = Some("system:serviceaccount:shop:a".to_owned());
-        let sender = Sender { manager: "podium/shop/tidy".to_owned(), impersonate: account };
-        let secret = PullSecret { namespace: "shop".to_owned(), name: "pull".to_owned() };
+        let sender = Sender { manager: "podium/shop/tidy".to_owned(), impersonate: None };
+        let secret = PullSecret {
+            account: "system:serviceaccount:shop:a".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "pull".to_owned(),
+        };
         credentials(&api, &sender, &secret, &"registry.example/a:1".parse().unwrap()).await
     }
 

@@ -24,7 +24,7 @@ use podium_registry::{Component, Digest, Error, Reference, signature::Claims};
 use podium_vocabulary::{PluginId, Tenant, text};
 use serde::{Deserialize, Serialize};
 
-use crate::private_file;
+use podium_engine::private_file;
 
 const DIRECTORY: &str = "components";
 /// Suffix of a file that is being written.

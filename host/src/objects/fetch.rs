@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 use bytes::Bytes;
 use http::Request;
 use k8s_openapi::ByteString;
+use podium_api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 use podium_engine::ports::Sender;
 use podium_vocabulary::text;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::Step;
-use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 
 /// Why a component was not fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

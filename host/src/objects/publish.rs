@@ -11,12 +11,12 @@ use std::{
 };
 
 use http::Request;
+use podium_api::ApiError;
 use podium_vocabulary::PluginId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::object::{API_VERSION, FINALIZER, Kind, Object};
-use crate::api::ApiError;
 
 /// The field manager of the status and of the finalizer.
 const MANAGER: &str = "podium-host";

@@ -6,6 +6,10 @@
 use std::time::Duration;
 
 use http::Request;
+use podium_api::{
+    Api, ApiError, in_query,
+    watch::{Batch, Lines, Retries, RollbackDetector},
+};
 use podium_engine::intervals::Intervals;
 use podium_vocabulary::text;
 use serde::Deserialize;
@@ -19,11 +23,7 @@ use super::{
     bounds::Trimming,
     object::{API_VERSION, Kind, Object},
 };
-use crate::{
-    api::{Api, ApiError, in_query},
-    config::Policy,
-    watch::{Batch, Lines, Retries, RollbackDetector},
-};
+use crate::config::Policy;
 
 /// Objects of a page of the list. The API server limits an object to 1.5 MiB, and a page to 128 MiB here.
 const PAGE: u32 = 50;

@@ -21,7 +21,7 @@ use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Targets of lines that plugins cause: their own, and those about their runs and writes.
-const OF_PLUGINS: [&str; 3] = [PLUGIN_TARGET, "podium_engine::dispatch", "podium_host::writeback"];
+const OF_PLUGINS: [&str; 3] = [PLUGIN_TARGET, "podium_engine::dispatch", "podium_writeback"];
 /// The limit of the host's lines: 2 MiB, at least 8,000 lines.
 const HOST_BYTES: usize = 2 << 20;
 /// The limit of the lines that plugins cause: 6 MiB.
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn lines_about_runs_are_the_plugins_and_others_the_hosts() {
         for target in
-            ["podium::plugin", "podium_engine::dispatch", "podium_engine::dispatch::world", "podium_host::writeback"]
+            ["podium::plugin", "podium_engine::dispatch", "podium_engine::dispatch::world", "podium_writeback"]
         {
             assert_eq!(Source::of(target), Source::Plugin, "{target}");
         }

@@ -9,10 +9,8 @@ use std::{
 };
 
 use podium_bench::generate::{Options, Population};
-use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
-    pod::CachedPod,
-};
+use podium_encoding::{Pool, Scratch};
+use podium_pods::pod::CachedPod;
 use podium_vocabulary::Revision;
 
 use crate::memory;
@@ -37,7 +35,7 @@ pub(crate) struct Pods {
 impl Pods {
     pub(crate) fn generate(pods: usize) -> Self {
         let mut population = Population::generate(&Options { pods, ..Options::default() }).unwrap();
-        let (pool, mut scratch) = (SkeletonPool::new(1), Scratch::default());
+        let (pool, mut scratch) = (Pool::new(1), Scratch::default());
         let mut read = |json: String| {
             let (pod, _) = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
             Arc::new(pod)

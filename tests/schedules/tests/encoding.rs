@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use podium_pods::encoding::{Packed, PodIdentity, Scratch, SkeletonPool};
+use podium_encoding::{Packed, PodIdentity, PodJson, Pool, Scratch};
+use podium_wire::Section;
 use shuttle::{
     rand::{Rng, thread_rng},
     thread,
@@ -30,21 +31,20 @@ fn pod(at: usize) -> Vec<u8> {
     format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"spec":{spec},"status":{status}}}"#).into_bytes()
 }
 
-fn read(pool: &SkeletonPool, at: usize) -> Packed {
-    let none = |_: &str, _: &str, _: &str| None::<Packed>;
-    pool.read(&PODS[at], &mut Scratch::default(), none).unwrap().packed
+fn read(pool: &Pool, at: usize) -> Packed {
+    pool.read(&PodJson::new(&PODS[at]), None, &mut Scratch::default()).unwrap().packed
 }
 
 /// Checks that the table has each skeleton of the Pods once: the shared spec, and two fragments of each workload.
-fn parts_are_those_of(pool: &SkeletonPool, held: &[(usize, Packed)]) {
+fn parts_are_those_of(pool: &Pool, held: &[(usize, Packed)]) {
     let workloads = held.iter().map(|(at, _)| at).collect::<BTreeSet<_>>().len();
-    assert_eq!(pool.skeletons(), 2 * workloads + usize::from(workloads > 0));
+    assert_eq!(pool.shared_texts(), 2 * workloads + usize::from(workloads > 0));
 }
 
 #[test]
 fn skeletons_are_stored_once_and_freed_with_their_last_pod() {
     common::check(250, 16, || {
-        let pool = Arc::new(SkeletonPool::new(7));
+        let pool = Arc::new(Pool::new(7));
         // Enough Pods that unused entries are removed while others read.
         (CONCURRENT..PODS.len()).for_each(|at| drop(read(&pool, at)));
         let readers = [(); 2].map(|()| {
@@ -66,7 +66,7 @@ fn skeletons_are_stored_once_and_freed_with_their_last_pod() {
             parts_are_those_of(&pool, &held);
             let (at, packed) = held.swap_remove(thread_rng().gen_range(0..held.len()));
             let identity = PodIdentity { name: "web", uid: "web-uid", revision: 5 };
-            assert_eq!(packed.json(identity), PODS[at]);
+            assert_eq!(*packed.section(identity, Section::Full), PODS[at]);
         }
         parts_are_those_of(&pool, &held);
     });
@@ -103,23 +103,22 @@ fn unshared_pods_are_restored_and_fully_freed() {
 /// Reads Pods concurrently, of which some are dropped at once.
 fn are_restored_and_freed(pods: &'static [Vec<u8>]) {
     common::check(250, 16, move || {
-        let pool = Arc::new(SkeletonPool::new(7));
+        let pool = Arc::new(Pool::new(7));
         let readers = [(); 2].map(|()| {
             let pool = Arc::clone(&pool);
             thread::spawn(move || {
                 let mut last = None;
                 for _ in 0..3 {
                     let at = thread_rng().gen_range(0..pods.len());
-                    let none = |_: &str, _: &str, _: &str| None::<Packed>;
-                    let packed = pool.read(&pods[at], &mut Scratch::default(), none).unwrap().packed;
+                    let packed = pool.read(&PodJson::new(&pods[at]), None, &mut Scratch::default()).unwrap().packed;
                     let identity = PodIdentity { name: "web", uid: "web-uid", revision: 5 };
-                    assert_eq!(packed.json(identity), pods[at]);
+                    assert_eq!(*packed.section(identity, Section::Full), pods[at]);
                     last = thread_rng().r#gen::<bool>().then_some(packed);
                 }
                 drop(last);
             })
         });
         readers.into_iter().for_each(|reader| reader.join().unwrap());
-        assert_eq!(pool.skeletons(), 0);
+        assert_eq!(pool.shared_texts(), 0);
     });
 }

@@ -151,7 +151,7 @@ impl Link {
         let mut through = Kubeconfig::read_from(kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(through.clone(), &KubeConfigOptions::default()).await?;
         config.auth_info = AuthInfo::default();
-        let client = podium_host::api::client(config)?;
+        let client = podium_api::client(config)?;
         let cluster = through.clusters.first_mut().and_then(|named| named.cluster.as_mut());
         let cluster = cluster.context("a kubeconfig without a cluster")?;
         cluster.server = Some(format!("http://{own}"));

@@ -9,7 +9,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
-use podium_host::runtime::Plugin;
+use podium_runtime::Plugin;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{
     LiftLowerAbi, ManglingAndAbi, Resolve, ResourceIntrinsic, TypeDefKind, WasmImport, WorldId, WorldItem,

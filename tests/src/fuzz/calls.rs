@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 
-use podium_host::runtime::Plugin;
+use podium_runtime::Plugin;
 
 use super::run::Rig;
 use crate::guests;

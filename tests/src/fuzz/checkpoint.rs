@@ -7,8 +7,9 @@
 
 use std::fs;
 
+use podium_encoding::Pool;
 use podium_host::checkpoint::{Coverage, Saver, load};
-use podium_pods::{encoding::SkeletonPool, pod::CachedPod};
+use podium_pods::pod::CachedPod;
 use podium_vocabulary::Prune;
 use podium_wire::{Section, SectionSet};
 
@@ -22,7 +23,7 @@ pub fn run(input: &[u8]) {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(FILE), bytes).unwrap();
         let scope = Coverage::new(None, &Prune::NOTHING);
-        let pool = SkeletonPool::new(1);
+        let pool = Pool::new(1);
         let Some(loaded) = load(directory.path(), &scope, &pool) else { continue };
         let pods: Vec<_> = loaded.pods.iter().map(|record| record.pod()).collect();
         assert!(pods.is_sorted_by(|one, other| one.key < other.key));

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use podium_host::runtime::{check, inspect};
+use podium_runtime::{check, inspect};
 
 use super::{abi, run::Rig};
 use crate::{guests, modules::Module};

@@ -17,13 +17,13 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
-use podium_host::{
-    api::Api,
+use podium_api::{
+    Api,
     watch::{Watch, WatchOptions},
 };
+use podium_encoding::Pool;
 use podium_pods::{
     cache::{self, Writer},
-    encoding::SkeletonPool,
     pod::{CachedPod, Change, Observation, PodView, Record},
 };
 use podium_vocabulary::{PodKey, Revision};
@@ -88,7 +88,7 @@ impl<'a> Script<'a> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let ended = Arc::new(Notify::new());
-            let pool = Arc::new(SkeletonPool::new(7));
+            let pool = Arc::new(Pool::new(7));
             let (writer, reader) = cache::new(7);
             let watch = Watch::new(
                 self.server(chunk, Arc::clone(&ended)),

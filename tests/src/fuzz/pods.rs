@@ -5,10 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_pods::{
-    encoding::{PodIdentity, Scratch, SkeletonPool},
-    pod::{CachedPod, PodError},
-};
+use podium_encoding::{Pool, Scratch, testing::Checked};
+use podium_pods::pod::{CachedPod, PodError};
 use podium_wire::{Section, SectionBytes, SectionSet};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -68,8 +66,7 @@ pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
 
 /// Returns the restored object.
 fn whole(pod: &CachedPod) -> Vec<u8> {
-    let packed: &podium_pods::encoding::Packed = pod.as_ref();
-    packed.json(PodIdentity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
+    pod.section_bytes(Section::Full).into_owned()
 }
 
 /// Returns all sections except the full object, which is compared as text.
@@ -87,9 +84,11 @@ fn differing(new: &CachedPod, old: &CachedPod) -> SectionSet {
 }
 
 pub fn run(input: &[u8]) {
-    let (pool, mut scratch) = (SkeletonPool::new(7), Scratch::default());
+    let (pool, mut scratch) = (Pool::new(7), Scratch::default());
     let mut held: BTreeMap<(String, String), Arc<CachedPod>> = BTreeMap::new();
+    let mut checked = Checked::new(Pool::new(7));
     for json in input.split(|byte| *byte == b'\n') {
+        checked.read(json, true);
         let mut read = |held: &BTreeMap<(String, String), Arc<CachedPod>>| {
             let of = |namespace: &str, name: &str| held.get(&(namespace.to_owned(), name.to_owned())).cloned();
             CachedPod::read(json, &pool, &mut scratch, of)

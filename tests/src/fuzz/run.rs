@@ -12,12 +12,12 @@ use podium_engine::{
     dispatch::State,
     ports::{FailureKind, LogLevel, Reconcile, RunReport, Staged, StateEntry, StateError, World},
 };
-use podium_host::runtime::{Engine, EngineOptions, Plugin};
 use podium_pods::{
     cache::{self, Snapshot},
     pod::{CachedPod, PodEvent, PodView, Slice},
     testing,
 };
+use podium_runtime::{Engine, EngineOptions, Plugin};
 use podium_vocabulary::{Action, LimitClass, PluginSpec, Refused, WriteReport, WriteResult};
 use podium_wire::SectionSet;
 use tokio::runtime::Runtime;

@@ -3,12 +3,10 @@
 use std::{fs, sync::Arc};
 
 use anyhow::Result;
+use podium_encoding::{Pool, Scratch};
 use podium_engine::journal;
 use podium_host::checkpoint::{Coverage, Saver};
-use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
 use podium_vocabulary::{PluginId, PodKey, Prune, Revision};
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
@@ -82,7 +80,7 @@ fn records(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
 
 /// Returns checkpoints of the last states of one Pod, of two, of all, and of none.
 fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let mut scratch = Scratch::default();
     let mut pods = Vec::new();
     for json in states.iter().filter_map(|states| states.last()) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::judge::workspace;
+use crate::workspace;
 
 /// The group of each import before the first item: 0 for std, 1 for other crates and child modules, 2 for the file's
 /// own crate.

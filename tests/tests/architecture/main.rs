@@ -1,120 +1,137 @@
-//! The direction of imports: which module of the host's crates may use which, as ARCHITECTURE.md draws it, and what
-//! only `app` may do. Cargo enforces that no crate uses one above it.
+//! The map of ARCHITECTURE.md is true: the crates and what each uses, the modules, and the exceptions from what crates
+//! below the application may do. Cargo enforces the direction of crates, and clippy what they may call.
 //!
-//! `mentions` reads the paths of one module, `macros` finds those that cannot be followed, `tree` finds the modules,
-//! `resolve` finds what a path means, and `judge` compares this with `tables`. `seeds` tests the guard itself.
 //! `imports` has the order of imports in a file, and `authorized` the only way to an authorized write.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
-#![expect(clippy::panic, reason = "a file of the checkout that cannot be parsed is how this test fails")]
 
 mod authorized;
+mod exceptions;
 mod imports;
-mod judge;
-mod macros;
-mod mentions;
-mod resolve;
-mod seeds;
-mod tables;
-mod tree;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-    sync::LazyLock,
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-use judge::workspace;
-use tables::{APP, CRATES, EXCEPTIONS, FORBIDDEN, LIGHT, MODULES, PASSED_ON, WHOLE};
-use tree::Tree;
+/// The crates below the application, which may do neither IO nor anything that a simulation cannot repeat.
+const BELOW_APP: [&str; 11] = [
+    "guest-sdk/wire",
+    "guest-sdk/vocabulary",
+    "guest-sdk/config",
+    "host/registry",
+    "host/sync",
+    "host/encoding",
+    "host/pods",
+    "host/engine",
+    "host/api",
+    "host/runtime",
+    "host/writeback",
+    "host/life",
+];
+/// The application.
+const APP: &str = "host";
 
-/// All crates of the host as they are.
-static TREE: LazyLock<Tree> = LazyLock::new(|| {
-    let roots: Vec<_> = CRATES.into_iter().chain(WHOLE).collect();
-    Tree::read(&workspace(), &roots)
-});
-
-#[test]
-fn no_module_uses_more_or_less_than_the_table_allows() {
-    let verdict = judge::judge(&TREE, &judge::externs(), None);
-    let list: Vec<_> = verdict.breaches.iter().collect();
-    assert!(list.is_empty(), "these lines break ARCHITECTURE.md's map: {list:#?}");
-
-    let is_used = |row: &str, entry: &str| verdict.used.contains(&(row.to_owned(), entry.to_owned()));
-    let rows = MODULES.iter().flat_map(|(row, modules, crates)| {
-        modules.iter().chain(*crates).filter(|entry| !is_used(row, entry)).map(move |entry| (*row, *entry))
-    });
-    let exceptions = EXCEPTIONS.iter().map(|(row, path, _)| (*row, *path)).filter(|(row, path)| !is_used(row, path));
-    let passed = PASSED_ON.iter().map(|(row, path, _)| (*row, *path));
-    let passed = passed.filter(|(row, path)| !is_used(row, &format!("pub use {path}")));
-    let unused: Vec<_> = rows.chain(exceptions).chain(passed).collect();
-    assert!(unused.is_empty(), "the tables allow what no line uses: {unused:#?}");
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The rows of ARCHITECTURE.md's table of modules: their names, and the columns with modules and crates.
-fn table() -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
-    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
-    let is_row =
-        |line: &&str| line.starts_with("| ") && line.split('|').count() == 6 && !line.starts_with("| module |");
-    let rows = text.lines().skip_while(|line| !line.starts_with("| module |")).filter(is_row);
-    let list = |cell: &str| {
-        let names = cell.split(',').map(|name| name.trim().trim_matches('`').to_owned());
-        names.filter(|name| name != "-").collect()
-    };
-    rows.map(|line| {
-        let cells: Vec<&str> = line.split('|').collect();
-        (cells[1].trim().to_owned(), (list(cells[3]), list(cells[4])))
-    })
-    .collect()
+fn read(file: impl AsRef<Path>) -> String {
+    fs::read_to_string(workspace().join(file)).unwrap()
+}
+
+/// Returns all Rust files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let nested = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(nested).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// Returns the rows of all tables of ARCHITECTURE.md with this first column.
+fn rows(first: &str) -> Vec<Vec<String>> {
+    let text = read("ARCHITECTURE.md");
+    let mut rows = Vec::new();
+    for table in text.split("\n\n").filter(|table| table.starts_with(&format!("| {first} |"))) {
+        for line in table.lines().skip(2) {
+            rows.push(line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect());
+        }
+    }
+    rows
+}
+
+/// Returns Podium's crates among the dependencies of a crate.
+fn used_by(folder: &str) -> BTreeSet<String> {
+    let manifest = read(format!("{folder}/Cargo.toml"));
+    let dependencies = manifest.split("\n[").find(|table| table.starts_with("dependencies]")).unwrap();
+    let names = dependencies.lines().map(|line| line.split(['.', ' ']).next().unwrap());
+    names.filter(|name| name.starts_with("podium-")).map(str::to_owned).collect()
 }
 
 #[test]
-fn the_table_of_the_document_says_what_is_enforced() {
-    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let enforced =
-        MODULES.iter().map(|(module, modules, crates)| ((*module).to_owned(), (owned(modules), owned(crates))));
-    let mut table = table();
-    assert!(table.remove(APP).is_some(), "no row for {APP}");
-    assert_eq!(table, enforced.collect());
+fn the_table_of_crates_says_what_each_uses() {
+    let mut table = BTreeMap::new();
+    for row in rows("crate") {
+        let [name, folder, _, uses] = &row[..] else { panic!("{row:?}") };
+        assert!(read(format!("{folder}/Cargo.toml")).contains(&format!("name = \"{name}\"")), "{name} is in {folder}");
+        let uses = uses.split(", ").filter(|used| *used != "-").map(|used| format!("podium-{used}"));
+        table.insert(folder.clone(), uses.collect::<BTreeSet<_>>());
+    }
+    let manifests = BELOW_APP.iter().chain([&APP]).map(|folder| ((*folder).to_owned(), used_by(folder)));
+    assert_eq!(table, manifests.collect());
+}
+
+/// A plugin's own tests build all of these crates: the host's words and its reader of configurations, and nothing of its
+/// network, its tasks or its sandbox.
+#[test]
+fn the_sdk_needs_few_crates_and_no_runtime() {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["tree", "--offline", "--locked", "-p", "podium-sdk", "-e", "normal", "--prefix", "none"];
+    let tree = Command::new(cargo).args(arguments).current_dir(workspace()).output().unwrap();
+    let text = String::from_utf8(tree.stdout).unwrap();
+    let crates: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(crates.contains("podium-vocabulary"), "{}", String::from_utf8_lossy(&tree.stderr));
+    assert!(crates.len() <= 54, "{}: {crates:?}", crates.len());
+    assert!(!["tokio", "kube", "wasmtime", "hyper"].iter().any(|heavy| crates.contains(heavy)), "{crates:?}");
 }
 
 #[test]
-fn every_module_is_on_the_map_and_every_row_is_a_module() {
-    let rows: BTreeSet<_> = TREE.modules.keys().map(tables::row).filter(|row| *row != tables::ROOT).collect();
-    assert_eq!(rows, MODULES.iter().map(|(row, ..)| *row).chain([APP]).collect());
+fn every_module_has_a_row_and_every_row_is_a_module() {
+    let named: BTreeSet<String> = rows("module").into_iter().map(|row| row[0].clone()).collect();
+    let mut declared = BTreeSet::new();
+    for folder in ["host/pods", "host/engine", APP] {
+        for line in read(format!("{folder}/src/lib.rs")).lines() {
+            let module = line.trim_start_matches("pub ").strip_prefix("mod ").and_then(|name| name.strip_suffix(';'));
+            declared.extend(module.map(str::to_owned));
+        }
+    }
+    assert_eq!(named, declared);
 }
 
 #[test]
 fn every_file_is_included_by_a_module() {
-    let folders = CRATES.iter().chain(&WHOLE).map(|(_, root)| Path::new(root).parent().unwrap().to_str().unwrap());
-    let unreached: BTreeSet<_> = folders.flat_map(|folder| TREE.unreached(folder)).collect();
+    let mut unreached = Vec::new();
+    for folder in BELOW_APP.iter().chain([&APP]) {
+        let root = workspace().join(folder).join("src");
+        for file in sources(&root) {
+            let stem = file.file_stem().unwrap().to_str().unwrap();
+            let module = if stem == "mod" { file.parent().unwrap() } else { &file };
+            if ["lib", "main"].contains(&stem) {
+                continue;
+            }
+            let name = module.file_stem().unwrap().to_str().unwrap();
+            let above = module.parent().unwrap();
+            let parents =
+                [above.join("lib.rs"), above.join("main.rs"), above.join("mod.rs"), above.with_extension("rs")];
+            let is_declared = |parent: &PathBuf| {
+                let text = fs::read_to_string(parent).unwrap_or_default();
+                text.lines().any(|line| line.trim().ends_with(&format!("mod {name};")))
+            };
+            if !parents.iter().any(is_declared) {
+                unreached.push(file);
+            }
+        }
+    }
     assert!(unreached.is_empty(), "no `mod` declares {unreached:#?}");
-}
-
-#[test]
-fn light_crates_are_dependencies_and_in_no_row() {
-    let externs = judge::externs();
-    for name in LIGHT {
-        assert!(*name == "std" || externs.contains(*name), "{name} is no dependency");
-        let heavy = MODULES.iter().find(|(_, _, crates)| crates.contains(name));
-        assert_eq!(heavy, None, "{name} is free to all");
-    }
-}
-
-#[test]
-fn an_exception_is_of_something_forbidden_and_has_a_reason() {
-    for (row, path, reason) in EXCEPTIONS {
-        let is_forbidden = |forbidden: &&str| path.starts_with(forbidden.trim_start_matches('*'));
-        assert!(FORBIDDEN.iter().any(|(_, paths)| paths.iter().any(is_forbidden)), "{path} in {row}");
-        assert!(reason.split(' ').count() > 3, "{path} in {row}: {reason:?}");
-    }
-}
-
-#[test]
-fn the_tests_of_a_module_are_in_its_module_tests() {
-    let config = Path::new(WHOLE[1].1).parent().unwrap();
-    let modules = TREE.test_modules.iter().filter(|(file, name)| !file.starts_with(config) && name != "tests");
-    let wrong: Vec<_> = modules.collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -23,11 +23,11 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
-use podium_host::runtime::{Engine, EngineOptions, Plugin};
 use podium_pods::{
     cache,
     pod::{CachedPod, PodEvent, PodView},
 };
+use podium_runtime::{Engine, EngineOptions, Plugin};
 use podium_tests::{programs::Choices, wait::until};
 use podium_vocabulary::{PluginSpec, PodKey, Refused, Revision, WriteReport, WriteResult};
 use podium_wire::{Header, Pod};

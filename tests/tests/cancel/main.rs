@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use podium_host::runtime::{Engine, Plugin};
+use podium_runtime::{Engine, Plugin};
 use podium_tests::{guests, programs::Program, sandbox as rig};
 use podium_vocabulary::{LimitClass, PluginSpec};
 

@@ -8,8 +8,8 @@ use podium_engine::{
     dispatch::State,
     ports::{LogLevel, Reconcile, RunReport, Staged, StateEntry, StateError, World},
 };
-use podium_host::runtime::{Engine, EngineOptions};
 use podium_pods::pod::{CachedPod, PodView};
+use podium_runtime::{Engine, EngineOptions};
 use podium_tests::{programs::Choices, sandbox::*};
 use podium_vocabulary::{Refused, WriteReport, WriteResult};
 

@@ -67,7 +67,7 @@ async fn under_compaction_each_410_costs_one_list() -> Result<()> {
     let kubeconfig = Kubeconfig::read_from(proxy.kubeconfig_path())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let tally = Tally::default();
-    let client_of_host = tally.client(podium_host::api::client(config)?);
+    let client_of_host = tally.client(podium_api::client(config)?);
     let options = Options { workers: 2, ..Options::new(client_of_host, 7, 0) };
     let app = App::start(options).await?;
     let observer = Observer::unblinking(app.reader());

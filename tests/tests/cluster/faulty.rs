@@ -53,7 +53,7 @@ impl Scene {
         let kubeconfig = Kubeconfig::read_from(host_account(&plane, &client).await?)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let link = Link::new(seed);
-        let options = Options::new(link.client(podium_host::api::client(config)?), seed, 0);
+        let options = Options::new(link.client(podium_api::client(config)?), seed, 0);
         let app = App::start(Options { workers: WORKERS, ..options }).await?;
         for name in ["image-policy", "workload-label"] {
             app.load(plugins::sample(name)?).await?;

@@ -45,7 +45,7 @@ fn probe(name: &str, script: &str) -> Result<PluginSpec> {
 async fn start(plane: &ControlPlane, client: &Client, plugins: Vec<PluginSpec>) -> Result<App> {
     let kubeconfig = Kubeconfig::read_from(host_account(plane, client).await?)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let app = App::start(Options { workers: 4, ..Options::new(podium_host::api::client(config)?, 1, 0) }).await?;
+    let app = App::start(Options { workers: 4, ..Options::new(podium_api::client(config)?, 1, 0) }).await?;
     for spec in plugins {
         app.load(spec).await?;
     }

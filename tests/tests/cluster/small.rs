@@ -7,16 +7,16 @@ use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::DeleteParams};
 use podium_engine::ports::{Deliver, Sender, Staged};
-use podium_host::writeback::Writeback;
 use podium_pods::pod::{CachedPod, PodView, Slice};
 use podium_tests::{
     process::{Host, HostOptions},
     wait::until,
 };
-use podium_vocabulary::authz::{Authorized, authorize};
 use podium_vocabulary::{
     Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult,
+    authz::{Authorized, authorize},
 };
+use podium_writeback::Writeback;
 use tokio::time::sleep;
 
 use crate::{
@@ -106,10 +106,8 @@ async fn a_write_for_a_recreated_pod_does_not_reach_the_new_one() -> Result<()> 
     // Writes of a run on the old incarnation, sent from a cache that has not seen the new one.
     let audit = plane.audit();
     let before = audit.now()?;
-    let writeback = Writeback::new(
-        &podium_host::api::Api::new(client.clone(), SOON),
-        Arc::new(podium_pods::encoding::SkeletonPool::new(7)),
-    );
+    let writeback =
+        Writeback::new(&podium_api::Api::new(client.clone(), SOON), Arc::new(podium_encoding::Pool::new(7)));
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
     let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };
     let sent = writeback.deliver(&sender, &old, &Stale(cached(&old)?), staged, 0).await;

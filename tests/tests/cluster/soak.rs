@@ -10,8 +10,9 @@ use std::{env, fs, io::Write, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
+use podium_encoding::Pool;
 use podium_host::checkpoint::{self, Coverage};
-use podium_pods::{cache, encoding::SkeletonPool, pod::PodList};
+use podium_pods::{cache, pod::PodList};
 use podium_tests::{
     controlplane::{FaultProxy, Faults, Link},
     oracle::differences,
@@ -232,7 +233,7 @@ async fn at_rest(client: &Client, host: &Host) -> Result<()> {
 
 /// Compares the cache that the host left with an exact list at its revision. Returns the number of Pods.
 async fn same_as_listed(client: &Client, state: &Path) -> Result<usize> {
-    let pool = SkeletonPool::new(1);
+    let pool = Pool::new(1);
     let left = checkpoint::load(state, &Coverage::new(None, &Prune::default()), &pool).context("no checkpoint")?;
     let revision = left.revision;
     let (mut writer, reader) = cache::new(1);

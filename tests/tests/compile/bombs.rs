@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use podium_host::runtime::{LoadProblem, Program};
+use podium_runtime::{LoadProblem, Program};
 use podium_tests::{bombs, guests, plugins, process::podium_binary, sandbox};
 use podium_vocabulary::LimitClass;
 

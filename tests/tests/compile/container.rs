@@ -4,7 +4,7 @@ use std::{fs, net::Ipv4Addr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use podium_devcluster::{Cluster, Options};
-use podium_pods::testing::pod_json;
+use podium_encoding::testing::pod_json;
 use podium_tests::{
     bombs,
     cgroup::MemoryGroup,

@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use podium_host::runtime::{Cache, Compilation, Engine, EngineOptions, Program, Room};
+use podium_runtime::{Cache, Compilation, Engine, EngineOptions, Program, Room};
 use podium_tests::process::host_binary;
 use tempfile::TempDir;
 

@@ -102,7 +102,7 @@ async fn history(seed: u64, log: Log) -> History {
 
 fn simulated(seed: u64) -> History {
     let log = Log::default();
-    let filter = EnvFilter::new("off,podium=trace,podium_engine=trace,podium_host=trace");
+    let filter = EnvFilter::new("off,podium=trace");
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .without_time()

@@ -5,7 +5,7 @@ use std::{fs, io::Write, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use podium_engine::ports::{Outcome, Reconcile, Request, RunReport, Staged, Subject};
-use podium_host::runtime::{Engine, EngineOptions, Plugin};
+use podium_runtime::{Engine, EngineOptions, Plugin};
 use podium_tests::{
     modules::{Module, NEIGHBOUR},
     sandbox::*,

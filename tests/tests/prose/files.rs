@@ -41,7 +41,12 @@ const TEXT_FOLDERS: &[&str] = &["host/toolchain/tests/fake"];
 /// schemas that are generated from doc comments), components, and the license.
 const UNREAD: &[&str] = &[".json", ".lock", ".pyc", ".wasm", "/go.mod", "/go.sum", "/LICENSE", "/types/table.txt"];
 /// Folders with inputs of fuzzing and of property tests.
-const UNREAD_FOLDERS: &[&str] = &["tests/fuzz/dictionaries", "tests/fuzz/regressions", "host/proptest-regressions"];
+const UNREAD_FOLDERS: &[&str] = &[
+    "tests/fuzz/dictionaries",
+    "tests/fuzz/regressions",
+    "host/api/proptest-regressions",
+    "host/engine/proptest-regressions",
+];
 /// Folders that builds create, and `.git`, which is a file in a worktree. They are not part of the project.
 const BUILT: &[&str] = &["target", "__pycache__", ".git"];
 

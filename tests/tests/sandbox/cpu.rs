@@ -14,12 +14,12 @@ use std::{
 };
 
 use podium_engine::ports::{FailureKind, Meter, Outcome, RunReport, Staged};
-use podium_host::runtime::{Engine, EngineOptions};
 use podium_pods::{
     cache::{self, Snapshot},
     pod::PodEvent,
     testing,
 };
+use podium_runtime::{Engine, EngineOptions};
 use podium_tests::{
     modules::{Module, StringEncoding},
     sandbox::*,

@@ -1,7 +1,7 @@
 //! Refusals at load and at the call; a read of a Pod that is not granted looks like a read of a Pod that does not
 //! exist.
 
-use podium_host::runtime::inspect;
+use podium_runtime::inspect;
 use podium_tests::{guests, modules::Module, sandbox::*};
 use podium_vocabulary::{Grants, LimitClass, PluginSpec};
 
@@ -213,7 +213,7 @@ fn a_reconcile_of_another_type_is_refused_with_both_types() {
         let contract = Module::DEFAULT.contract;
         assert!(contract.contains(from), "{from}");
         let wasm = Module { contract: &contract.replace(from, to), ..Module::DEFAULT }.component().unwrap();
-        let error = podium_host::runtime::check(&spec("module"), &wasm).unwrap_err().to_string();
+        let error = podium_runtime::check(&spec("module"), &wasm).unwrap_err().to_string();
         let begin = "module.wasm: does not fit the contract: its podium:reconcile/reconciler@0.1.0.reconcile is func(";
         let (is, expected) = error.split_once("; expected is ").unwrap_or((&error, ""));
         assert!(is.starts_with(begin) && is.contains(found), "{to}: {error}");
@@ -262,7 +262,7 @@ fn importing(name: &str, types: &[u8], export: &[u8]) -> Vec<u8> {
 
 #[test]
 fn an_import_without_functions_may_have_only_plain_types() {
-    let check = |wasm: &[u8]| podium_host::runtime::check(&spec("good"), wasm);
+    let check = |wasm: &[u8]| podium_runtime::check(&spec("good"), wasm);
     // Types are declared before they are exported: an empty instance, the own resource, a type equal to u8.
     let nested = importing("x:y/z", &[1, 0x42, 0], &[5, 0]);
     let resource = importing("x:y/z", &[], &[3, 1]);
@@ -284,7 +284,7 @@ fn an_import_without_functions_may_have_only_plain_types() {
 fn a_component_may_not_import_the_reads_of_the_other_world() {
     let function_type = [1, 0x40, 0, 1, 0];
     let wasm = importing("podium:reconcile/pods-json@0.1.0", &function_type, &[1, 0]);
-    let error = podium_host::runtime::check(&probe(&[]), &wasm).unwrap_err().to_string();
+    let error = podium_runtime::check(&probe(&[]), &wasm).unwrap_err().to_string();
     let expected =
         "probe.wasm: imports podium:reconcile/pods-json@0.1.0, which the world plugin of podium:reconcile@0.1.0";
     assert!(error.starts_with(expected), "{error}");

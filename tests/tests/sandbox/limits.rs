@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, Reconcile, RunReport, Staged};
-use podium_host::runtime::{Engine, EngineOptions};
+use podium_runtime::{Engine, EngineOptions};
 use podium_tests::{modules::Module, sandbox::*};
 use podium_vocabulary::LimitClass;
 

@@ -6,8 +6,8 @@ use podium_engine::{
     dispatch::State,
     ports::{FailureKind, Outcome, Request, Subject},
 };
-use podium_host::runtime::{Engine, EngineOptions};
 use podium_pods::testing;
+use podium_runtime::{Engine, EngineOptions};
 use podium_tests::{modules::Module, sandbox::*};
 use podium_vocabulary::PluginSpec;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{FailureKind, Outcome, Reconcile, Request};
-use podium_host::runtime::{Engine, EngineOptions, Plugin};
+use podium_runtime::{Engine, EngineOptions, Plugin};
 use podium_tests::{modules::Module, sandbox::*};
 use podium_vocabulary::{LimitClass, PluginSpec};
 

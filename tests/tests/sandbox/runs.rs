@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{FailureKind, Outcome, Reconcile, Subject};
-use podium_host::runtime::{Engine, EngineOptions};
+use podium_runtime::{Engine, EngineOptions};
 use podium_tests::sandbox::*;
 use podium_vocabulary::{WriteReport, WriteResult};
 

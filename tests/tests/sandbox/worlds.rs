@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_encoding::{Pool, Scratch};
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
-use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
-    pod::CachedPod,
-};
+use podium_pods::pod::CachedPod;
 use podium_tests::{modules::Module, sandbox::*};
 use podium_vocabulary::{PluginSpec, ReadGrants};
 use podium_wire::Section;
@@ -150,7 +148,7 @@ fn whole_pods() -> Vec<Arc<CachedPod>> {
             name = name
         )
     };
-    let pool = SkeletonPool::new(7);
+    let pool = Pool::new(7);
     let read = |json: String| {
         Arc::new(CachedPod::read(json.as_bytes(), &pool, &mut Scratch::default(), |_, _| None).unwrap().0)
     };

@@ -43,6 +43,8 @@ impl Fault {
         match self.folder() {
             "host/engine" => "podium-engine",
             "host/pods" => "podium-pods",
+            "host/api" => "podium-api",
+            "host/writeback" => "podium-writeback",
             "guest-sdk/vocabulary" => "podium-vocabulary",
             _ => "podium-host",
         }

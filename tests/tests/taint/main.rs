@@ -19,7 +19,7 @@ mod timing;
 
 use std::{env, sync::Arc};
 
-use podium_host::runtime::{Engine, EngineOptions, Plugin};
+use podium_runtime::{Engine, EngineOptions, Plugin};
 use podium_tests::{guests, sandbox};
 use podium_vocabulary::{LimitClass, PluginSpec};
 

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
+use podium_encoding::{Pool, Scratch, testing};
 use podium_pods::{
     cache::{self, Snapshot},
-    encoding::{Scratch, SkeletonPool},
     pod::{CachedPod, PodEvent},
-    testing,
 };
 use podium_tests::programs::{Choices, Vocabulary};
 use podium_vocabulary::Prune;
@@ -100,7 +99,8 @@ impl Population {
     /// Reads the Pods as the watch does, each with the Pods before it in the cache.
     fn of(pods: impl Iterator<Item = String>) -> Self {
         let (mut writer, reader) = cache::new(7);
-        let pool = SkeletonPool::new(7).pruning(Prune::default());
+        let mut pool = Pool::new(7);
+        pool.prune = Prune::default();
         let mut scratch = Scratch::default();
         let mut own = Vec::new();
         for pod in pods {

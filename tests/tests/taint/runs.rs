@@ -11,17 +11,16 @@ use podium_engine::{
     dispatch::State,
     ports::{LogLevel, Reconcile, Request, Staged, StateEntry, StateError, Subject, World},
 };
-use podium_host::runtime::{Engine, Plugin};
 use podium_pods::{
     cache::Snapshot,
     pod::{CachedPod, PodView},
 };
+use podium_runtime::{Engine, Plugin};
 use podium_tests::{
     programs::{Choices, Program},
     sandbox::{NOW_MILLIS, thread_time},
 };
-use podium_vocabulary::authz::Authorized;
-use podium_vocabulary::{Refused, Write, WriteReport, WriteResult};
+use podium_vocabulary::{Refused, Write, WriteReport, WriteResult, authz::Authorized};
 use podium_wire::{Section, SectionSet};
 use tokio::runtime::Runtime;
 

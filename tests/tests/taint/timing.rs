@@ -9,8 +9,8 @@
 
 use std::{env, time::Duration};
 
-use podium_host::runtime::Plugin;
 use podium_pods::pod::CachedPod;
+use podium_runtime::Plugin;
 use podium_tests::programs::{Choices, Program, Search};
 use podium_wire::SectionSet;
 use tokio::runtime::Runtime;

@@ -1,9 +1,9 @@
 //! Events about Pods.
 
-use crate::{Event, Grants, Refused, Scope, WriteGrants, syntax};
 use podium_wire::refusal;
 
 use super::{Guarded, granted, valid, valid_length, valid_target};
+use crate::{Event, Grants, Refused, Scope, WriteGrants, syntax};
 
 impl Guarded for Event {
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {

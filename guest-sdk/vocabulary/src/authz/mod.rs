@@ -12,9 +12,10 @@ mod query;
 #[cfg(test)]
 mod tests;
 
-use crate::{Action, Grants, KeyPattern, PodKey, Refused, Scope, Write, WriteGrants, syntax};
 use podium_wire::refusal;
 pub use query::lacking_sections;
+
+use crate::{Action, Grants, KeyPattern, PodKey, Refused, Scope, Write, WriteGrants, syntax};
 
 /// A value that [`authorize`] let through. Only this module makes one, and only such a value can be sent.
 #[derive(Debug, Clone, PartialEq)]

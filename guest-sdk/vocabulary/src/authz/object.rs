@@ -1,6 +1,5 @@
 //! Writes to objects of other kinds: server-side apply and deletion, of exactly granted kinds.
 
-use crate::{Action, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
 use podium_wire::{
     object::{self, Carried},
     refusal,
@@ -8,6 +7,7 @@ use podium_wire::{
 use serde_json::Value;
 
 use super::{covers, granted, may_carry, valid, valid_target};
+use crate::{Action, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
 
 pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Result<(), Refused> {
     let mut covered = true;

@@ -1,9 +1,9 @@
 //! Writes to Pods: labels, annotations, finalizers, conditions, deletion, eviction.
 
-use crate::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
 use podium_wire::{object, refusal};
 
 use super::{covers, granted, valid, valid_length, valid_target};
+use crate::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
 
 /// The API server's bounds for a `metav1.Condition`. It has none for the conditions of a Pod.
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;

@@ -1,7 +1,8 @@
 //! Searches of Pods: a condition on a field reveals the field, so it needs the section that the field is in.
 
-use crate::{Grants, PodQuery};
 use podium_wire::Section;
+
+use crate::{Grants, PodQuery};
 
 /// Returns the names of the sections that the conditions of a search need and that are not granted; a plugin may search
 /// if there are none. The namespace needs no section. The check does not look at Pods, so a refusal reveals nothing

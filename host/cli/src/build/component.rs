@@ -1,7 +1,6 @@
 //! Encodes a core module as a component, and lists its imports. Uses neither cargo nor files.
 
 use anyhow::Context;
-use podium_host::runtime;
 use serde::Serialize;
 use wit_component::ComponentEncoder;
 
@@ -15,10 +14,10 @@ pub struct Import {
 
 /// Returns the imports that the host's own check reads, by the names of their interfaces. Interfaces without
 /// functions are left out.
-pub(crate) fn shown(imports: Vec<runtime::Import>) -> Vec<Import> {
+pub(crate) fn shown(imports: Vec<podium_runtime::Import>) -> Vec<Import> {
     let used = imports.into_iter().filter(|import| !import.functions.is_empty());
     let mut shown: Vec<_> =
-        used.map(|runtime::Import { interface, functions }| Import { interface, functions }).collect();
+        used.map(|podium_runtime::Import { interface, functions }| Import { interface, functions }).collect();
     shown.sort_by(|left, right| left.interface.cmp(&right.interface));
     shown
 }

@@ -10,7 +10,6 @@ mod component;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use podium_host::runtime;
 use serde::Serialize;
 
 pub use component::Import;
@@ -113,7 +112,7 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
     let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let component =
         component::encode(&bytes).with_context(|| format!("cannot convert {} to a component", module.display()))?;
-    let interface = runtime::inspect(&component)?;
+    let interface = podium_runtime::inspect(&component)?;
 
     let directory = target_dir.join("podium");
     let file = module.file_name().context("cargo reported no file")?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use podium_host::{config::Defined, runtime};
+use podium_host::config::Defined;
 use podium_vocabulary::{
     PluginSpec, syntax,
     text::{line, path as text_of},
@@ -102,9 +102,9 @@ fn host(text: &str) -> anyhow::Result<Account> {
 }
 
 /// Reads a component: its size, and its imports and exports.
-fn interface(component: &Path) -> anyhow::Result<(u64, runtime::Interface)> {
+fn interface(component: &Path) -> anyhow::Result<(u64, podium_runtime::Interface)> {
     let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
-    let interface = runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
+    let interface = podium_runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
     Ok((wasm.len() as u64, interface))
 }
 

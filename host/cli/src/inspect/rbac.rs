@@ -79,7 +79,9 @@ pub(super) fn rights(grants: &Grants) -> Vec<Right> {
 fn component(source: &Source, account: &Account) -> Option<Right> {
     let (resource, namespace, name) = match source {
         Source::ConfigMap { namespace, name, .. } => ("configmaps", namespace, name),
-        Source::Oci { pull_secret: Some(PullSecret { namespace, name }), .. } => ("secrets", namespace, name),
+        Source::Oci { pull_secret: Some(PullSecret { account: _, namespace, name }), .. } => {
+            ("secrets", namespace, name)
+        }
         Source::Oci { pull_secret: None, .. } | Source::File(_) => return None,
     };
     (**namespace == *account.namespace)
@@ -303,7 +305,11 @@ mod tests {
             key: text("plugin.wasm"),
             sha256: text("00"),
         };
-        let secret = PullSecret { namespace: text("shop"), name: text("tidy-1") };
+        let secret = PullSecret {
+            account: text("system:serviceaccount:shop:podium"),
+            namespace: text("shop"),
+            name: text("tidy-1"),
+        };
         let oci = Source::Oci { image: text("registry.example/tidy:1"), pull_secret: Some(secret) };
         for (source, resource) in [(config_map, "configmaps"), (oci, "secrets")] {
             let spec = PluginSpec {

@@ -9,13 +9,12 @@ pub(crate) mod push;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use podium_host::runtime;
 use podium_vocabulary::LimitClass;
 
 use crate::ui;
 
 /// The most bytes of a component that is pushed or pulled: those of the largest that a host loads.
-const MAX_BYTES: u64 = runtime::max_component_bytes(LimitClass::Interpreter) as u64;
+const MAX_BYTES: u64 = podium_runtime::max_component_bytes(LimitClass::Interpreter) as u64;
 /// How long an operation takes before it is reported.
 const QUIET: Duration = Duration::from_secs(2);
 

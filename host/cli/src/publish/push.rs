@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use podium_host::runtime;
 use podium_registry::{Artifact, Digest};
 use podium_vocabulary::LimitClass;
 use serde_json::{Value, json};
@@ -38,7 +37,7 @@ fn artifact(arguments: &args::Push) -> anyhow::Result<Artifact> {
     if bytes.len() as u64 > MAX_BYTES {
         bail!("{shown_file} has {}, and at most {} are pushed", ui::size(bytes.len() as u64), ui::size(MAX_BYTES));
     }
-    let interface = runtime::inspect(&bytes).with_context(|| shown_file.to_string())?;
+    let interface = podium_runtime::inspect(&bytes).with_context(|| shown_file.to_string())?;
     let built = Built {
         name: String::new(),
         component: file.clone(),
@@ -84,7 +83,7 @@ async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::
     let target = Target::parse(configmap, artifact.title.as_deref().unwrap_or_default())?;
     // A native component is never that large.
     let json = artifact.exports.iter().any(|export| export.starts_with("podium:reconcile/reconciler-json@"));
-    let interpreted = json || artifact.bytes.len() > runtime::max_component_bytes(LimitClass::Native);
+    let interpreted = json || artifact.bytes.len() > podium_runtime::max_component_bytes(LimitClass::Native);
     let manifest = target.manifest(&artifact.bytes, interpreted)?;
     if arguments.apply {
         let what = format!("writing ConfigMap {}/{}", target.namespace, target.name);

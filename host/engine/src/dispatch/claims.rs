@@ -12,7 +12,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::sync::Notify;
+use podium_sync::Notify;
 use podium_vocabulary::{Action, ObjectRef};
 
 use super::Lane;

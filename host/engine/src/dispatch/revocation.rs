@@ -6,7 +6,7 @@
 use std::{pin::pin, sync::OnceLock, time::Duration};
 
 use futures::future::{Either, select};
-use podium_pods::sync::watch;
+use podium_sync::watch;
 use tokio::time::Instant;
 
 /// How soon a key is tried again whose plugin waits for a version that its new configuration permits: after as long as

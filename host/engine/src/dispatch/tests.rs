@@ -25,6 +25,7 @@ use podium_pods::{
 };
 use podium_vocabulary::{
     Action, EventResult, Grants, KeyPattern, PluginSpec, Refused, Revision, Write, WriteReport, WriteResult,
+    authz::authorize,
 };
 
 use super::*;
@@ -35,7 +36,6 @@ use crate::{
     queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
-use podium_vocabulary::authz::authorize;
 
 /// Runs deliveries on the test's runtime.
 struct Spawned;

@@ -25,10 +25,8 @@ mod table;
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use bounds::{Bounds, Excess, Figures};
-use podium_pods::{
-    pod::{Change, PodView},
-    sync::Mutex,
-};
+use podium_pods::pod::{Change, PodView};
+use podium_sync::Mutex;
 use podium_vocabulary::PodKey;
 use table::TombstoneTable;
 use tokio::time::Instant;

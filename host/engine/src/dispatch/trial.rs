@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use podium_pods::sync::watch;
+use podium_sync::watch;
 use podium_vocabulary::PodKey;
 use tokio::time::{Instant, timeout_at};
 

@@ -7,7 +7,10 @@ use std::{
 };
 
 use podium_pods::pod::PodView;
-use podium_vocabulary::{Event, EventType, PodKey, Write, WriteReport, WriteResult};
+use podium_vocabulary::{
+    Event, EventType, PodKey, Write, WriteReport, WriteResult,
+    authz::{Authorized, authorize},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -16,7 +19,6 @@ use super::{
     run_writes::RunWrites,
 };
 use crate::ports::{Closing, Sent, Staged};
-use podium_vocabulary::authz::{Authorized, authorize};
 
 /// The fields that a delivery writes, with the writes to each, and the reports of the writes that are not sent.
 #[must_use]

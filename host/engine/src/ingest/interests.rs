@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::wake::Wake;
 use podium_pods::{cache::Update, pod::Change};
 use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
+use crate::wake::Wake;
 use crate::{
     dispatch::{Expectations, Lane, LoadedPlugin, Plan, PodQueue},
     journal::{Journal, Number},

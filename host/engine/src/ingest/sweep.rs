@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::wake::Wake;
 use podium_pods::{
     cache::Snapshot,
     pod::{Change, Page, PodView},
@@ -12,6 +11,7 @@ use podium_vocabulary::{Cursor, PodKey, PodQuery};
 use tokio::sync::oneshot;
 
 use crate::dispatch::{Lane, LoadedPlugin};
+use crate::wake::Wake;
 
 /// The number of Pods of one slice, which takes about a millisecond.
 pub(super) const SLICE: usize = 1_000;

@@ -2,6 +2,12 @@
 //!
 //! All calls block. A failed write does not advance the file's end, so the next write overwrites its bytes.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "writes and reads the journal's file, whose path comes from the application"
+)]
+
 use std::{
     borrow::Cow,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},

@@ -1,5 +1,7 @@
 //! Reads the file: the state at the start, and the names of Pods that were deleted while the host was down.
 
+#![expect(clippy::disallowed_types, reason = "reads the journal's file, which its owner has opened")]
+
 use std::{collections::BTreeMap, fs::File, io::BufReader};
 
 use podium_vocabulary::{PluginId, PodKey};

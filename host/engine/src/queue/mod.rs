@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use admission::{Claim, Claims, MemoryBudget, Occupancy};
 pub use order::{Member, Order};
-use podium_pods::sync::{Mutex, Notify};
+use podium_sync::{Mutex, Notify};
 use slots::{Cause, Slots};
 pub use tokens::{Amounts, Demand, KINDS, Rate};
 use tokio::time::Instant;

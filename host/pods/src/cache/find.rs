@@ -16,13 +16,14 @@ use std::{
     sync::Arc,
 };
 
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
+
 use super::{
     index::{Sets, Value, labels},
     position_set::{Position, PositionSet},
     snapshot::{Pods, Snapshot},
 };
 use crate::pod::{CachedPod, Effort, RecordRef, Slice};
-use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
 
 /// The most bytes of candidates that one slice copies: a Pod has some hundred bytes of its own, and a hostile one a
 /// megabyte.
@@ -68,8 +69,9 @@ impl Snapshot {
             }
             slice.examined += 1;
             slice.effort += Effort::CANDIDATE;
-            let Some(pod) = self.pods.get(slot).map(|pod| pod.pod()) else { continue };
-            copied += pod.packed().own_bytes().len();
+            let Some(record) = self.pods.get(slot) else { continue };
+            copied += record.own_size();
+            let pod = record.pod();
             if matches(query, satisfied, &pod, &mut slice.effort) {
                 slice.pods.push(Arc::clone(&pod));
             }
@@ -288,13 +290,14 @@ impl Eq for Head<'_> {}
 mod tests {
     use std::{borrow::Cow, sync::Arc};
 
+    use podium_encoding::{Pool, Scratch, testing::pod_json};
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
+
     use super::{Sets, Source};
     use crate::{
-        encoding::{Scratch, SkeletonPool},
         pod::{CachedPod, Effort, PodEvent, PodView},
-        testing::{cached, pod, pod_json},
+        testing::{cached, pod},
     };
-    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 
     #[test]
     fn the_index_with_the_fewest_candidates_is_used() {
@@ -499,7 +502,7 @@ mod tests {
             assert_eq!((slice.examined, slice.early, slice.next.is_none()), (examined, false, most == u64::MAX));
         }
         // Read as from the API server, with an annotation that no other Pod has.
-        let (pool, mut scratch) = (SkeletonPool::new(7), Scratch::default());
+        let (pool, mut scratch) = (Pool::new(7), Scratch::default());
         for at in 0..8_u64 {
             let mut json = pod_json(1, at, "Running");
             let letter = |state: &mut u64| {

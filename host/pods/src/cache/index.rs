@@ -367,12 +367,13 @@ fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
+
     use super::*;
     use crate::{
         cache::{self, Reader},
         pod::{PodEvent, PodView, Record},
     };
-    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 
     fn pod(namespace: &str, name: &str, revision: u64, label: Option<(&str, &str)>) -> Arc<CachedPod> {
         let mut pod = podium_wire::Pod::default();

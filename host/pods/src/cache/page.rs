@@ -6,13 +6,11 @@
 
 use std::{ops::Range, sync::Arc};
 
+use podium_encoding::Shared;
+use podium_sync::Mutex;
 use smallvec::SmallVec;
 
-use crate::{
-    encoding::Shape,
-    pod::{CachedPod, Record, RecordRef, record},
-    sync::Mutex,
-};
+use crate::pod::{CachedPod, Record, RecordRef};
 
 /// The capacity of a page is a multiple of this, in bytes. Records grow and shrink by a few bytes with each event:
 /// with few sizes, an allocation reuses the block that was freed last; with arbitrary sizes it would leave gaps.
@@ -67,16 +65,16 @@ impl BufferPool {
     }
 }
 
-/// The different shapes of a page. Adjacent Pods are mostly of one workload and have few shapes; with a reference for
+/// What the Pods of a page share. Adjacent Pods are mostly of one workload and share the same; with a reference for
 /// each Pod, every new page would change sixteen reference counts.
-type PageShapes = SmallVec<[Arc<Shape>; 4]>;
-/// The shape's number at a position without a Pod.
+type PageShared = SmallVec<[Shared; 4]>;
+/// The number at a position without a Pod.
 const VACANT: u8 = u8::MAX;
 
 #[derive(Debug)]
 pub(super) struct Page {
-    shapes: PageShapes,
-    /// The index of each Pod's shape in `shapes`.
+    shared: PageShared,
+    /// The index in `shared` of what each Pod shares.
     numbers: [u8; PODS],
     /// The length of each record in `bytes`.
     lengths: [u16; PODS],
@@ -96,12 +94,12 @@ impl Drop for Page {
 
 impl Page {
     pub(super) fn get(&self, at: usize) -> Option<RecordRef<'_>> {
-        let shape = self.shapes.get(usize::from(*self.numbers.get(at)?))?;
+        let shared = self.shared.get(usize::from(*self.numbers.get(at)?))?;
         let record = match self.long(at) {
             Some(record) => record,
             None => &self.bytes[self.range(at)],
         };
-        Some(RecordRef::open(shape, record))
+        Some(RecordRef::open(shared, record))
     }
 
     fn long(&self, at: usize) -> Option<&Arc<[u8]>> {
@@ -112,8 +110,8 @@ impl Page {
     pub(super) fn from_records(pods: &[Record], buffers: &Arc<BufferPool>) -> Self {
         let length = pods.iter().map(|pod| pod.bytes().len()).filter(|length| *length <= LONG).sum();
         let bytes = buffers.take(length);
-        let (shapes, numbers) = (PageShapes::new(), [VACANT; PODS]);
-        let mut page = Self { shapes, numbers, lengths: [0; PODS], bytes, long: None, buffers: Arc::clone(buffers) };
+        let (shared, numbers) = (PageShared::new(), [VACANT; PODS]);
+        let mut page = Self { shared, numbers, lengths: [0; PODS], bytes, long: None, buffers: Arc::clone(buffers) };
         for (at, pod) in pods.iter().take(PODS).enumerate() {
             if pod.bytes().len() > LONG {
                 page.long.get_or_insert_default()[at] = Some(pod.bytes().into());
@@ -121,7 +119,7 @@ impl Page {
                 page.bytes.extend_from_slice(pod.bytes());
                 page.lengths[at] = pod.bytes().len() as u16;
             }
-            page.numbers[at] = shape_number(&mut page.shapes, pod.shape());
+            page.numbers[at] = number_of(&mut page.shared, pod.shared());
         }
         page
     }
@@ -140,7 +138,7 @@ impl Page {
     /// Returns the page with another state of one Pod, or without this Pod. Overwrites the buffer `record`.
     pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>, record: &mut Vec<u8>) -> Self {
         record.clear();
-        pod.inspect(|pod| record::put(pod, record));
+        let put = pod.map(|pod| pod.store(record));
         let mut long = self.long.clone();
         if record.len() > LONG {
             long.get_or_insert_default()[at] = Some((&**record).into());
@@ -155,27 +153,27 @@ impl Page {
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
-        let (mut shapes, mut numbers, mut lengths) = (PageShapes::new(), [VACANT; PODS], self.lengths);
+        let (mut shared, mut numbers, mut lengths) = (PageShared::new(), [VACANT; PODS], self.lengths);
         // A long record was cleared above.
         lengths[at] = record.len() as u16;
         for (other, number) in numbers.iter_mut().enumerate() {
-            let shape = match other == at {
-                true => pod.map(|pod| pod.packed().shape()),
-                false => self.shapes.get(usize::from(self.numbers[other])),
+            let present = match other == at {
+                true => put,
+                false => self.shared.get(usize::from(self.numbers[other])),
             };
-            *number = shape.map_or(VACANT, |shape| shape_number(&mut shapes, shape));
+            *number = present.map_or(VACANT, |present| number_of(&mut shared, present));
         }
-        Self { shapes, numbers, lengths, bytes, long, buffers: Arc::clone(&self.buffers) }
+        Self { shared, numbers, lengths, bytes, long, buffers: Arc::clone(&self.buffers) }
     }
 }
 
-/// Returns the index of a shape in `shapes`, and appends the shape if it is missing.
-fn shape_number(shapes: &mut PageShapes, shape: &Arc<Shape>) -> u8 {
-    let known = shapes.iter().position(|known| Arc::ptr_eq(known, shape));
-    // A page has at most as many shapes as Pods.
+/// Returns the index of `one` in `shared`, and appends it if it is missing.
+fn number_of(shared: &mut PageShared, one: &Shared) -> u8 {
+    let known = shared.iter().position(|known| Arc::ptr_eq(known, one));
+    // A page has at most as many as Pods.
     known.unwrap_or_else(|| {
-        shapes.push(Arc::clone(shape));
-        shapes.len() - 1
+        shared.push(Arc::clone(one));
+        shared.len() - 1
     }) as u8
 }
 
@@ -209,13 +207,13 @@ mod tests {
                     .unwrap(),
             );
             let json = podium_wire::json::render(&json.unwrap()).unwrap().to_string();
-            let shapes = crate::encoding::SkeletonPool::new(1);
-            let mut scratch = crate::encoding::Scratch::default();
+            let pool = podium_encoding::Pool::new(1);
+            let mut scratch = podium_encoding::Scratch::default();
             // The text becomes a value after three Pods of one workload.
             let mut last = None;
             for own in ["a", "b", ""] {
                 let json = json.replace(&"x".repeat(length), &format!("{own}{}", "x".repeat(length)));
-                last = Some(CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap().0);
+                last = Some(CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap().0);
             }
             last.unwrap()
         };

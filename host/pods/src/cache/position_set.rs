@@ -10,8 +10,6 @@ use std::{cmp::Ordering, iter, ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
 
-use crate::encoding::{put_varint, unzigzag, varint, zigzag};
-
 /// The index of a Pod in the store. All positions are below [`RANGE_END`]: no cache has as many Pods.
 pub(super) type Position = u32;
 
@@ -182,6 +180,29 @@ fn stored(entries: &[Position]) -> SmallVec<[u8; 2 * MAX_CHUNK]> {
         last = position;
     }
     bytes
+}
+
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+/// Appends a number, seven bits in each byte, the least significant first.
+fn put_varint(mut number: u64, out: &mut impl Extend<u8>) {
+    while number >= 0x80 {
+        out.extend([number as u8 | 0x80]);
+        number >>= 7;
+    }
+    out.extend([number as u8]);
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let end = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
+    let number = bytes[..=end].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
+    Some((number, &bytes[end + 1..]))
 }
 
 /// Returns the entries of a chunk.

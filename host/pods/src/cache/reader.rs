@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use podium_sync::{ArcSwap, watch};
+
 use super::Snapshot;
-use crate::{
-    pod::{CachedPod, CachedPods, PodView, Staleness},
-    sync::{ArcSwap, watch},
-};
+use crate::pod::{CachedPod, CachedPods, PodView, Staleness};
 
 /// The writer's side: it replaces the present snapshot and signals readers.
 #[derive(Debug)]

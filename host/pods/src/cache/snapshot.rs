@@ -4,6 +4,7 @@ use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
 use foldhash::quality::FixedState;
 use imbl::OrdMap;
+use podium_vocabulary::{Cursor, PodKey, PodQuery, Revision};
 
 use super::{
     hash_index::HashIndex,
@@ -13,7 +14,6 @@ use super::{
     position_set::{Position, PositionSet},
 };
 use crate::pod::{CachedPod, PodView, Record, RecordRef, Slice, Staleness};
-use podium_vocabulary::{Cursor, PodKey, PodQuery, Revision};
 
 /// All Pods at one revision, with their indexes; immutable. Cloning is cheap and shares everything.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
+use podium_vocabulary::PodKey;
 use podium_wire::SectionSet;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::pod::{CachedPod, Change, Record};
-use podium_vocabulary::PodKey;
 
 /// A Pod of the cache and its position.
 pub(super) struct Entry {

@@ -14,13 +14,14 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{PodKey, Revision};
+
 use super::{
     Snapshot,
     reader::Publisher,
     store::{Entry, Store},
 };
 use crate::pod::{CachedPod, Change, PodEvent, PodList, Staleness};
-use podium_vocabulary::{PodKey, Revision};
 
 /// The only handle that changes the cache. Changes become visible to readers with `publish`.
 pub struct Writer {
@@ -114,7 +115,7 @@ impl Writer {
                 let (namespace, name) = name(at);
                 pod.compare(namespace, name).reverse()
             };
-            pod.revision <= newest_removed && !held.contains_pod(pod) && present.binary_search_by(here).is_err()
+            pod.revision() <= newest_removed && !held.contains_pod(pod) && present.binary_search_by(here).is_err()
         });
         let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();
         drop(present);
@@ -240,13 +241,13 @@ impl Writer {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
     use podium_wire::{Section, SectionSet, Timestamp};
 
     use super::*;
     use crate::cache::{self};
     use crate::pod::{PodView, Record};
     use crate::testing::{cached, pod, summary};
-    use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
         PodEvent::applied(cached(&pod("cart", uid, revision, label)))

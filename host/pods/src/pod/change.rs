@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{PodKey, Revision};
 use podium_wire::SectionSet;
 
 use super::{CachedPod, PodList, Record};
-use podium_vocabulary::{PodKey, Revision};
 
 /// A report of the watch. The cache applies them in order.
 #[derive(Debug)]

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Record, RecordRef,
-    record::{StoredUid, uuid_of},
-};
+use podium_encoding::Uid;
+
+use super::{Record, RecordRef};
 
 /// The Pods of one list.
 #[derive(Debug, Clone, Default)]
@@ -58,17 +57,17 @@ impl PodList {
 impl Uids {
     /// Adds a uid.
     pub fn insert(&mut self, uid: &str) {
-        match uuid_of(uid) {
-            Some(uuid) => self.uuids.push(uuid),
-            None => _ = self.others.insert(uid.into()),
+        match Uid::of(uid) {
+            Uid::Uuid(uuid) => self.uuids.push(uuid),
+            Uid::Text(uid) => _ = self.others.insert(uid.into()),
         }
     }
 
     /// Removes a uid, in time linear in their number.
     pub fn remove(&mut self, uid: &str) {
-        match uuid_of(uid) {
-            Some(uuid) => self.uuids.retain(|other| *other != uuid),
-            None => _ = self.others.remove(uid),
+        match Uid::of(uid) {
+            Uid::Uuid(uuid) => self.uuids.retain(|other| *other != uuid),
+            Uid::Text(uid) => _ = self.others.remove(uid),
         }
     }
 
@@ -96,17 +95,18 @@ impl SortedUids {
     /// Returns true if the uid is one of them.
     #[must_use]
     pub fn contains(&self, uid: &str) -> bool {
-        match uuid_of(uid) {
-            Some(uuid) => self.0.uuids.binary_search(&uuid).is_ok(),
-            None => self.0.others.contains(uid),
-        }
+        self.contains_uid(Uid::of(uid))
     }
 
     /// Returns true if the uid of this Pod is among these.
     pub(crate) fn contains_pod(&self, pod: &RecordRef<'_>) -> bool {
-        match pod.uid {
-            StoredUid::Uuid(uuid) => self.0.uuids.binary_search(uuid).is_ok(),
-            StoredUid::Text(uid) => self.0.others.contains(uid),
+        self.contains_uid(pod.uid())
+    }
+
+    fn contains_uid(&self, uid: Uid<'_>) -> bool {
+        match uid {
+            Uid::Uuid(uuid) => self.0.uuids.binary_search(&uuid).is_ok(),
+            Uid::Text(uid) => self.0.others.contains(uid),
         }
     }
 }

@@ -9,16 +9,15 @@ use std::{borrow::Cow, sync::Arc};
 
 pub use change::{CachedPods, Change, Checkpoint, Observation, PodEvent, Staleness};
 pub use list::{PodList, SortedUids, Uids};
+use podium_encoding::{Dump, Entry, Packed, PodIdentity, PodJson, Pool, Read, ReadError, Scratch, Shared};
 use podium_wire::{
     CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
-    json::JsonError,
 };
 pub(crate) use record::RecordRef;
 pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Effort, Page, PodView, Slice};
 
-use crate::encoding::{EncodeError, Packed, PodIdentity, Scratch, SkeletonPool};
-use podium_vocabulary::{Cursor, PodKey, Prune, Revision, RevisionError};
+use podium_vocabulary::{Cursor, PodKey, Prune, Revision};
 
 /// One state of one Pod.
 #[derive(Debug, Clone)]
@@ -31,22 +30,12 @@ pub struct CachedPod {
 }
 
 /// Why an object of the API server cannot be cached.
-#[derive(Debug, thiserror::Error)]
-pub enum PodError {
-    /// It is not a Pod.
-    #[error(transparent)]
-    Json(#[from] JsonError),
-    /// Its resourceVersion is not a number.
-    #[error(transparent)]
-    Revision(#[from] RevisionError),
-    /// A section is larger than a record may be.
-    #[error(transparent)]
-    Codec(#[from] CodecError),
-}
+pub type PodError = ReadError;
 
-impl AsRef<Packed> for CachedPod {
-    fn as_ref(&self) -> &Packed {
-        &self.packed
+impl From<Read<'_>> for CachedPod {
+    fn from(read: Read<'_>) -> Self {
+        let key = PodKey { namespace: read.namespace, name: (*read.name).into(), uid: (*read.uid).into() };
+        Self { key, revision: read.revision, packed: read.packed }
     }
 }
 
@@ -58,12 +47,12 @@ impl CachedPod {
     /// See [`Self::unshared`].
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
         if !pod.full.is_empty() {
-            return Self::pack_unshared(pod, pod.full.as_bytes(), &Prune::NOTHING);
+            return Self::unshared(pod.full.as_bytes(), &Prune::NOTHING);
         }
         let record = SectionBytes::encode(pod)?.record(&pod.header, SectionSet::ALL)?;
         let json = podium_wire::Record::open(record).and_then(|record| podium_wire::json::render(&record));
         let json = json.map_err(|error| CodecError::Malformed(error.to_string()))?;
-        Self::pack_unshared(pod, json.to_string().as_bytes(), &Prune::NOTHING)
+        Self::unshared(json.to_string().as_bytes(), &Prune::NOTHING)
     }
 
     /// Reads the JSON of a Pod without sharing anything with other Pods, for a Pod that is not stored for long.
@@ -71,15 +60,7 @@ impl CachedPod {
     /// # Errors
     /// Returns an error if the JSON is not a Pod, its revision cannot be compared, or a section is too large.
     pub fn unshared(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
-        Self::pack_unshared(&podium_wire::json::decode(json)?, json, prune)
-    }
-
-    /// Packs a Pod, decoded and as JSON, without sharing anything with other Pods.
-    fn pack_unshared(pod: &podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
-        let header = &pod.header;
-        let key = PodKey::new(&header.namespace, &header.name, &header.uid);
-        let revision = Revision::parse(&header.resource_version)?;
-        Ok(Self { key, revision, packed: Packed::unshared(pod, json, prune)? })
+        Packed::unshared(json, prune).map(Self::from)
     }
 
     /// Reads the JSON of a Pod. `held` returns the cached state with a namespace and name; fragments that have not
@@ -89,42 +70,32 @@ impl CachedPod {
     /// Returns an error if the JSON is not a Pod, or cannot be cached.
     pub fn read(
         json: &[u8],
-        pool: &SkeletonPool,
+        pool: &Pool,
         scratch: &mut Scratch,
-        held: impl FnOnce(&str, &str) -> Option<Arc<Self>>,
+        held: impl Fn(&str, &str) -> Option<Arc<Self>>,
     ) -> Result<(Self, Option<Arc<Self>>), PodError> {
-        let (mut held, mut before) = (Some(held), None);
-        let mut ask = |namespace: &str, name: &str, uid: &str| {
-            before = held.take()?(namespace, name).filter(|pod| &*pod.key.uid == uid);
-            before.clone().map(Previous)
-        };
-        match pool.read(json, scratch, &mut ask) {
-            Ok(read) => {
-                // For a Pod without a spec, `held` was not called yet.
-                ask(read.namespace, read.name, read.uid);
-                let key = before.as_ref().map(|pod| pod.key.clone());
-                let key = key.unwrap_or_else(|| PodKey {
-                    namespace: Arc::clone(read.packed.shape().namespace()),
-                    name: read.name.into(),
-                    uid: read.uid.into(),
-                });
-                Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
-            }
-            Err(EncodeError::Unusual(pod)) => {
-                // For a Pod of unknown form, `held` may not have been called yet.
-                ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
-                Ok((Self::pack_unshared(&pod, json, pool.prune())?, before))
-            }
-            Err(EncodeError::Json(error)) => Err(error.into()),
+        let json = PodJson::new(json);
+        let held = |namespace: &str, name: &str, uid: &str| held(namespace, name).filter(|pod| *pod.key.uid == *uid);
+        let mut before = json.names.and_then(|names| held(names.namespace, names.name, names.uid));
+        let read = pool.read(&json, before.as_ref().map(|before| &before.packed), scratch)?;
+        if json.names.is_none() {
+            before = held(&read.namespace, &read.name, &read.uid);
         }
+        let pod = match &before {
+            Some(before) => Self { key: before.key.clone(), revision: read.revision, packed: read.packed },
+            None => read.into(),
+        };
+        Ok((pod, before))
     }
 
-    pub(crate) fn from_parts(key: PodKey, revision: Revision, packed: Packed) -> Self {
-        Self { key, revision, packed }
+    /// Returns the entries of the Pod in a dump.
+    pub fn entries(&self, dump: &mut Dump) -> Vec<Entry> {
+        dump.entries(&self.packed, self.identity())
     }
 
-    pub(crate) fn packed(&self) -> &Packed {
-        &self.packed
+    /// Appends the bytes of its record, and returns what the Pod shares with others.
+    pub(crate) fn store(&self, record: &mut Vec<u8>) -> &Shared {
+        self.packed.store(self.identity(), record)
     }
 
     /// Returns the cursor of the page that begins after this Pod.
@@ -140,19 +111,20 @@ impl CachedPod {
     /// Returns the header of its records.
     #[must_use]
     pub fn header(&self) -> Header {
+        let (created, generation) = self.packed.created_and_generation(self.identity());
         Header {
             namespace: self.key.namespace.to_string(),
             name: self.key.name.to_string(),
             uid: self.key.uid.to_string(),
             resource_version: self.revision.to_string(),
-            generation: self.generation(),
-            created: Timestamp(self.packed.created(self.identity())),
+            generation,
+            created: Timestamp(created),
         }
     }
     /// Returns `metadata.generation`, 0 if it is absent.
     #[must_use]
     pub fn generation(&self) -> i64 {
-        self.packed.generation(self.identity())
+        self.packed.created_and_generation(self.identity()).1
     }
     /// Returns true if nothing prevents the API server from removing the Pod: it is being deleted, has no finalizer,
     /// and its grace period is over. The response to a patch that leads to this state is the last message about the
@@ -248,13 +220,5 @@ impl PartialEq for CachedPod {
     /// Compares the states regardless of their encoding.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.revision == other.revision && self.changed_from(other).is_empty()
-    }
-}
-
-struct Previous(Arc<CachedPod>);
-
-impl AsRef<Packed> for Previous {
-    fn as_ref(&self) -> &Packed {
-        &self.0.packed
     }
 }

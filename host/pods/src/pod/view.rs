@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::CachedPod;
 use podium_vocabulary::{Cursor, PodQuery, Revision};
+
+use super::CachedPod;
 
 /// One page of the Pods that match a query.
 #[derive(Debug, Clone, Default)]

@@ -3,24 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod json;
-mod real;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-pub use json::{pod_json, written};
+use podium_vocabulary::{
+    Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
+};
 use podium_wire::{Header, Owner, Pod, Spec, Status};
-pub use real::real_pods;
 
 use crate::{
     cache::Snapshot,
     pod::{CachedPod, Change, PodView},
-};
-use podium_vocabulary::{
-    Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Source, WatchSpec,
 };
 
 /// A text of a guest that would forge lines and fields, control a terminal, reorder text and hide in it.

@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Request;
 use parking_lot::Mutex;
+use podium_api::Api;
 use rcgen::{CertificateParams, CertifiedKey, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::{
     RootCertStore, ServerConfig,
@@ -19,7 +20,6 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::api::Api;
 
 /// Returns a certificate that is its own authority, without being one for others.
 fn certified(name: &str) -> CertifiedKey<KeyPair> {
@@ -90,7 +90,7 @@ async fn api_server(
     port
 }
 
-async fn get(connection: &Connection) -> Result<bytes::Bytes, api::ApiError> {
+async fn get(connection: &Connection) -> Result<bytes::Bytes, podium_api::ApiError> {
     let api = Api::new(connection.clone(), Duration::from_secs(30));
     api.bytes(Request::get("/api/v1/pods").body(Vec::new()).unwrap()).await
 }

@@ -3,9 +3,12 @@
 use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
+use podium_api::Api;
 use podium_engine::ports::Sender;
 use podium_life::{From, Object, Recorded};
+use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
 use podium_vocabulary::{LimitClass, PluginId, PluginSpec, Source, text};
+use podium_writeback::manager_name;
 
 use super::{
     Code, Component, LoadFailure, Rules,
@@ -14,12 +17,9 @@ use super::{
     image::{Fetched, not_on_disk},
 };
 use crate::{
-    api::Api,
     config::file::{self, FileError},
     images::Images,
     objects::{ConfigMapKey, config_map, plugin_again, sha256},
-    runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes},
-    writeback::manager_name,
 };
 
 /// How components are fetched and compiled.

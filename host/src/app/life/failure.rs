@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use podium_config::Problem;
+use podium_runtime::{LoadError, LoadProblem};
 use podium_vocabulary::text;
 
 use crate::{
     config::file::FileError,
     objects::{FetchFailure, Step},
-    runtime::{LoadError, LoadProblem},
 };
 
 /// Why a plugin was not loaded.

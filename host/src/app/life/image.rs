@@ -2,23 +2,23 @@
 //! the present policy either way.
 
 use bytes::Bytes;
+use podium_api::Api;
 use podium_engine::ports::Sender;
 use podium_registry::{
     Component, Credentials, Digest, Reference,
     signature::{Claims, Key, verify},
 };
+use podium_runtime::max_component_bytes;
 use podium_vocabulary::{PluginId, PluginSpec, PullSecret, Source, Tenant, text};
+use podium_writeback::manager_name;
 
 use super::{
     Components, Rules,
     disk::{Disk, on_disk},
 };
 use crate::{
-    api::Api,
     images::{Access, Images, Kept, Store, Stored, credentials, unlisted},
     objects::{FetchFailure, Step},
-    runtime::max_component_bytes,
-    writeback::manager_name,
 };
 
 /// A component that was fetched.

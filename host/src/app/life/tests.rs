@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use podium_api::Api;
 use podium_config::Problem;
 use podium_engine::{
     clock::Clock,
@@ -22,17 +23,16 @@ use podium_pods::{
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
+use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{Limits, Revision, Source as Place};
 use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{super::blocking::BlockingJobs, *};
 use crate::{
-    api::Api,
     config::Policy,
     images::{Images, Store},
     objects::{FetchFailure, Step},
-    runtime::{Engine, EngineOptions},
 };
 
 pub(in crate::app) struct Idle;

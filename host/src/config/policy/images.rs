@@ -144,7 +144,8 @@ mod tests {
     }
 
     fn problem(policy: &Policy, namespace: Option<&str>, image: &str) -> Option<String> {
-        let pull_secret = Some(PullSecret { namespace: "shop".to_owned(), name: "pull".to_owned() });
+        let pull_secret =
+            Some(PullSecret { account: "a".to_owned(), namespace: "shop".to_owned(), name: "pull".to_owned() });
         let problems = policy.problems(&plugin(namespace, Source::Oci { image: image.to_owned(), pull_secret }));
         assert!(problems.len() < 2, "{problems:?}");
         problems.into_iter().next().map(|problem| {

@@ -1,5 +1,8 @@
 mod populations;
 
+use clap::ValueEnum;
+use podium_encoding::{Pool, testing::Checked};
+
 use super::*;
 
 fn population(pods: usize) -> Population {
@@ -40,6 +43,19 @@ fn podium_and_k8s_openapi_read_every_state_and_agree() {
         *phases.entry(status.phase.unwrap()).or_insert(0) += 1;
     }
     assert_eq!(phases.keys().collect::<Vec<_>>(), ["Pending", "Running", "Succeeded"], "{phases:?}");
+}
+
+#[test]
+fn pods_of_every_population_are_read_with_their_sections_and_changes() {
+    for kind in PopulationKind::value_variants() {
+        let pods = if matches!(kind, PopulationKind::Containers | PopulationKind::LargeAnnotations) { 4 } else { 40 };
+        let options = Options { kind: *kind, pods, hostile_pods: 10, ..Options::default() };
+        let mut population = Population::generate(&options).unwrap();
+        let mut checked = Checked::new(Pool::new(7));
+        for json in states(&mut population, pods) {
+            assert!(checked.read(json.as_bytes(), true).is_some(), "{}", kind.name());
+        }
+    }
 }
 
 #[test]

@@ -4,19 +4,19 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use podium_engine::wake::Wake;
+use podium_api::{
+    self, Api,
+    watch::{Counters, Watch, WatchOptions},
+};
+use podium_encoding::Pool;
 use podium_engine::{
     memory::{TrimSchedule, trim},
     queue::{Backoff, Next, Queue},
+    wake::Wake,
 };
-use podium_host::{
-    api::{self, Api},
-    app::ingest_runtime,
-    watch::{Counters, Watch, WatchOptions},
-};
+use podium_host::app::ingest_runtime;
 use podium_pods::{
     cache,
-    encoding::SkeletonPool,
     pod::{Change, Observation, PodEvent, PodView},
     testing,
 };
@@ -41,9 +41,9 @@ pub(super) fn run(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
 }
 
 async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -> anyhow::Result<()> {
-    let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
+    let api = Api::new(podium_api::client(config)?, REQUEST_DEADLINE);
     let (mut writer, reader) = cache::new(1);
-    let watch = Watch::new(api, WatchOptions::default(), Arc::new(SkeletonPool::new(1)), Arc::new(reader.clone()), 1);
+    let watch = Watch::new(api, WatchOptions::default(), Arc::new(Pool::new(1)), Arc::new(reader.clone()), 1);
     let watch = watch.counted_by(counters);
     let (observed, mut observations) = mpsc::channel(OBSERVATIONS);
     let specs: Vec<_> = (0..plugins).map(plugin).collect();

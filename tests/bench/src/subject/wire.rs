@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::{Request, header::ACCEPT};
-use podium_host::api::{self, Api};
+use podium_api::{self, Api};
 
 pub(super) use self::events::Encoding;
 use self::events::{Event, Events};
@@ -19,7 +19,7 @@ const LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&tim
 const WATCH_SECONDS: u32 = 8;
 
 pub(super) async fn follow(config: kube::Config, encoding: Encoding) -> anyhow::Result<()> {
-    let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
+    let api = Api::new(podium_api::client(config)?, REQUEST_DEADLINE);
     // There are no Pods to read.
     let (control, go) = Control::start(|| Reads { snapshot: 0, get: 0 });
     go.await.context("no order came")?;

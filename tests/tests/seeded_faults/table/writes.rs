@@ -5,9 +5,9 @@ use super::{Fault, In};
 pub(super) fn faults() -> Vec<Fault> {
     let pod = In { file: "guest-sdk/vocabulary/src/authz/pod.rs", tests: "authz::" };
     let query = In { file: "guest-sdk/vocabulary/src/authz/query.rs", tests: "authz::" };
-    let closings = In { file: "host/src/writeback/closings.rs", tests: "writeback::" };
-    let holds = In { file: "host/src/api/backpressure.rs", tests: "api:: writeback::" };
-    let plan = In { file: "host/src/writeback/plan.rs", tests: "writeback::" };
+    let closings = In { file: "host/writeback/src/closings.rs", tests: "" };
+    let holds = In { file: "host/api/src/backpressure.rs", tests: "backpressure::" };
+    let plan = In { file: "host/writeback/src/plan.rs", tests: "" };
     vec![
         pod.fault(
             "a plugin writes outside of its scope",

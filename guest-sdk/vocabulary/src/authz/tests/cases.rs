@@ -1,12 +1,13 @@
 //! Random writes near the border between granted and refused. Most texts of a case are right or right except for a
 //! detail: wrong case, one letter more, a letter that only looks the same, one byte beyond a length, a piece of a path.
 
+use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
+use serde_json::{Map, Value, json};
+
 use crate::{
     Action, ConditionStatus, Event, EventType, Grants, KeyPattern, ObjectGrant, ObjectOwner, ObjectRef, PodKey, Scope,
     WriteGrants,
 };
-use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
-use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone)]
 pub(super) struct Case {

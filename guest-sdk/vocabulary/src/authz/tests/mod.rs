@@ -2,10 +2,10 @@ mod cases;
 mod properties;
 mod reference;
 
-use crate::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectOwner, ObjectRef, WriteGrants};
 use serde_json::json;
 
 use super::*;
+use crate::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectOwner, ObjectRef, WriteGrants};
 
 fn patterns(of: &[&str]) -> Vec<KeyPattern> {
     of.iter().map(|pattern| KeyPattern((*pattern).to_owned())).collect()

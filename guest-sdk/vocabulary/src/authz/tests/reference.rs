@@ -1,8 +1,9 @@
 //! The rules of docs/configuration.md and wit/podium.wit written a second time, with nothing of the code that they are
 //! compared with: texts letter by letter, lists in full, no attention to speed.
 
-use crate::{Action, Event, Grants, KeyPattern, ObjectOwner, ObjectRef, PodKey, Scope};
 use serde_json::Value;
+
+use crate::{Action, Event, Grants, KeyPattern, ObjectOwner, ObjectRef, PodKey, Scope};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use podium_vocabulary::authz::Authorized;
+
 use super::{
     super::breaker::{Field, would_change},
     *,
 };
-use podium_vocabulary::authz::Authorized;
 
 /// The Pods that the API server has, and the plugins that their changes wake.
 pub(super) struct Stage {

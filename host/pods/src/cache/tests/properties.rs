@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
     pod::{CachedPod, CachedPods, Effort, PodEvent, PodList, PodView, Slice},
     testing::{ChangeChecker, Pods, cached, pod, same_sections},
 };
-use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
 
 /// An event of one of a few names. There are few labels, so that Pods share values.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use anyhow::Context;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{FutureExt, StreamExt};
 use memchr::memmem::Finder;
-use podium_host::api::Chunks;
+use podium_api::Chunks;
 
 /// The value of the host.
 const MAX_BATCH: usize = 256 << 10;
@@ -46,7 +46,7 @@ impl Events {
         Self { chunks, encoding, revision: Finder::new(JSON_REVISION), whole: Vec::new(), buffer: BytesMut::new() }
     }
 
-    /// Returns all complete events that have arrived, or waits for the next one, as in host/src/watch/lines.rs;
+    /// Returns all complete events that have arrived, or waits for the next one, as in host/api/src/watch/lines.rs;
     /// `None` at the end.
     pub(super) async fn batch(&mut self) -> anyhow::Result<Option<Vec<Bytes>>> {
         let (mut taken, mut waited) = (0, false);

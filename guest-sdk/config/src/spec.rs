@@ -1,0 +1,183 @@
+//! Converts the configuration of a plugin into its [`PluginSpec`].
+
+use std::{path::Path, time::Duration};
+
+use podium_vocabulary::{
+    Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
+    PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
+};
+use podium_wire::SectionSet;
+
+use crate::{
+    DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
+    plugin::{self, Class, Kind, Operator, Section},
+};
+
+// The host reserves as much as a configuration may request.
+const _: () = assert!((MOST_MEMORY_MIB as usize) << 20 == Limits::MOST_MEMORY_BYTES);
+const _: () = assert!(MOST_REQUIREMENTS == LabelSelector::MOST_REQUIREMENTS);
+const _: () = assert!(MOST_VALUES == LabelSelector::MOST_VALUES);
+
+/// Converts a plugin. `directory` is the base of relative paths of components. Whether the component exists is
+/// checked when it is loaded, because it may be created later.
+#[must_use]
+pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
+    let Plugin { api_version: _, kind, metadata, spec } = plugin;
+    let namespace = match kind {
+        Kind::ReconcilePlugin => metadata.namespace,
+        Kind::ClusterReconcilePlugin => None,
+    };
+    let account = |name: DnsSubdomain| {
+        let namespace = namespace.as_ref().or(spec.service_account_namespace.as_ref())?;
+        Some(format!("system:serviceaccount:{}:{}", &**namespace, &*name))
+    };
+    let grants = grants(spec.grants);
+    let own_namespace = namespace.as_ref().or(spec.service_account_namespace.as_ref());
+    let own_namespace = own_namespace.map(|namespace| (**namespace).to_owned()).unwrap_or_default();
+    let impersonate = spec.service_account_name.and_then(account);
+    PluginSpec {
+        id: PluginId { namespace: namespace.as_deref().map(Into::into), name: (*metadata.name).into() },
+        source: source(spec.source, directory, own_namespace, impersonate.as_ref()),
+        impersonate,
+        suspend: spec.suspend,
+        watch: watch(spec.watch, &grants),
+        grants,
+        limits: limits(&spec.limits),
+        phase: match spec.phase {
+            plugin::Phase::Before => Phase::Before,
+            plugin::Phase::Main => Phase::Main,
+            plugin::Phase::After => Phase::After,
+        },
+        after: spec.after.into_iter().map(Into::into).collect(),
+        state_group: spec.state_group.map(String::from),
+        config: serde_json::Value::Object(spec.config).to_string(),
+    }
+}
+
+/// The rules of the configuration demand exactly one of the places, a namespace for a ConfigMap or a Secret, and an
+/// account for a Secret.
+fn source(source: plugin::Source, directory: &Path, namespace: String, account: Option<&String>) -> Source {
+    let plugin::Source { file, config_map, oci } = source;
+    match (config_map, oci) {
+        (Some(of), _) => {
+            Source::ConfigMap { namespace, name: of.name.into(), key: of.key.into(), sha256: of.sha256.into() }
+        }
+        (None, Some(of)) => Source::Oci {
+            image: of.image.into(),
+            pull_secret: of.pull_secret_name.zip(account).map(|(name, account)| PullSecret {
+                account: account.clone(),
+                namespace,
+                name: name.into(),
+            }),
+        },
+        (None, None) => Source::File(file.map(|file| directory.join(&*file)).unwrap_or_default()),
+    }
+}
+
+fn sections(sections: &[Section]) -> SectionSet {
+    sections.iter().map(|section| section.0).collect()
+}
+
+fn watch(watch: plugin::Watch, grants: &Grants) -> WatchSpec {
+    WatchSpec {
+        selector: selector(watch.selector),
+        sections: watch.sections.as_deref().map_or_else(|| grants.sections(), sections),
+        resync: watch.resync_seconds.map(|seconds| Duration::from_secs(seconds.into())),
+    }
+}
+
+fn selector(selector: plugin::Selector) -> LabelSelector {
+    let labels = selector.match_labels.into_iter().map(|(key, value)| LabelRequirement {
+        key: key.into(),
+        operator: LabelOperator::In,
+        values: vec![value.into()],
+    });
+    let expressions = selector.match_expressions.into_iter().map(|requirement| LabelRequirement {
+        key: requirement.key.into(),
+        operator: match requirement.operator {
+            Operator::In => LabelOperator::In,
+            Operator::NotIn => LabelOperator::NotIn,
+            Operator::Exists => LabelOperator::Exists,
+            Operator::DoesNotExist => LabelOperator::Absent,
+        },
+        values: requirement.values.into_iter().map(Into::into).collect(),
+    });
+    LabelSelector(labels.chain(expressions).collect())
+}
+
+fn grants(grants: plugin::Grants) -> Grants {
+    let plugin::Grants { read, write } = grants;
+    let read = read.pods.map(|pods| ReadGrants { sections: sections(&pods.sections), live: pods.live });
+    let object = |plugin::ObjectGrant { api_version, kind, resource }: plugin::ObjectGrant| ObjectGrant {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        resource: resource.into(),
+    };
+    let write = WriteGrants {
+        labels: patterns(write.labels),
+        annotations: patterns(write.annotations),
+        finalizers: patterns(write.finalizers),
+        conditions: patterns(write.conditions),
+        events: write.events,
+        delete: write.delete,
+        evict: write.evict,
+        objects: write.objects.into_iter().map(object).collect(),
+    };
+    Grants { read, write }
+}
+
+fn patterns<T: Into<String>>(patterns: Vec<T>) -> Vec<KeyPattern> {
+    patterns.into_iter().map(|pattern| KeyPattern(pattern.into())).collect()
+}
+
+fn limits(limits: &plugin::Limits) -> Limits {
+    Limits {
+        class: match limits.class {
+            Class::Native => LimitClass::Native,
+            Class::Interpreter => LimitClass::Interpreter,
+        },
+        memory_bytes: usize::from(limits.memory_mib) << 20,
+        cpu: Duration::from_millis(limits.cpu_millis.into()),
+        wall: Duration::from_millis(limits.wall_millis.into()),
+        host_calls: limits.host_calls,
+        writes: limits.writes,
+        // The schema's bound is far below the overflow of this shift.
+        log_bytes: (limits.log_kib as usize) << 10,
+        reuse: limits.reuse,
+        requests: RequestRates {
+            writes: limits.writes_per_second,
+            live_reads: limits.live_reads_per_second,
+            events: limits.events_per_second,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The rules refuse such a plugin before; here no rule has read it.
+    #[test]
+    fn without_an_account_no_secret_is_named() {
+        let named = |account: Option<&str>| {
+            let plugin = json!({
+                "apiVersion": "podium.dev/v1alpha1",
+                "kind": "ReconcilePlugin",
+                "metadata": { "name": "tidy", "namespace": "shop" },
+                "spec": {
+                    "source": { "oci": { "image": "registry.example/tidy:1", "pullSecretName": "pull" } },
+                    "serviceAccountName": account,
+                    "grants": {},
+                },
+            });
+            match spec(serde_json::from_value(plugin).unwrap(), Path::new("")).source {
+                Source::Oci { pull_secret, .. } => pull_secret.map(|secret| secret.account),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(named(Some("podium")).as_deref(), Some("system:serviceaccount:shop:podium"));
+        assert_eq!(named(None), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! Sends the requests of one plan. `http` makes the requests, and `answer` interprets the responses.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use podium_api::{Api, ApiError};
+use podium_encoding::Scratch;
+use podium_engine::ports::{Expectation, Sender, Sent, Shown};
+use podium_pods::pod::CachedPod;
+use podium_vocabulary::{PodKey, WriteResult};
+use tokio::time::Instant;
+
+use super::{
+    Writeback,
+    answer::{self, ErrorClass},
+    closings::WriteKind,
+    http,
+    owners::Reference,
+    plan::{Owner, Request, Subject},
+};
+
+/// The longest Retry-After that is followed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// The requests of one run's plan, and the failures so far.
+pub(super) struct Delivery<'a> {
+    api: &'a Api,
+    of: &'a Writeback,
+    sender: &'a Sender,
+    /// Subjects with the result that later requests on them get without being sent.
+    closed: BTreeMap<Subject, WriteResult>,
+    cut_off: bool,
+}
+
+impl<'a> Delivery<'a> {
+    /// Returns a delivery of a plugin's writes by `api`, which ends with its deadline.
+    pub(super) fn new(of: &'a Writeback, api: &'a Api, sender: &'a Sender) -> Self {
+        Self { api, of, sender, closed: BTreeMap::new(), cut_off: false }
+    }
+
+    /// Returns true if nothing more may be sent.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    pub(super) async fn send(&mut self, mut request: Request, sent: &mut Sent) -> WriteResult {
+        if self.cut_off {
+            return WriteResult::NotSent;
+        }
+        let subject = request.subject();
+        if let Some(result) = self.closed.get(&subject) {
+            return result.clone();
+        }
+        let (kind, object) = WriteKind::of(&request, self.sender);
+        let result = match self.of.closings.admit(kind, object, Instant::now()) {
+            Err(refusal) => {
+                wait(sent, Some(refusal.wait));
+                WriteResult::Forbidden(refusal.message)
+            }
+            Ok(pass) => {
+                let requests = sent.requests;
+                let result = self.write(&subject, &mut request, sent).await;
+                // A write that needed no request says nothing about the right to it.
+                if sent.requests > requests {
+                    sent.closings.extend(pass.answered(&result, Instant::now()));
+                }
+                result
+            }
+        };
+        match &result {
+            WriteResult::Applied | WriteResult::Unchanged => {}
+            WriteResult::Gone => drop(self.closed.insert(subject, WriteResult::Gone)),
+            _ => drop(self.closed.insert(subject, WriteResult::NotSent)),
+        }
+        result
+    }
+
+    async fn write(&mut self, subject: &Subject, request: &mut Request, sent: &mut Sent) -> WriteResult {
+        match subject {
+            Subject::Pod(key) => self.write_pod(key, request, sent).await,
+            Subject::Object(_) => {
+                let owner = match self.owner(request, &mut sent.reads).await {
+                    Ok(owner) => owner,
+                    Err(class) => return self.failed(class, sent),
+                };
+                let result = self.of.objects.send(self.api, self.sender, request, owner.as_ref(), sent).await;
+                result.unwrap_or_else(|class| self.failed(class, sent))
+            }
+        }
+    }
+
+    /// Returns the owner of an object that is applied, if it gets one.
+    async fn owner(&self, request: &Request, reads: &mut u32) -> Result<Option<Reference>, ErrorClass> {
+        let Request::Apply { owner: Some(owner), .. } = request else { return Ok(None) };
+        match owner {
+            Owner::Pod(key) => Ok(Some(Reference::of_pod(key))),
+            Owner::Workload(key, controller) => {
+                let owners = &self.of.owners;
+                owners.workload(self.api, self.sender, key, controller.as_ref(), reads).await.map(Some)
+            }
+        }
+    }
+
+    fn failed(&mut self, class: ErrorClass, sent: &mut Sent) -> WriteResult {
+        match class {
+            ErrorClass::Final(result, retry_after) => {
+                wait(sent, retry_after);
+                result
+            }
+            ErrorClass::Unreachable => {
+                self.cut_off = true;
+                WriteResult::NotSent
+            }
+            ErrorClass::Busy(retry_after) => {
+                self.cut_off = true;
+                wait(sent, retry_after);
+                WriteResult::NotSent
+            }
+            ErrorClass::Contested => WriteResult::Conflict,
+            ErrorClass::Ambiguous => {
+                self.cut_off = true;
+                WriteResult::Unknown
+            }
+        }
+    }
+
+    async fn write_pod(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
+        let wire = match request {
+            Request::PatchMeta { patch, .. } => http::patch_meta(key, patch, self.sender),
+            Request::PatchStatus { conditions, .. } => http::patch_status(key, conditions, self.sender),
+            Request::Delete { grace_seconds, .. } => http::delete(key, *grace_seconds, self.sender),
+            Request::Evict { .. } => http::evict(key, self.sender),
+            Request::Apply { .. } | Request::DeleteObject { .. } => return WriteResult::NotSent,
+        };
+        let wire = match wire {
+            Ok(wire) => wire,
+            Err(error) => return WriteResult::Invalid(error.to_string()),
+        };
+        sent.requests += 1;
+        let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. });
+        let result = match self.api.bytes(wire).await {
+            // The response to a deletion is never written through: it may have the revision of the deletion itself.
+            Ok(_) if removal => WriteResult::Applied,
+            Ok(answer) => {
+                written(self.pod(&answer), key, sent);
+                WriteResult::Applied
+            }
+            Err(error) => match answer::classify(request, &error) {
+                ErrorClass::Ambiguous => self.read_back(key, request, sent).await,
+                ErrorClass::Contested => {
+                    sent.reads += 1;
+                    self.check_uid(key).await
+                }
+                class => self.failed(class, sent),
+            },
+        };
+        let shown = match result {
+            WriteResult::Applied if removal => Some(Shown::Deletion),
+            WriteResult::Unknown => Some(Shown::Unknown),
+            _ => None,
+        };
+        sent.expected.extend(shown.map(|shown| Expectation { key: key.clone(), shown }));
+        result
+    }
+
+    /// The read after a contested removal. If it fails, the result is the refusal.
+    async fn check_uid(&self, key: &PodKey) -> WriteResult {
+        let Ok(wire) = http::get_pod(key) else { return WriteResult::Conflict };
+        match self.api.json(wire).await {
+            Ok(answer) => answer::after_contested_removal(answer["metadata"]["uid"].as_str(), &key.uid),
+            Err(ApiError::Status { code: 404, .. }) => WriteResult::Gone,
+            Err(_) => WriteResult::Conflict,
+        }
+    }
+
+    fn pod(&self, answer: &[u8]) -> Option<CachedPod> {
+        CachedPod::read(answer, &self.of.pool, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
+    }
+
+    /// The read after a lost response.
+    async fn read_back(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
+        let Ok(wire) = http::get_pod(key) else { return self.failed(ErrorClass::Ambiguous, sent) };
+        sent.reads += 1;
+        let result = match self.api.bytes(wire).await {
+            Ok(answer) => match self.pod(&answer).zip(answer::annotations(&answer).ok()) {
+                Some((pod, annotations)) => {
+                    let result = answer::resolve(request, Some((&pod, &annotations)));
+                    if result == WriteResult::Applied {
+                        written(Some(pod), key, sent);
+                    }
+                    result
+                }
+                None => WriteResult::Unknown,
+            },
+            Err(ApiError::Status { code: 404, .. }) => answer::resolve(request, None),
+            Err(_) => WriteResult::Unknown,
+        };
+        match result {
+            WriteResult::Unknown => self.failed(ErrorClass::Ambiguous, sent),
+            result => result,
+        }
+    }
+}
+
+fn wait(sent: &mut Sent, retry_after: Option<Duration>) {
+    sent.retry_after = sent.retry_after.max(retry_after.map(|wait| wait.min(MAX_RETRY_AFTER)));
+}
+
+/// Records the Pod of a patch's response, or of the read after a lost response: for the write-through, unless it is
+/// gone with its last finalizer, and as the expectation. `None` means that the response could not be decoded.
+fn written(pod: Option<CachedPod>, key: &PodKey, sent: &mut Sent) {
+    let shown = match pod.filter(|pod| pod.key == *key).map(|pod| (pod.is_removed(), pod)) {
+        Some((Ok(false), pod)) => {
+            let revision = pod.revision;
+            sent.pods.push(Arc::new(pod));
+            Shown::Revision(revision)
+        }
+        Some((Ok(true), _)) => Shown::Gone,
+        Some((Err(_), _)) | None => Shown::Unknown,
+    };
+    sent.expected.push(Expectation { key: key.clone(), shown });
+}

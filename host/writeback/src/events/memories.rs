@@ -1,0 +1,253 @@
+//! The Events that one plugin has sent, and the next step for a new one.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tenants choose the keys, so their hashes must not be known; the order is that of use"
+)]
+
+use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
+
+use lru::LruCache;
+use podium_vocabulary::{Event, EventResult};
+use tokio::time::Instant;
+
+use super::{
+    event_type,
+    rate::{Bucket, Rate},
+};
+use crate::{digest::Digest, waiting::Waiting};
+
+/// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
+const POD_RATE: Rate = Rate { burst: 25, refill: Duration::from_secs(300) };
+/// The rate of all Events of a plugin: a burst after a restart, then two a second.
+const PLUGIN_RATE: Rate = Rate { burst: 500, refill: Duration::from_millis(500) };
+/// The most notes for one reason within the window that stay separate Events, as in client-go.
+const SIMILAR: usize = 10;
+const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
+/// How often a series is updated on the API server. client-go ends a series after 6 minutes of silence.
+pub(super) const SERIES: Duration = Duration::from_secs(360);
+/// The size of client-go's caches, which are LRU too; at most some 2 MiB per plugin.
+pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4_096).unwrap(); // not 0: the compiler evaluates it
+
+/// The Events of one plugin.
+pub(super) struct Memories {
+    pub(super) all: Bucket,
+    pub(super) sent: LruCache<Digest, SentEvent>,
+    buckets: LruCache<Digest, Bucket>,
+    similar: LruCache<Digest, Similar>,
+    pub(super) waiting: Waiting,
+    dropped: u64,
+    /// Events that were dropped in favour of other plugins' and are not reported yet.
+    pub(super) made_room: usize,
+}
+
+/// An Event that the API server has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentEvent {
+    count: u64,
+    reported: Instant,
+}
+
+#[derive(Debug)]
+struct Similar {
+    notes: BTreeSet<Digest>,
+    since: Instant,
+}
+
+/// The next step for an Event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// It was sent, or is queued.
+    Nothing,
+    /// Too many Events about one Pod.
+    Drop,
+    /// Too many Events of one plugin, or others wait already.
+    Wait {
+        digest: Digest,
+        note: String,
+    },
+    /// It may have been sent before this process began.
+    Create {
+        digest: Digest,
+        note: String,
+    },
+    Repeat {
+        digest: Digest,
+        count: u64,
+    },
+}
+
+impl Memories {
+    pub(super) fn new(now: Instant) -> Self {
+        let all = Bucket::full(PLUGIN_RATE, now);
+        let (waiting, dropped, made_room) = (Waiting::default(), 0, 0);
+        let (sent, buckets, similar) =
+            (LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY));
+        Self { all, sent, buckets, similar, waiting, dropped, made_room }
+    }
+
+    pub(super) fn step(&mut self, manager: &str, event: &Event, now: Instant) -> Step {
+        let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
+        let mut note = event.note.clone();
+        let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
+        if !self.sent.contains(&digest) && self.is_one_of_many(Digest::of(&about), digest, now) {
+            note = combined(&note);
+            // Without the note: all of them become one Event.
+            digest = Digest::of(&about);
+        }
+        if self.waiting.has(&digest) {
+            return Step::Nothing;
+        }
+        let mut step = Step::Create { digest, note };
+        if let Some(sent) = self.sent.get_mut(&digest) {
+            sent.count += 1;
+            if now.saturating_duration_since(sent.reported) < SERIES {
+                return Step::Nothing;
+            }
+            step = Step::Repeat { digest, count: sent.count };
+        }
+        let pod = Digest::of(&[manager, &*event.target.uid]);
+        let bucket = self.buckets.get_or_insert_mut(pod, || Bucket::full(POD_RATE, now));
+        let may_create = bucket.take(now);
+        match step {
+            step if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.take(now) => step,
+            Step::Create { digest, note } if may_create => Step::Wait { digest, note },
+            Step::Create { .. } => Step::Drop,
+            _ => Step::Nothing,
+        }
+    }
+
+    /// Counts an Event that will not be sent.
+    pub(super) fn drop_one(&mut self, manager: &str) -> EventResult {
+        self.dropped += 1;
+        if self.dropped.is_power_of_two() {
+            tracing::warn!(manager, dropped = self.dropped, "Events dropped");
+        }
+        EventResult::Dropped
+    }
+
+    /// Drops the newest waiting Event in favour of another plugin's.
+    pub(super) fn make_room(&mut self, manager: &str) {
+        self.waiting.shed();
+        self.made_room += 1;
+        self.drop_one(manager);
+    }
+
+    fn is_one_of_many(&mut self, about: Digest, digest: Digest, now: Instant) -> bool {
+        let similar = self.similar.get_or_insert_mut(about, || Similar { notes: BTreeSet::new(), since: now });
+        if now.saturating_duration_since(similar.since) >= SIMILAR_WINDOW {
+            *similar = Similar { notes: BTreeSet::new(), since: now };
+        }
+        if similar.notes.len() < SIMILAR {
+            similar.notes.insert(digest);
+        }
+        !similar.notes.contains(&digest)
+    }
+
+    pub(super) fn record_sent(&mut self, digest: Digest, count: u64, now: Instant) {
+        let sent = self.sent.get_or_insert_mut(digest, || SentEvent { count, reported: now });
+        sent.count = sent.count.max(count);
+        sent.reported = now;
+    }
+}
+
+/// Returns the note of a combined Event, at most 1 KiB, which is the API server's bound.
+fn combined(note: &str) -> String {
+    let mut combined = format!("(combined from similar events): {note}");
+    combined.truncate(combined.floor_char_boundary(1 << 10));
+    combined
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use podium_vocabulary::{EventType, PodKey};
+
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    pub(in super::super) fn event(note: &str) -> Event {
+        let (reason, action) = ("CrashLoop".to_owned(), "Diagnose".to_owned());
+        let target = PodKey::new("shop", "cart-0", "u1");
+        Event { target, event_type: EventType::Warning, reason, action, note: note.to_owned() }
+    }
+
+    /// Performs the step successfully.
+    pub(in super::super) fn done(memories: &mut Memories, event: &Event, now: Instant) -> Step {
+        let step = memories.step("podium/shop/a", event, now);
+        match &step {
+            Step::Create { digest, .. } => memories.record_sent(*digest, 1, now),
+            Step::Repeat { digest, count } => memories.record_sent(*digest, *count, now),
+            Step::Nothing | Step::Drop | Step::Wait { .. } => {}
+        }
+        step
+    }
+
+    #[test]
+    fn repeats_are_counted_and_sent_as_a_series_after_six_minutes() {
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
+        assert!(matches!(done(&mut memories, &event("a"), start), Step::Create { .. }));
+        for millis in 1..=8 {
+            assert_eq!(done(&mut memories, &event("a"), start + millis * MILLI), Step::Nothing);
+        }
+        assert!(matches!(done(&mut memories, &event("a"), start + SERIES), Step::Repeat { count: 10, .. }));
+        assert_eq!(done(&mut memories, &event("a"), start + SERIES + MILLI), Step::Nothing);
+    }
+
+    #[test]
+    fn the_eleventh_note_for_one_reason_joins_a_combined_event() {
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
+        for note in 0..10 {
+            let step = done(&mut memories, &event(&note.to_string()), start);
+            assert!(matches!(step, Step::Create { note, .. } if note.len() == 1));
+        }
+        let Step::Create { note, .. } = done(&mut memories, &event("10"), start) else { panic!("not created") };
+        assert_eq!(note, "(combined from similar events): 10");
+        assert_eq!(done(&mut memories, &event("11"), start), Step::Nothing);
+        let later = done(&mut memories, &event("12"), start + SIMILAR_WINDOW);
+        assert!(matches!(later, Step::Create { note, .. } if note == "12"));
+    }
+
+    #[test]
+    fn equal_events_of_two_plugins_stay_separate_also_when_combined() {
+        let digests = |manager: &str| {
+            let start = Instant::now();
+            let mut memories = Memories::new(start);
+            let digest = |note: usize| match memories.step(manager, &event(&note.to_string()), start) {
+                Step::Create { digest, .. } => digest,
+                step => panic!("not created: {step:?}"),
+            };
+            (0..=SIMILAR).map(digest).collect::<Vec<_>>()
+        };
+        let (one, other) = (digests("podium/shop/a"), digests("podium/shop/b"));
+        assert!(one.iter().all(|digest| !other.contains(digest)), "{one:?} {other:?}");
+    }
+
+    #[test]
+    fn a_plugin_sends_25_events_of_a_pod_then_one_in_five_minutes() {
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
+        let say = |memories: &mut Memories, index: usize, now| {
+            let event = Event { reason: format!("Reason{index}"), ..event("a") };
+            matches!(done(memories, &event, now), Step::Create { .. })
+        };
+        assert_eq!((0..100).filter(|index| say(&mut memories, *index, start)).count(), 25);
+        assert!(!say(&mut memories, 100, start + POD_RATE.refill - MILLI));
+        assert!(say(&mut memories, 101, start + POD_RATE.refill));
+        assert!(!say(&mut memories, 102, start + POD_RATE.refill));
+    }
+
+    #[test]
+    fn a_plugin_sends_500_events_at_once_and_then_two_a_second() {
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
+        let say = |memories: &mut Memories, index: usize, now| {
+            let event = Event { target: PodKey::new("shop", "cart-0", &format!("u{index}")), ..event("a") };
+            matches!(done(memories, &event, now), Step::Create { .. })
+        };
+        assert_eq!((0..2_000).filter(|index| say(&mut memories, *index, start)).count(), 500);
+        assert_eq!((2_000..2_100).filter(|index| say(&mut memories, *index, start + 1_000 * MILLI)).count(), 2);
+    }
+}

@@ -1,0 +1,313 @@
+//! Objects of other kinds: server-side apply of the complete object, sent if it differs from the last applied one, and
+//! deletion, sent once.
+//!
+//! Objects are not cached. An applied object is remembered by its digest ([`Applied`]); later, and after a restart,
+//! one read shows whether it is still as applied, so an unchanged cluster causes no writes. A deletion is remembered as
+//! long. After a lost response, one read determines the result; if it cannot, the next write begins with a read. The
+//! digest of the body is in an annotation of the object, one per manager, because an object that contains all of the
+//! body may also contain a field that was removed from the body since.
+//!
+//! An object that the plugin's apply created belongs to the plugin: its next applies are forced, so that another
+//! client's edit of a field is undone as its deletion is. The annotation records it, and a forced apply names the
+//! uid. Any other object is applied without force, and a field of another manager is a conflict. Whoever may edit
+//! an object can forge the annotation and the manager's name with it, and gains an apply of the plugin, with the
+//! rights of its account, that takes fields of this object.
+
+use podium_api::{Api, ApiError};
+use podium_engine::ports::{Sender, Sent};
+use podium_vocabulary::WriteResult;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    answer::{self, ErrorClass},
+    applied::{Applied, DeletionState, Name, ObjectState, Removal, WriteEnd},
+    digest::Digest,
+    http,
+    owners::Reference,
+    plan::Request,
+};
+
+/// The most bytes of an object that are parsed. The API server stores objects of at most 1.5 MiB, and adds
+/// managedFields within that.
+const MAX_OBJECT_BYTES: usize = 4 << 20;
+/// The text behind the digest in the annotation of an object that the plugin's apply created.
+const CREATED: &str = ",created";
+
+pub(super) struct Objects {
+    applied: Applied,
+}
+
+impl Objects {
+    pub(super) fn new() -> Self {
+        Self { applied: Applied::default() }
+    }
+
+    /// Sends a planned request for an object that is not a Pod, and takes its body. `sent` counts the writes and reads.
+    /// An applied object gets `owner`.
+    pub(super) async fn send(
+        &self,
+        api: &Api,
+        sender: &Sender,
+        request: &mut Request,
+        owner: Option<&Reference>,
+        sent: &mut Sent,
+    ) -> Result<WriteResult, ErrorClass> {
+        let Some(object) = request.object() else {
+            return Ok(WriteResult::Invalid("not an object of another kind".to_owned()));
+        };
+        let target = Target {
+            api,
+            sender,
+            path: http::object_path(object),
+            name: (sender.manager.clone(), object.clone()),
+            mark: format!("podium.dev/applied-{}", Digest::of(&[&sender.manager]).hex()),
+        };
+        if let Request::Apply { body, .. } = request {
+            let (body, digest) = complete(std::mem::take(body), owner, sender);
+            self.apply(&target, request, body, digest, sent).await
+        } else {
+            self.delete(&target, request, sent).await
+        }
+    }
+
+    async fn apply(
+        &self,
+        target: &Target<'_>,
+        request: &Request,
+        mut body: Value,
+        digest: Digest,
+        sent: &mut Sent,
+    ) -> Result<WriteResult, ErrorClass> {
+        let known = self.applied.known(&target.name, digest, Instant::now());
+        if known == ObjectState::Applied {
+            return Ok(WriteResult::Unchanged);
+        }
+        let sending = self.applied.begin(&target.name);
+        let remembered = matches!(known, ObjectState::Different(_));
+        let (mut result, mut end) = target.apply(request, &mut body, digest, known, sent).await;
+        // The incarnation that was remembered is gone, and a read shows which one has its name now.
+        if remembered && result == Err(ErrorClass::Contested) {
+            (result, end) = target.apply(request, &mut body, digest, ObjectState::Unknown, sent).await;
+        }
+        sending.end(end);
+        result
+    }
+
+    async fn delete(&self, target: &Target<'_>, request: &Request, sent: &mut Sent) -> Result<WriteResult, ErrorClass> {
+        let uid = match request {
+            Request::DeleteObject { uid, .. } => uid.clone(),
+            _ => None,
+        };
+        let known = self.applied.known_deletion(&target.name, uid.as_deref(), Instant::now());
+        if let DeletionState::Removed { is_gone } = known {
+            return Ok(if is_gone { WriteResult::Gone } else { WriteResult::Unchanged });
+        }
+        let sending = self.applied.begin(&target.name);
+        let began = Instant::now();
+        let removed = |is_gone| WriteEnd::Removed(Removal { uid: uid.clone(), is_gone }, began);
+        if known == DeletionState::Lost {
+            match removal(&target.live(sent).await, uid.as_deref()) {
+                AfterDeletion::Gone => {
+                    sending.end(removed(true));
+                    return Ok(WriteResult::Gone);
+                }
+                AfterDeletion::Deleting => {
+                    sending.end(removed(false));
+                    return Ok(WriteResult::Unchanged);
+                }
+                AfterDeletion::Nothing => return Err(ErrorClass::Unreachable),
+                AfterDeletion::Present | AfterDeletion::Hidden => {}
+            }
+        }
+        let wire = match http::delete_object(&target.path, uid.as_deref(), target.sender) {
+            Ok(wire) => wire,
+            Err(error) => return Ok(WriteResult::Invalid(error.to_string())),
+        };
+        sent.requests += 1;
+        let (result, end) = match target.api.bytes(wire).await {
+            Ok(_) => (Ok(WriteResult::Applied), removed(false)),
+            Err(error) => match (answer::classify(request, &error), &uid) {
+                (ErrorClass::Final(WriteResult::Gone, wait), _) => {
+                    (Err(ErrorClass::Final(WriteResult::Gone, wait)), removed(true))
+                }
+                // A refusal without a precondition has another reason than the uid.
+                (ErrorClass::Contested, Some(wanted)) => match removal(&target.live(sent).await, Some(wanted)) {
+                    AfterDeletion::Gone => (Ok(WriteResult::Gone), removed(true)),
+                    _ => (Ok(WriteResult::Conflict), WriteEnd::Other),
+                },
+                (ErrorClass::Ambiguous, _) => match removal(&target.live(sent).await, uid.as_deref()) {
+                    AfterDeletion::Gone => (Ok(WriteResult::Gone), removed(true)),
+                    AfterDeletion::Deleting => (Ok(WriteResult::Applied), removed(false)),
+                    _ => (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
+                },
+                (class, _) => (Err(class), WriteEnd::Other),
+            },
+        };
+        sending.end(end);
+        result
+    }
+}
+
+/// An object of another kind, and the plugin that writes to it.
+struct Target<'a> {
+    api: &'a Api,
+    sender: &'a Sender,
+    path: String,
+    name: Name,
+    /// The annotation of this plugin's applies.
+    mark: String,
+}
+
+/// The answer of a read.
+enum Live {
+    Object(Value),
+    Absent,
+    /// The account may write to the object and not read it.
+    Forbidden,
+    /// The API server is unreachable or overloaded, or its answer is no object.
+    Unreadable,
+}
+
+/// A read after a deletion whose result is not known.
+#[derive(PartialEq)]
+enum AfterDeletion {
+    /// The incarnation no longer exists.
+    Gone,
+    /// It is being deleted.
+    Deleting,
+    Present,
+    /// The account may not read it.
+    Hidden,
+    Nothing,
+}
+
+impl Target<'_> {
+    /// Reads the object as the plugin's account.
+    async fn live(&self, sent: &mut Sent) -> Live {
+        let Ok(request) = http::get(&self.path, self.sender) else { return Live::Unreadable };
+        sent.reads += 1;
+        match self.api.bytes(request).await {
+            Ok(answer) if answer.len() <= MAX_OBJECT_BYTES => match serde_json::from_slice(&answer) {
+                Ok(live @ Value::Object(_)) => Live::Object(live),
+                _ => Live::Unreadable,
+            },
+            Err(ApiError::Status { code: 404, .. }) => Live::Absent,
+            Err(ApiError::Status { code: 403, .. }) => Live::Forbidden,
+            _ => Live::Unreadable,
+        }
+    }
+
+    /// Sends an apply unless a read shows the object as `body` specifies. With force if the plugin created it.
+    async fn apply(
+        &self,
+        request: &Request,
+        body: &mut Value,
+        digest: Digest,
+        known: ObjectState,
+        sent: &mut Sent,
+    ) -> (Result<WriteResult, ErrorClass>, WriteEnd) {
+        let began = Instant::now();
+        let mut creates = false;
+        let mut created = None;
+        match known {
+            ObjectState::Different(remembered) => created = remembered,
+            _ => match self.live(sent).await {
+                Live::Object(live) => {
+                    created = self.created(&live);
+                    // The annotation decides about a write, and only its proof about force.
+                    self.mark(body, digest, self.says_created(&live), None);
+                    if is_as(&live, body) {
+                        return (Ok(WriteResult::Unchanged), WriteEnd::Applied { digest, created, at: began });
+                    }
+                }
+                Live::Absent => creates = true,
+                // An apply without the end of the annotation would abandon the object.
+                Live::Unreadable => return (Err(ErrorClass::Unreachable), WriteEnd::Other),
+                Live::Forbidden => {}
+            },
+        }
+        self.mark(body, digest, creates || created.is_some(), created.as_deref());
+        let wire = match http::apply(&self.path, body, created.is_some(), self.sender) {
+            Ok(wire) => wire,
+            Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), WriteEnd::Other),
+        };
+        sent.requests += 1;
+        let applied = |live: &Value| {
+            (Ok(WriteResult::Applied), WriteEnd::Applied { digest, created: self.created(live), at: began })
+        };
+        match self.api.bytes(wire).await {
+            Ok(answer) => applied(&serde_json::from_slice(&answer).unwrap_or_default()),
+            Err(error) => match answer::classify(request, &error) {
+                ErrorClass::Ambiguous => match self.live(sent).await {
+                    Live::Object(live) if is_as(&live, body) => applied(&live),
+                    _ => (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
+                },
+                class => (Err(class), WriteEnd::Other),
+            },
+        }
+    }
+
+    /// Sets the annotation, which says whether the plugin created the object, and the incarnation to which the body
+    /// may be applied, or any.
+    fn mark(&self, body: &mut Value, digest: Digest, created: bool, uid: Option<&str>) {
+        let metadata = &mut body["metadata"];
+        if !metadata["annotations"].is_object() {
+            metadata["annotations"] = json!({});
+        }
+        metadata["annotations"][&self.mark] = json!(digest.hex() + if created { CREATED } else { "" });
+        match (uid, metadata.as_object_mut()) {
+            (Some(uid), _) => metadata["uid"] = json!(uid),
+            (None, Some(metadata)) => drop(metadata.remove("uid")),
+            (None, None) => {}
+        }
+    }
+
+    /// Returns the uid of an object that an apply of this plugin created. Proof is the annotation, as long as it is
+    /// the plugin's own field: a copy of the object, or an edit of the annotation, is by another field manager.
+    fn created(&self, live: &Value) -> Option<String> {
+        let metadata = &live["metadata"];
+        let field = format!("f:{}", self.mark);
+        let is_own = metadata["managedFields"].as_array().into_iter().flatten().any(|entry| {
+            entry["manager"] == self.sender.manager
+                && entry["operation"] == "Apply"
+                && !entry["fieldsV1"]["f:metadata"]["f:annotations"][&field].is_null()
+        });
+        Some(metadata["uid"].as_str()?.to_owned()).filter(|_| is_own && self.says_created(live))
+    }
+
+    fn says_created(&self, live: &Value) -> bool {
+        live["metadata"]["annotations"][&self.mark].as_str().is_some_and(|mark| mark.ends_with(CREATED))
+    }
+}
+
+/// Returns what a read shows of the deletion of the object with this uid, or with any.
+fn removal(live: &Live, uid: Option<&str>) -> AfterDeletion {
+    let live = match live {
+        Live::Object(live) => &live["metadata"],
+        Live::Absent => return AfterDeletion::Gone,
+        Live::Forbidden => return AfterDeletion::Hidden,
+        Live::Unreadable => return AfterDeletion::Nothing,
+    };
+    match (live["uid"].as_str(), uid) {
+        (None, _) => AfterDeletion::Nothing,
+        (Some(held), Some(uid)) if held != uid => AfterDeletion::Gone,
+        _ if live["deletionTimestamp"].is_null() => AfterDeletion::Present,
+        _ => AfterDeletion::Deleting,
+    }
+}
+
+/// Returns true if the object exists as the body specifies, with the digest in it.
+fn is_as(live: &Value, body: &Value) -> bool {
+    live["metadata"]["deletionTimestamp"].is_null() && answer::contains(live, body)
+}
+
+/// Returns the body with the owner, and the digest of both.
+fn complete(mut body: Value, owner: Option<&Reference>, sender: &Sender) -> (Value, Digest) {
+    if let Some(Reference { api_version, kind, name, uid }) = owner {
+        body["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid }]);
+    }
+    let digest = Digest::of(&[&sender.manager, &body.to_string()]);
+    (body, digest)
+}
