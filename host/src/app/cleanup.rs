@@ -23,21 +23,19 @@ use podium_engine::{
     ports::{Sender, Staged},
     throttle::Backoff,
 };
+use podium_life::{Taker, taker};
 use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{
     Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, authz::authorize, text,
 };
 use podium_writeback::manager_name;
 use tokio::{
+    sync::Semaphore,
     task::JoinSet,
     time::{Instant, sleep},
 };
 
-use super::{
-    loading::{Loader, Taker, Turns},
-    objects::Shared,
-    operator::stale,
-};
+use super::{life::Driver, objects::Shared, operator::stale};
 use crate::objects::{Removing, hold};
 
 /// How often a tenant's objects are looked at.
@@ -71,14 +69,14 @@ pub(super) struct Removal {
 pub(super) struct Cleanup {
     pub(super) api: Api,
     pub(super) known: Shared,
-    pub(super) loader: Arc<Loader>,
+    pub(super) driver: Arc<Driver>,
     pub(super) dispatch: Arc<Dispatch>,
     /// The account that is used where the plugin's own is refused, as RBAC names it.
     pub(super) account: Option<String>,
     /// Returns true while the cache lacks Pods that cannot be decoded.
     pub(super) undecoded: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Turns to write.
-    pub(super) turns: Arc<Turns>,
+    /// The turn to write, in the order of asking.
+    pub(super) turn: Semaphore,
     pub(super) removals: Removals,
 }
 
@@ -106,6 +104,12 @@ struct Progress {
     /// The plugin's own account was refused, and the other one was not.
     own_refused: bool,
     losses: Intervals,
+}
+
+/// The writes of a tenant, of which one waits for its turn among other tenants'.
+struct Line {
+    tenant: Taker,
+    first: Semaphore,
 }
 
 /// A pause after refusals in a row.
@@ -148,11 +152,6 @@ impl Progress {
     }
 }
 
-/// Returns the tenant that waits for a plugin's writes; each plugin of the cluster is one.
-fn taker(id: &PluginId) -> Taker {
-    (id.tenant(), id.namespace.is_none().then(|| id.name.clone()))
-}
-
 impl Cleanup {
     /// Never returns, except with the failure of a task.
     pub(super) async fn run(self) -> anyhow::Result<()> {
@@ -166,7 +165,10 @@ impl Cleanup {
             let work = this.work(None);
             {
                 let desired = &this.known.lock().desired;
-                this.loader.forget_holds(|id, uid| desired.object(id).is_some_and(|object| object.uid == uid));
+                this.driver
+                    .components
+                    .holds
+                    .forget(|id, uid| desired.object(id).is_some_and(|object| object.uid == uid));
             }
             let removed = work.iter().filter(|(.., work)| matches!(work, Work::Remove(_)));
             let removed: BTreeSet<&PluginId> = removed.map(|(id, ..)| id).collect();
@@ -187,11 +189,11 @@ impl Cleanup {
         }
         let is_of = |id: &PluginId| tenant.is_none_or(|tenant| taker(id) == *tenant);
         let unheld = known.desired.unheld().filter(|object| is_of(&object.id));
-        let unheld = unheld.filter(|object| self.loader.has_held(&object.id, &object.uid));
+        let unheld = unheld.filter(|object| self.driver.components.holds.has(&object.id, &object.uid));
         let unheld = unheld.map(|object| (object.id.clone(), object.uid.clone(), Work::Hold));
         let removing = known.desired.removing().filter(|object| is_of(&object.id)).map(|mut object| {
             // An author may have added the host's finalizer to an object whose plugin was refused.
-            object.spec = object.spec.filter(|_| self.loader.has_held(&object.id, &object.uid));
+            object.spec = object.spec.filter(|_| self.driver.components.holds.has(&object.id, &object.uid));
             (object.id.clone(), object.uid.clone(), Work::Remove(object))
         });
         unheld.chain(removing).collect()
@@ -199,11 +201,12 @@ impl Cleanup {
 
     /// Works until nothing is left to do for the tenant, and returns it.
     async fn of_tenant(self: Arc<Self>, tenant: Taker) -> Taker {
+        let line = Line { tenant, first: Semaphore::new(1) };
         let mut all: BTreeMap<(String, bool), Progress> = BTreeMap::new();
         loop {
-            let mut work = self.work(Some(&tenant));
+            let mut work = self.work(Some(&line.tenant));
             if work.is_empty() {
-                return tenant;
+                return line.tenant;
             }
             let key = |(_, uid, work): &(PluginId, String, Work)| (uid.clone(), matches!(work, Work::Hold));
             all.retain(|of, _| work.iter().any(|work| key(work) == *of));
@@ -212,8 +215,8 @@ impl Cleanup {
             for work in work {
                 let progress = all.entry(key(&work)).or_insert_with(Progress::new);
                 match work {
-                    (id, uid, Work::Hold) => self.put_back(&tenant, &id, &uid, progress).await,
-                    (.., Work::Remove(object)) => done += self.step(&tenant, &object, progress).await,
+                    (id, uid, Work::Hold) => self.put_back(&line, &id, &uid, progress).await,
+                    (.., Work::Remove(object)) => done += self.step(&line, &object, progress).await,
                 }
             }
             if done == 0 {
@@ -223,26 +226,28 @@ impl Cleanup {
     }
 
     /// Waits for the tenant's turn to write.
-    async fn turn(&self, tenant: &Taker) {
-        let _turn = self.turns.take(tenant.clone()).await;
+    async fn turn(&self, line: &Line) {
+        // Both are never closed.
+        let _first = line.first.acquire().await;
+        let _turn = self.turn.acquire().await;
         sleep(TURN).await;
     }
 
     /// Adds the object's finalizer again.
-    async fn put_back(&self, tenant: &Taker, id: &PluginId, uid: &str, progress: &mut Progress) {
+    async fn put_back(&self, line: &Line, id: &PluginId, uid: &str, progress: &mut Progress) {
         if !progress.wait.is_over() {
             return;
         }
         // The watch may bring the latest write in the first second.
         let is_first = progress.wait.refusals == 0;
         progress.wait.refused();
-        if !is_first && self.set_held(tenant, id, uid, true, progress).await {
+        if !is_first && self.set_held(line, id, uid, true, progress).await {
             tracing::info!(plugin = %id, "finalizer of the plugin object put back");
         }
     }
 
     /// Writes to some Pods, or ends the removal. Returns the number of Pods without the plugin's finalizers since.
-    async fn step(&self, tenant: &Taker, object: &Removing, progress: &mut Progress) -> usize {
+    async fn step(&self, line: &Line, object: &Removing, progress: &mut Progress) -> usize {
         let id = &object.id;
         // Its unload is on its way. The plugin of a file stays.
         if object.spec.is_some() && self.dispatch.registry.by_id(id).is_some() {
@@ -255,7 +260,7 @@ impl Cleanup {
         if stale(&self.dispatch.reader).is_some() {
             return 0;
         }
-        let excluded = self.loader.excluded(&tenant.0);
+        let excluded = self.driver.rules().policy.as_ref().and_then(|policy| policy.excluded(&line.tenant.0));
         if now >= progress.scan {
             progress.scan = now + SCAN;
             let held = object.spec.as_deref().map_or_else(BTreeMap::new, |spec| {
@@ -270,23 +275,23 @@ impl Cleanup {
             };
             self.removals.lock().insert(id.clone(), Removal { pods: held.len(), refused });
             if held.is_empty() && !undecoded && unloaded.elapsed() >= LATE_WRITES {
-                self.release(tenant, object, progress).await;
+                self.release(line, object, progress).await;
                 return 0;
             }
             progress.found(held);
         }
         match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over()) {
-            Some(spec) if !progress.left.is_empty() => self.remove_some(tenant, spec, progress).await,
+            Some(spec) if !progress.left.is_empty() => self.remove_some(line, spec, progress).await,
             _ => 0,
         }
     }
 
     /// Removes finalizers of some Pods. Returns the number of those that succeeded.
-    async fn remove_some(&self, tenant: &Taker, spec: &PluginSpec, progress: &mut Progress) -> usize {
+    async fn remove_some(&self, line: &Line, spec: &PluginSpec, progress: &mut Progress) -> usize {
         let next: Vec<_> = progress.left.drain(..progress.batch.min(progress.left.len())).collect();
         let own_refused = progress.own_refused;
         let results = stream::iter(next).map(async |(pod, name)| {
-            self.turn(tenant).await;
+            self.turn(line).await;
             let (result, own_refused) = self.remove(spec, &pod, name, own_refused).await;
             (pod, result, own_refused)
         });
@@ -368,8 +373,8 @@ impl Cleanup {
     }
 
     /// Removes the object's finalizer. The watch reports that the object is gone.
-    async fn release(&self, tenant: &Taker, object: &Removing, progress: &mut Progress) {
-        if self.set_held(tenant, &object.id, &object.uid, false, progress).await {
+    async fn release(&self, line: &Line, object: &Removing, progress: &mut Progress) {
+        if self.set_held(line, &object.id, &object.uid, false, progress).await {
             tracing::info!(plugin = %object.id, "finalizers of the deleted plugin removed");
         } else {
             progress.wait.refused();
@@ -378,8 +383,8 @@ impl Cleanup {
     }
 
     /// Adds the object's finalizer, or removes it. Returns false if the API server refused that.
-    async fn set_held(&self, tenant: &Taker, id: &PluginId, uid: &str, held: bool, progress: &mut Progress) -> bool {
-        self.turn(tenant).await;
+    async fn set_held(&self, line: &Line, id: &PluginId, uid: &str, held: bool, progress: &mut Progress) -> bool {
+        self.turn(line).await;
         let Ok(request) = hold(id, uid, held) else { return false };
         let Err(error) = self.api.json(request).await else { return true };
         if let Some(count) = progress.losses.occurred(Instant::now()) {

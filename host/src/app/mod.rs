@@ -12,7 +12,7 @@ pub mod compile;
 mod deliveries;
 mod disk;
 mod journal;
-mod loading;
+mod life;
 mod memory_limit;
 mod metrics_port;
 mod object_status;
@@ -34,8 +34,8 @@ pub use checkpoint::CheckpointOptions;
 use cluster::Cluster;
 use deliveries::Deliveries;
 use journal::JournalTask;
-use loading::{Disk, Loader, Preparation, Rules, Turns};
-pub use loading::{LoadFailure, Prepared};
+use life::{Components, Disk, Driver, Holds, Rules};
+pub use life::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
 pub use options::Options;
@@ -53,6 +53,7 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::{PluginState, Status},
 };
+use podium_life::Event;
 use podium_pods::cache::{self, Reader};
 use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{PluginId, PluginSpec};
@@ -61,7 +62,7 @@ use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -86,7 +87,7 @@ const LAST_JOBS: Duration = Duration::from_millis(500);
 /// A running host. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
 #[must_use]
 pub struct App {
-    loader: Arc<Loader>,
+    driver: Arc<Driver>,
     dispatch: Arc<Dispatch>,
     /// Sends the host's own requests about plugin objects.
     api: Api,
@@ -280,23 +281,29 @@ impl App {
         observed.serve(options.operator, &own_api, &mut services, &stop);
 
         let store = options.components.map(|store| Disk::new(store, blocking.clone()));
-        let loader = Loader::new(
+        let components = Components {
             engine,
-            dispatch.clone(),
-            status.clone(),
-            ingest_handle,
-            journal.clone(),
-            Rules { policy: options.policy, require_service_account: options.require_service_account },
-            Preparation { api: components, images: options.images, store, simulated },
-        );
-        let loader = Arc::new(loader);
-        services.spawn(loader.clone().run());
+            api: components,
+            images: options.images,
+            store,
+            simulated,
+            holds: Holds::default(),
+            #[cfg(test)]
+            given: <_>::default(),
+        };
+        let rules = Rules {
+            policy: options.policy,
+            require_service_account: options.require_service_account,
+            most_of_a_job: None,
+        };
+        let driver = Driver::new(dispatch.clone(), status.clone(), ingest_handle, journal.clone(), rules, components);
+        services.spawn(driver.clone().run());
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
         }
         Ok(Self {
-            loader,
+            driver,
             dispatch,
             api: own_api,
             cleanup_account: options.cleanup_account,
@@ -340,15 +347,15 @@ impl App {
     /// imports more than its grants. A transient failure ([`LoadFailure::is_passing`]) is retried in the background,
     /// first after 1 s and then up to every 5 minutes, until it succeeds, is refused, or a call loads or unloads the
     /// plugin. [`App::plugins`] reports the state.
-    pub async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
-        self.loader.prepare(spec).await
+    pub async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, Arc<LoadFailure>> {
+        self.driver.prepare(spec).await
     }
 
     /// Starts running a plugin on every Pod that it watches. It replaces a plugin of the same name, whose memory and
     /// queue are kept. Runs under way finish on the old version if the new one may do everything that it may do;
     /// otherwise they are ended.
     pub async fn install(&self, prepared: Prepared) {
-        self.loader.install(prepared).await;
+        self.driver.install(prepared).await;
     }
 
     /// Follows the plugin objects of a namespace, or all of them: loads the plugins that they define, loads a plugin
@@ -358,11 +365,11 @@ impl App {
     ///
     /// The channel reports true when the first lists are there and an attempt to load each plugin in them has ended.
     pub fn watch_objects(&mut self, namespace: Option<&str>, files: &[PluginSpec]) -> watch::Receiver<bool> {
-        let (follower, started) = objects::Follower::new(self.loader.clone(), &self.api, namespace, files, self.seed);
+        let (follower, started) = objects::Follower::new(self.driver.clone(), &self.api, namespace, files, self.seed);
         let status = object_status::StatusTask {
             api: self.api.clone(),
             known: follower.known(),
-            loader: self.loader.clone(),
+            driver: self.driver.clone(),
             status: self.status.clone(),
             observed: self.observed.clone(),
             removals: self.removals.clone(),
@@ -372,11 +379,11 @@ impl App {
         let cleanup = cleanup::Cleanup {
             api: self.api.clone(),
             known: follower.known(),
-            loader: self.loader.clone(),
+            driver: self.driver.clone(),
             dispatch: self.dispatch.clone(),
             account: self.cleanup_account.clone(),
             undecoded: Box::new(move || counters.undecoded() > 0),
-            turns: Turns::new(1),
+            turn: Semaphore::new(1),
             removals: self.removals.clone(),
         };
         self.observed.watchdog.watch(follower.watched());
@@ -388,14 +395,14 @@ impl App {
 
     /// Records that a plugin is configured and will be loaded, so that [`App::plugins`] names it from now on.
     pub fn expect(&self, id: &PluginId) {
-        self.loader.expect(id);
+        self.driver.expect(id);
     }
 
     /// Returns the load state of every configured plugin, with the reason if it is not loaded, ordered by namespace,
     /// then name.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginState> {
-        self.loader.plugins()
+        self.driver.plugins()
     }
 
     /// Records that all plugins of the start are loaded, which /readyz requires.
@@ -413,13 +420,13 @@ impl App {
     /// everything that the version may do; no run starts before a version is installed. [`App::prepare`] does the
     /// same. It is for callers that build a component before they can call that.
     pub fn restrict(&self, spec: &PluginSpec) {
-        self.loader.restrict(spec);
+        self.driver.feed(Event::Restricted(Arc::new(spec.clone())));
     }
 
     /// Removes a plugin and ends its runs, whose staged writes are not sent. Returns false if there was none of that
     /// name.
     pub async fn unload(&self, id: &PluginId) -> bool {
-        self.loader.unload(id).await
+        self.driver.unload(id).await
     }
 
     /// Returns the results of runs and writes by plugin.

@@ -7,10 +7,12 @@ use podium_api::Api;
 use podium_engine::{
     clock::Clock,
     intervals::Intervals,
-    status::{LoadState, PluginStatus, RunResult, Status},
+    status::{PluginStatus, RunResult, Status},
 };
+use podium_life::{Plugin, Shown, Version};
 use podium_vocabulary::{PluginId, text};
 use podium_writeback::{ClosedKind, manager_name};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
     task::JoinSet,
@@ -19,8 +21,8 @@ use tokio::{
 
 use super::{
     cleanup::Removals,
-    loading::{Active, Failed, Loader, Outcome},
-    objects::{Known, Shared},
+    life::{Code, Driver, Host, LoadFailure},
+    objects::Shared,
     operator::Observed,
 };
 use crate::objects::{
@@ -36,7 +38,7 @@ const RECOVERED: Duration = Duration::from_secs(600);
 pub(super) struct StatusTask {
     pub(super) api: Api,
     pub(super) known: Shared,
-    pub(super) loader: Arc<Loader>,
+    pub(super) driver: Arc<Driver>,
     pub(super) status: Arc<Status>,
     pub(super) observed: Arc<Observed>,
     pub(super) removals: Removals,
@@ -96,39 +98,30 @@ impl StatusTask {
             let write = Refusal { account, verb: verb.to_owned(), resource, namespace };
             closed.entry(manager).or_default().push(write);
         }
-        let loads: BTreeMap<PluginId, LoadState> =
-            self.status.loads().into_iter().map(|plugin| (plugin.id, plugin.load)).collect();
         // Asking for the figures of one plugin would create them, and with them its metrics.
         let figures: BTreeMap<PluginId, Arc<PluginStatus>> = self.status.plugins().into_iter().collect();
-        let known = self.known.lock();
-        failures.retain(|id, _| known.desired.object(id).is_some());
-        let now = Instant::now();
+        // Statuses are made without a lock, which a change of an object would wait for.
+        let (desired, removals) = (self.known.lock().desired.clone(), self.removals.lock().clone());
+        failures.retain(|id, _| desired.object(id).is_some());
+        let (now, rules) = (Instant::now(), self.driver.rules());
         let mut wanted = Vec::new();
-        for (object, decision) in known.desired.decided() {
+        for (object, decision) in desired.decided() {
             let id = &object.id;
-            let mut facts = self.facts(&known, object, decision, loads.get(id));
+            let mut facts = self.facts(object, decision);
             if decision.acts() {
                 facts.failing = figures.get(id).and_then(|figures| self.failing(id, figures, failures, now));
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
             }
+            facts.signed = matches!(decision, Decision::Run(spec) if rules.requires_signature(spec));
             wanted.push(self.wanted(object, &facts, publisher));
         }
-        let removals = self.removals.lock();
-        for removing in known.desired.removing() {
-            let (Some(object), Some(removal)) = (known.desired.object(&removing.id), removals.get(&removing.id)) else {
+        for removing in desired.removing() {
+            let (Some(object), Some(removal)) = (desired.object(&removing.id), removals.get(&removing.id)) else {
                 continue;
             };
             let state = State::Removing { pods: removal.pods, refused: removal.refused.clone() };
-            let facts = Facts {
-                generation: object.generation,
-                state,
-                active: None,
-                failing: None,
-                refused: Vec::new(),
-                signed: false,
-            };
-            wanted.push(self.wanted(object, &facts, publisher));
+            wanted.push(self.wanted(object, &Facts::new(object.generation, state), publisher));
         }
         publisher.due(wanted, now)
     }
@@ -138,37 +131,16 @@ impl StatusTask {
         Wanted { object, status, is_provisional: facts.state == State::Loading }
     }
 
-    fn facts(&self, known: &Known, object: &Object, decision: &Decision, load: Option<&LoadState>) -> Facts {
-        let id = &object.id;
-        let Outcome { active, failure, unprobed } = self.loader.outcome(id);
-        let active = active.filter(|_| decision.acts()).map(|Active { number, component, restored }| {
-            let began = restored.as_ref().or_else(|| known.load(id, number));
-            ActiveVersion {
-                generation: began.map(|began| began.generation),
-                sha256: component.sha256,
-                imports: component.imports,
-                image: component.image.as_ref().map(ToString::to_string),
-                stored: component.stored,
-                grants: began.map_or(Value::Null, |began| began.grants.value()),
+    fn facts(&self, object: &Object, decision: &Decision) -> Facts {
+        let found = match decision {
+            Decision::NameTaken => Some((State::NameTaken, None)),
+            Decision::Beyond(beyond) => Some((State::Beyond(beyond.clone()), None)),
+            Decision::Run(_) | Decision::Refused { .. } => {
+                self.driver.read(&object.id, |plugin| (state(plugin, object.generation), plugin.running().map(active)))
             }
-        });
-        // The attempt of the object's present spec: an earlier one says nothing of it.
-        let latest = known.latest(id);
-        let state = match (decision, load, failure) {
-            (Decision::NameTaken, ..) => State::NameTaken,
-            (Decision::Beyond(beyond), ..) => State::Beyond(beyond.clone()),
-            _ if latest.is_none_or(|(_, began)| began.generation != object.generation) => State::Loading,
-            (_, Some(LoadState::Suspended), _) => State::Suspended,
-            (_, Some(LoadState::Loaded), _) => State::Running { unprobed },
-            (_, Some(load), Some(Failed { number, step, reason, message }))
-                if latest.is_some_and(|(latest, _)| latest == number) =>
-            {
-                State::Failed { step, reason, message, retried: matches!(load, LoadState::Waiting { .. }) }
-            }
-            _ => State::Loading,
         };
-        let signed = matches!(decision, Decision::Run(spec) if self.loader.requires_signature(spec));
-        Facts { generation: object.generation, state, active, failing: None, refused: Vec::new(), signed }
+        let (state, active) = found.unwrap_or((State::Loading, None));
+        Facts { active, ..Facts::new(object.generation, state) }
     }
 
     fn failing(
@@ -193,6 +165,41 @@ impl StatusTask {
     }
 }
 
+/// Returns the result of the spec of a generation: that of an earlier one says nothing of it.
+fn state(plugin: &Plugin<Host>, generation: i64) -> State {
+    let failed = |failure: &LoadFailure, retried| {
+        let (step, reason) = failure.step();
+        State::Failed { step, reason, message: text::line(&failure.to_string()), retried }
+    };
+    match plugin.shown() {
+        _ if plugin.generation() != Some(generation) => State::Loading,
+        // A restart has to find the version that the status names.
+        Shown::Loading | Shown::Running { is_recorded: false, .. } => State::Loading,
+        Shown::Running { unprobed, .. } => State::Running { unprobed },
+        Shown::Suspended => State::Suspended,
+        Shown::Waiting(failure, _) => failed(failure, true),
+        Shown::Refused(failure) => failed(failure, false),
+    }
+}
+
+fn active(Version { code, ran, .. }: &Version<Code>) -> ActiveVersion {
+    #[derive(Deserialize)]
+    struct Granted {
+        #[serde(default)]
+        grants: Value,
+    }
+    let granted = ran.as_ref().and_then(|ran| serde_json::from_str(&ran.spec).ok());
+    let component = &code.component;
+    ActiveVersion {
+        generation: ran.as_ref().map(|ran| ran.generation),
+        sha256: component.sha256.clone(),
+        imports: component.imports.clone(),
+        image: component.image.as_ref().map(ToString::to_string),
+        stored: component.stored.clone(),
+        grants: granted.map_or(Value::Null, |Granted { grants }| grants),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -206,7 +213,7 @@ mod tests {
     use tokio::{sync::watch, time::sleep};
 
     use super::{
-        super::{Phase, loading::tests, objects::Follower, operator::tests::observed},
+        super::{Phase, life::tests, objects::Follower, operator::tests::observed},
         *,
     };
 
@@ -251,16 +258,16 @@ mod tests {
             async move { Ok::<_, Infallible>(server.answer(request).await) }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let (loader, _observe) = tests::loader().await;
-        let (follower, _started) = Follower::new(loader.clone(), &api, Some("shop"), [], 1);
+        let (driver, _observe) = tests::driver().await;
+        let (follower, _started) = Follower::new(driver.clone(), &api, Some("shop"), [], 1);
         let (_phase, phase) = watch::channel(Phase::Serving);
         let task = StatusTask {
             api,
             known: follower.known(),
-            status: loader.status.clone(),
-            observed: Arc::new(observed(loader.status.clone(), phase)),
+            status: driver.status.clone(),
+            observed: Arc::new(observed(driver.status.clone(), phase)),
             removals: Removals::default(),
-            loader,
+            driver,
             clock: Clock::starting_at(0),
         };
         tokio::spawn(follower.run());

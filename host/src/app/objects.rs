@@ -1,7 +1,7 @@
-//! Loads, refuses and unloads the plugins that objects of the API server define. `objects` decides which.
+//! Feeds the automaton of plugins' lives with the wishes of the API server's objects, as `objects` decides them.
 //!
-//! Each load is a task of its own. A change is processed without waiting for a load, a disk or the API server, so runs
-//! that it does not permit end as soon as the watch brings the change.
+//! A change is processed without waiting for a load, a disk or the API server, so runs that it does not permit end as
+//! soon as the watch brings the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use podium_api::Api;
+use podium_life::{Event, Object, Plugin, Source, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
     sync::{mpsc, watch},
@@ -17,93 +18,38 @@ use tokio::{
 };
 
 use super::{
-    loading::{Loader, OfObject},
+    life::{Driver, LoadFailure},
     watchdog::{Steps, Watched, is_waiting},
 };
-use crate::objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch, Spec};
+use crate::objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch};
 
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;
 
-/// The objects, as the watch and the status share them.
+/// The objects, as the watch, the status and the removal of finalizers share them.
 pub(super) type Shared = Arc<Mutex<Known>>;
 
-/// The objects, and the loads of their plugins.
+/// The objects.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) desired: Desired,
     /// The first lists of all kinds are there. Before, it is not known whose a finalizer is.
     pub(super) is_listed: bool,
-    /// By plugin, its latest loads by their numbers.
-    loads: BTreeMap<PluginId, BTreeMap<u64, Began>>,
-}
-
-/// The object that a load was of.
-#[derive(Debug, Clone)]
-pub(super) struct Began {
-    pub(super) generation: i64,
-    /// As text: values would take up to a hundred times the memory, for each of the kept loads.
-    pub(super) grants: Spec,
-}
-
-/// The most loads of a plugin of which the object is kept: the version that runs is of one of them, unless as many
-/// configurations failed since.
-const KEPT_LOADS: usize = 8;
-
-impl Known {
-    /// Returns what a load was of.
-    pub(super) fn load(&self, id: &PluginId, number: u64) -> Option<&Began> {
-        self.loads.get(id)?.get(&number)
-    }
-
-    /// Returns the latest load of a plugin.
-    pub(super) fn latest(&self, id: &PluginId) -> Option<(u64, &Began)> {
-        self.loads.get(id)?.last_key_value().map(|(number, began)| (*number, began))
-    }
-
-    /// Records that the latest loads are of the present objects, of one or of all: a changed spec without an action
-    /// means the same as the one before.
-    fn acted(&mut self, one: Option<&PluginId>) {
-        let Self { desired, loads, .. } = self;
-        let all = one.is_none().then(|| desired.decided().map(|(object, _)| object)).into_iter().flatten();
-        let one = one.and_then(|id| desired.object(id)).filter(|object| !object.deleting);
-        for object in all.chain(one) {
-            if let Some(mut latest) = loads.get_mut(&object.id).and_then(BTreeMap::last_entry) {
-                let (generation, grants) = (object.generation, object.grants.clone());
-                *latest.get_mut() = Began { generation, grants };
-            }
-        }
-    }
-
-    fn begun(&mut self, id: &PluginId, number: u64) {
-        let Some(object) = self.desired.object(id) else { return };
-        let of_plugin = self.loads.entry(id.clone()).or_default();
-        // Equal texts are kept once.
-        let same = of_plugin.values().map(|began| &began.grants).find(|grants| **grants == object.grants);
-        let grants = same.unwrap_or(&object.grants).clone();
-        let began = Began { generation: object.generation, grants };
-        of_plugin.insert(number, began);
-        while of_plugin.len() > KEPT_LOADS {
-            of_plugin.pop_first();
-        }
-    }
 }
 
 /// Follows the objects of the API server.
 pub(super) struct Follower {
-    loader: Arc<Loader>,
+    driver: Arc<Driver>,
     known: Shared,
     watches: Vec<ObjectWatch>,
     sender: mpsc::Sender<(Kind, Change)>,
     changes: mpsc::Receiver<(Kind, Change)>,
     steps: Steps,
-    /// The loads, with their plugins, and what follows a removal.
-    tasks: JoinSet<Option<PluginId>>,
     unlisted: BTreeSet<Kind>,
     /// Kinds whose next list has objects with the finalizer of a host before this one: none is known of them.
     unadopted: BTreeSet<Kind>,
-    /// The plugins of the first lists whose first attempt has not ended.
-    first: BTreeSet<PluginId>,
+    /// The plugins of the first lists whose first attempt has not ended, with the numbers of their loads.
+    first: BTreeMap<PluginId, u64>,
     started: watch::Sender<bool>,
 }
 
@@ -112,32 +58,32 @@ impl Follower {
     /// first lists are there and an attempt to load each of their plugins has ended. `files` are the plugins that
     /// objects cannot displace.
     pub(super) fn new<'a>(
-        loader: Arc<Loader>,
+        driver: Arc<Driver>,
         api: &Api,
         namespace: Option<&str>,
         files: impl IntoIterator<Item = &'a PluginSpec>,
         seed: u64,
     ) -> (Self, watch::Receiver<bool>) {
         let kinds: &[Kind] = if namespace.is_some() { &[Kind::Namespaced] } else { &Kind::ALL };
+        let rules = driver.rules();
         let watch = |kind: &Kind| {
             let watch = ObjectWatch::new(api.clone(), *kind, namespace.map(str::to_owned), seed);
-            watch.bounded_by(loader.policy())
+            watch.bounded_by(rules.policy.as_ref())
         };
         let watches = kinds.iter().map(watch).collect();
         let (started, has_started) = watch::channel(false);
         let (sender, changes) = mpsc::channel(CHANGES);
-        let known = Known { desired: Desired::beside(files, loader.policy().cloned()), ..Known::default() };
+        let known = Known { desired: Desired::beside(files, rules.policy.clone()), is_listed: false };
         let follower = Self {
-            loader,
+            driver,
             known: Arc::new(Mutex::new(known)),
             watches,
             sender,
             changes,
             steps: Steps::default(),
-            tasks: JoinSet::new(),
             unlisted: kinds.iter().copied().collect(),
             unadopted: kinds.iter().copied().collect(),
-            first: BTreeSet::new(),
+            first: BTreeMap::new(),
             started,
         };
         (follower, has_started)
@@ -156,17 +102,13 @@ impl Follower {
     /// Follows the objects; never returns.
     ///
     /// # Errors
-    /// Returns an error if one of the tasks panicked.
+    /// Returns an error if a watch panicked.
     pub(super) async fn run(mut self) -> anyhow::Result<()> {
         let mut watches: JoinSet<()> = self.watches.drain(..).map(|watch| watch.run(self.sender.clone())).collect();
+        let mut changed = self.driver.changed();
         loop {
             tokio::select! {
                 biased;
-                Some(ended) = self.tasks.join_next() => {
-                    if let Some(id) = ended? {
-                        self.first.remove(&id);
-                    }
-                }
                 Some((kind, change)) = self.changes.recv() => {
                     let one = match &change {
                         Change::Listed(_) | Change::Absent => None,
@@ -174,80 +116,87 @@ impl Follower {
                     };
                     let actions = self.observe(kind, change);
                     actions.into_iter().for_each(|action| self.act(action));
+                    self.mean(one.as_ref());
                     self.unlisted.remove(&kind);
-                    let mut known = self.known.lock();
-                    known.acted(one.as_ref());
-                    known.is_listed = self.unlisted.is_empty();
+                    self.known.lock().is_listed = self.unlisted.is_empty();
+                    self.steps.completed();
                 }
+                // The driver is here.
+                _ = changed.changed(), if !self.first.is_empty() => {}
                 Some(_) = watches.join_next() => anyhow::bail!("a watch of plugin objects ended"),
             }
+            self.first.retain(|id, load| {
+                let result = self.driver.read(id, |plugin: &Plugin<_>| plugin.result(*load));
+                result.is_some_and(|result| result.is_none())
+            });
             if self.unlisted.is_empty() && self.first.is_empty() {
                 self.started.send_if_modified(|started| !std::mem::replace(started, true));
             }
-            self.steps.completed();
         }
     }
 
+    /// Records and decides a change. This is slow for a tenant with many objects, so it is done on a copy; only this
+    /// task changes the objects.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
-        let undecided = {
-            // One lock: the removal of finalizers forgets the holds of objects that are not known.
-            let mut known = self.known.lock();
-            match &change {
-                Change::Listed(objects) if self.unadopted.remove(&kind) => self.loader.adopt(objects),
-                Change::Absent => drop(self.unadopted.insert(kind)),
-                _ => {}
+        let before = self.known.lock().desired.clone();
+        let adopted = match &change {
+            Change::Listed(objects) if self.unadopted.remove(&kind) => objects
+                .iter()
+                .filter(|object| object.held)
+                .map(|object| (object.id.clone(), object.uid.clone()))
+                .collect(),
+            Change::Absent => {
+                self.unadopted.insert(kind);
+                Vec::new()
             }
-            known.desired.changed(kind, change)
+            _ => Vec::new(),
         };
-        // Takes long for a tenant with many objects; only this task changes them.
-        let decided = undecided.decide();
-        let desired = &mut self.known.lock().desired;
-        for (id, Beyond { reason, message }, plugins) in decided.newly_beyond(desired) {
+        let mut desired = before.clone();
+        let actions = desired.change(kind, change);
+        for (id, Beyond { reason, message }, plugins) in desired.newly_beyond(&before) {
             tracing::warn!(plugin = %id, plugins, reason, error = message, "plugin objects not loaded");
         }
-        desired.decide(decided)
+        // One lock: the removal of finalizers forgets the holds of objects that are not known.
+        let mut known = self.known.lock();
+        self.driver.components.holds.adopt(adopted);
+        known.desired = desired;
+        actions
     }
 
     /// Begins an action. Runs that it does not permit have ended when this returns.
     fn act(&mut self, action: Action) {
-        let loader = self.loader.clone();
-        let removed = match action {
-            Action::Load(spec) => {
-                let id = spec.id.clone();
-                let of = self.known.lock().desired.object(&id).map(|object| OfObject {
-                    uid: object.uid.clone(),
-                    generation: object.generation,
-                    spec: object.spec.clone(),
-                    held: object.held,
-                });
-                let number = loader.begin(&spec, of);
-                self.known.lock().begun(&id, number);
-                if self.unlisted.contains(&Kind::of(&id)) {
-                    self.first.insert(id.clone());
-                }
-                self.tasks.spawn(async move {
-                    loader.load(PluginSpec::clone(&spec), number).await;
-                    Some(id)
-                });
-                return;
-            }
+        let (id, want) = match action {
+            Action::Load(spec) => (spec.id.clone(), Want::Run(spec)),
             Action::Refuse { id, problems, permissions } => {
-                let (number, removed) = loader.refuse(&id, permissions.as_deref(), problems.to_vec());
-                self.known.lock().begun(&id, number);
-                removed
+                (id, Want::Mistaken { failure: Arc::new(LoadFailure::Mistaken(problems.to_vec())), permissions })
             }
-            Action::Unload(id) => {
-                self.known.lock().loads.remove(&id);
-                loader.remove(&id).1
-            }
+            Action::Unload(id) => return self.driver.feed(Event::Gone(id, false)),
         };
-        if removed.is_some() {
-            self.tasks.spawn(async move {
-                loader.forget(removed).await;
-                None
-            });
+        let Some(object) = self.known.lock().desired.object(&id).map(object) else { return };
+        self.driver.feed(Event::Seen(id.clone(), Source::Object(object), want));
+        if self.unlisted.contains(&Kind::of(&id)) {
+            let load = self.driver.read(&id, Plugin::load).unwrap_or_default();
+            self.first.insert(id, load);
         }
     }
+
+    /// Records that the latest loads are of the present objects, of one or of all: a changed spec without an action
+    /// means the same as the one before.
+    fn mean(&self, one: Option<&PluginId>) {
+        let meant: Vec<_> = {
+            let desired = &self.known.lock().desired;
+            let all = one.is_none().then(|| desired.decided().map(|(object, _)| object)).into_iter().flatten();
+            let one = one.and_then(|id| desired.object(id)).filter(|object| !object.deleting);
+            all.chain(one).map(|of| (of.id.clone(), object(of))).collect()
+        };
+        meant.into_iter().for_each(|(id, object)| self.driver.feed(Event::Meant(id, object)));
+    }
+}
+
+/// Returns what the automaton knows of an object.
+fn object(object: &crate::objects::Object) -> Object {
+    let uid = object.uid.as_str().into();
+    Object { uid, generation: object.generation, spec: object.spec.shared(), held: object.held }
 }
 
 #[cfg(test)]

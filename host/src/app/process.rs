@@ -416,11 +416,11 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: b
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
     let mut loads = JoinSet::new();
     for config::Defined { file, spec, .. } in plugins {
-        let (loader, id) = (app.loader.clone(), spec.id.clone());
+        let (driver, id) = (app.driver.clone(), spec.id.clone());
         loads.spawn(async move {
-            let attempt = match loader.prepare(spec).await {
+            let attempt = match driver.prepare(spec).await {
                 Ok(plugin) if !strict => {
-                    loader.install(plugin).await;
+                    driver.install(plugin).await;
                     Ok(None)
                 }
                 attempt => attempt.map(Some),

@@ -12,4 +12,4 @@ pub use pull::Images;
 pub(crate) use pull::{Access, unlisted};
 pub(crate) use secret::credentials;
 pub use store::Store;
-pub(crate) use store::{Kept, Ran, Record, Refused, Stored, Tried};
+pub(crate) use store::{Kept, Stored};

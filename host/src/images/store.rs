@@ -22,7 +22,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use podium_registry::{Component, Digest, Error, Reference, signature::Claims};
 use podium_vocabulary::{PluginId, Tenant, text};
-pub(crate) use record::{Ran, Record, Refused, Tried};
 use serde::{Deserialize, Serialize};
 
 use podium_engine::private_file;

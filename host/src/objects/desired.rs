@@ -1,7 +1,8 @@
 //! The plugins that the objects ask for, and the actions when that changes. Pure.
 //!
 //! A change decides about the objects of its tenant only, and one of a ClusterReconcilePlugin about all. The decision
-//! takes milliseconds for a tenant with many objects, so it is made on a copy, while others may read the objects.
+//! takes milliseconds for a tenant with many objects, so the caller makes it on a copy, while others may read the
+//! objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,8 +25,8 @@ use crate::config::Policy;
 /// The namespace of a tenant; `None` for the cluster, which is first.
 type Namespace = Option<Arc<str>>;
 
-/// The objects, and the decision about each.
-#[derive(Debug, Default)]
+/// The objects, and the decision about each. A copy costs little.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Desired {
     rules: Arc<Rules>,
     tenants: BTreeMap<Namespace, Arc<OfTenant>>,
@@ -39,24 +40,6 @@ struct Rules {
     /// Plugins that files define, by tenant.
     files: BTreeMap<Namespace, BTreeMap<PluginId, Arc<PluginSpec>>>,
     policy: Option<Policy>,
-}
-
-/// Tenants of which an object has changed.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Undecided {
-    rules: Arc<Rules>,
-    platform: Arc<Owners>,
-    tenants: BTreeMap<Namespace, Arc<OfTenant>>,
-}
-
-/// Tenants of which each object is decided about, and the actions.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Decided {
-    platform: Arc<Owners>,
-    tenants: BTreeMap<Namespace, Arc<OfTenant>>,
-    actions: Vec<Action>,
 }
 
 /// A change of the plugins that are loaded.
@@ -89,8 +72,14 @@ impl Desired {
         Self { rules, platform, tenants: BTreeMap::new() }
     }
 
+    /// Records a change of objects, decides about the objects of the tenants that it is about, and returns the actions.
+    pub(crate) fn change(&mut self, kind: Kind, change: Change) -> Vec<Action> {
+        let changed = self.changed(kind, change);
+        self.decide(changed)
+    }
+
     /// Records a change of objects, and returns the tenants that it is about; none if it decides nothing.
-    pub(crate) fn changed(&mut self, kind: Kind, change: Change) -> Undecided {
+    fn changed(&mut self, kind: Kind, change: Change) -> BTreeSet<Namespace> {
         let mut changed = BTreeSet::new();
         match change {
             Change::Listed(objects) => self.listed(kind, objects, &mut changed),
@@ -121,9 +110,7 @@ impl Desired {
             // The finalizers of the cluster's plugins are those of no other.
             changed.extend(self.tenants.keys().cloned());
         }
-        let of = |namespace: Namespace| Some((namespace.clone(), self.tenants.get(&namespace)?.clone()));
-        let tenants = changed.into_iter().filter_map(of).collect();
-        Undecided { rules: self.rules.clone(), platform: self.platform.clone(), tenants }
+        changed
     }
 
     /// Replaces all objects of a kind.
@@ -146,18 +133,38 @@ impl Desired {
         Arc::make_mut(self.tenants.entry(namespace.clone()).or_default())
     }
 
-    /// Records decisions, and returns the actions. No change may be recorded in between.
-    pub(crate) fn decide(&mut self, decided: Decided) -> Vec<Action> {
-        let Decided { platform, tenants, actions } = decided;
-        self.platform = platform;
-        for (namespace, of_tenant) in tenants {
+    /// Decides about every object of the tenants, of which the cluster is first.
+    fn decide(&mut self, tenants: BTreeSet<Namespace>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for namespace in tenants {
+            let (rules, policy) = (&self.rules, self.rules.policy.as_ref());
+            let Some(of_tenant) = self.tenants.get_mut(&namespace).map(Arc::make_mut) else { continue };
+            let files = rules.of_tenant(&namespace);
+            let mut own = Owners::of(files.values().map(|spec| &**spec));
+            if namespace.is_some() {
+                actions.extend(of_tenant.decide(files, &self.platform, &mut own, policy));
+            } else {
+                let all = Owners::of(rules.files.values().flat_map(BTreeMap::values).map(|spec| &**spec));
+                actions.extend(of_tenant.decide(files, &all, &mut own, policy));
+                self.platform = own.into();
+            }
             if of_tenant.objects.is_empty() {
                 self.tenants.remove(&namespace);
-            } else {
-                self.tenants.insert(namespace, of_tenant);
             }
         }
         actions
+    }
+
+    /// Returns the reasons why objects are beyond the bounds, with the first such object of each tenant that had none
+    /// before, and how many it has.
+    pub(crate) fn newly_beyond(&self, before: &Self) -> Vec<(PluginId, Beyond, usize)> {
+        let had =
+            |namespace: &Namespace| before.tenants.get(namespace).is_some_and(|had| had.beyond().next().is_some());
+        let of_tenant = |(namespace, of_tenant): (&Namespace, &Arc<OfTenant>)| {
+            let (id, beyond) = of_tenant.beyond().next().filter(|_| !had(namespace))?;
+            Some((id.clone(), beyond.clone(), of_tenant.beyond().count()))
+        };
+        self.tenants.iter().filter_map(of_tenant).collect()
     }
 
     /// Returns the object of a plugin.
@@ -214,42 +221,6 @@ impl Rules {
     }
 }
 
-impl Undecided {
-    /// Decides about every object of the tenants.
-    pub(crate) fn decide(self) -> Decided {
-        let Self { rules, mut platform, mut tenants } = self;
-        let mut actions = Vec::new();
-        for (namespace, of_tenant) in &mut tenants {
-            let files = rules.of_tenant(namespace);
-            let mut own = Owners::of(files.values().map(|spec| &**spec));
-            let of_tenant = Arc::make_mut(of_tenant);
-            let policy = rules.policy.as_ref();
-            if namespace.is_some() {
-                actions.extend(of_tenant.decide(files, &platform, &mut own, policy));
-            } else {
-                let all = Owners::of(rules.files.values().flat_map(BTreeMap::values).map(|spec| &**spec));
-                actions.extend(of_tenant.decide(files, &all, &mut own, policy));
-                platform = own.into();
-            }
-        }
-        Decided { platform, tenants, actions }
-    }
-}
-
-impl Decided {
-    /// Returns the reasons why objects are beyond the bounds, with the first such object of each tenant that had none
-    /// before, and how many it has.
-    pub(crate) fn newly_beyond(&self, before: &Desired) -> Vec<(PluginId, Beyond, usize)> {
-        let count = |of_tenant: &OfTenant| of_tenant.beyond().count();
-        let had = |namespace: &Namespace| before.tenants.get(namespace).is_some_and(|of_tenant| count(of_tenant) > 0);
-        let of_tenant = |(namespace, of_tenant): (&Namespace, &Arc<OfTenant>)| {
-            let (id, beyond) = of_tenant.beyond().next().filter(|_| !had(namespace))?;
-            Some((id.clone(), beyond.clone(), count(of_tenant)))
-        };
-        self.tenants.iter().filter_map(of_tenant).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -260,11 +231,6 @@ mod tests {
     };
 
     impl Desired {
-        fn change(&mut self, kind: Kind, change: Change) -> Vec<Action> {
-            let decided = self.changed(kind, change).decide();
-            self.decide(decided)
-        }
-
         fn listed_all(&mut self, kind: Kind, objects: Vec<Object>) -> Vec<Action> {
             self.change(kind, Change::Listed(objects))
         }
@@ -481,12 +447,12 @@ mod tests {
     fn a_change_decides_about_the_objects_of_its_tenant_only() {
         let mut desired = Desired::default();
         desired.applied(of_namespace("shop", "a", "a.example/x"));
-        let undecided =
+        let changed =
             desired.changed(Kind::Namespaced, Change::Applied(of_namespace("bank", "b", "b.example/x").into()));
-        assert_eq!(undecided.tenants.keys().collect::<Vec<_>>(), [&Some("bank".into())]);
-        let _ = desired.decide(undecided.decide());
+        assert_eq!(changed, [Some("bank".into())].into());
+        desired.decide(changed);
         let cluster = desired.changed(Kind::Cluster, Change::Applied(of_cluster("z", "", "c.example/x").into()));
-        assert_eq!(cluster.tenants.len(), 3);
+        assert_eq!(cluster.len(), 3);
     }
 
     fn beyond(desired: &Desired) -> Vec<(String, &'static str)> {

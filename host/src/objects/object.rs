@@ -64,6 +64,11 @@ impl Spec {
         &self.0
     }
 
+    /// Returns the text, which is shared.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
     /// Parses the text.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or_default()
@@ -91,8 +96,6 @@ pub(crate) struct Object {
     pub(crate) spec_bytes: usize,
     /// Null if there is none, or one that is too large to be the host's.
     pub(crate) status: Arc<Value>,
-    /// The spec's grants, as the status repeats them.
-    pub(crate) grants: Spec,
     /// The plugin, or every mistake in the spec.
     pub(crate) plugin: Result<Arc<PluginSpec>, Arc<[Problem]>>,
     /// The plugin as far as finalizers of Pods need it, if the spec has mistakes.
@@ -163,7 +166,6 @@ impl Object {
             created: metadata.creation_timestamp,
             spec_bytes: text.text().len(),
             spec: text,
-            grants: Spec::new(&spec["grants"]),
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
             finalizing,
@@ -183,7 +185,7 @@ impl Object {
         if self.spec_bytes <= 64 {
             return;
         }
-        (self.spec, self.grants) = (Spec::new(&Value::Null), Spec::new(&Value::Null));
+        self.spec = Spec::new(&Value::Null);
         (self.plugin, self.finalizing) = (Err([].into()), None);
     }
 

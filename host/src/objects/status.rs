@@ -29,6 +29,13 @@ pub(crate) struct Facts {
     pub(crate) signed: bool,
 }
 
+impl Facts {
+    /// Returns the facts of a plugin of which no version runs.
+    pub(crate) fn new(generation: i64, state: State) -> Self {
+        Self { generation, state, active: None, failing: None, refused: Vec::new(), signed: false }
+    }
+}
+
 /// The result of the object's spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The crates below the application, which may do neither IO nor anything that a simulation cannot repeat.
-const BELOW_APP: [&str; 11] = [
+const BELOW_APP: [&str; 12] = [
     "guest-sdk/wire",
     "guest-sdk/vocabulary",
     "guest-sdk/config",
@@ -29,6 +29,7 @@ const BELOW_APP: [&str; 11] = [
     "host/api",
     "host/runtime",
     "host/writeback",
+    "host/life",
 ];
 /// The application.
 const APP: &str = "host";

@@ -22,9 +22,9 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{
-        loading::{
+        life::{
             Rules,
-            tests::{Idle, loaded_as, loader_on},
+            tests::{driver_on, load},
         },
         objects::Follower,
     },
@@ -222,7 +222,7 @@ struct Rig {
     objects: Objects,
     pods: Arc<Pods>,
     removals: Removals,
-    loader: Arc<Loader>,
+    driver: Arc<Driver>,
     observe: mpsc::Sender<Observation>,
     undecoded: Arc<Mutex<bool>>,
     /// The revision of the latest event.
@@ -241,7 +241,7 @@ impl Rig {
         rules: Rules,
         files: Vec<PluginSpec>,
     ) -> Self {
-        let (loader, observe) = loader_on(rules, None).await;
+        let (driver, observe) = driver_on(rules, None).await;
         let served = Objects { all: Arc::new(Mutex::new(objects)), ..Objects::default() };
         let answering = served.clone();
         let service = tower::service_fn(move |request| {
@@ -249,19 +249,19 @@ impl Rig {
             async move { Ok::<_, Infallible>(answering.answer(request).await) }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let (follower, _started) = Follower::new(loader.clone(), &api, None, &files, 1);
+        let (follower, _started) = Follower::new(driver.clone(), &api, None, &files, 1);
         let pods = Arc::new(Pods { answer, sent: Mutex::default() });
-        let of_loader = &loader.dispatch;
+        let of_driver = &driver.dispatch;
         let dispatch = Arc::new(Dispatch {
-            queue: of_loader.queue.clone(),
-            registry: of_loader.registry.clone(),
-            expectations: of_loader.expectations.clone(),
-            reader: of_loader.reader.clone(),
+            queue: of_driver.queue.clone(),
+            registry: of_driver.registry.clone(),
+            expectations: of_driver.expectations.clone(),
+            reader: of_driver.reader.clone(),
             deliver: pods.clone(),
-            live: of_loader.live.clone(),
-            write_through: of_loader.write_through.clone(),
-            tasks: of_loader.tasks.clone(),
-            clock: of_loader.clock.clone(),
+            live: of_driver.live.clone(),
+            write_through: of_driver.write_through.clone(),
+            tasks: of_driver.tasks.clone(),
+            clock: of_driver.clock.clone(),
             seed: 1,
         });
         let (removals, undecoded) = (Removals::default(), Arc::<Mutex<bool>>::default());
@@ -269,17 +269,17 @@ impl Rig {
         let cleanup = Cleanup {
             api,
             known: follower.known(),
-            loader: loader.clone(),
+            driver: driver.clone(),
             dispatch,
             account: account.map(str::to_owned),
             undecoded: Box::new(move || *flag.lock()),
-            turns: Turns::new(1),
+            turn: Semaphore::new(1),
             removals: removals.clone(),
         };
         tokio::spawn(follower.run());
         tokio::spawn(cleanup.run());
         observe.send(Observation::Live).await.unwrap();
-        Self { objects: served, pods, removals, loader, observe, undecoded, revision: AtomicU64::new(5) }
+        Self { objects: served, pods, removals, driver, observe, undecoded, revision: AtomicU64::new(5) }
     }
 
     /// Adds Pods with a finalizer of others and this one.
@@ -462,7 +462,7 @@ async fn only_an_object_that_the_host_accepted_gets_its_finalizer() {
     refused["spec"]["watch"] = json!(7);
     let rig = Rig::started(vec![refused, object(Some("shop"), "a", &[HOLD])], frees).await;
     sleep(Duration::from_secs(60)).await;
-    let has_held = |name: &str, uid: &str| rig.loader.has_held(&id(name), uid);
+    let has_held = |name: &str, uid: &str| rig.driver.components.holds.has(&id(name), uid);
     assert!(has_held("a", "u-a") && !has_held("refused", "u-refused"));
     let patched = rig.objects.patched();
     assert!(patched.iter().all(|(name, _)| name == "a"), "{patched:?}");
@@ -582,13 +582,12 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
     let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
     spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     // Its unload takes a minute.
-    rig.loader.install(loaded_as(spec, Arc::new(Idle))).await;
-    rig.loader
-        .adopt(&[crate::objects::Object::read(crate::objects::Kind::Namespaced, &shop()[0].to_string()).unwrap()]);
+    load(&rig.driver, spec).await;
+    rig.driver.components.holds.adopt([(id("a"), "u-a".to_owned())]);
     rig.objects.put(shop().remove(0));
     sleep(Duration::from_secs(60)).await;
     assert!(rig.objects.patched().is_empty());
-    rig.loader.unload(&id("a")).await;
+    rig.driver.unload(&id("a")).await;
     let waited = rig.gone("a").await;
     assert!((LATE_WRITES..LATE_WRITES + 2 * SCAN).contains(&waited), "{waited:?}");
 }
@@ -599,7 +598,7 @@ async fn an_object_whose_name_a_file_has_is_let_go() {
     spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     spec.grants.write.finalizers = vec![podium_vocabulary::KeyPattern(HOLD.to_owned())];
     let rig = Rig::with(shop(), frees, Some(CLEANUP), Rules::default(), vec![spec.clone()]).await;
-    rig.loader.install(loaded_as(spec, Arc::new(Idle))).await;
+    load(&rig.driver, spec).await;
     rig.hold("shop", 2, HOLD).await;
     rig.gone("a").await;
     assert!(rig.pods.sent.lock().is_empty());

@@ -6,9 +6,10 @@ use http::{Request, Response};
 use http_body_util::Full;
 use kube::client::Body;
 use podium_engine::status::LoadState;
+use podium_life::Shown;
 use serde_json::json;
 
-use super::{super::loading::tests, *};
+use super::{super::life::tests, *};
 
 mod changes;
 
@@ -44,31 +45,33 @@ fn list(names: &[&str]) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_start_waits_for_an_attempt_of_each_object_and_not_for_success() {
-    let (loader, _observe) = tests::loader().await;
+    let (driver, _observe) = tests::driver().await;
     let api = api(list(&["a", "b"]), list(&[]));
-    let (follower, mut started) = Follower::new(loader.clone(), &api, None, [], 1);
+    let (follower, mut started) = Follower::new(driver.clone(), &api, None, [], 1);
     let known = follower.known();
     tokio::spawn(follower.run());
     // The API server answers for a ConfigMap after 3 s.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!*started.borrow());
     started.wait_for(|started| *started).await.unwrap();
-    let states: Vec<_> = loader.plugins().into_iter().map(|plugin| plugin.load).collect();
+    let states: Vec<_> = driver.plugins().into_iter().map(|plugin| plugin.load).collect();
     assert!(matches!(states[..], [LoadState::Waiting { .. }, LoadState::Waiting { .. }]), "{states:?}");
-    let id = loader.plugins()[0].id.clone();
-    let failure = loader.outcome(&id).failure.unwrap();
-    assert_eq!(failure.reason, "ConfigMapNotFound");
-    assert_eq!(known.lock().load(&id, failure.number).unwrap().generation, 4);
+    let id = driver.plugins()[0].id.clone();
+    let generation = driver.read(&id, |plugin| {
+        assert!(matches!(plugin.shown(), Shown::Waiting(failure, 1) if failure.step().1 == "ConfigMapNotFound"));
+        plugin.generation()
+    });
+    assert_eq!((generation, known.lock().is_listed), (Some(Some(4)), true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_start_does_not_wait_for_a_kind_that_is_not_served() {
-    let (loader, _observe) = tests::loader().await;
-    let (follower, mut started) = Follower::new(loader.clone(), &api(None, None), None, [], 1);
+    let (driver, _observe) = tests::driver().await;
+    let (follower, mut started) = Follower::new(driver.clone(), &api(None, None), None, [], 1);
     tokio::spawn(follower.run());
     started.wait_for(|started| *started).await.unwrap();
 
-    let (follower, started) = Follower::new(loader, &api(Some("no list".into()), None), None, [], 1);
+    let (follower, started) = Follower::new(driver, &api(Some("no list".into()), None), None, [], 1);
     tokio::spawn(follower.run());
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(!*started.borrow(), "the namespaced kind is served and cannot be listed");

@@ -8,15 +8,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::{StreamExt, channel::mpsc::UnboundedSender, stream};
 use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use podium_engine::{
-    clock::Clock,
-    ports::{Blocking, Outcome, Reconcile, Request as Run, RunReport, Staged, Usage, World},
-};
+use podium_engine::{clock::Clock, ports::Blocking};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::Value;
 use tokio::{
@@ -28,7 +24,7 @@ use super::{
     super::super::{
         Phase,
         cleanup::Removals,
-        loading::{Disk, Rules},
+        life::{Disk, Rules},
         object_status::StatusTask,
         operator::tests::observed,
         watchdog::Watchdog,
@@ -36,15 +32,6 @@ use super::{
     *,
 };
 use crate::{images::Store, objects::Object};
-
-struct Idle;
-
-impl Reconcile for Idle {
-    fn reconcile(&self, _: Run, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
-        let settled = RunReport { result: Ok(Outcome::Settled), staged: Staged::default(), usage: Usage::default() };
-        Box::pin(std::future::ready(settled))
-    }
-}
 
 /// A disk whose calls take a random time.
 struct SlowDisk {
@@ -138,7 +125,7 @@ impl Made {
 
 /// A host that follows objects, all of which run.
 struct Scene {
-    loader: Arc<Loader>,
+    driver: Arc<Driver>,
     objects: BTreeMap<String, Made>,
     events: UnboundedSender<String>,
     follower: tokio::task::JoinHandle<anyhow::Result<()>>,
@@ -153,8 +140,7 @@ struct Scene {
 impl Scene {
     async fn new(count: u64, state: &Path, disk: Arc<SlowDisk>) -> Self {
         let disk = Disk::new(Store::open(state).unwrap(), disk);
-        let (loader, observe) = tests::loader_beside(Rules::default(), Some(disk)).await;
-        tokio::spawn(loader.clone().run());
+        let (driver, observe) = tests::driver_beside(Rules::default(), Some(disk)).await;
         let objects: BTreeMap<_, _> =
             (0..count).map(|at| (format!("p{at}"), Made::new(&format!("p{at}"), at))).collect();
         let names = ["p0", "p1", "p2"].map(str::to_owned);
@@ -191,19 +177,20 @@ impl Scene {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let (follower, mut started) = Follower::new(loader.clone(), &api, Some("shop"), [], 1);
+        let (follower, mut started) = Follower::new(driver.clone(), &api, Some("shop"), [], 1);
         let known = follower.known();
         let watchdog = Arc::<Watchdog>::default();
         watchdog.watch(follower.watched());
         tokio::spawn(watchdog.clone().run());
+        objects.values().for_each(|made| tests::give(&driver, &made.plugin().id, tests::Idle));
         let follower = tokio::spawn(follower.run());
         started.wait_for(|started| *started).await.unwrap();
         let mut scene =
-            Self { loader, objects, events, follower, known, api, applied, watchdog, _observe: Box::new(observe) };
+            Self { driver, objects, events, follower, known, api, applied, watchdog, _observe: Box::new(observe) };
         for made in scene.objects.values_mut() {
-            scene.loader.install(tests::loaded_as(made.plugin(), Arc::new(Idle))).await;
             (made.runs, made.is_same) = (true, true);
         }
+        tests::take(&scene.driver);
         scene.sleep(60).await;
         scene
     }
@@ -223,13 +210,13 @@ impl Scene {
 
     /// Returns whether runs of a plugin may start.
     fn runs(&self, name: &str) -> bool {
-        self.loader.plugins().iter().any(|plugin| &*plugin.id.name == name && plugin.runs)
+        self.driver.plugins().iter().any(|plugin| &*plugin.id.name == name && plugin.runs)
     }
 
     /// Every change was processed, and exactly the plugins run that should.
     fn assert_settled(&self, seed: u64) {
         assert!(!self.follower.is_finished(), "seed {seed}: the follower has ended");
-        let mut states = self.loader.plugins().into_iter();
+        let mut states = self.driver.plugins().into_iter();
         for made in self.objects.values() {
             let state = states.find(|state| *state.id.name == made.name);
             let Some(state) = state else { panic!("seed {seed}: {made:?} is unknown") };
@@ -240,16 +227,15 @@ impl Scene {
                 LoadState::Loaded => made.is_same,
                 _ => false,
             };
-            let known = self.known.lock();
-            let generation = known.latest(&state.id).map(|(_, began)| began.generation);
+            let generation = self.driver.read(&state.id, Plugin::generation).flatten();
             assert!(is_processed, "seed {seed}: {made:?} {state:?}");
             assert_eq!(generation, Some(i64::try_from(made.generation).unwrap()), "seed {seed}: {made:?}");
             assert_eq!(state.runs, made.runs, "seed {seed}: {made:?} {state:?}");
         }
-        let names: Vec<_> = self.loader.plugins().iter().map(|state| state.id.name.to_string()).collect();
+        let names: Vec<_> = self.driver.plugins().iter().map(|state| state.id.name.to_string()).collect();
         assert_eq!(names, self.objects.keys().cloned().collect::<Vec<_>>(), "seed {seed}");
         let running: Vec<_> =
-            self.loader.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.name.to_string()).collect();
+            self.driver.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.name.to_string()).collect();
         assert!(running.iter().all(|name| self.objects[name].runs), "seed {seed}: {running:?}");
     }
 }
@@ -336,9 +322,9 @@ async fn a_write_of_a_status_that_hangs_delays_no_other_object() {
     let status = StatusTask {
         api: scene.api.clone(),
         known: scene.known.clone(),
-        loader: scene.loader.clone(),
-        status: scene.loader.status.clone(),
-        observed: Arc::new(observed(scene.loader.status.clone(), phase)),
+        driver: scene.driver.clone(),
+        status: scene.driver.status.clone(),
+        observed: Arc::new(observed(scene.driver.status.clone(), phase)),
         removals: Removals::default(),
         clock: Clock::starting_at(0),
     };

@@ -13,7 +13,7 @@ use podium_vocabulary::{PluginId, PluginSpec, PullSecret, Source, Tenant, text};
 use podium_writeback::manager_name;
 
 use super::{
-    Loader,
+    Components, Rules,
     disk::{Disk, on_disk},
 };
 use crate::{
@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// A component that was fetched.
-pub(super) struct Fetched {
+#[derive(Clone)]
+pub(in crate::app) struct Fetched {
     pub(super) bytes: Bytes,
     /// With the digest of its manifest; `None` if the component is not from a registry.
     pub(super) image: Option<Reference>,
@@ -48,25 +49,28 @@ struct Attempt<'a> {
     credentials: Option<Vec<Credentials>>,
 }
 
-impl Loader {
+impl Rules {
     /// Returns true if images of the plugin must be signed.
     pub(in crate::app) fn requires_signature(&self, spec: &PluginSpec) -> bool {
         matches!(spec.source, Source::Oci { .. }) && self.required_keys(spec).is_some()
     }
 
     fn required_keys(&self, spec: &PluginSpec) -> Option<Vec<Key>> {
-        self.rules.policy.as_ref()?.required_keys(&spec.tenant())
+        self.policy.as_ref()?.required_keys(&spec.tenant())
     }
+}
 
+impl Components {
     /// Fetches an image.
     pub(super) async fn image(
         &self,
+        rules: &Rules,
         spec: &PluginSpec,
         image: &str,
         secret: Option<&PullSecret>,
     ) -> Result<Fetched, FetchFailure> {
         let images = self.images.as_ref().ok_or_else(unlisted)?;
-        let attempt = self.fetching(spec, image, secret, Some(images))?;
+        let attempt = self.fetching(rules, spec, image, secret, Some(images))?;
         let reference = attempt.reference.clone();
         let (component, stored) = attempt.run().await?;
         Ok(Fetched { bytes: component.bytes, image: Some(reference.with_digest(component.manifest)), stored })
@@ -75,11 +79,12 @@ impl Loader {
     /// Returns an image of which the disk has the bytes, and a signature of a present key if one is required.
     pub(super) async fn image_on_disk(
         &self,
+        rules: &Rules,
         spec: &PluginSpec,
         image: &str,
         manifest: Digest,
     ) -> Result<Fetched, FetchFailure> {
-        let attempt = self.fetching(spec, image, None, None)?;
+        let attempt = self.fetching(rules, spec, image, None, None)?;
         let reference = attempt.reference.with_digest(manifest);
         match attempt.stored(manifest).await {
             Some(stored) if attempt.is_verified(&stored, &manifest) => {
@@ -92,6 +97,7 @@ impl Loader {
 
     fn fetching<'a>(
         &'a self,
+        rules: &Rules,
         spec: &PluginSpec,
         image: &str,
         secret: Option<&'a PullSecret>,
@@ -111,7 +117,7 @@ impl Loader {
             plugin: spec.id.clone(),
             sender: Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() },
             secret,
-            keys: self.required_keys(spec),
+            keys: rules.required_keys(spec),
             limit: max_component_bytes(spec.limits.class),
             credentials: None,
             reference,

@@ -1,0 +1,582 @@
+//! [`Life`]: the versions of all plugins that run, and the steps towards the next ones.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
+
+use podium_vocabulary::{PluginId, PluginSpec, Tenant};
+
+use crate::{
+    Bounds, Effect, Event, From, Object, Parts, Plugin, Record, Recorded, Report, Source, Ticket, Tried, Version, Want,
+    Work,
+    plugin::{Restore, State},
+    slots::Slots,
+};
+
+/// The most effects of a kind: components that are fetched, compiled and tried.
+const BOUNDS: [(Work, Bounds); 3] = [
+    (Work::Fetch, Bounds { all: 4, tenant: 2 }),
+    (Work::Compile, Bounds { all: 2, tenant: 1 }),
+    (Work::Probe, Bounds { all: 2, tenant: 1 }),
+];
+
+/// The versions of all plugins that run, and the steps towards the next ones.
+#[derive(Clone)]
+pub struct Life<P: Parts> {
+    pub(crate) plugins: BTreeMap<PluginId, Plugin<P>>,
+    pub(crate) common: Common<P>,
+}
+
+/// The part that the plugins share.
+#[derive(Clone)]
+pub(crate) struct Common<P: Parts> {
+    rules: P::Rules,
+    /// Objects have records.
+    keeps: bool,
+    /// The tenants whose plugins the host may not run.
+    unowned: BTreeSet<Tenant>,
+    pub(crate) slots: BTreeMap<Work, Slots>,
+    /// Attempts so far.
+    attempts: u64,
+    now: Duration,
+    effects: Vec<Effect<P>>,
+}
+
+impl<P: Parts> Life<P> {
+    /// Returns an automaton without plugins. `keeps` if there is a disk for the records of objects.
+    pub fn new(rules: P::Rules, keeps: bool) -> Self {
+        let slots = BOUNDS.into_iter().map(|(work, bounds)| (work, Slots::new(bounds))).collect();
+        let (unowned, effects) = (BTreeSet::new(), Vec::new());
+        let common = Common { rules, keeps, unowned, slots, attempts: 0, now: Duration::ZERO, effects };
+        Self { plugins: BTreeMap::new(), common }
+    }
+
+    /// Returns the platform's requirements.
+    pub fn rules(&self) -> &P::Rules {
+        &self.common.rules
+    }
+
+    /// Returns the state of a plugin.
+    pub fn plugin(&self, id: &PluginId) -> Option<&Plugin<P>> {
+        self.plugins.get(id)
+    }
+
+    /// Returns true if the attempt is the present one.
+    pub fn is_present(&self, ticket: &Ticket) -> bool {
+        self.plugins.get(&ticket.plugin).is_some_and(|plugin| plugin.ticket == *ticket)
+    }
+
+    /// Returns when [`Event::Time`] is due.
+    pub fn due(&self) -> Option<Duration> {
+        self.plugins.values().filter_map(Plugin::due).min()
+    }
+
+    /// Processes an event at a time, which never goes back. Returns the effects; those that end permissions come first.
+    pub fn step(&mut self, event: Event<P>, now: Duration) -> Vec<Effect<P>> {
+        self.common.now = now;
+        self.process(event);
+        self.start();
+        let mut effects = mem::take(&mut self.common.effects);
+        effects.sort_by_key(|effect| !matches!(effect, Effect::Restrict(_) | Effect::Remove(_)));
+        effects
+    }
+
+    fn process(&mut self, event: Event<P>) {
+        match event {
+            Event::Seen(id, source, want) => {
+                self.plugins.entry(id.clone()).or_insert_with(|| Plugin::new(id.clone()));
+                self.on(&id, |plugin, common| plugin.seen(source, want, common));
+            }
+            Event::Meant(id, object) => self.on(&id, |plugin, _| plugin.meant(object)),
+            Event::Gone(id, is_file) => self.on(&id, |plugin, common| plugin.gone(is_file, common)),
+            Event::Install(id, load) => self.on(&id, |plugin, common| {
+                if plugin.load == load {
+                    plugin.may_install = true;
+                    plugin.ready(common);
+                }
+            }),
+            Event::Restricted(spec) => self.on(&spec.id.clone(), |plugin, common| plugin.restrict(&spec, common)),
+            Event::Rules(rules) => {
+                self.common.rules = rules;
+                self.on_all(|_, _| true, Plugin::judge);
+            }
+            Event::Owned(tenant, is_owned) => {
+                let unowned = &mut self.common.unowned;
+                let has_changed = if is_owned { unowned.remove(&tenant) } else { unowned.insert(tenant.clone()) };
+                self.on_all(|plugin, _| has_changed && plugin.id.tenant() == tenant, Plugin::owned);
+            }
+            Event::Time => self.on_all(|plugin, now| plugin.due().is_some_and(|due| due <= now), Plugin::attempt),
+            Event::Read(ticket, recorded) => self.present(&ticket, |plugin, common| plugin.read(recorded, common)),
+            Event::Fetched(ticket, result) => {
+                // A component keeps the slot until its compilation begins.
+                if result.is_err() || !self.is_present(&ticket) {
+                    self.common.end(Work::Fetch, ticket.attempt);
+                }
+                self.present(&ticket, |plugin, common| match result {
+                    Ok(fetched) => {
+                        let state = State::Compiling { waits: true, fetched: Some(fetched) };
+                        plugin.wait(Work::Compile, state, common);
+                    }
+                    Err(failure) => plugin.attempt_failed(failure, common),
+                });
+            }
+            Event::Compiled(ticket, result) => {
+                self.common.end(Work::Compile, ticket.attempt);
+                self.present(&ticket, |plugin, common| match result {
+                    Ok(code) => plugin.compiled(code, common),
+                    Err(failure) => plugin.attempt_failed(failure, common),
+                });
+            }
+            Event::Probed(ticket, result) => {
+                self.common.end(Work::Probe, ticket.attempt);
+                self.present(&ticket, |plugin, common| plugin.probed(result, common));
+            }
+            Event::Installed(ticket) => self.present(&ticket, |plugin, _| {
+                if matches!(plugin.state, State::Installing) {
+                    plugin.state = State::Running;
+                }
+            }),
+            Event::Tried(ticket, result) => self.present(&ticket, |plugin, common| plugin.tried(result, common)),
+            Event::Removed(id) => self.on(&id, |plugin, _| plugin.removals -= 1),
+            Event::Saved(id) => self.on(&id, |plugin, _| plugin.saves = false),
+        }
+    }
+
+    /// Changes a plugin, and what follows from each change: its record is written, its state is published, and it is
+    /// forgotten when nothing is left of it.
+    fn on(&mut self, id: &PluginId, change: impl FnOnce(&mut Plugin<P>, &mut Common<P>)) {
+        let Some(plugin) = self.plugins.get_mut(id) else { return };
+        change(plugin, &mut self.common);
+        plugin.save(&mut self.common);
+        self.common.effects.push(Effect::Publish(id.clone()));
+        if plugin.file.is_none() && plugin.object.is_none() && plugin.removals == 0 && !plugin.saves {
+            self.plugins.remove(id);
+        }
+    }
+
+    fn on_all(
+        &mut self,
+        is_concerned: impl Fn(&Plugin<P>, Duration) -> bool,
+        change: impl Fn(&mut Plugin<P>, &mut Common<P>),
+    ) {
+        let concerned = self.plugins.values().filter(|plugin| is_concerned(plugin, self.common.now));
+        for id in concerned.map(|plugin| plugin.id.clone()).collect::<Vec<_>>() {
+            self.on(&id, &change);
+        }
+    }
+
+    /// Changes the plugin if the attempt is the present one.
+    fn present(&mut self, ticket: &Ticket, change: impl FnOnce(&mut Plugin<P>, &mut Common<P>)) {
+        if self.is_present(ticket) {
+            self.on(&ticket.plugin, change);
+        }
+    }
+
+    /// Begins the effects that have waited for their slots.
+    fn start(&mut self) {
+        for work in Work::ALL {
+            while let Some((attempt, id)) = self.common.slots.get_mut(&work).and_then(Slots::next) {
+                let plugin = self.plugins.get_mut(&id).filter(|plugin| plugin.ticket.attempt == attempt);
+                match plugin.and_then(Plugin::begun) {
+                    Some(effect) => self.common.effects.push(effect),
+                    None => self.common.end(work, attempt),
+                }
+                if work == Work::Compile {
+                    self.common.end(Work::Fetch, attempt);
+                }
+            }
+        }
+    }
+}
+
+impl<P: Parts> Common<P> {
+    /// Frees the slot of an effect.
+    fn end(&mut self, work: Work, attempt: u64) {
+        self.slots.get_mut(&work).into_iter().for_each(|slots| slots.end(attempt));
+    }
+
+    fn owns(&self, id: &PluginId) -> bool {
+        !self.unowned.contains(&id.tenant())
+    }
+}
+
+impl<P: Parts> Plugin<P> {
+    fn seen(&mut self, source: Source, want: Want<P>, common: &mut Common<P>) {
+        match source {
+            Source::File(may_install) => {
+                if self.file.is_none() {
+                    self.unload(common);
+                }
+                (self.file, self.may_install) = (Some(want), may_install);
+            }
+            Source::Object(object) if self.file.is_some() => {
+                self.object = Some((object, want));
+                return;
+            }
+            Source::Object(object) => {
+                if self.object.as_ref().is_none_or(|(before, _)| before.uid != object.uid) {
+                    self.unload(common);
+                    self.is_of(&object, common);
+                }
+                self.object = Some((object, want));
+            }
+        }
+        self.begin(common);
+    }
+
+    /// The plugin is of an object that it was not of before.
+    fn is_of(&mut self, object: &Object, common: &Common<P>) {
+        self.record = Record::new(&object.uid);
+        // A record that is being written or removed is of this host.
+        let is_of_before = common.keeps && !self.is_dirty && !self.saves;
+        self.restore = if is_of_before { Restore::Unread } else { Restore::Done };
+        self.may_install = true;
+    }
+
+    fn meant(&mut self, object: Object) {
+        let Some((before, _)) = self.object.as_mut().filter(|(before, _)| before.uid == object.uid) else { return };
+        let (before, now) = (mem::replace(before, object.clone()), object);
+        let installed = self.installed.as_mut().filter(|_| self.is_latest);
+        if let Some(ran) = installed.and_then(|version| version.ran.as_mut()) {
+            (ran.generation, ran.spec) = (now.generation, now.spec.clone());
+        }
+        // A restart finds the version and the refusal under the spec that the object has then.
+        self.note(|record, _| {
+            if let Some(ran) = record.ran.as_mut().filter(|ran| ran.spec == before.spec) {
+                (ran.generation, ran.spec) = (now.generation, now.spec.clone());
+            }
+            if let Some(refused) = record.refused.as_mut().filter(|refused| refused.spec == before.spec) {
+                refused.spec = now.spec.clone();
+            }
+        });
+    }
+
+    fn gone(&mut self, is_file: bool, common: &mut Common<P>) {
+        if is_file && self.file.is_some() {
+            self.unload(common);
+            self.file = None;
+            if let Some((object, _)) = self.object.clone() {
+                self.is_of(&object, common);
+                self.begin(common);
+            }
+        } else if !is_file {
+            if self.file.is_none() {
+                self.unload(common);
+            }
+            self.object = None;
+        }
+    }
+
+    /// Removes the installed version and all that is known of it.
+    fn unload(&mut self, common: &mut Common<P>) {
+        if self.is_wanted() {
+            let was_loaded = self.remove(common) || matches!(self.state, State::Suspended);
+            self.note_stopped();
+            self.next_attempt(common);
+            (self.state, self.failure) = (State::Gone, None);
+            self.report(Report::Unloaded(was_loaded), common);
+        }
+    }
+
+    /// Begins a load. Runs that it does not permit end in this step.
+    fn begin(&mut self, common: &mut Common<P>) {
+        let Some(want) = self.want().cloned() else { return };
+        self.next_attempt(common);
+        (self.load, self.failure) = (self.ticket.attempt, None);
+        (self.is_latest, self.before) = (false, None);
+        if let Some(spec) = want.permissions() {
+            self.restrict(spec, common);
+        }
+        // Another spec may be tried, and this one after it.
+        self.note(|record, object| {
+            record.refused = record.refused.take().filter(|refused| refused.spec == object.spec);
+        });
+        match want {
+            Want::Run(_) => self.attempt(common),
+            Want::Mistaken { failure, .. } => self.fail(failure, false, common),
+        }
+    }
+
+    /// Ends the runs of the installed version if a configuration does not permit all that it may do.
+    fn restrict(&mut self, spec: &Arc<PluginSpec>, common: &mut Common<P>) {
+        if self.running().is_some_and(|version| !spec.permits(&version.spec)) {
+            (self.is_revoked, self.before) = (true, None);
+            common.effects.push(Effect::Restrict(spec.clone()));
+            self.report(Report::Restricted, common);
+        }
+    }
+
+    /// Begins a load under other requirements of the platform.
+    fn judge(&mut self, common: &mut Common<P>) {
+        if self.installed.as_ref().is_some_and(|version| P::refuse(&common.rules, &version.spec).is_some()) {
+            self.stop(common);
+        }
+        self.begin(common);
+    }
+
+    /// Without ownership a plugin is fetched and compiled, and neither tried nor run.
+    fn owned(&mut self, common: &mut Common<P>) {
+        let (is_owned, was_there) = (common.owns(&self.id), self.remove(common));
+        let begins = match self.state {
+            State::Gone | State::Suspended => false,
+            State::Installing | State::Running => was_there,
+            State::Probing { .. } => true,
+            _ => self.restoring || is_owned && matches!(self.restore, Restore::Wanted(_)),
+        };
+        if begins { self.attempt(common) } else { self.ready(common) }
+    }
+
+    /// Replaces the ticket, so that the results of the attempt before change nothing.
+    fn next_attempt(&mut self, common: &mut Common<P>) {
+        let attempt = self.ticket.attempt;
+        common.slots.values_mut().for_each(|slots| slots.give_up(attempt));
+        // A component that waits for its compilation is dropped.
+        if matches!(self.state, State::Compiling { waits: true, .. }) {
+            common.end(Work::Fetch, attempt);
+        }
+        common.attempts += 1;
+        let (uid, generation) = match self.object() {
+            Some(object) => (object.uid.clone(), object.generation),
+            None => ("".into(), 0),
+        };
+        self.ticket = Ticket { plugin: self.id.clone(), uid, generation, attempt: common.attempts };
+        self.restoring = false;
+    }
+
+    /// Begins an attempt: with the version that ran before the host's start, if there is one.
+    fn attempt(&mut self, common: &mut Common<P>) {
+        self.next_attempt(common);
+        let Some(Want::Run(spec)) = self.want() else { return };
+        let recorded = match &self.restore {
+            Restore::Unread if !spec.suspend => {
+                self.state = State::Reading;
+                common.effects.push(Effect::Read(self.ticket.clone()));
+                return;
+            }
+            Restore::Wanted(recorded) if !spec.suspend && common.owns(&self.id) => &recorded.spec,
+            _ => return self.attempt_spec("", common),
+        };
+        let refuse = |before: &PluginSpec| P::refuse(&common.rules, before).map(|failure| failure.to_string());
+        let found = recorded.clone().and_then(|before| match refuse(&before) {
+            _ if !spec.permits(&before) => Err("the spec does not permit all that it may do".to_owned()),
+            Some(error) => Err(error),
+            None => Ok(before),
+        });
+        match found {
+            Err(error) => self.not_restored(error, common),
+            Ok(before) => {
+                self.restoring = true;
+                self.fetch(&before, common);
+            }
+        }
+    }
+
+    /// Continues without the version that ran before the host's start.
+    fn not_restored(&mut self, error: String, common: &mut Common<P>) {
+        self.next_attempt(common);
+        let generation = self.record.ran.as_ref().map_or(0, |ran| ran.generation);
+        self.restore = Restore::Done;
+        let note = format!("; the version of generation {generation} cannot be run again: {error}");
+        self.report(Report::NotRestored(generation, error), common);
+        self.attempt_spec(&note, common);
+    }
+
+    /// Begins an attempt with the present configuration. `note` says why no version before it runs.
+    fn attempt_spec(&mut self, note: &str, common: &mut Common<P>) {
+        let Some(Want::Run(spec)) = self.want().cloned() else { return };
+        let refused = self.refused().filter(|_| !spec.suspend).map(|refused| P::tried(&refused, note));
+        if let Some(failure) = refused.or_else(|| P::refuse(&common.rules, &spec)) {
+            self.fail(failure, true, common);
+        } else if spec.suspend {
+            self.state = State::Ready { code: None, pods: None };
+            self.ready(common);
+        } else {
+            self.fetch(&spec, common);
+        }
+    }
+
+    fn fetch(&mut self, spec: &PluginSpec, common: &mut Common<P>) {
+        match spec.source.file() {
+            Some(_) => self.wait(Work::Compile, State::Compiling { waits: true, fetched: None }, common),
+            None => self.wait(Work::Fetch, State::Fetching { waits: true }, common),
+        }
+    }
+
+    fn wait(&mut self, work: Work, state: State<P>, common: &mut Common<P>) {
+        self.state = state;
+        common.slots.get_mut(&work).into_iter().for_each(|slots| slots.wait(self.ticket.attempt, &self.id));
+    }
+
+    /// Returns the effect whose turn it is.
+    fn begun(&mut self) -> Option<Effect<P>> {
+        let (ticket, spec, object) = (self.ticket.clone(), self.attempted()?, self.object().cloned());
+        match &mut self.state {
+            State::Fetching { waits } => {
+                *waits = false;
+                let from = match &self.restore {
+                    Restore::Wanted(Recorded { record, .. }) if self.restoring => {
+                        From::Disk(record.ran.as_ref().and_then(|ran| ran.manifest.clone()))
+                    }
+                    _ => From::Source,
+                };
+                Some(Effect::Fetch(ticket, spec, object, from))
+            }
+            State::Compiling { waits, fetched } => {
+                *waits = false;
+                Some(Effect::Compile(ticket, spec, fetched.take()))
+            }
+            State::Probing { waits, code } => {
+                *waits = false;
+                Some(Effect::Probe(ticket, spec, code.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    fn read(&mut self, recorded: Option<Recorded>, common: &mut Common<P>) {
+        let Some(Object { uid, spec, .. }) = self.object().cloned() else { return };
+        self.restore = Restore::Done;
+        if let Some(recorded) = recorded.filter(|recorded| *recorded.record.uid == *uid) {
+            self.record = recorded.record.clone();
+            // The same version is loaded as any other.
+            if self.record.ran.as_ref().is_some_and(|ran| ran.spec != spec) {
+                self.restore = Restore::Wanted(recorded);
+            }
+        }
+        self.attempt(common);
+    }
+
+    fn compiled(&mut self, code: P::Code, common: &mut Common<P>) {
+        let Some(spec) = self.attempted() else { return };
+        let is_tried = |before: &Version<P::Code>| {
+            spec.permits(&before.spec) && (!P::is_same(&before.code, &code) || before.spec.config != spec.config)
+        };
+        if self.restoring {
+            let version = self.version(spec, code);
+            let generation = version.ran.as_ref().map_or(0, |ran| ran.generation);
+            (self.restore, self.unprobed) = (Restore::Done, false);
+            self.install(version, false, common);
+            self.report(Report::Restored(generation), common);
+            self.next_attempt(common);
+            self.attempt_spec("", common);
+        } else if common.owns(&self.id) && self.running().is_some_and(is_tried) {
+            self.wait(Work::Probe, State::Probing { waits: true, code }, common);
+        } else {
+            self.state = State::Ready { code: Some(code), pods: None };
+            self.ready(common);
+        }
+    }
+
+    fn attempt_failed(&mut self, failure: P::Failure, common: &mut Common<P>) {
+        match self.restoring {
+            true => self.not_restored(failure.to_string(), common),
+            false => self.fail(failure, true, common),
+        }
+    }
+
+    fn probed(&mut self, result: Result<usize, String>, common: &mut Common<P>) {
+        match (result, mem::replace(&mut self.state, State::Gone)) {
+            (Ok(pods), State::Probing { code, .. }) => {
+                self.state = State::Ready { code: Some(code), pods: Some(pods) };
+                self.ready(common);
+            }
+            (Err(error), State::Probing { .. }) => {
+                let failure = P::tried(&self.note_refused(Tried::Before, &error), "");
+                self.fail(failure, true, common);
+            }
+            (_, state) => self.state = state,
+        }
+    }
+
+    /// Installs the version that is ready, or takes out the one of a plugin that is suspended, if that is permitted.
+    fn ready(&mut self, common: &mut Common<P>) {
+        let (State::Ready { code, pods }, true) = (&self.state, self.may_install) else { return };
+        let (Some(spec), pods) = (self.attempted(), *pods) else { return };
+        let Some(code) = code.clone() else {
+            self.remove(common);
+            self.note_stopped();
+            self.state = State::Suspended;
+            return self.report(Report::Suspended, common);
+        };
+        if !common.owns(&self.id) {
+            return;
+        }
+        let before = pods.and_then(|_| self.running().filter(|before| spec.permits(&before.spec)).cloned());
+        let trial = before.is_some();
+        self.install(self.version(spec, code), trial, common);
+        (self.before, self.is_latest) = (before, true);
+        (self.unprobed, self.failure, self.restore) = (pods == Some(0), None, Restore::Done);
+        self.state = State::Installing;
+        if !trial {
+            self.note_ran();
+        }
+    }
+
+    fn install(&mut self, version: Version<P::Code>, trial: bool, common: &mut Common<P>) {
+        let (ticket, spec, code) = (self.ticket.clone(), version.spec.clone(), version.code.clone());
+        common.effects.push(Effect::Install { ticket, spec, code, trial });
+        (self.installed, self.is_revoked) = (Some(version), false);
+    }
+
+    fn tried(&mut self, result: Result<(), String>, common: &mut Common<P>) {
+        match (self.before.take(), result) {
+            (Some(_), Ok(())) => self.note_ran(),
+            (Some(before), Err(error)) => {
+                let failure = P::tried(&self.note_refused(Tried::After, &error), "");
+                self.install(before, false, common);
+                (self.is_latest, self.unprobed, self.state) = (false, false, State::Refused);
+                self.failure = Some((failure.clone(), 1));
+                self.report(Report::RolledBack(failure), common);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Ends an attempt. A version that runs goes on only if the new configuration permits all that it may do.
+    fn fail(&mut self, failure: P::Failure, may_pass: bool, common: &mut Common<P>) {
+        let failures = self.failure.as_ref().map_or(1, |(_, failures)| failures.saturating_add(1));
+        let wait = P::retry(&failure, failures).filter(|_| may_pass);
+        self.state = wait.map_or(State::Refused, |wait| State::Waiting { due: common.now + wait });
+        (self.failure, self.may_install) = (Some((failure.clone(), failures)), true);
+        self.report(Report::Failed(failure, failures, wait), common);
+        if !self.may_stay() {
+            self.stop(common);
+        }
+    }
+
+    /// Removes the installed version, which is not permitted any more.
+    fn stop(&mut self, common: &mut Common<P>) {
+        if self.remove(common) {
+            self.note_stopped();
+            self.report(Report::Stopped, common);
+        }
+    }
+
+    /// Removes the installed version. Returns false if there is none.
+    fn remove(&mut self, common: &mut Common<P>) -> bool {
+        self.before = None;
+        let was_there = self.installed.take().is_some();
+        if was_there {
+            (self.is_revoked, self.is_latest) = (false, false);
+            self.removals += 1;
+            common.effects.push(Effect::Remove(self.id.clone()));
+        }
+        was_there
+    }
+
+    /// Has the record written, if it has changed and is not being written.
+    fn save(&mut self, common: &mut Common<P>) {
+        if self.is_dirty && !self.saves {
+            (self.is_dirty, self.saves) = (false, common.keeps);
+            let record = Some(self.record.clone()).filter(|record| record.ran.is_some());
+            common.effects.extend(common.keeps.then(|| Effect::Save(self.id.clone(), record)));
+        }
+    }
+
+    fn report(&self, report: Report<P>, common: &mut Common<P>) {
+        common.effects.push(Effect::Report(self.id.clone(), report));
+    }
+}

@@ -1,0 +1,569 @@
+//! Every state that a plugin of one name can reach, whatever its sources, the policy, the ownership and the effects do.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::{self, Write},
+    sync::Arc,
+    time::Duration,
+};
+
+use podium_pods::testing;
+use podium_vocabulary::{PluginId, PluginSpec, Source as Place};
+
+use super::*;
+use crate::plugin::{Restore, State};
+
+#[derive(Clone)]
+struct Test;
+
+/// True if it may pass.
+#[derive(Debug, Clone)]
+struct Failure(bool);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("it failed")
+    }
+}
+
+impl Parts for Test {
+    /// False if plugins may not delete Pods.
+    type Rules = bool;
+    type Fetched = ();
+    /// The configuration that it was compiled for.
+    type Code = String;
+    type Failure = Failure;
+
+    fn refuse(rules: &bool, spec: &PluginSpec) -> Option<Failure> {
+        (!rules && spec.grants.write.delete).then_some(Failure(false))
+    }
+
+    fn is_same(one: &String, other: &String) -> bool {
+        one == other
+    }
+
+    fn manifest(_: &String) -> Option<String> {
+        None
+    }
+
+    fn retry(failure: &Failure, _: u32) -> Option<Duration> {
+        failure.0.then_some(Duration::from_secs(1))
+    }
+
+    fn tried(_: &Refused, _: &str) -> Failure {
+        Failure(false)
+    }
+}
+
+/// `v`, `w` and `x` may delete Pods, `n` may not, and `s` is suspended.
+fn spec(id: &PluginId, config: &str) -> Arc<PluginSpec> {
+    let (namespace, name, key, sha256) = ("shop".into(), "c".into(), "k".into(), String::new());
+    let mut spec = PluginSpec {
+        source: Place::ConfigMap { namespace, name, key, sha256 },
+        config: config.to_owned(),
+        ..testing::plugin(id.namespace.as_deref(), &id.name)
+    };
+    spec.grants.write.delete = matches!(config, "v" | "w" | "x");
+    spec.suspend = config == "s";
+    Arc::new(spec)
+}
+
+fn object(uid: &str, config: &str) -> Object {
+    Object { uid: uid.into(), generation: i64::from(config.as_bytes()[0]), spec: config.into(), held: false }
+}
+
+fn id(name: &str) -> PluginId {
+    PluginId { namespace: Some("shop".into()), name: name.into() }
+}
+
+fn want(id: &PluginId, config: &str) -> Want<Test> {
+    match config {
+        // The permissions of `n` are known.
+        "m" => Want::Mistaken { failure: Failure(false), permissions: Some(spec(id, "n")) },
+        _ => Want::Run(spec(id, config)),
+    }
+}
+
+/// An effect that has not ended.
+#[derive(Debug, Clone, PartialEq)]
+enum Pending {
+    Read(Ticket),
+    Fetch(Ticket),
+    Compile(Ticket, String),
+    Probe(Ticket),
+    Installed(Ticket),
+    Trial(Ticket),
+    Removed(PluginId),
+    Save(PluginId, Option<Record>),
+}
+
+/// How an effect ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Succeeds,
+    Fails,
+    MayPass,
+}
+
+/// A change from outside.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Object(&'static str, &'static str, &'static str),
+    ObjectGone(&'static str),
+    File(&'static str, &'static str),
+    FileGone(&'static str),
+    Rules(bool),
+    Owned(bool),
+    Restart,
+}
+
+/// The version in the registry.
+#[derive(Debug, Clone)]
+struct Installed {
+    spec: Arc<PluginSpec>,
+    uid: Arc<str>,
+    is_revoked: bool,
+}
+
+#[derive(Clone)]
+struct World {
+    life: Life<Test>,
+    pending: Vec<Pending>,
+    registry: BTreeMap<PluginId, Installed>,
+    disk: BTreeMap<PluginId, Record>,
+    is_owned: bool,
+    /// An object counted since the start.
+    was_seen: bool,
+    now: Duration,
+}
+
+impl World {
+    fn new() -> Self {
+        let (pending, registry, disk) = <_>::default();
+        let (is_owned, was_seen, now) = (true, false, Duration::ZERO);
+        Self { life: Life::new(true, true), pending, registry, disk, is_owned, was_seen, now }
+    }
+
+    fn step(&mut self, event: Event<Test>) {
+        let effects = self.life.step(event, self.now);
+        let ends = |effect: &Effect<Test>| matches!(effect, Effect::Restrict(_) | Effect::Remove(_));
+        assert!(effects.is_sorted_by_key(|effect| !ends(effect)), "permissions end first");
+        for effect in effects {
+            match effect {
+                Effect::Restrict(spec) => {
+                    let installed = self.registry.get_mut(&spec.id).unwrap();
+                    installed.is_revoked |= !spec.permits(&installed.spec);
+                }
+                Effect::Remove(id) => {
+                    self.registry.remove(&id).unwrap();
+                    self.pending.push(Pending::Removed(id));
+                }
+                Effect::Read(ticket) => self.pending.push(Pending::Read(ticket)),
+                Effect::Fetch(ticket, ..) => self.pending.push(Pending::Fetch(ticket)),
+                Effect::Compile(ticket, spec, _) => self.pending.push(Pending::Compile(ticket, spec.config.clone())),
+                Effect::Probe(ticket, ..) => self.pending.push(Pending::Probe(ticket)),
+                Effect::Install { ticket, spec, trial, .. } => {
+                    let installed = Installed { spec, uid: ticket.uid.clone(), is_revoked: false };
+                    self.registry.insert(ticket.plugin.clone(), installed);
+                    self.pending.push(Pending::Installed(ticket.clone()));
+                    self.pending.extend(trial.then(|| Pending::Trial(ticket)));
+                }
+                Effect::Save(id, record) => {
+                    let saves = |pending: &Pending| matches!(pending, Pending::Save(other, _) if *other == id);
+                    assert!(!self.pending.iter().any(saves), "one at a time");
+                    self.pending.push(Pending::Save(id, record));
+                }
+                Effect::Publish(_) | Effect::Report(..) => {}
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Object(name, uid, config) => {
+                let id = id(name);
+                let want = want(&id, config);
+                self.was_seen |= self.life.plugin(&id).is_none_or(|plugin| plugin.file.is_none());
+                self.step(Event::Seen(id, Source::Object(object(uid, config)), want));
+            }
+            Change::ObjectGone(name) => self.step(Event::Gone(id(name), false)),
+            Change::File(name, config) => {
+                let id = id(name);
+                let want = want(&id, config);
+                self.step(Event::Seen(id, Source::File(true), want));
+            }
+            Change::FileGone(name) => self.step(Event::Gone(id(name), true)),
+            Change::Rules(rules) => self.step(Event::Rules(rules)),
+            Change::Owned(is_owned) => {
+                self.is_owned = is_owned;
+                self.step(Event::Owned(id("a").tenant(), is_owned));
+            }
+            Change::Restart => {
+                let disk = std::mem::take(&mut self.disk);
+                *self = Self { disk, life: Life::new(self.life.rules().to_owned(), true), ..Self::new() };
+            }
+        }
+    }
+
+    fn end(&mut self, at: usize, end: End) {
+        let failure = Failure(end == End::MayPass);
+        let is_good = end == End::Succeeds;
+        let event = match self.pending.remove(at) {
+            Pending::Read(ticket) => {
+                let record = self.disk.get(&ticket.plugin).cloned();
+                let recorded = record.map(|record| {
+                    let ran = record.ran.as_ref().map_or("n", |ran| &*ran.spec);
+                    Recorded { spec: Ok(spec(&ticket.plugin, ran)), record }
+                });
+                Event::Read(ticket, recorded.filter(|_| is_good))
+            }
+            Pending::Fetch(ticket) => Event::Fetched(ticket, if is_good { Ok(()) } else { Err(failure) }),
+            Pending::Compile(ticket, config) => {
+                Event::Compiled(ticket, if is_good { Ok(config) } else { Err(failure) })
+            }
+            Pending::Probe(ticket) => Event::Probed(ticket, if is_good { Ok(1) } else { Err("it failed".into()) }),
+            Pending::Installed(ticket) => Event::Installed(ticket),
+            Pending::Trial(ticket) => Event::Tried(ticket, if is_good { Ok(()) } else { Err("it failed".into()) }),
+            Pending::Removed(id) => Event::Removed(id),
+            Pending::Save(id, record) => {
+                match record {
+                    Some(record) => drop(self.disk.insert(id.clone(), record)),
+                    None => drop(self.disk.remove(&id)),
+                }
+                Event::Saved(id)
+            }
+        };
+        self.step(event);
+    }
+
+    fn time(&mut self) -> bool {
+        let due = self.life.due();
+        if let Some(due) = due {
+            self.now = self.now.max(due);
+            self.step(Event::Time);
+        }
+        due.is_some()
+    }
+
+    /// Describes the plugins as if none waited for a slot.
+    fn plugins_but_slots(&self) -> Vec<String> {
+        let plugins = self.life.plugins.values().map(described);
+        let begun =
+            |text: String| text.replace("compilingtruetrue", "compilingfalsefalse").replace("ingtrue", "ingfalse");
+        plugins.map(begun).collect()
+    }
+
+    /// Describes all that decides what comes next.
+    fn described(&self) -> String {
+        let mut text = String::new();
+        for (id, plugin) in &self.life.plugins {
+            let _ = write!(text, "{}:{}", id.name, described(plugin));
+        }
+        let mut pending: Vec<String> = self.pending.iter().map(|pending| self.pended(pending)).collect();
+        pending.sort_unstable();
+        for (id, installed) in &self.registry {
+            let _ = write!(text, "|{}{}{}{}", id.name, installed.spec.config, installed.uid, installed.is_revoked);
+        }
+        for (id, record) in &self.disk {
+            let _ = write!(text, "|{}{}", id.name, recorded(record));
+        }
+        for slots in self.life.common.slots.values() {
+            let _ = write!(text, "|{}", slots.active.len());
+        }
+        let _ = write!(text, "|{}|{}{}{}", pending.join(" "), self.life.rules(), self.is_owned, self.was_seen);
+        text
+    }
+
+    fn pended(&self, pending: &Pending) -> String {
+        let (kind, ticket, more) = match pending {
+            Pending::Read(ticket) => ('r', ticket, ""),
+            Pending::Fetch(ticket) => ('f', ticket, ""),
+            Pending::Compile(ticket, config) => ('c', ticket, &**config),
+            Pending::Probe(ticket) => ('p', ticket, ""),
+            Pending::Installed(ticket) => ('i', ticket, ""),
+            Pending::Trial(ticket) => ('t', ticket, ""),
+            Pending::Removed(id) => return format!("x{}", id.name),
+            Pending::Save(id, record) => return format!("s{}{:?}", id.name, record.as_ref().map(recorded)),
+        };
+        match self.life.is_present(ticket) {
+            true => format!("{kind}{}{more}", ticket.plugin.name),
+            false => format!("{kind}-"),
+        }
+    }
+
+    /// Checks the promises of every state.
+    fn check(&self) {
+        for (id, installed) in self.registry.iter().filter(|(_, installed)| !installed.is_revoked) {
+            let plugin = self.life.plugin(id).unwrap();
+            let permissions = plugin.want().and_then(Want::permissions).unwrap();
+            assert!(permissions.permits(&installed.spec), "the spec permits what runs");
+            assert!(*self.life.rules() || !installed.spec.grants.write.delete, "so does the policy");
+            assert!(self.is_owned, "it is owned");
+            let uid = plugin.object().map_or("", |object| &object.uid);
+            assert_eq!(&*installed.uid, uid, "it is of the present object");
+        }
+        for (id, plugin) in &self.life.plugins {
+            let registered = self.registry.get(id);
+            let expected = plugin.installed.as_ref().map(|version| (&version.spec, plugin.is_revoked));
+            let found = registered.map(|installed| (&installed.spec, installed.is_revoked));
+            assert_eq!(found, expected, "what the automaton has installed is in the registry");
+            let ran = plugin.record.ran.as_ref().filter(|_| plugin.object().is_some());
+            if matches!(plugin.state, State::Suspended) {
+                assert_eq!(ran, None, "a restart runs nothing that was suspended");
+            }
+            if let (Shown::Running { is_recorded: true, .. }, Some(object)) = (plugin.shown(), plugin.object()) {
+                let on_disk = self.disk.get(id).filter(|record| *record.uid == *object.uid);
+                let ran = on_disk.and_then(|record| record.ran.as_ref());
+                assert_eq!(ran, plugin.record.ran.as_ref(), "the record is on disk before the status names it");
+                let version = plugin.installed.as_ref().filter(|_| plugin.before.is_none());
+                let is_recorded = version.is_none_or(|version| version.ran.as_ref() == ran);
+                assert!(is_recorded, "a restart runs what the status names, except in a trial");
+            }
+        }
+        assert!(self.registry.keys().all(|id| self.life.plugin(id).is_some()), "nothing runs that is not known");
+    }
+
+    fn end_all(&mut self) {
+        while !self.pending.is_empty() {
+            self.end(0, End::Succeeds);
+        }
+    }
+
+    /// If effects end, each plugin comes to a rest.
+    fn check_rest(&self) {
+        let mut world = self.clone();
+        for _ in 0..60 {
+            if world.pending.is_empty() {
+                break;
+            }
+            world.end(0, End::Succeeds);
+            world.check();
+        }
+        assert!(world.pending.is_empty(), "effects end");
+        for plugin in world.life.plugins.values() {
+            let rests = match &plugin.state {
+                State::Running | State::Suspended | State::Waiting { .. } | State::Refused => plugin.is_wanted(),
+                State::Ready { code: Some(_), .. } => !world.is_owned,
+                _ => false,
+            };
+            assert!(rests && !plugin.is_dirty && !plugin.saves, "{}", described(plugin));
+        }
+        for slots in world.life.common.slots.values() {
+            assert!(slots.active.is_empty() && slots.waiting.is_empty(), "no slot is lost");
+        }
+        for (id, record) in &world.disk {
+            let installed = world.life.plugin(id).is_some_and(|plugin| plugin.is_wanted());
+            assert!(installed || !self.was_seen, "no record is left of a plugin that is gone: {record:?}");
+        }
+    }
+}
+
+fn recorded(record: &Record) -> String {
+    let ran = record.ran.as_ref().map_or("-", |ran| &*ran.spec);
+    let refused = record.refused.as_ref().map_or("-", |refused| &*refused.spec);
+    format!("{}{ran}{refused}", record.uid)
+}
+
+fn wanted(want: &Want<Test>) -> &str {
+    match want {
+        Want::Run(spec) => &spec.config,
+        Want::Mistaken { .. } => "m",
+    }
+}
+
+fn version(version: Option<&Version<String>>) -> String {
+    version.map_or("-".to_owned(), |version| {
+        format!("{}{}", version.code, version.ran.as_ref().map_or("-", |ran| &*ran.spec))
+    })
+}
+
+fn described(plugin: &Plugin<Test>) -> String {
+    let state = match &plugin.state {
+        State::Gone => "gone".to_owned(),
+        State::Reading => "reading".to_owned(),
+        State::Fetching { waits } => format!("fetching{waits}"),
+        State::Compiling { waits, fetched } => format!("compiling{waits}{}", fetched.is_some()),
+        State::Probing { waits, code } => format!("probing{waits}{code}"),
+        State::Ready { code, pods } => format!("ready{code:?}{pods:?}"),
+        State::Installing => "installing".to_owned(),
+        State::Running => "running".to_owned(),
+        State::Suspended => "suspended".to_owned(),
+        State::Waiting { .. } => "waiting".to_owned(),
+        State::Refused => "refused".to_owned(),
+    };
+    let restore = match &plugin.restore {
+        Restore::Unread => "unread".to_owned(),
+        Restore::Wanted(found) => recorded(&found.record),
+        Restore::Done => "done".to_owned(),
+    };
+    let file = plugin.file.as_ref().map_or("-", wanted);
+    let object = plugin.object.as_ref().map(|(object, want)| format!("{}{}", object.uid, wanted(want)));
+    let failure = plugin.failure.as_ref().map(|(failure, _)| failure.0);
+    let flags =
+        [plugin.may_install, plugin.restoring, plugin.is_revoked, plugin.is_latest, plugin.is_dirty, plugin.saves];
+    let versions = [plugin.installed.as_ref(), plugin.before.as_ref()].map(version);
+    let (removals, record) = (plugin.removals, recorded(&plugin.record));
+    format!("{state},{restore},{file},{object:?},{failure:?},{flags:?},{versions:?},{removals},{record};")
+}
+
+/// Visits every state that can be reached within a number of changes and with a number of effects under way.
+/// Returns their number.
+fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pending: usize) -> usize {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut left: VecDeque<(World, u32, Vec<String>)> =
+        begin.into_iter().map(|world| (world, most_changes, Vec::new())).collect();
+    while let Some((world, changes_left, path)) = left.pop_front() {
+        let mut visit = |next: World, changes_left: u32, done: String| {
+            let described = next.described();
+            let known = seen.get(&described).copied();
+            if next.pending.len() <= most_pending && known.is_none_or(|known| known < changes_left) {
+                let path = [path.as_slice(), &[done]].concat();
+                let checked = std::panic::AssertUnwindSafe(|| {
+                    next.check();
+                    if known.is_none() {
+                        next.check_rest();
+                    }
+                });
+                if let Err(panic) = std::panic::catch_unwind(checked) {
+                    eprintln!("after {path:#?} in {described}");
+                    std::panic::resume_unwind(panic);
+                }
+                seen.insert(described, changes_left);
+                left.push_back((next, changes_left, path));
+            }
+        };
+        if changes_left > 0 {
+            for change in changes {
+                let mut next = world.clone();
+                next.change(*change);
+                visit(next, changes_left - 1, format!("{change:?}"));
+            }
+        }
+        for (at, pending) in world.pending.iter().enumerate() {
+            let ends: &[End] = match pending {
+                Pending::Fetch(_) | Pending::Compile(..) => &[End::Succeeds, End::Fails, End::MayPass],
+                Pending::Read(_) | Pending::Probe(_) | Pending::Trial(_) => &[End::Succeeds, End::Fails],
+                _ => &[End::Succeeds],
+            };
+            for end in ends {
+                let mut next = world.clone();
+                next.end(at, *end);
+                if world.pended(pending).ends_with("-") {
+                    assert_eq!(next.plugins_but_slots(), world.plugins_but_slots(), "too late: {pending:?}");
+                }
+                visit(next, changes_left, format!("{end:?} {pending:?}"));
+            }
+        }
+        let mut next = world.clone();
+        if next.time() {
+            visit(next, changes_left, "time".to_owned());
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn in_every_state_only_what_is_permitted_runs_and_all_comes_to_a_rest() {
+    let objects = ["w", "x", "n", "s", "m"].map(|config| Change::Object("a", "1", config));
+    let more = [
+        Change::Object("a", "2", "x"),
+        Change::ObjectGone("a"),
+        Change::File("a", "w"),
+        Change::FileGone("a"),
+        Change::Rules(false),
+        Change::Rules(true),
+        Change::Owned(false),
+        Change::Owned(true),
+        Change::Restart,
+    ];
+    let changes = [objects.as_slice(), &more].concat();
+    let states = explore(vec![World::new()], &changes, 3, 5);
+    assert!(states > 30_000, "{states}");
+}
+
+#[test]
+fn the_same_holds_of_two_plugins_that_share_their_tenants_slots() {
+    let of = |name| ["w", "n"].map(|config| Change::Object(name, "1", config));
+    let gone = ["a", "b"].map(Change::ObjectGone);
+    let changes = [of("a").as_slice(), &of("b"), &gone].concat();
+    let states = explore(vec![World::new()], &changes, 3, 4);
+    assert!(states > 3_000, "{states}");
+}
+
+/// A plugin whose version `w` is recorded, in a host that was started again.
+fn restarted(config: &'static str) -> World {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    world.change(Change::Restart);
+    world.change(Change::Object("a", "1", config));
+    world
+}
+
+fn running(world: &World) -> Option<&str> {
+    let plugin = world.life.plugin(&id("a")).unwrap();
+    plugin.running().map(|version| &*version.spec.config)
+}
+
+#[test]
+fn the_version_before_a_restart_is_not_lost_by_a_change_of_the_spec() {
+    // The record is read, its component is fetched, or compiled, when the spec changes.
+    for ended in 0..3 {
+        let mut world = restarted("x");
+        (0..ended).for_each(|_| world.end(0, End::Succeeds));
+        world.change(Change::Object("a", "1", "v"));
+        while running(&world).is_none() {
+            world.end(0, End::Succeeds);
+        }
+        assert_eq!(running(&world), Some("w"), "{ended}");
+        // The new version is not there.
+        while !world.pending.is_empty() {
+            let is_late = matches!(&world.pending[0], Pending::Fetch(ticket) if world.life.is_present(ticket));
+            world.end(0, if is_late { End::MayPass } else { End::Succeeds });
+        }
+        assert_eq!(running(&world), Some("w"), "{ended}");
+    }
+    let mut world = restarted("x");
+    world.end(0, End::Succeeds);
+    world.change(Change::Object("a", "1", "n"));
+    world.end_all();
+    assert_eq!(running(&world), Some("n"), "it permits less");
+}
+
+#[test]
+fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
+    let fails = |fails_at: fn(&Pending) -> bool, config| {
+        let mut world = World::new();
+        world.change(Change::Object("a", "1", "w"));
+        world.end_all();
+        world.change(Change::Object("a", "1", config));
+        let at_once = running(&world).map(str::to_owned);
+        while !world.pending.is_empty() {
+            world.end(0, if fails_at(&world.pending[0]) { End::Fails } else { End::Succeeds });
+        }
+        let plugin = world.life.plugin(&id("a")).unwrap();
+        assert!(matches!(plugin.shown(), Shown::Refused(_)));
+        let recorded = world.disk.get(&id("a")).and_then(|record| record.ran.as_ref()).map(|ran| &*ran.spec);
+        assert_eq!(recorded, running(&world), "a restart runs what runs");
+        (at_once, running(&world).map(str::to_owned))
+    };
+    let runs = (Some("w".to_owned()), Some("w".to_owned()));
+    assert_eq!(fails(|pending| matches!(pending, Pending::Fetch(_)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Compile(..)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Probe(_)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Trial(_)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Fetch(_)), "n"), (None, None));
+    assert_eq!(fails(|_| false, "m"), (None, None), "it is refused, and permits less");
+}
+
+#[test]
+fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
+    let mut world = World::new();
+    world.change(Change::Owned(false));
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    assert_eq!(running(&world), None);
+    assert!(matches!(world.life.plugin(&id("a")).unwrap().state, State::Ready { .. }));
+    world.change(Change::Owned(true));
+    assert_eq!(running(&world), Some("w"), "at once");
+}

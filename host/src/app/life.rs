@@ -1,0 +1,374 @@
+//! Drives the automaton of `podium_life`: applies its effects to the host, and feeds it with the results.
+//!
+//! Effects that end or begin runs are applied under the automaton's lock, which nothing waits for: those of two events
+//! do not mix. Everything that takes time is a task of its own, and none delays another one.
+
+mod component;
+mod disk;
+mod failure;
+mod hold;
+mod image;
+mod parts;
+
+use std::sync::Arc;
+
+pub(super) use component::Components;
+pub(super) use disk::Disk;
+pub use failure::LoadFailure;
+use futures::future::BoxFuture;
+pub(super) use hold::Holds;
+use parking_lot::{Mutex, MutexGuard};
+pub(super) use parts::{Code, Component, Host, Rules};
+use podium_engine::{
+    dispatch::{Dispatch, IsWanted, Lane, LoadedPlugin},
+    ingest::IngestHandle,
+    journal::Journal,
+    ports::Sender,
+    status::{LoadState, PluginState, Status},
+};
+use podium_life::{Effect, Event, Life, Plugin, Record, Report, Shown, Source, Ticket, Want};
+use podium_vocabulary::{PluginId, PluginSpec};
+use podium_writeback::manager_name;
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        watch,
+    },
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+/// A plugin that was checked and compiled, and does not run yet.
+#[must_use]
+pub struct Prepared {
+    id: PluginId,
+    /// The number of the load.
+    load: u64,
+}
+
+type Task = BoxFuture<'static, ()>;
+
+/// The automaton, and the parts of the host that its effects concern.
+pub(super) struct Driver {
+    pub(super) dispatch: Arc<Dispatch>,
+    pub(super) status: Arc<Status>,
+    pub(super) ingest_handle: IngestHandle,
+    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) components: Components,
+    life: Mutex<Life<Host>>,
+    /// The automaton's time 0.
+    began: Instant,
+    tasks: UnboundedSender<Task>,
+    begun: Mutex<Option<UnboundedReceiver<Task>>>,
+    /// Changes with each step.
+    changed: watch::Sender<()>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        dispatch: Arc<Dispatch>,
+        status: Arc<Status>,
+        ingest_handle: IngestHandle,
+        journal: Option<Arc<Journal>>,
+        rules: Rules,
+        components: Components,
+    ) -> Arc<Self> {
+        let rules = Rules { most_of_a_job: dispatch.queue.most_of_a_job(), ..rules };
+        let life = Mutex::new(Life::new(Arc::new(rules), components.store.is_some()));
+        let (tasks, begun) = unbounded_channel();
+        let (changed, _) = watch::channel(());
+        let (began, begun) = (Instant::now(), Mutex::new(Some(begun)));
+        Arc::new(Self { dispatch, status, ingest_handle, journal, components, life, began, tasks, begun, changed })
+    }
+
+    /// Runs the tasks; never returns.
+    ///
+    /// # Errors
+    /// Returns an error if one of the tasks panicked.
+    pub(super) async fn run(self: Arc<Self>) -> anyhow::Result<()> {
+        let Some(mut begun) = self.begun.lock().take() else { anyhow::bail!("the plugins are driven already") };
+        let mut tasks = JoinSet::new();
+        loop {
+            let due = self.life.lock().due().map(|due| self.began + due);
+            let time = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(ended) = tasks.join_next() => ended?,
+                Some(task) = begun.recv() => drop(tasks.spawn(task)),
+                () = time => self.feed(Event::Time),
+            }
+        }
+    }
+
+    /// Has the automaton process an event, and applies the effects. Runs that are not permitted any more have ended
+    /// when this returns.
+    pub(super) fn feed(self: &Arc<Self>, event: Event<Host>) {
+        self.step(&mut self.life.lock(), event);
+    }
+
+    /// Begins the load of a plugin, and returns its number.
+    fn begin(self: &Arc<Self>, spec: PluginSpec, source: Source) -> u64 {
+        let (id, mut life) = (spec.id.clone(), self.life.lock());
+        self.step(&mut life, Event::Seen(id.clone(), source, Want::Run(Arc::new(spec))));
+        life.plugin(&id).map_or(0, Plugin::load)
+    }
+
+    /// Reads the state of a plugin.
+    pub(super) fn read<T>(&self, id: &PluginId, read: impl FnOnce(&Plugin<Host>) -> T) -> Option<T> {
+        self.life.lock().plugin(id).map(read)
+    }
+
+    /// Returns the platform's requirements.
+    pub(super) fn rules(&self) -> Arc<Rules> {
+        self.life.lock().rules().clone()
+    }
+
+    /// Returns a signal that changes with each step.
+    pub(super) fn changed(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until the state of a plugin, or that there is none, has a result.
+    async fn until<T>(&self, id: &PluginId, result: impl Fn(Option<&Plugin<Host>>) -> Option<T>) -> T {
+        let mut changed = self.changed();
+        loop {
+            let found = result(self.life.lock().plugin(id));
+            if let Some(found) = found {
+                return found;
+            }
+            // The sender is here.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Waits for the first attempt of a load.
+    async fn result(&self, id: &PluginId, load: u64) -> Result<(), Arc<LoadFailure>> {
+        let superseded = || Arc::new(LoadFailure::Superseded);
+        let result = |plugin: Option<&Plugin<Host>>| plugin.map_or(Some(Err(None)), |plugin| plugin.result(load));
+        self.until(id, result).await.map_err(|failure| failure.unwrap_or_else(superseded))
+    }
+
+    /// Reads, checks and compiles a plugin of a file.
+    pub(super) async fn prepare(self: &Arc<Self>, spec: PluginSpec) -> Result<Prepared, Arc<LoadFailure>> {
+        let id = spec.id.clone();
+        let load = self.begin(spec, Source::File(false));
+        self.result(&id, load).await?;
+        Ok(Prepared { id, load })
+    }
+
+    /// Installs a plugin, and returns when it runs on every Pod that it watches. Nothing changes if the plugin was
+    /// loaded or unloaded since.
+    pub(super) async fn install(self: &Arc<Self>, prepared: Prepared) {
+        let Prepared { id, load } = prepared;
+        self.feed(Event::Install(id.clone(), load));
+        // A failure now is that of a later load.
+        let _ = self.result(&id, load).await;
+    }
+
+    /// Unloads the plugin of a file. Returns false if there was none.
+    pub(super) async fn unload(self: &Arc<Self>, id: &PluginId) -> bool {
+        let is_of_file = |plugin: &Plugin<Host>| plugin.is_wanted() && plugin.generation().is_none();
+        let was_there = self.read(id, is_of_file).unwrap_or_default();
+        self.feed(Event::Gone(id.clone(), true));
+        // Only the status knows one that was expected and never loaded.
+        if !self.read(id, Plugin::is_wanted).unwrap_or_default() {
+            self.status.remove(id);
+        }
+        self.until(id, |plugin| plugin.is_none_or(Plugin::is_removed).then_some(())).await;
+        was_there
+    }
+
+    /// Records a configured plugin before its first attempt.
+    pub(super) fn expect(&self, id: &PluginId) {
+        let runs = self.read(id, |plugin| plugin.running().is_some()).unwrap_or_default();
+        self.status.set_load(id, LoadState::Loading, runs);
+    }
+
+    /// The load state of every configured plugin.
+    pub(super) fn plugins(&self) -> Vec<PluginState> {
+        self.status.loads()
+    }
+
+    fn step(self: &Arc<Self>, life: &mut MutexGuard<'_, Life<Host>>, event: Event<Host>) {
+        for effect in life.step(event, self.began.elapsed()) {
+            self.apply(life, effect);
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Applies an effect, or begins it.
+    fn apply(self: &Arc<Self>, life: &Life<Host>, effect: Effect<Host>) {
+        let (this, rules) = (self.clone(), life.rules().clone());
+        match effect {
+            Effect::Restrict(spec) => drop(self.dispatch.registry.restrict(&spec)),
+            Effect::Remove(id) => {
+                let lane = self.dispatch.registry.remove(&id);
+                self.begin_task(async move { this.forget(id, lane).await });
+            }
+            Effect::Read(ticket) => self.begin_task(async move {
+                let recorded = this.components.record(ticket.plugin.clone()).await;
+                this.feed(Event::Read(ticket, recorded));
+            }),
+            Effect::Fetch(ticket, spec, object, from) => self.begin_task(async move {
+                let fetched = this.components.fetch(&rules, &spec, object.as_ref(), from).await;
+                this.feed(Event::Fetched(ticket, fetched.map_err(Arc::new)));
+            }),
+            Effect::Compile(ticket, spec, fetched) => self.begin_task(async move {
+                let compiled = this.components.compile(&rules, spec, fetched).await;
+                this.feed(Event::Compiled(ticket, compiled.map_err(Arc::new)));
+            }),
+            Effect::Probe(ticket, spec, code) => {
+                let before = self.dispatch.registry.by_id(&spec.id);
+                self.begin_task(async move {
+                    let probed = this.probe(before, &ticket, &spec, &code).await;
+                    this.feed(Event::Probed(ticket, probed));
+                });
+            }
+            Effect::Install { ticket, spec, code, trial } => self.put(ticket, &spec, &code, trial, &rules),
+            Effect::Save(id, record) => self.begin_task(async move { this.save(id, record).await }),
+            Effect::Publish(id) => self.show(&id, life.plugin(&id)),
+            Effect::Report(id, report) => self.report(&id, life.plugin(&id), report),
+        }
+    }
+
+    fn begin_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // The receiver is here, or in `run`; without it the host ends.
+        let _ = self.tasks.send(Box::pin(task));
+    }
+
+    async fn probe(
+        self: &Arc<Self>,
+        before: Option<Arc<LoadedPlugin>>,
+        ticket: &Ticket,
+        spec: &PluginSpec,
+        code: &Code,
+    ) -> Result<usize, String> {
+        let Some(before) = before else { return Ok(0) };
+        let (this, ticket) = (self.clone(), ticket.clone());
+        let is_wanted: IsWanted = Arc::new(move || this.life.lock().is_present(&ticket));
+        self.dispatch.probe(&before, spec, &*code.reconcile, is_wanted).await
+    }
+
+    /// Adds a version to the registry. Pods are queued for it, and its trial begins.
+    fn put(self: &Arc<Self>, ticket: Ticket, spec: &Arc<PluginSpec>, code: &Code, trial: bool, rules: &Rules) {
+        let registry = &self.dispatch.registry;
+        let before = registry.by_id(&spec.id).filter(|_| trial);
+        let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
+        let status = self.status.plugin(&spec.id);
+        let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
+        if let Some(policy) = &rules.policy {
+            registry.set_rates(spec.tenant(), policy.request_rates(&spec.tenant()));
+        }
+        let lane = registry.put(PluginSpec::clone(spec), code.reconcile.clone(), sender, status, entries);
+        self.dispatch.queue.claim_changed(lane);
+        if let (Some(before), Some(loaded)) = (before, registry.get(lane)) {
+            let (this, ticket) = (self.clone(), ticket.clone());
+            self.begin_task(async move { this.feed(Event::Tried(ticket, loaded.trial(&before).await)) });
+        }
+        let (this, spec, component) = (self.clone(), spec.clone(), code.component.clone());
+        self.begin_task(async move {
+            this.ingest_handle.plugins_changed(Some(lane)).await;
+            tracing::info!(plugin = %spec.id, file = %spec.source, "plugin loaded");
+            this.feed(Event::Installed(ticket));
+            if let Some(image) = &component.image {
+                this.components.remember(&spec, image).await;
+            }
+        });
+    }
+
+    /// Removes what the queue and the journal have of a plugin, when the ingest loop adds nothing to it any more. A
+    /// plugin that was loaded again meanwhile keeps it.
+    async fn forget(self: Arc<Self>, id: PluginId, lane: Option<Lane>) {
+        self.ingest_handle.plugins_changed(None).await;
+        let mut life = self.life.lock();
+        let loaded = self.dispatch.registry.by_id(&id).map(|loaded| loaded.lane);
+        if let Some(lane) = lane.filter(|lane| loaded != Some(*lane)) {
+            self.dispatch.forget(lane);
+        }
+        if let (None, Some(journal)) = (loaded, &self.journal) {
+            journal.absent(&id, self.dispatch.clock.now_millis());
+        }
+        self.step(&mut life, Event::Removed(id));
+    }
+
+    /// Writes or removes the record of a plugin, however long the disk takes.
+    async fn save(self: Arc<Self>, id: PluginId, record: Option<Record>) {
+        if let Some(disk) = &self.components.store {
+            let plugin = id.clone();
+            disk.call(move |store| store.keep_record(&plugin, record.as_ref())).await;
+        }
+        self.feed(Event::Saved(id));
+    }
+
+    /// Shows the state of a plugin in metrics and readiness.
+    fn show(&self, id: &PluginId, plugin: Option<&Plugin<Host>>) {
+        let Some(plugin) = plugin.filter(|plugin| plugin.is_wanted()) else {
+            self.status.remove(id);
+            return;
+        };
+        let load = match plugin.shown() {
+            Shown::Loading => LoadState::Loading,
+            Shown::Running { .. } => LoadState::Loaded,
+            Shown::Suspended => LoadState::Suspended,
+            Shown::Waiting(failure, attempts) => LoadState::Waiting { reason: failure.to_string(), attempts },
+            Shown::Refused(failure) => LoadState::Refused { reason: failure.to_string() },
+        };
+        self.status.set_load(id, load, plugin.running().is_some());
+    }
+
+    fn report(&self, plugin: &PluginId, state: Option<&Plugin<Host>>, report: Report<Host>) {
+        let file = state.and_then(Plugin::permissions).map(|spec| tracing::field::display(&spec.source));
+        let is_object = state.is_some_and(|state| state.generation().is_some());
+        match report {
+            Report::Restricted => {
+                tracing::info!(%plugin, file, "runs ended: the new configuration permits less");
+            }
+            // The caller of a first attempt reports its failure itself.
+            Report::Failed(_, 1, _) if !is_object => {}
+            Report::Failed(error, 1, wait) => {
+                let (retry, error) = (wait.is_some(), error.to_string());
+                tracing::error!(%plugin, retry, error, "plugin not loaded");
+            }
+            Report::Failed(error, attempts, Some(wait)) => {
+                let (seconds, error) = (wait.as_secs(), error.to_string());
+                tracing::warn!(%plugin, file, attempts, seconds, error, "plugin not loaded, to be retried");
+            }
+            Report::Failed(error, attempts, None) => {
+                let error = error.to_string();
+                tracing::error!(%plugin, file, attempts, error, "plugin not loaded");
+            }
+            Report::Stopped => {
+                tracing::warn!(
+                    %plugin,
+                    file,
+                    "plugin stopped: it is not known to be permitted any more, and could not be loaded again"
+                );
+            }
+            Report::Suspended => tracing::info!(%plugin, file, "plugin suspended"),
+            Report::Unloaded(was_loaded) => {
+                self.status.remove(plugin);
+                if was_loaded {
+                    tracing::info!(%plugin, "plugin unloaded");
+                }
+            }
+            Report::RolledBack(error) => {
+                let error = error.to_string();
+                tracing::warn!(%plugin, error, "plugin rolled back to the version before");
+            }
+            Report::Restored(generation) => {
+                tracing::info!(%plugin, generation, "plugin runs again in the version before its spec");
+            }
+            Report::NotRestored(generation, error) => {
+                tracing::warn!(%plugin, generation, error, "version that ran before the start does not run again");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,169 @@
+//! Fetches and compiles components.
+
+use std::{path::Path, sync::Arc};
+
+use bytes::Bytes;
+use podium_api::Api;
+use podium_engine::ports::Sender;
+use podium_life::{From, Object, Recorded};
+use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
+use podium_vocabulary::{LimitClass, PluginId, PluginSpec, Source, text};
+use podium_writeback::manager_name;
+
+use super::{
+    Code, Component, LoadFailure, Rules,
+    disk::{Disk, on_disk},
+    hold::Holds,
+    image::{Fetched, not_on_disk},
+};
+use crate::{
+    config::file::{self, FileError},
+    images::Images,
+    objects::{ConfigMapKey, config_map, plugin_again, sha256},
+};
+
+/// How components are fetched and compiled.
+pub(in crate::app) struct Components {
+    pub(in crate::app) engine: Arc<Engine>,
+    /// Fetches components from the API server.
+    pub(in crate::app) api: Api,
+    /// Fetches components from registries. With `None` there are none.
+    pub(in crate::app) images: Option<Images>,
+    /// Components and records of objects. With `None`, a restart fetches all components, and runs what the specs say.
+    pub(in crate::app) store: Option<Disk>,
+    /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
+    /// time.
+    pub(in crate::app) simulated: bool,
+    pub(in crate::app) holds: Holds,
+    /// The code of plugins whose components are not read. `None` for a compilation that never ends.
+    #[cfg(test)]
+    pub(in crate::app) given: parking_lot::Mutex<std::collections::BTreeMap<PluginId, Option<Code>>>,
+}
+
+impl Components {
+    /// Fetches the component of an object, to which the host's finalizer is added before if it needs it.
+    pub(super) async fn fetch(
+        &self,
+        rules: &Rules,
+        spec: &PluginSpec,
+        object: Option<&Object>,
+        from: From,
+    ) -> Result<Fetched, LoadFailure> {
+        self.hold(spec, object).await?;
+        #[cfg(test)]
+        if self.given.lock().contains_key(&spec.id) {
+            return Ok(Fetched { bytes: Bytes::new(), image: None, stored: None });
+        }
+        match (&spec.source, from) {
+            // The automaton has these compiled from their files.
+            (Source::File(path), _) => {
+                Ok(Fetched { bytes: component(path, spec.limits.class)?.into(), image: None, stored: None })
+            }
+            (Source::ConfigMap { sha256, .. }, From::Disk(_)) => {
+                let bytes = self.bytes_on_disk(spec, sha256).await;
+                let missing =
+                    || not_on_disk(format!("the component with the SHA-256 {sha256} is not on disk any more"));
+                Ok(Fetched { bytes: bytes.ok_or_else(missing)?, image: None, stored: None })
+            }
+            (Source::ConfigMap { namespace, name, key, sha256 }, From::Source) => {
+                let source = ConfigMapKey { namespace, name, key, sha256 };
+                self.in_config_map(spec, source).await
+            }
+            (Source::Oci { image, .. }, From::Disk(manifest)) => {
+                let manifest = manifest.and_then(|manifest| manifest.parse().ok());
+                let unknown = || not_on_disk(format!("the digest of {} is not known any more", text::name(image)));
+                Ok(self.image_on_disk(rules, spec, image, manifest.ok_or_else(unknown)?).await?)
+            }
+            (Source::Oci { image, pull_secret }, From::Source) => {
+                Ok(self.image(rules, spec, image, pull_secret.as_ref()).await?)
+            }
+        }
+    }
+
+    /// Compiles a component that was fetched, or is in a file.
+    pub(super) async fn compile(
+        &self,
+        rules: &Rules,
+        spec: Arc<PluginSpec>,
+        fetched: Option<Fetched>,
+    ) -> Result<Code, LoadFailure> {
+        #[cfg(test)]
+        {
+            let given = self.given.lock().get(&spec.id).cloned();
+            match given {
+                Some(Some(code)) => return Ok(code),
+                Some(None) => return std::future::pending().await,
+                None => {}
+            }
+        }
+        let engine = self.engine.clone();
+        let policy = rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
+        let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
+        let compile = move || {
+            let in_file = || component(spec.source.file().unwrap_or(Path::new("")), spec.limits.class);
+            let Fetched { bytes: wasm, image, stored } = match fetched {
+                Some(fetched) => fetched,
+                None => Fetched { bytes: in_file()?.into(), image: None, stored: None },
+            };
+            let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
+            let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image, stored };
+            Ok(Code { reconcile: Arc::new(plugin), component: component.into() })
+        };
+        if self.simulated {
+            return compile();
+        }
+        let compiled = tokio::task::spawn_blocking(compile).await;
+        compiled.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+    }
+
+    /// Reads the record of a plugin's object, of which only the host can have written the file.
+    pub(super) async fn record(&self, id: PluginId) -> Option<Recorded> {
+        let plugin = id.clone();
+        let record = on_disk(self.store.clone()?, move |store| store.record(&plugin)).await.flatten()?;
+        let spec = match serde_json::from_str(record.ran.as_ref().map_or("null", |ran| &*ran.spec)) {
+            Ok(value) => plugin_again(&id, &value).map_err(|problems| LoadFailure::Mistaken(problems).to_string()),
+            Err(error) => Err(text::line(&error.to_string())),
+        };
+        Some(Recorded { record, spec: spec.map(Arc::new) })
+    }
+
+    /// Reads a component from its ConfigMap, or from the disk if the ConfigMap does not have it any more: the digest
+    /// is the configured one either way, and a restart runs what ran before.
+    async fn in_config_map(&self, spec: &PluginSpec, source: ConfigMapKey<'_>) -> Result<Fetched, LoadFailure> {
+        let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
+        let limit = max_component_bytes(spec.limits.class);
+        match config_map(&self.api, &sender, source, limit).await {
+            Ok(bytes) => {
+                let bytes = Bytes::from(bytes);
+                if let Some(store) = self.store.clone() {
+                    let (tenant, sha256, stored) = (spec.tenant(), source.sha256.to_owned(), bytes.clone());
+                    on_disk(store, move |store| store.store_bytes(&tenant, &sha256, &stored)).await;
+                }
+                Ok(Fetched { bytes, image: None, stored: None })
+            }
+            Err(failure) => match self.bytes_on_disk(spec, source.sha256).await.filter(|bytes| bytes.len() <= limit) {
+                Some(bytes) => {
+                    let note = text::line(&format!("{failure}; the component of this digest on disk runs"));
+                    Ok(Fetched { bytes, image: None, stored: Some(note) })
+                }
+                None => Err(failure.into()),
+            },
+        }
+    }
+
+    async fn bytes_on_disk(&self, spec: &PluginSpec, sha256: &str) -> Option<Bytes> {
+        let (store, tenant, sha256) = (self.store.clone()?, spec.tenant(), sha256.to_owned());
+        on_disk(store, move |store| store.load_bytes(&tenant, &sha256)).await?
+    }
+}
+
+/// The component's bytes from a file, at most as many as its class may have.
+fn component(path: &Path, class: LimitClass) -> Result<Vec<u8>, LoadFailure> {
+    file::read(path, max_component_bytes(class) as u64).map_err(|error| match error {
+        FileError::TooLarge { bytes, .. } => {
+            let problem = Box::new(LoadProblem::too_large(bytes, class));
+            LoadFailure::Refused(LoadError { file: path.to_owned(), problem })
+        }
+        error => LoadFailure::Unreadable { path: text::path(path), error },
+    })
+}

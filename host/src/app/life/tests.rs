@@ -1,0 +1,731 @@
+//! Claims about loads and unloads that meet, over an ingest loop at work and without WebAssembly.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use podium_api::Api;
+use podium_config::Problem;
+use podium_engine::{
+    clock::Clock,
+    dispatch::{Expectations, PodQueue, Registry},
+    fixtures::Nowhere,
+    ingest::{Ingest, IngestOptions},
+    ports::{Blocking, Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Staged, Usage, World},
+    queue::{Backoff, MemoryBudget, Queue},
+};
+use podium_life::{Object, Parts, Tried};
+use podium_pods::{
+    cache,
+    pod::{CachedPod, Observation, PodEvent, PodView},
+    testing,
+};
+use podium_runtime::{Engine, EngineOptions};
+use podium_vocabulary::{Limits, Revision, Source as Place};
+use serde_json::json;
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{super::blocking::BlockingJobs, *};
+use crate::{
+    config::Policy,
+    images::{Images, Store},
+    objects::{FetchFailure, Step},
+};
+
+pub(in crate::app) struct Idle;
+
+impl Reconcile for Idle {
+    fn reconcile(&self, _: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        let settled = RunReport { result: Ok(Outcome::Settled), staged: Staged::default(), usage: Usage::default() };
+        Box::pin(std::future::ready(settled))
+    }
+}
+
+pub(super) fn spec() -> PluginSpec {
+    PluginSpec { source: Place::File("/nowhere/tidy.wasm".into()), ..testing::plugin(Some("shop"), "tidy") }
+}
+
+/// Has a plugin's component be this code from now on.
+pub(in crate::app) fn give(driver: &Driver, id: &PluginId, reconcile: impl Reconcile + 'static) {
+    let code = Code { reconcile: Arc::new(reconcile), component: Arc::default() };
+    driver.components.given.lock().insert(id.clone(), Some(code));
+}
+
+/// Has the components of plugins be missing again.
+pub(in crate::app) fn take(driver: &Driver) {
+    driver.components.given.lock().clear();
+}
+
+/// Loads a plugin that does nothing, after which its component is missing again.
+pub(in crate::app) async fn load(driver: &Arc<Driver>, spec: PluginSpec) {
+    give(driver, &spec.id, Idle);
+    let prepared = driver.prepare(spec).await.unwrap();
+    driver.install(prepared).await;
+    take(driver);
+}
+
+/// A driver beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
+pub(in crate::app) async fn driver() -> (Arc<Driver>, mpsc::Sender<Observation>) {
+    driver_with(Rules::default()).await
+}
+
+async fn driver_with(rules: Rules) -> (Arc<Driver>, mpsc::Sender<Observation>) {
+    driver_on(rules, None).await
+}
+
+/// A driver whose components and records are in a state directory.
+pub(in crate::app) async fn driver_on(rules: Rules, state: Option<&Path>) -> (Arc<Driver>, mpsc::Sender<Observation>) {
+    let disk = |state| Disk::new(Store::open(state).unwrap(), Arc::new(BlockingJobs::new(None)));
+    driver_beside(rules, state.map(disk)).await
+}
+
+pub(in crate::app) async fn driver_beside(
+    rules: Rules,
+    store: Option<Disk>,
+) -> (Arc<Driver>, mpsc::Sender<Observation>) {
+    driver_until(rules, store, std::future::pending()).await
+}
+
+/// A driver whose ingest loop hangs when a future has ended.
+async fn driver_until(
+    rules: Rules,
+    store: Option<Disk>,
+    hangs: impl Future<Output = ()> + Send + 'static,
+) -> (Arc<Driver>, mpsc::Sender<Observation>) {
+    let (writer, reader) = cache::new(7);
+    let (observe, observations) = mpsc::channel(1);
+    let registry = Arc::new(Registry::default());
+    let budget = MemoryBudget::new(128 << 20);
+    let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1).within(budget, registry.clone()));
+    let expectations = Arc::new(Expectations::default());
+    let options = IngestOptions {
+        observations,
+        registry: registry.clone(),
+        queue: queue.clone(),
+        expectations: expectations.clone(),
+        reopened: None,
+        blocking: Arc::new(BlockingJobs::new(None)),
+    };
+    let (ingest, handle) = Ingest::new((writer, reader.clone()), options);
+    tokio::spawn(async move {
+        let run = std::pin::pin!(ingest.run());
+        let _ingest = futures::future::select(run, std::pin::pin!(hangs)).await;
+        std::future::pending::<()>().await;
+    });
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+    pod.header.resource_version = "5".into();
+    let pods = [Arc::new(CachedPod::new(&pod).unwrap()).into()].into_iter().collect();
+    observe.send(Observation::Relisted { pods, revision: Revision(5) }).await.unwrap();
+    let mut listed = reader.clone();
+    listed.wait_for(|snapshot| snapshot.by_uid("u1").is_some()).await.unwrap();
+    let dispatch = Arc::new(Dispatch {
+        queue,
+        registry,
+        expectations,
+        reader,
+        deliver: Arc::new(Nowhere),
+        live: Arc::new(Nowhere),
+        write_through: Arc::new(handle.clone()),
+        tasks: super::super::deliveries::Deliveries::default().tasks(),
+        clock: Clock::starting_at(0),
+        seed: 1,
+    });
+    // Components are in files, or in the ConfigMap of the test.
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        if request.uri().path().ends_with("/slow") {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        if request.uri().path().ends_with("/hangs") {
+            std::future::pending::<()>().await;
+        }
+        let body = match *request.method() {
+            // The host's finalizer is added.
+            http::Method::PATCH => "{}".to_owned(),
+            _ => config_map(request.uri().path()).unwrap_or_default(),
+        };
+        let code = if body.is_empty() { 404 } else { 200 };
+        http::Response::builder().status(code).body(http_body_util::Full::new(bytes::Bytes::from(body)))
+    });
+    let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+    let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
+    let (images, given, holds) = (None::<Images>, <_>::default(), Holds::default());
+    let components = Components { engine, api, images, store, simulated: false, holds, given };
+    let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
+    tokio::spawn(driver.clone().run());
+    (driver, observe)
+}
+
+fn policy(file: &Path) -> Rules {
+    Rules { policy: Some(Policy::read(file).unwrap()), ..Rules::default() }
+}
+
+/// How many keys wait for the plugin.
+fn depth(driver: &Driver) -> usize {
+    let loaded = driver.dispatch.registry.all();
+    loaded.iter().map(|loaded| driver.dispatch.queue.depth(loaded.lane)).sum()
+}
+
+fn states(driver: &Driver) -> Vec<LoadState> {
+    driver.plugins().into_iter().map(|plugin| plugin.load).collect()
+}
+
+/// Why a plugin is not prepared.
+async fn failure_of(driver: &Arc<Driver>, spec: PluginSpec) -> Arc<LoadFailure> {
+    driver.prepare(spec).await.err().unwrap()
+}
+
+async fn turns() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn seconds(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_loaded_during_the_unload_of_its_predecessor_runs_on_all_pods() {
+    let (driver, _observe) = driver().await;
+    load(&driver, spec()).await;
+    assert_eq!(depth(&driver), 1);
+    // The unload waits for the ingest loop when the load begins.
+    let id = spec().id;
+    let (there_was_one, ()) = tokio::join!(driver.unload(&id), load(&driver, spec()));
+    turns().await;
+    assert!(there_was_one);
+    assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_unloaded_during_its_first_attempt_does_not_come_back() {
+    let (driver, _observe) = driver().await;
+    give(&driver, &spec().id, Idle);
+    let number = driver.begin(spec(), Source::File(true));
+    assert_eq!(states(&driver), [LoadState::Loading]);
+    assert!(driver.unload(&spec().id).await);
+    turns().await;
+    assert!(driver.result(&spec().id, number).await.is_err());
+    assert!(states(&driver).is_empty() && driver.dispatch.registry.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
+    let (driver, _observe) = driver().await;
+    // It does not permit the version that is loaded meanwhile.
+    let other = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
+    let number = driver.begin(other, Source::File(true));
+    load(&driver, spec()).await;
+    seconds(600).await;
+    assert!(driver.result(&spec().id, number).await.is_err(), "there is no such file");
+    assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]));
+}
+
+#[test]
+fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
+    let failure = |retry_after: Option<u64>| {
+        let (reason, message, retry_after) = ("Busy", String::new(), retry_after.map(Duration::from_secs));
+        let failure = FetchFailure { step: Step::Fetched, reason, message, passing: true, retry_after };
+        Arc::new(LoadFailure::Unfetched(failure))
+    };
+    let seconds = |failures| Host::retry(&failure(None), failures).unwrap().as_secs();
+    assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
+    assert_eq!(Host::retry(&failure(Some(90)), 1), Some(Duration::from_secs(90)), "a registry asked for it");
+    assert_eq!(Host::retry(&Arc::new(LoadFailure::WithoutAccount), 1), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_refuses_a_plugin_before_its_component_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { limits: { writes: 19 } }\n";
+    std::fs::write(&file, yaml).unwrap();
+    let (driver, _observe) = driver_with(policy(&file)).await;
+    let Err(failure) = driver.prepare(spec()).await else { unreachable!("it is prepared") };
+    assert!(matches!(*failure, LoadFailure::Forbidden(_)) && !failure.is_passing(), "{failure}");
+    let reason = failure.to_string();
+    let begin =
+        "the policy does not permit it: spec.limits.writes is 20, and plugins of namespace shop may have at most 19";
+    assert!(reason.starts_with(begin) && reason.contains("policy.yaml: spec.defaults.limits.writes"), "{reason}");
+    assert_eq!(states(&driver), [LoadState::Refused { reason }]);
+
+    // A permitted plugin's component is read, and does not exist.
+    let modest = PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() };
+    assert!(matches!(*failure_of(&driver, modest).await, LoadFailure::Unreadable { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_with_more_memory_than_its_tenants_is_refused_unread() {
+    let (driver, _observe) = driver().await;
+    let with = |mib: usize| PluginSpec { limits: Limits { memory_bytes: mib << 20, ..Limits::default() }, ..spec() };
+    let Err(failure) = driver.prepare(with(65)).await else { unreachable!("it is prepared") };
+    assert!(matches!(*failure, LoadFailure::OverMemory { .. }) && !failure.is_passing(), "{failure}");
+    let reason = failure.to_string();
+    assert!(reason.starts_with("spec.limits.memoryMiB is 65, and") && reason.contains(" 64 MiB together"), "{reason}");
+    assert!(reason.ends_with("--run-memory-mib to at least 130"), "{reason}");
+    assert_eq!(states(&driver), [LoadState::Refused { reason }]);
+    assert!(matches!(*failure_of(&driver, with(64)).await, LoadFailure::Unreadable { .. }), "it is looked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_without_an_account_is_refused_where_one_is_required() {
+    let (driver, _observe) = driver_with(Rules { require_service_account: true, ..Rules::default() }).await;
+    let Err(failure) = driver.prepare(spec()).await else { unreachable!("it is prepared") };
+    assert!(matches!(*failure, LoadFailure::WithoutAccount) && !failure.is_passing(), "{failure}");
+    let reason = failure.to_string();
+    assert!(reason.starts_with("spec.serviceAccountName is missing, and --require-service-account"), "{reason}");
+    assert_eq!(states(&driver), [LoadState::Refused { reason }]);
+    let suspended = PluginSpec { suspend: true, ..spec() };
+    assert!(matches!(*failure_of(&driver, suspended).await, LoadFailure::WithoutAccount));
+    let with = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
+    assert!(matches!(*failure_of(&driver, with).await, LoadFailure::Unreadable { .. }), "its component is looked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_plugin_is_taken_out_and_has_no_keys_until_it_is_resumed() {
+    let (driver, observe) = driver().await;
+    load(&driver, spec()).await;
+    assert_eq!(depth(&driver), 1);
+    // Its component is not there, and is not looked for.
+    let suspended = PluginSpec { suspend: true, ..spec() };
+    driver.install(driver.prepare(suspended.clone()).await.unwrap()).await;
+    assert_eq!((depth(&driver), states(&driver)), (0, vec![LoadState::Suspended]));
+    assert!(driver.plugins().iter().all(|plugin| !plugin.runs) && driver.dispatch.registry.all().is_empty());
+
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-1".into(), "u2".into());
+    pod.header.resource_version = "6".into();
+    observe.send(Observation::Events(vec![PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))])).await.unwrap();
+    turns().await;
+    assert_eq!(depth(&driver), 0, "an event queues no key");
+
+    load(&driver, spec()).await;
+    turns().await;
+    assert_eq!((depth(&driver), states(&driver)), (2, vec![LoadState::Loaded]), "also the Pod that came meanwhile");
+
+    driver.install(driver.prepare(suspended).await.unwrap()).await;
+    assert!(driver.unload(&spec().id).await, "a suspended plugin is configured");
+    assert!(!driver.unload(&spec().id).await && states(&driver).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_configuration_that_suspends_stops_the_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { limits: { writes: 19 } }\n";
+    std::fs::write(&file, yaml).unwrap();
+    let (driver, _observe) = driver_with(policy(&file)).await;
+    load(&driver, PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() }).await;
+    assert!(driver.prepare(PluginSpec { suspend: true, ..spec() }).await.is_err());
+    assert!(driver.dispatch.registry.all().is_empty());
+}
+
+/// The version that is loaded, and whether its runs were ended.
+fn is_revoked(driver: &Driver) -> Vec<bool> {
+    driver.dispatch.registry.all().iter().map(|loaded| loaded.is_revoked()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_narrower_configuration_ends_runs_before_its_component_is_read() {
+    let (driver, _observe) = driver().await;
+    let mut wide = spec();
+    wide.grants.write.delete = true;
+    load(&driver, wide.clone()).await;
+    wide.grants.write.evict = true;
+    driver.begin(wide, Source::File(true));
+    assert_eq!(is_revoked(&driver), [false], "everything that it may do is still permitted");
+    assert!(driver.plugins()[0].runs);
+    driver.begin(spec(), Source::File(true));
+    assert_eq!(is_revoked(&driver), [true]);
+    assert!(!driver.plugins()[0].runs, "the version that is loaded does not run any more");
+    assert_eq!(depth(&driver), 1, "its keys wait for the next version");
+    seconds(1).await;
+    assert!(driver.dispatch.registry.all().is_empty(), "no version that runs is permitted, and there is no such file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_was_stopped_never_runs_again() {
+    let (driver, _observe) = driver().await;
+    let mut wide = spec();
+    wide.grants.write.delete = true;
+    load(&driver, wide.clone()).await;
+    driver.feed(Event::Restricted(Arc::new(spec())));
+    assert_eq!(is_revoked(&driver), [true]);
+    assert!(driver.prepare(wide).await.is_err(), "there is no such file");
+    assert!(driver.dispatch.registry.all().is_empty());
+}
+
+/// The ConfigMap that the API server of these tests has.
+fn config_map(path: &str) -> Option<String> {
+    (path == "/api/v1/namespaces/shop/configmaps/tidy").then(|| r#"{"data":{"plugin.wasm":"abc"}}"#.to_owned())
+}
+
+/// The SHA-256 of the ConfigMap's value.
+const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+fn in_config_map(name: &str, sha256: &str) -> PluginSpec {
+    let [namespace, name, key, sha256] = ["shop", name, "plugin.wasm", sha256].map(str::to_owned);
+    PluginSpec { source: Place::ConfigMap { namespace, name, key, sha256 }, ..spec() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_of_a_config_map_is_read_and_one_of_another_digest_is_not() {
+    let (driver, _observe) = driver().await;
+    let attempt = async |spec: PluginSpec| match driver.prepare(spec).await {
+        Ok(_) => unreachable!("no ConfigMap has a component"),
+        Err(failure) => (failure.step().1, failure.is_passing()),
+    };
+    assert_eq!(attempt(in_config_map("tidy", DIGEST)).await, ("InvalidComponent", false), "its bytes are inspected");
+    assert_eq!(attempt(in_config_map("tidy", &"0".repeat(64))).await, ("DigestMismatch", true));
+    assert_eq!(attempt(in_config_map("missing", DIGEST)).await, ("ConfigMapNotFound", true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_was_superseded_changes_nothing() {
+    let (driver, _observe) = driver().await;
+    give(&driver, &spec().id, Idle);
+    let suspended = PluginSpec { suspend: true, ..spec() };
+    let earlier = driver.prepare(suspended.clone()).await.unwrap();
+    load(&driver, spec()).await;
+    // It would succeed, and take the plugin out.
+    driver.install(earlier).await;
+    assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]));
+    driver.begin(suspended, Source::File(true));
+    assert_eq!(states(&driver), [LoadState::Suspended]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_with_mistakes_keeps_only_a_permitted_version() {
+    let (driver, _observe) = driver().await;
+    let refuse = |permissions: Option<PluginSpec>| {
+        let problem = Problem { line: None, field: "spec.watch".into(), message: "must be a mapping".into() };
+        let failure = Arc::new(LoadFailure::Mistaken(vec![problem]));
+        let want = Want::Mistaken { failure, permissions: permissions.map(Arc::new) };
+        driver.feed(Event::Seen(spec().id, Source::File(true), want));
+    };
+    load(&driver, spec()).await;
+    refuse(Some(spec()));
+    let reason = "spec.watch must be a mapping".to_owned();
+    assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Refused { reason }]));
+    assert!(driver.plugins()[0].runs, "it goes on");
+
+    refuse(None);
+    assert!(driver.dispatch.registry.all().is_empty(), "nothing is known to be permitted");
+    load(&driver, spec()).await;
+    refuse(Some(PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() }));
+    assert!(driver.dispatch.registry.all().is_empty(), "it may do less");
+}
+
+#[tokio::test(start_paused = true)]
+async fn loads_that_were_superseded_while_they_waited_are_not_fetched() {
+    let (driver, _observe) = driver().await;
+    let began = Instant::now();
+    for at in 0..100 {
+        let (namespace, name, key) = ("shop".into(), "slow".into(), "a".into());
+        let source = Place::ConfigMap { namespace, name, key, sha256: "0".repeat(64) };
+        driver.begin(PluginSpec { source, config: format!("{{\"at\":{at}}}"), ..spec() }, Source::File(true));
+    }
+    while !matches!(driver.plugins()[0].load, LoadState::Waiting { .. }) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // The API server answers for a ConfigMap after 3 s: for the first loads, and for the last.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+/// Traps while the flag is set.
+#[derive(Clone, Default)]
+struct Version(Arc<AtomicBool>);
+
+impl Reconcile for Version {
+    fn reconcile(&self, _: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        let trap = Failure { kind: FailureKind::Trap, message: "unreachable".to_owned() };
+        let result = if self.0.load(SeqCst) { Err(trap) } else { Ok(Outcome::Settled) };
+        Box::pin(std::future::ready(RunReport { result, staged: Staged::default(), usage: Usage::default() }))
+    }
+}
+
+fn configured(config: &str) -> PluginSpec {
+    PluginSpec { config: config.to_owned(), ..spec() }
+}
+
+/// Prepares a version, which passes its probe, and installs it. With `traps` it traps since.
+async fn swap(driver: &Arc<Driver>, config: &str, traps: bool) -> Version {
+    let version = Version::default();
+    give(driver, &spec().id, version.clone());
+    let prepared = driver.prepare(configured(config)).await.unwrap();
+    version.0.store(traps, SeqCst);
+    driver.install(prepared).await;
+    seconds(1).await;
+    version
+}
+
+/// A driver whose keys are run, with a version that runs.
+async fn at_work() -> (Arc<Driver>, impl Sized) {
+    let (driver, observe) = driver().await;
+    tokio::spawn(driver.dispatch.clone().work());
+    swap(&driver, "1", false).await;
+    (driver, observe)
+}
+
+fn config(driver: &Driver) -> String {
+    let loaded = driver.dispatch.registry.by_id(&spec().id).filter(|loaded| !loaded.is_revoked());
+    loaded.map(|loaded| loaded.spec.config.clone()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_traps_in_its_trial_is_replaced_by_the_one_before() {
+    let (driver, _observe) = at_work().await;
+    swap(&driver, "2", true).await;
+    assert_eq!(config(&driver), "1");
+    let [state] = &driver.plugins()[..] else { unreachable!("one plugin") };
+    let LoadState::Refused { reason } = &state.load else { unreachable!("{state:?}") };
+    let expected = "in one of its first runs, on pod shop/cart-0, reason trap: unreachable";
+    assert!(state.runs && reason.contains(expected), "{reason}");
+    seconds(3_600).await;
+    assert_eq!(config(&driver), "1", "it is not tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_traps_in_its_probe_is_not_installed() {
+    let (driver, _observe) = at_work().await;
+    give(&driver, &spec().id, Version(Arc::new(true.into())));
+    let failure = driver.prepare(configured("2")).await.err().unwrap();
+    assert!(matches!(*failure, LoadFailure::ProbeFailed(_)), "{failure}");
+    assert_eq!(config(&driver), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_traps_after_its_trial_stays() {
+    let (driver, _observe) = at_work().await;
+    let version = swap(&driver, "2", false).await;
+    seconds(61).await;
+    version.0.store(true, SeqCst);
+    driver.ingest_handle.plugins_changed(Some(Lane(1))).await;
+    seconds(1).await;
+    assert_eq!(config(&driver), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_ends_when_the_next_load_begins() {
+    let (driver, _observe) = at_work().await;
+    let version = swap(&driver, "2", false).await;
+    take(&driver);
+    driver.begin(configured("3"), Source::File(true));
+    version.0.store(true, SeqCst);
+    driver.ingest_handle.plugins_changed(Some(Lane(1))).await;
+    seconds(1).await;
+    assert_eq!(config(&driver), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_version_comes_back_after_a_revocation() {
+    let (driver, _observe) = at_work().await;
+    let version = swap(&driver, "2", false).await;
+    let other = PluginSpec { impersonate: Some("system:serviceaccount:shop:other".into()), ..spec() };
+    driver.feed(Event::Restricted(Arc::new(other)));
+    version.0.store(true, SeqCst);
+    driver.ingest_handle.plugins_changed(Some(Lane(1))).await;
+    seconds(61).await;
+    assert_eq!(config(&driver), "", "nothing runs");
+    assert_eq!(&*driver.dispatch.registry.by_id(&spec().id).unwrap().spec.config, "2");
+}
+
+/// Passes its probe, and traps later.
+#[derive(Default)]
+struct TrapsLater(Version);
+
+impl Reconcile for TrapsLater {
+    fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        let report = self.0.reconcile(request, world);
+        self.0.0.store(true, SeqCst);
+        report
+    }
+}
+
+/// An object whose spec is the configuration.
+fn object(uid: &str, generation: i64, config: &str) -> (PluginId, Source) {
+    let sha256 = "0".repeat(64);
+    let source = json!({ "configMap": { "name": "tidy", "key": "plugin.wasm", "sha256": sha256 } });
+    let text = json!({ "source": source, "config": { "is": config } }).to_string();
+    (spec().id, Source::Object(Object { uid: uid.into(), generation, spec: text.into(), held: false }))
+}
+
+/// Loads an object's plugin, which passes its probe and then traps if asked.
+async fn seen(driver: &Arc<Driver>, uid: &str, generation: i64, json: &str, traps: bool) {
+    if traps {
+        give(driver, &spec().id, TrapsLater::default());
+    } else {
+        give(driver, &spec().id, Idle);
+    }
+    let (id, source) = object(uid, generation, json);
+    driver.feed(Event::Seen(id, source, Want::Run(Arc::new(in_config_map_as(json)))));
+    seconds(1).await;
+}
+
+fn config_json(config: &str) -> String {
+    json!({ "is": config }).to_string()
+}
+
+fn in_config_map_as(config: &str) -> PluginSpec {
+    PluginSpec { config: config_json(config), ..in_config_map("tidy", &"0".repeat(64)) }
+}
+
+fn record(state: &Path) -> Option<Record> {
+    Store::open(state).unwrap().record(&spec().id)
+}
+
+fn ran(state: &Path) -> i64 {
+    record(state).unwrap().ran.unwrap().generation
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_is_recorded_after_its_trial_and_a_rolled_back_one_is_refused() {
+    let state = tempfile::tempdir().unwrap();
+    let (driver, _observe) = driver_on(Rules::default(), Some(state.path())).await;
+    tokio::spawn(driver.dispatch.clone().work());
+    seen(&driver, "u", 1, "1", false).await;
+    assert_eq!(ran(state.path()), 1);
+    seen(&driver, "u", 2, "2", false).await;
+    assert_eq!(ran(state.path()), 1, "in its trial");
+    seconds(61).await;
+    assert_eq!(ran(state.path()), 2);
+
+    seen(&driver, "u", 3, "3", true).await;
+    let refused = record(state.path()).unwrap().refused.unwrap();
+    assert!(refused.tried == Tried::After && refused.spec.contains(r#""is":"3""#), "{refused:?}");
+    assert_eq!(ran(state.path()), 2);
+
+    // The host is started again; the bytes of the version are gone.
+    let again = async |uid, generation, config| {
+        let (driver, observe) = driver_on(Rules::default(), Some(state.path())).await;
+        let (id, source) = object(uid, generation, config);
+        driver.feed(Event::Seen(id, source, Want::Run(Arc::new(in_config_map_as(config)))));
+        seconds(5).await;
+        drop(observe);
+        driver.plugins().remove(0).load
+    };
+    let LoadState::Refused { reason } = again("u", 3, "3").await else { unreachable!("it was rolled back") };
+    let expected = "unreachable; the version of generation 2 cannot be run again: the component with the SHA-256";
+    assert!(reason.contains(expected), "{reason}");
+    // Another spec is tried, and so is one of another object of the name.
+    assert!(matches!(again("u", 4, "4").await, LoadState::Waiting { .. }));
+    assert!(matches!(again("other", 1, "3").await, LoadState::Waiting { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_stopped_or_deleted_leaves_no_version_behind() {
+    let state = tempfile::tempdir().unwrap();
+    let (driver, _observe) = driver_on(Rules::default(), Some(state.path())).await;
+    seen(&driver, "u", 1, "1", false).await;
+    assert!(record(state.path()).is_some());
+    driver.feed(Event::Gone(spec().id, false));
+    seconds(1).await;
+    assert_eq!(record(state.path()), None);
+    assert!(driver.read(&spec().id, |_| ()).is_none(), "nothing is kept of it");
+
+    seen(&driver, "u", 1, "1", false).await;
+    take(&driver);
+    let other = PluginSpec { impersonate: Some("system:serviceaccount:shop:other".into()), ..in_config_map_as("2") };
+    let (id, source) = object("u", 2, "2");
+    driver.feed(Event::Seen(id, source, Want::Run(Arc::new(other))));
+    seconds(5).await;
+    assert_eq!(record(state.path()), None, "its account was changed, and the new version has no component");
+}
+
+/// A disk whose calls never end.
+#[derive(Default)]
+struct NoDisk(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
+
+impl Blocking for NoDisk {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        self.0.lock().push(job);
+    }
+}
+
+/// A probe of it never ends.
+struct Hangs;
+
+impl Reconcile for Hangs {
+    fn reconcile(&self, _: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(std::future::pending())
+    }
+
+    /// No Pod matches the plugins of the test.
+    fn instantiate(&self, _: Box<dyn World>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// The record of a plugin is read and written.
+    Disk,
+    Fetch,
+    Compile,
+    Probe,
+    /// Pods are queued, and keys are removed.
+    Ingest,
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_effect_that_never_ends_delays_no_suspension_and_no_deletion() {
+    for kind in [Kind::Disk, Kind::Fetch, Kind::Compile, Kind::Probe, Kind::Ingest] {
+        let state = tempfile::tempdir().unwrap();
+        let blocking: Arc<dyn Blocking> = match kind {
+            Kind::Disk => Arc::new(NoDisk::default()),
+            _ => Arc::new(BlockingJobs::new(None)),
+        };
+        let disk = Disk::new(Store::open(state.path()).unwrap(), blocking);
+        let (hang, hangs) = tokio::sync::oneshot::channel::<()>();
+        let (driver, _observe) = driver_until(Rules::default(), Some(disk), async move { drop(hangs.await) }).await;
+        let plugin = |namespace: &str, name: String, source: &str| PluginSpec {
+            id: PluginId { namespace: Some(namespace.into()), name: name.as_str().into() },
+            ..in_config_map(source, &"0".repeat(64))
+        };
+        let feed = |spec: PluginSpec, generation: i64| {
+            let object = Object { uid: "u".into(), generation, spec: spec.config.as_str().into(), held: false };
+            driver.feed(Event::Seen(spec.id.clone(), Source::Object(object), Want::Run(Arc::new(spec))));
+        };
+        let others: Vec<_> = (0..100).map(|at| plugin("shop", format!("p{at}"), "tidy")).collect();
+        let hanging: Vec<_> = (0..4).map(|at| plugin(&format!("t{at}"), "a".to_owned(), "hangs")).collect();
+        others.iter().chain(&hanging).for_each(|spec| give(&driver, &spec.id, Idle));
+        others.iter().for_each(|spec| feed(spec.clone(), 1));
+        if kind == Kind::Probe {
+            hanging.iter().for_each(|spec| feed(spec.clone(), 1));
+        }
+        // Without the disk a load goes on after 10 s.
+        seconds(15).await;
+        let running =
+            || driver.plugins().iter().filter(|plugin| plugin.runs && plugin.id.name.starts_with('p')).count();
+        assert_eq!(running(), 100, "{kind:?}");
+        match kind {
+            Kind::Disk => {}
+            Kind::Fetch => hanging.iter().for_each(|spec| drop(driver.components.given.lock().remove(&spec.id))),
+            Kind::Compile => driver.components.given.lock().extend(hanging.iter().map(|spec| (spec.id.clone(), None))),
+            Kind::Probe => hanging.iter().for_each(|spec| give(&driver, &spec.id, Hangs)),
+            Kind::Ingest => hang.send(()).unwrap(),
+        }
+        hanging.iter().for_each(|spec| feed(PluginSpec { config: "other".to_owned(), ..spec.clone() }, 2));
+        seconds(1).await;
+        for (at, spec) in others.iter().enumerate() {
+            match at % 2 {
+                0 => feed(PluginSpec { suspend: true, ..spec.clone() }, 2),
+                _ => driver.feed(Event::Gone(spec.id.clone(), false)),
+            }
+        }
+        let left = driver.dispatch.registry.all();
+        assert!(left.iter().all(|loaded| !loaded.spec.id.name.starts_with('p')), "{kind:?}: in force at once");
+        seconds(1).await;
+        assert_eq!(running(), 0, "{kind:?}");
+        let suspended = states(&driver).into_iter().filter(|state| *state == LoadState::Suspended).count();
+        assert_eq!(suspended, 50, "{kind:?}");
+        let hangs = |spec: &PluginSpec| driver.read(&spec.id, |plugin| plugin.result(plugin.load()).is_none());
+        let hang = hanging.iter().all(|spec| hangs(spec) == Some(true));
+        // Without the disk they are loaded all the same.
+        assert!(hang || kind == Kind::Disk, "{kind:?}: the effects hang");
+    }
+}
