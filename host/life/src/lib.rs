@@ -8,6 +8,17 @@
 //!
 //! ARCHITECTURE.md has the diagram of the states.
 
+#![warn(missing_docs)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests have files and tasks of their own"
+    )
+)]
+
 mod automaton;
 mod event;
 mod plugin;

@@ -166,7 +166,7 @@ impl World {
                     let installed = Installed { spec, uid: ticket.uid.clone(), is_revoked: false };
                     self.registry.insert(ticket.plugin.clone(), installed);
                     self.pending.push(Pending::Installed(ticket.clone()));
-                    self.pending.extend(trial.then(|| Pending::Trial(ticket)));
+                    self.pending.extend(trial.then_some(Pending::Trial(ticket)));
                 }
                 Effect::Save(id, record) => {
                     let saves = |pending: &Pending| matches!(pending, Pending::Save(other, _) if *other == id);
