@@ -13,7 +13,8 @@ flags=(
 # Build scripts and macros are for no target, and nothing links what the flags ask for to them.
 case " $* " in
 *" --crate-name build_script_"*) ;;
-*" --crate-name "@(podium_config|podium_encoding|podium_engine|podium_host|podium_pods|podium_tests|podium_wire)" "*" --target "* | \
+*" --crate-name podium_"@(api|config|encoding|engine|host|pods)" "*" --target "* | \
+    *" --crate-name podium_"@(runtime|tests|vocabulary|wire|writeback)" "*" --target "* | \
     *" --crate-name "@(bincode|granit_parser|jiff|serde_json|serde_saphyr)" "*" --target "*)
     set -- "$@" "${flags[@]}" ;;
 esac

@@ -1,6 +1,6 @@
 //! The SDK's test host and the host with the same configurations and the same staged writes: both refuse the same
 //! ones, with the same messages. Both read configurations with podium-config and authorize writes with
-//! podium-vocabulary; this test keeps equal what is around these two.
+//! podium-vocabulary; this test keeps the code around these two equal.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

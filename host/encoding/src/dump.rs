@@ -1,5 +1,5 @@
-//! Pods as a sequence of entries that can leave the process and be read again. What Pods share is an entry of its own,
-//! so a dump is as large as the Pods are in the cache.
+//! Pods as a sequence of entries that can leave the process and be read again. Text that Pods share is an entry of its
+//! own, so a dump is as large as the Pods are in the cache.
 //!
 //! Entries that are read are untrusted until they are verified: a skeleton is built by the decoder from a Pod that has
 //! it, as for a Pod that the API server sends, and verified again with the first Pod of the dump that has it.

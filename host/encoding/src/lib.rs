@@ -78,7 +78,7 @@ pub use scan::Scratch;
 pub use skeleton::PodIdentity;
 pub use stored::{Stored, Uid};
 
-/// What Pods share: their namespace and all text. Pods that have the same share one reference.
+/// The parts that Pods have in common: their namespace and all text. Pods with the same parts share one reference.
 pub type Shared = Arc<Shape>;
 
 /// The version of the entries of a dump and of the bytes in them. To be increased when a text or a value has another

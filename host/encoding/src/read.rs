@@ -20,7 +20,7 @@ pub struct PodJson<'a> {
     pub(super) head: Option<Head<'a>>,
 }
 
-/// What identifies a Pod.
+/// The names and the uid that identify a Pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
     /// The Pod's namespace.

@@ -21,7 +21,7 @@ const TEXT_UID: u64 = 2;
 /// The bytes of a stored Pod, parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored<'a> {
-    /// What the Pod shares with others.
+    /// The parts that the Pod shares with others.
     pub shared: &'a Shared,
     /// The Pod's namespace.
     pub namespace: &'a Arc<str>,

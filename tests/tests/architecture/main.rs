@@ -82,8 +82,8 @@ fn the_table_of_crates_says_what_each_uses() {
     assert_eq!(table, manifests.collect());
 }
 
-/// A plugin's own tests build all of these crates: the host's words and its reader of configurations, and nothing of its
-/// network, its tasks or its sandbox.
+/// A plugin's own tests build all of these crates: the vocabulary and the reader of configurations, and nothing of the
+/// host's network, tasks or sandbox.
 #[test]
 fn the_sdk_needs_few_crates_and_no_runtime() {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,4 +1,4 @@
-//! The one property of the encoding: what is read from a Pod's JSON is the Pod, its sections and its changes, as the
+//! The one property of the encoding: reading a Pod's JSON returns the Pod, its sections and its changes, as the
 //! decoder of `podium_wire` has them.
 
 #![expect(clippy::panic, clippy::expect_used, reason = "a difference is how a test fails")]
@@ -91,7 +91,7 @@ impl Checked {
         Some(packed)
     }
 
-    /// Compares the object that comes back with the one that was read: byte for byte, except what is left out.
+    /// Compares the object that comes back with the one that was read: byte for byte, except its pruned fields.
     fn same_object(&self, json: &[u8], object: &[u8], read: &Read<'_>) {
         assert!(str::from_utf8(object).is_ok());
         let Ok(text) = str::from_utf8(json) else { return };
@@ -121,7 +121,7 @@ impl Checked {
         }
     }
 
-    /// Reads the Pod again, as an item of a list, alone, from its stored form and from a dump.
+    /// Reads the Pod again, as an item of a list, unshared, from its stored form and from a dump.
     fn same_in_other_forms(&mut self, json: &[u8], object: &[u8], read: &Read<'_>) {
         let (identity, packed) = (identity(read), &read.packed);
         let is_same = |other: &Packed, form: &str| {

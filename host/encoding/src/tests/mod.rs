@@ -1,4 +1,4 @@
-//! What Pods share, and how a state is found. `property.rs` tests that every Pod comes out as it was read.
+//! The parts that Pods share, and how a state is found. `property.rs` tests that every Pod comes out as it was read.
 
 mod foreign;
 mod hostile;

@@ -1,4 +1,4 @@
-//! The property of the encoding over all kinds of Pods: what is read is the Pod, its sections and its changes.
+//! The property of the encoding over all kinds of Pods: reading returns the Pod, its sections and its changes.
 
 use proptest::prelude::*;
 use serde_json::json;

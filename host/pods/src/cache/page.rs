@@ -65,8 +65,8 @@ impl BufferPool {
     }
 }
 
-/// What the Pods of a page share. Adjacent Pods are mostly of one workload and share the same; with a reference for
-/// each Pod, every new page would change sixteen reference counts.
+/// The parts that the Pods of a page share. Adjacent Pods are mostly of one workload and have the same; with a
+/// reference for each Pod, every new page would change sixteen reference counts.
 type PageShared = SmallVec<[Shared; 4]>;
 /// The number at a position without a Pod.
 const VACANT: u8 = u8::MAX;
