@@ -18,7 +18,7 @@ use crate::{
 
 /// The most effects of a kind: components that are fetched, compiled and tried.
 const BOUNDS: [(Work, Bounds); 3] = [
-    (Work::Fetch, Bounds { all: 4, tenant: 2 }),
+    (Work::Fetch, Bounds { all: 8, tenant: 2 }),
     (Work::Compile, Bounds { all: 2, tenant: 1 }),
     (Work::Probe, Bounds { all: 2, tenant: 1 }),
 ];
@@ -441,8 +441,9 @@ impl<P: Parts> Plugin<P> {
         self.restore = Restore::Done;
         if let Some(recorded) = recorded.filter(|recorded| *recorded.record.uid == *uid) {
             self.record = recorded.record.clone();
-            // The same version is loaded as any other.
-            if self.record.ran.as_ref().is_some_and(|ran| ran.spec != spec) {
+            // The version of this spec is loaded as any other, unless a later code of the same spec was refused.
+            let is_refused = self.refused().is_some();
+            if self.record.ran.as_ref().is_some_and(|ran| is_refused || ran.spec != spec) {
                 self.restore = Restore::Wanted(recorded);
             }
         }

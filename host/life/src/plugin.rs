@@ -180,8 +180,8 @@ impl<P: Parts> Plugin<P> {
 
     /// Records that no version runs.
     pub(crate) fn note_stopped(&mut self) {
-        // The record on disk may have a version that is not known here.
-        self.is_dirty |= !matches!(self.restore, Restore::Done) && self.object().is_some();
+        // The record on disk may be of an earlier object, or have a version that is not known here.
+        self.is_dirty |= self.object().is_some();
         self.restore = Restore::Done;
         self.note(|record, _| (record.ran, record.refused) = (None, None));
     }
@@ -241,6 +241,18 @@ impl<P: Parts> Plugin<P> {
     #[must_use]
     pub fn generation(&self) -> Option<i64> {
         self.object().map(|object| object.generation)
+    }
+
+    /// Returns true if the state is about this generation of this object.
+    #[must_use]
+    pub fn is_about(&self, uid: &str, generation: i64) -> bool {
+        self.object().is_some_and(|object| &*object.uid == uid && object.generation == generation)
+    }
+
+    /// Returns true while this attempt's version is in its trial.
+    #[must_use]
+    pub fn is_tried(&self, ticket: &Ticket) -> bool {
+        self.ticket == *ticket && self.before.is_some()
     }
 
     /// Returns the version that runs. One whose permissions were revoked does not, and never will again.

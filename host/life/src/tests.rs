@@ -347,6 +347,9 @@ impl World {
                 _ => false,
             };
             assert!(rests && !plugin.is_dirty && !plugin.saves, "{}", described(plugin));
+            let ran = world.disk.get(&plugin.id).and_then(|record| record.ran.as_ref());
+            let is_suspended = matches!(plugin.state, State::Suspended) && plugin.object().is_some();
+            assert!(ran.is_none() || !is_suspended, "a restart runs nothing that was suspended: {ran:?}");
         }
         for slots in world.life.common.slots.values() {
             assert!(slots.active.is_empty() && slots.waiting.is_empty(), "no slot is lost");
@@ -528,6 +531,43 @@ fn the_version_before_a_restart_is_not_lost_by_a_change_of_the_spec() {
     world.change(Change::Object("a", "1", "n"));
     world.end_all();
     assert_eq!(running(&world), Some("n"), "it permits less");
+}
+
+#[test]
+fn the_version_before_a_restart_runs_again_if_a_later_code_of_the_same_spec_was_refused() {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    // The tag of the image moved, and its component failed its probe.
+    let refused = Refused { spec: "w".into(), tried: Tried::Before, failure: "it failed".to_owned() };
+    world.disk.get_mut(&id("a")).unwrap().refused = Some(refused);
+    world.change(Change::Restart);
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    assert_eq!(running(&world), Some("w"));
+    assert!(matches!(world.life.plugin(&id("a")).unwrap().shown(), Shown::Refused(_)));
+}
+
+#[test]
+fn the_record_of_an_earlier_object_goes_with_the_later_one() {
+    for end_of_read in [End::Succeeds, End::Fails] {
+        let mut world = World::new();
+        world.change(Change::Object("a", "1", "w"));
+        world.end_all();
+        world.change(Change::Restart);
+        world.change(Change::Object("a", "2", "x"));
+        while !world.pending.is_empty() {
+            let end = match world.pending[0] {
+                Pending::Read(_) => end_of_read,
+                Pending::Compile(..) => End::Fails,
+                _ => End::Succeeds,
+            };
+            world.end(0, end);
+        }
+        world.change(Change::ObjectGone("a"));
+        world.end_all();
+        assert!(world.disk.is_empty(), "{:?}", world.disk);
+    }
 }
 
 #[test]

@@ -267,8 +267,18 @@ impl Driver {
         let lane = registry.put(PluginSpec::clone(spec), code.reconcile.clone(), sender, status, entries);
         self.dispatch.queue.claim_changed(lane);
         if let (Some(before), Some(loaded)) = (before, registry.get(lane)) {
-            let (this, ticket) = (self.clone(), ticket.clone());
-            self.begin_task(async move { this.feed(Event::Tried(ticket, loaded.trial(&before).await)) });
+            let (this, id, ticket) = (self.clone(), spec.id.clone(), ticket.clone());
+            self.begin_task(async move {
+                // A trial that another attempt has ended keeps the code of neither version.
+                let is_over = |plugin: Option<&Plugin<Host>>| {
+                    let is_tried = plugin.is_some_and(|plugin| plugin.is_tried(&ticket));
+                    (!is_tried).then_some(())
+                };
+                tokio::select! {
+                    () = this.until(&id, is_over) => {}
+                    result = loaded.trial(&before) => this.feed(Event::Tried(ticket.clone(), result)),
+                }
+            });
         }
         let (this, spec, component) = (self.clone(), spec.clone(), code.component.clone());
         self.begin_task(async move {

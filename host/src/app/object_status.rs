@@ -136,11 +136,11 @@ impl StatusTask {
             Decision::NameTaken => Some((State::NameTaken, None)),
             Decision::Beyond(beyond) => Some((State::Beyond(beyond.clone()), None)),
             Decision::Run(_) | Decision::Refused { .. } => {
-                self.driver.read(&object.id, |plugin| (state(plugin, object.generation), plugin.running().map(active)))
+                self.driver.read(&object.id, |plugin| (state(plugin, object), plugin.running().cloned()))
             }
         };
         let (state, active) = found.unwrap_or((State::Loading, None));
-        Facts { active, ..Facts::new(object.generation, state) }
+        Facts { active: active.as_ref().map(self::active), ..Facts::new(object.generation, state) }
     }
 
     fn failing(
@@ -165,14 +165,15 @@ impl StatusTask {
     }
 }
 
-/// Returns the result of the spec of a generation: that of an earlier one says nothing of it.
-fn state(plugin: &Plugin<Host>, generation: i64) -> State {
+/// Returns the result of the spec of an object: that of an earlier generation, or of an earlier object of its name,
+/// says nothing of it.
+fn state(plugin: &Plugin<Host>, object: &Object) -> State {
     let failed = |failure: &LoadFailure, retried| {
         let (step, reason) = failure.step();
         State::Failed { step, reason, message: text::line(&failure.to_string()), retried }
     };
     match plugin.shown() {
-        _ if plugin.generation() != Some(generation) => State::Loading,
+        _ if !plugin.is_about(&object.uid, object.generation) => State::Loading,
         // A restart has to find the version that the status names.
         Shown::Loading | Shown::Running { is_recorded: false, .. } => State::Loading,
         Shown::Running { unprobed, .. } => State::Running { unprobed },

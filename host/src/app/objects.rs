@@ -125,10 +125,16 @@ impl Follower {
                 _ = changed.changed(), if !self.first.is_empty() => {}
                 Some(_) = watches.join_next() => anyhow::bail!("a watch of plugin objects ended"),
             }
-            self.first.retain(|id, load| {
-                let result = self.driver.read(id, |plugin: &Plugin<_>| plugin.result(*load));
+            let is_under_way = |id: &PluginId, load: u64| {
+                let result = self.driver.read(id, |plugin: &Plugin<_>| plugin.result(load));
                 result.is_some_and(|result| result.is_none())
-            });
+            };
+            // One that is under way is enough to wait for.
+            while let Some(first) = self.first.first_entry()
+                && !is_under_way(first.key(), *first.get())
+            {
+                first.remove();
+            }
             if self.unlisted.is_empty() && self.first.is_empty() {
                 self.started.send_if_modified(|started| !std::mem::replace(started, true));
             }
