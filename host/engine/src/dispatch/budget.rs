@@ -76,6 +76,6 @@ impl Dispatch {
     }
 }
 
-fn count(items: usize) -> u32 {
+pub(super) fn count(items: usize) -> u32 {
     u32::try_from(items).unwrap_or(u32::MAX)
 }

@@ -130,7 +130,8 @@ impl Dispatch {
                     None => tracing::debug!(reason, error, "run failed"),
                 }
                 match failure.kind {
-                    FailureKind::Terminal => Next::Settled,
+                    // Writes of a commit may have been withheld, and a deletion is settled only by what was sent.
+                    FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
                     // For the version that follows, if one does.
                     FailureKind::Revoked => Next::Postponed(Duration::ZERO),
                     _ => Next::Failed,
@@ -154,9 +155,9 @@ impl Dispatch {
         let now = self.clock.now_millis();
         let breaker = &self.expectations.breaker;
         let values = Values::withhold(breaker, plugin, subject, view, &mut staged, Instant::now());
-        let under_way = UnderWay::new(self, plugin.lane, &staged);
+        let mut under_way = UnderWay::new(self, job, plugin.lane, &staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
-        self.charge(job, &sent);
+        under_way.charge(&sent);
         let events = self.count(plugin, subject, view, values, &mut sent, run);
         if !events.is_empty() {
             let staged = Staged { writes: Vec::new(), events };

@@ -57,7 +57,8 @@ impl Values {
             of.value = value;
             of.is_removal = match action {
                 Action::RemoveFinalizer { .. } | Action::DeletePod { .. } => true,
-                Action::EvictPod { .. } | Action::DeleteObject { .. } => true,
+                Action::EvictPod { .. } => true,
+                Action::DeleteObject { .. } => false,
                 Action::SetLabel { .. } | Action::RemoveLabel { .. } => false,
                 Action::SetAnnotation { .. } | Action::RemoveAnnotation { .. } => false,
                 Action::AddFinalizer { .. } | Action::ApplyObject { .. } => false,

@@ -141,6 +141,34 @@ async fn a_commit_without_a_token_is_not_sent_and_the_key_is_run_again() {
     assert!(rig.dispatch.queue.is_idle());
 }
 
+/// Commits, and fails for good with what it staged before.
+struct Hopeless;
+
+impl Reconcile for Hopeless {
+    fn reconcile(&self, request: Request, mut world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(async move {
+            let reports = world.commit(report(Ok(Outcome::Settled), vec![label(&request)]).staged).await;
+            let is_sent = reports[0].result != WriteResult::NotSent;
+            let failure = Failure { kind: FailureKind::Terminal, message: "no".into() };
+            report(if is_sent { Ok(Outcome::Settled) } else { Err(failure) }, Vec::new())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_final_failure_after_a_commit_that_was_not_sent_does_not_settle_the_key() {
+    let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
+    let old = rig.dispatch.registry.get(rig.lane).unwrap();
+    let (sender, status) = (old.sender.clone(), rig.status.clone());
+    rig.dispatch.registry.put(old.spec.clone(), Arc::new(Hopeless), sender, status, None);
+    rig.limited(1);
+    let job = rig.dispatch.queue.next().await.unwrap();
+    rig.dispatch.queue.spend(&job, budget::WRITES, u32::try_from(BURST).unwrap());
+    assert!(matches!(rig.finish(job).await, Next::After(_)));
+    rig.work_for(Duration::from_secs(60)).await;
+    assert_eq!(rig.sent(), 1);
+}
+
 /// Reads live until that is refused.
 struct Curious(AtomicUsize);
 

@@ -39,6 +39,9 @@ impl Live for Silent {
     }
 }
 
+/// The writes of a commit.
+const COMMITTED: usize = 30;
+
 /// The work of a run.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
@@ -61,7 +64,8 @@ impl Reconcile for Guest {
             match self.work {
                 Work::ReadLive => drop(world.live("shop", "cart-0").await),
                 Work::Commit => {
-                    let staged = report(Ok(Outcome::Settled), vec![label(&request)]).staged;
+                    let writes = (0..COMMITTED).map(|_| label(&request)).collect();
+                    let staged = report(Ok(Outcome::Settled), writes).staged;
                     drop(world.commit(staged).await);
                 }
                 Work::Compute => loop {
@@ -242,4 +246,22 @@ async fn after_a_cut_delivery_the_next_version_waits_for_a_live_read() {
     let gates = &cut.rig.dispatch.expectations.gates;
     let view = cut.rig.dispatch.reader.snapshot();
     assert_eq!(gates.gate(cut.rig.lane, &pod(5).key, &*view, Instant::now()), Gate::ReadLive);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_delivery_is_charged_for_all_its_writes() {
+    let cut = working(Work::Commit);
+    let mut limited = granted();
+    // A bucket of 20 tokens.
+    limited.limits.requests.writes = 2;
+    cut.load(limited.clone(), Work::Commit);
+    cut.rig.dispatch.queue.claim_changed(cut.rig.lane);
+    let run = cut.begin().await;
+    cut.rig.dispatch.registry.restrict(&spec());
+    run.await.unwrap();
+    cut.load(limited, Work::StageOnly);
+    let (start, dispatch) = (Instant::now(), &cut.rig.dispatch);
+    let job = dispatch.queue.next().await.unwrap();
+    dispatch.queue.done(&job, Next::Settled);
+    assert!(start.elapsed() > Duration::from_secs(4), "{:?}", start.elapsed());
 }

@@ -3,7 +3,8 @@
 //! it does not wait for memory and gains no virtual time.
 //!
 //! A lane that lacks its own tokens has a timer. The lanes of a tenant that lacks tokens wait together, and only the
-//! tenant has a timer. Then they are listed one after the other, the one that started least recently first.
+//! tenant has a timer. Then they are listed one after the other, the one that started least recently first, and all
+//! when there is a token for each.
 
 use std::{collections::BTreeMap, hash::Hash, time::Duration};
 
@@ -200,6 +201,12 @@ where
     pub(super) fn serve(&mut self, number: u32, now: Instant) {
         while let Some(tenant) = self.tenants.get_mut(&number) {
             let tokens = &mut tenant.tokens;
+            // With a token for each of them, their order is that of their costs again.
+            let lanes = u32::try_from(tokens.waiting.len()).unwrap_or(u32::MAX).saturating_add(1);
+            let is_enough = tokens.buckets.0[WRITES].wait(lanes, now).is_zero();
+            if is_enough {
+                tokens.admitted = None;
+            }
             if tokens.admitted.is_some() || !tokens.buckets.wait(WRITES, now).is_zero() {
                 break;
             }
@@ -208,7 +215,8 @@ where
                 state.tokens.waits = Waits::No;
             }
             self.list(lane, true, now);
-            if self.lanes.get(&lane).is_some_and(|state| state.listed)
+            if !is_enough
+                && self.lanes.get(&lane).is_some_and(|state| state.listed)
                 && let Some(tenant) = self.tenants.get_mut(&number)
             {
                 tenant.tokens.admitted = Some(lane);
@@ -257,7 +265,7 @@ where
 
     /// Charges a job, its lane and its tenant for requests that were sent.
     pub(crate) fn spend(&mut self, job: u64, kind: usize, requests: u32, now: Instant) {
-        let Some(taken) = self.taken.get(&job).copied() else { return };
+        let Some(taken) = self.taken.get(&job).copied().filter(|_| requests > 0) else { return };
         let Some(tenant) = self.tenants.get_mut(&taken.claim.tenant) else { return };
         tenant.tokens.buckets.0[kind].take(requests, now);
         if let Some(lane) = self.lanes.get_mut(&taken.lane).filter(|lane| lane.tenant == taken.claim.tenant) {
@@ -272,7 +280,11 @@ where
         let is_closed = !tenant.tokens.buckets.wait(WRITES, now).is_zero();
         let lanes: Vec<L> = if is_closed { tenant.listed().collect() } else { vec![lane] };
         for lane in lanes {
-            let is_listed = |state: &super::Lane| state.listed && state.tenant == number;
+            // Another lane that sends nothing keeps its place, and its wait for memory.
+            let is_listed = |state: &super::Lane| {
+                let needs_tokens = state.tokens.writes || state.tokens.short.contains(&true);
+                state.listed && state.tenant == number && needs_tokens
+            };
             if self.lanes.get(&lane).is_some_and(is_listed) {
                 self.unlist_lane(lane);
                 self.list(lane, false, now);

@@ -233,6 +233,24 @@ fn a_run_that_writes_more_than_there_are_tokens_leaves_debt() {
 }
 
 #[test]
+fn after_a_debt_lanes_take_turns_only_until_there_is_a_token_for_each() {
+    let mut bench = Bench::new();
+    let many = Rate { per_second: 100_000, burst: 100_000 };
+    for plugin in 0..3 {
+        bench.demands.0.lock().insert((1, plugin), demand(many, many));
+        bench.add((1, plugin), 10);
+    }
+    bench.run_for(RUN, &|_, _, _| ([50_000, 0, 0], Next::After(Duration::ZERO)));
+    let turns = |bench: &Bench| {
+        let tokens = &bench.slots.turns.tenants[&1].tokens;
+        (tokens.waiting.len(), tokens.admitted)
+    };
+    assert_eq!(turns(&bench).0, 3, "the tenant is in debt");
+    bench.run_for(seconds(10), &writes_for_ever);
+    assert_eq!(turns(&bench), (0, None));
+}
+
+#[test]
 fn a_run_that_does_not_write_takes_no_token() {
     let mut bench = Bench::new();
     bench.add((1, 0), 10_000);
