@@ -13,7 +13,7 @@
 //! one; and it has a bucket for all its Events. All memories are bounded and each plugin has its own, so that no
 //! plugin can evict another's entries. An Event that fails never fails a run.
 //!
-//! **An Event is sent at least once,** except in the cases that `docs/operating.md` lists. An Event waits in a
+//! **An Event is sent at least once,** except in the cases that `docs/observing.md` lists. An Event waits in a
 //! bounded queue ([`super::waiting`]) if it exceeds the plugin's rate, if the account may not create it yet, or if
 //! the API server is unreachable; [`Events::send_waiting`] sends it from there. Sending it again does not create a
 //! second Event, because its name is the same. Events beyond the rate of a Pod are dropped, as client-go drops them.
