@@ -534,7 +534,7 @@ fn the_version_before_a_restart_is_not_lost_by_a_change_of_the_spec() {
 }
 
 #[test]
-fn the_version_before_a_restart_runs_again_if_a_later_code_of_the_same_spec_was_refused() {
+fn a_restart_runs_the_version_of_a_spec_of_which_a_later_code_was_refused() {
     let mut world = World::new();
     world.change(Change::Object("a", "1", "w"));
     world.end_all();

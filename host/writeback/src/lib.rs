@@ -58,7 +58,8 @@ use podium_api::Api;
 const DEADLINE: Duration = Duration::from_secs(8);
 /// The timeout after which the API server ends a write, shorter than the host's own deadline.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(7);
-/// Deadline of a delivery, with all its writes, reads and Events. It occupies a place of its tenant during that time, and no worker.
+/// Deadline of a delivery, with all its writes, reads and Events. It occupies a place of its tenant during that time,
+/// and no worker.
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(10);
 /// The most bytes of the API server's messages in the reports of one delivery. Merged writes share one message.
 const MAX_REPORTED_BYTES: usize = 64 << 10;

@@ -130,7 +130,7 @@ impl Dispatch {
                     None => tracing::debug!(reason, error, "run failed"),
                 }
                 match failure.kind {
-                    // Writes of a commit may have been withheld, and a deletion is settled only by what was sent.
+                    // Writes of a commit may have been withheld; a deletion is settled only by writes that were sent.
                     FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
                     // For the version that follows, if one does.
                     FailureKind::Revoked => Next::Postponed(Duration::ZERO),

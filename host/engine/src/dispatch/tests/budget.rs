@@ -141,7 +141,7 @@ async fn a_commit_without_a_token_is_not_sent_and_the_key_is_run_again() {
     assert!(rig.dispatch.queue.is_idle());
 }
 
-/// Commits, and fails for good with what it staged before.
+/// Commits, and fails permanently if the commit was not sent.
 struct Hopeless;
 
 impl Reconcile for Hopeless {
@@ -156,7 +156,7 @@ impl Reconcile for Hopeless {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_final_failure_after_a_commit_that_was_not_sent_does_not_settle_the_key() {
+async fn a_final_failure_after_an_unsent_commit_does_not_settle_the_key() {
     let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
     let (sender, status) = (old.sender.clone(), rig.status.clone());
