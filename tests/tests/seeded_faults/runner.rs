@@ -125,7 +125,8 @@ fn build(copy: &Path, faults: &[Fault]) -> Result<BTreeMap<String, PathBuf>> {
     for package in packages {
         command.args(["-p", package]);
     }
-    command.current_dir(copy).env("CARGO_TARGET_DIR", target_dir()?);
+    // In the workspace's own directory cargo would take the copy's libraries for the workspace's.
+    command.current_dir(copy).env("CARGO_TARGET_DIR", copy.join("target"));
     let built = command.stderr(Stdio::inherit()).output()?;
     ensure!(built.status.success(), "the copy with the faults cannot be built");
     let mut binaries = BTreeMap::new();
