@@ -9,7 +9,7 @@ use super::*;
 const INSIDE: &str = "PODIUM_TEST_JAIL";
 
 fn run_inside(test: &str) -> std::process::Output {
-    let name = format!("runtime::compile::jail::tests::{test}");
+    let name = format!("compile::jail::tests::{test}");
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", &name, "--ignored", "--nocapture", "--test-threads=1"]).env(INSIDE, "1").output().unwrap()
 }
