@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -67,7 +68,7 @@ impl Values {
         }
         let (mut stopped, mut wait) = (BTreeSet::new(), None::<Duration>);
         values.retain(|(pod, field), value| {
-            let Some(left) = breaker.wait(plugin.lane, &pod.uid, now) else { return true };
+            let Some(left) = breaker.wait(plugin.lane, &counted(subject, pod), now) else { return true };
             if value.is_removal || !would_change(view, pod, field, value.value) {
                 return true;
             }
@@ -92,6 +93,12 @@ impl Values {
         }
         Self { values, withheld, until: wait.map(|wait| now + wait) }
     }
+}
+
+/// Returns the name under which changes of a Pod by runs on a subject are counted. Runs on many Pods may each write
+/// to one Pod, such as a register, which is no loop.
+fn counted(subject: &PodKey, pod: &PodKey) -> Arc<str> {
+    if pod.uid == subject.uid { pod.uid.clone() } else { format!("{}/{}", subject.uid, pod.uid).into() }
 }
 
 impl Dispatch {
@@ -123,7 +130,7 @@ impl Dispatch {
         }
         for (pod, fields) in changed {
             let digests: Vec<_> = fields.iter().map(|(field, value)| (field.digest(), *value)).collect();
-            let tripped = self.expectations.breaker.changed(plugin.lane, &pod.uid, &digests, now);
+            let tripped = self.expectations.breaker.changed(plugin.lane, &counted(subject, &pod), &digests, now);
             let field =
                 |of: &Tripped| fields.iter().find(|(field, _)| field.digest() == of.field).map(|(field, _)| field);
             if let Some((tripped, field)) = tripped.and_then(|of| Some((of, field(&of)?))) {

@@ -344,6 +344,18 @@ async fn twelve_labels_in_one_delivery_are_one_change() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn runs_on_many_pods_may_each_write_to_one_of_them() {
+    let code: Code = |request, _| {
+        let target = PodKey::new("shop", "cart-0", "u0");
+        let (key, value) = (format!("shop.example/{}", request.key.name), "seen".to_owned());
+        (Ok(Outcome::Settled), vec![Action::SetAnnotation { target, key, value }])
+    };
+    let stage = Stage::new(30, &[("a", code)]);
+    assert_eq!(stage.applied_within(1).await, 30);
+    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_loop_does_not_hold_back_the_removal_of_a_finalizer() {
     const NAME: &str = "shop.example/cleanup";
     let code: Code = |request, pod| {
