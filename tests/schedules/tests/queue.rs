@@ -103,7 +103,6 @@ fn order() -> Order<usize> {
 }
 
 #[test]
-#[ignore = "known fault: with some orders of steps a key of an ordered lane is never run; run it with --ignored"]
 fn keys_of_ordered_lanes_are_all_run() {
     common::check(4_000, 1, || {
         let (queue, harness) = (queue(), Arc::new(Harness::default()));

@@ -135,34 +135,33 @@ where
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
     /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        let now = Instant::now();
-        self.add_all(items, |slots, items| items.for_each(|(lane, slot, item)| slots.add(lane, slot, item, now)));
+        self.add_all(items, |slots, items, now| items.for_each(|(lane, slot, item)| slots.add(lane, slot, item, now)));
     }
 
     /// Adds items because their objects have changed, as [`Queue::add`] does otherwise. Items of one object that
     /// follow each other are one step, in which those of successors wait for those of their predecessors
     /// ([`Queue::set_order`]).
     pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        let now = Instant::now();
-        self.add_all(items, |slots, items| slots.add_steps(items, Cause::Changed, now));
+        self.add_all(items, |slots, items, now| slots.add_steps(items, Cause::Changed, now));
     }
 
     /// Like [`Queue::add_changed`], for objects that a job has written. Predecessors run after the successors that
     /// were due before this change.
     pub fn add_written(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        let now = Instant::now();
-        self.add_all(items, |slots, items| slots.add_steps(items, Cause::Written, now));
+        self.add_all(items, |slots, items, now| slots.add_steps(items, Cause::Written, now));
     }
 
     fn add_all<T: Iterator<Item = (L, S, I)>>(
         &self,
         items: impl IntoIterator<IntoIter = T>,
-        add: impl FnOnce(&mut Slots<L, S, I>, std::iter::Peekable<T>),
+        add: impl FnOnce(&mut Slots<L, S, I>, std::iter::Peekable<T>, Instant),
     ) {
         let mut slots = self.slots.lock();
         let mut items = items.into_iter().peekable();
         let added = items.peek().is_some();
-        add(&mut slots, items);
+        // A time from before the lock may be earlier than that of an addition in between, whose items would look
+        // delayed.
+        add(&mut slots, items, Instant::now());
         drop(slots);
         if added {
             self.wake.notify_one();
