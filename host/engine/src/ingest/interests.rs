@@ -1,7 +1,10 @@
 //! Which plugins a change concerns, and the two phases of an update: deletions are recorded, then the update is
 //! published.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use podium_pods::{cache::Update, pod::Change};
 use podium_vocabulary::PodKey;
@@ -31,6 +34,11 @@ pub(super) struct Interests {
 impl Interests {
     pub(super) fn new(journal: Option<Arc<Journal>>) -> Self {
         Self { wake: Wake::new([]), journal, plugins: BTreeMap::new(), lanes: BTreeMap::new() }
+    }
+
+    /// Returns the plugins of the latest [`Self::set_plugins`].
+    pub(super) fn lanes(&self) -> BTreeSet<Lane> {
+        self.plugins.values().flatten().map(|loaded| loaded.lane).collect()
     }
 
     /// Returns how many plugins the namespace of each plugin has.

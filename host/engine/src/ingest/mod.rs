@@ -247,17 +247,18 @@ impl Ingest {
     fn replayed(&mut self, undecoded: Vec<PodKey>, meanwhile: DeferredObservations) {
         let DeferredObservations { held, plans, deletions } = meanwhile;
         self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
-        let plugins = self.registry.all();
-        for plugin in &plugins {
-            self.queue_pending_deletions(plugin.lane);
+        // A plugin whose load is not known here yet gets its deletions and its Pods with it.
+        let lanes = self.interests.lanes();
+        for lane in &lanes {
+            self.queue_pending_deletions(*lane);
         }
         plans.into_iter().for_each(|plan| self.queue(plan));
         let deletions: Vec<_> = deletions.into_iter().map(PodEvent::deleted).collect();
         let gone = self.undecoded_deletions(&deletions);
         self.wake_unknown(gone);
         self.queue_undecoded(&held);
-        for plugin in &plugins {
-            self.run_on_all(plugin.lane, None);
+        for lane in lanes {
+            self.run_on_all(lane, None);
         }
     }
 
