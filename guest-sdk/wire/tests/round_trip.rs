@@ -309,7 +309,7 @@ proptest! {
 
 #[test]
 fn every_pod_of_an_api_server_survives_a_round_trip() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host/pods/src/testing/pods");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host/encoding/src/testing/pods");
     let files = std::fs::read_dir(&folder).unwrap();
     let mut count = 0;
     for path in files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "json")) {
