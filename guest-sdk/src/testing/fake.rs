@@ -11,7 +11,7 @@ use super::{Emitted, LogLine, NOW, Write, authz, configuration::Configuration, f
 use crate::{
     CallError, Event, EventType, ObjectOwner, ObjectRef, PodKey, WriteReport, WriteResult,
     host::Page,
-    pods::{LabelOperator, LabelRequirement, Query},
+    pods::Query,
     state::{Entry, PutError},
 };
 
@@ -130,6 +130,7 @@ impl Fake {
 
     pub(super) fn matching<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = &'a Pod> {
         let readable = self.configuration.readable().is_some();
+        let labels = authz::query(query).labels;
         self.pods.values().filter(move |pod| {
             readable
                 && self.configuration.scope.contains(&pod.header.namespace)
@@ -137,7 +138,7 @@ impl Fake {
                 && query.node.as_ref().is_none_or(|node| pod.spec.node_name.as_ref() == Some(node))
                 && query.owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| owner.uid == *uid))
                 && query.phase.as_ref().is_none_or(|phase| pod.status.phase == *phase)
-                && query.labels.iter().all(|requirement| matches(requirement, pod))
+                && labels.matches(&pod.labels)
         })
     }
 
@@ -402,16 +403,6 @@ pub(super) fn record(pod: &Pod, sections: SectionSet) -> Vec<u8> {
 pub(super) fn encoded(pod: &Pod, sections: SectionSet) -> Vec<u8> {
     #[expect(clippy::expect_used, reason = "a test's own Pod of over 4 MiB, which no API server takes")]
     SectionBytes::encode(pod).and_then(|bytes| bytes.record(&pod.header, sections)).expect("a Pod that can be encoded")
-}
-
-fn matches(requirement: &LabelRequirement, pod: &Pod) -> bool {
-    let value = pod.labels.get(&requirement.key);
-    match requirement.operator {
-        LabelOperator::Exists => value.is_some(),
-        LabelOperator::DoesNotExist => value.is_none(),
-        LabelOperator::In => value.is_some_and(|value| requirement.values.contains(value)),
-        LabelOperator::NotIn => value.is_none_or(|value| !requirement.values.contains(value)),
-    }
 }
 
 /// Changes a Pod as the API server would. Returns true if the Pod has to be removed.

@@ -232,7 +232,9 @@ impl ObjectRef {
             None => None,
             Some(_) => Some(text("/metadata/namespace")?),
         };
-        let (api_version, kind, name) = (text("/apiVersion")?, text("/kind")?, text("/metadata/name")?);
+        let api_version = text("/apiVersion")?;
+        let kind = text("/kind")?;
+        let name = text("/metadata/name")?;
         Ok(Self { api_version, kind, resource: String::new(), namespace, name })
     }
 }

@@ -47,7 +47,7 @@ pub enum Uid<'a> {
 impl<'a> Uid<'a> {
     /// Parses a uid.
     #[must_use]
-    pub fn of(text: &'a str) -> Self {
+    pub fn parse(text: &'a str) -> Self {
         let uuid = text.as_bytes().first_chunk().filter(|_| text.len() == 36).and_then(uuid);
         uuid.map_or(Self::Text(text), Self::Uuid)
     }
@@ -70,7 +70,7 @@ impl Packed {
             Some(suffix) => (suffix, 0),
             None => (identity.name, WHOLE),
         };
-        let parsed = Uid::of(identity.uid);
+        let parsed = Uid::parse(identity.uid);
         let (uid, of_text) = match &parsed {
             Uid::Uuid(uuid) => (&uuid[..], 0),
             Uid::Text(text) => (text.as_bytes(), TEXT_UID),

@@ -78,8 +78,6 @@ pub struct Plugin<P: Parts> {
     pub(crate) installed: Option<Version<P::Code>>,
     /// The installed version may not run any more: it waits for the next one.
     pub(crate) is_revoked: bool,
-    /// The installed version is of the present load.
-    pub(crate) is_latest: bool,
     /// The version that comes back if the trial of the installed one fails.
     pub(crate) before: Option<Version<P::Code>>,
     pub(crate) unprobed: bool,
@@ -126,7 +124,6 @@ impl<P: Parts> Plugin<P> {
             failure: None,
             installed: None,
             is_revoked: false,
-            is_latest: false,
             before: None,
             unprobed: false,
             record: Record::new(""),
@@ -174,7 +171,8 @@ impl<P: Parts> Plugin<P> {
         let mut record = self.record.clone();
         change(&mut record, object);
         if record != self.record {
-            (self.record, self.is_dirty) = (record, true);
+            self.record = record;
+            self.is_dirty = true;
         }
     }
 

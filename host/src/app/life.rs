@@ -77,7 +77,8 @@ impl Driver {
         let life = Mutex::new(Life::new(Arc::new(rules), components.store.is_some()));
         let (tasks, begun) = unbounded_channel();
         let (changed, _) = watch::channel(());
-        let (began, begun) = (Instant::now(), Mutex::new(Some(begun)));
+        let began = Instant::now();
+        let begun = Mutex::new(Some(begun));
         Arc::new(Self { dispatch, status, ingest_handle, journal, components, life, began, tasks, begun, changed })
     }
 
@@ -113,7 +114,8 @@ impl Driver {
 
     /// Begins the load of a plugin, and returns its number.
     fn begin(self: &Arc<Self>, spec: PluginSpec, source: Source) -> u64 {
-        let (id, mut life) = (spec.id.clone(), self.life.lock());
+        let id = spec.id.clone();
+        let mut life = self.life.lock();
         self.step(&mut life, Event::Seen(id.clone(), source, Want::Run(Arc::new(spec))));
         life.plugin(&id).map_or(0, Plugin::load)
     }
@@ -203,7 +205,8 @@ impl Driver {
 
     /// Applies an effect, or begins it.
     fn apply(self: &Arc<Self>, life: &Life<Host>, effect: Effect<Host>) {
-        let (this, rules) = (self.clone(), life.rules().clone());
+        let this = self.clone();
+        let rules = life.rules().clone();
         match effect {
             Effect::Restrict(spec) => drop(self.dispatch.registry.restrict(&spec)),
             Effect::Remove(id) => {
@@ -249,7 +252,8 @@ impl Driver {
         code: &Code,
     ) -> Result<usize, String> {
         let Some(before) = before else { return Ok(0) };
-        let (this, ticket) = (self.clone(), ticket.clone());
+        let this = self.clone();
+        let ticket = ticket.clone();
         let is_wanted: IsWanted = Arc::new(move || this.life.lock().is_present(&ticket));
         self.dispatch.probe(&before, spec, &*code.reconcile, is_wanted).await
     }
@@ -267,7 +271,9 @@ impl Driver {
         let lane = registry.put(PluginSpec::clone(spec), code.reconcile.clone(), sender, status, entries);
         self.dispatch.queue.claim_changed(lane);
         if let (Some(before), Some(loaded)) = (before, registry.get(lane)) {
-            let (this, id, ticket) = (self.clone(), spec.id.clone(), ticket.clone());
+            let this = self.clone();
+            let id = spec.id.clone();
+            let ticket = ticket.clone();
             self.begin_task(async move {
                 // A trial that another attempt has ended keeps the code of neither version.
                 let is_over = |plugin: Option<&Plugin<Host>>| {
@@ -280,7 +286,9 @@ impl Driver {
                 }
             });
         }
-        let (this, spec, component) = (self.clone(), spec.clone(), code.component.clone());
+        let this = self.clone();
+        let spec = spec.clone();
+        let component = code.component.clone();
         self.begin_task(async move {
             this.ingest_handle.plugins_changed(Some(lane)).await;
             tracing::info!(plugin = %spec.id, file = %spec.source, "plugin loaded");
@@ -341,11 +349,13 @@ impl Driver {
             // The caller of a first attempt reports its failure itself.
             Report::Failed(_, 1, _) if !is_object => {}
             Report::Failed(error, 1, wait) => {
-                let (retry, error) = (wait.is_some(), error.to_string());
+                let retry = wait.is_some();
+                let error = error.to_string();
                 tracing::error!(%plugin, retry, error, "plugin not loaded");
             }
             Report::Failed(error, attempts, Some(wait)) => {
-                let (seconds, error) = (wait.as_secs(), error.to_string());
+                let seconds = wait.as_secs();
+                let error = error.to_string();
                 tracing::warn!(%plugin, file, attempts, seconds, error, "plugin not loaded, to be retried");
             }
             Report::Failed(error, attempts, None) => {

@@ -60,7 +60,8 @@ impl StatusTask {
     /// # Errors
     /// Returns an error if a write panicked.
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let (mut publisher, mut failures) = (Publisher::default(), BTreeMap::new());
+        let mut publisher = Publisher::default();
+        let mut failures = BTreeMap::new();
         let mut refused = Intervals::new();
         let mut writes = JoinSet::new();
         let mut looks = interval(INTERVAL);
@@ -101,9 +102,11 @@ impl StatusTask {
         // Asking for the figures of one plugin would create them, and with them its metrics.
         let figures: BTreeMap<PluginId, Arc<PluginStatus>> = self.status.plugins().into_iter().collect();
         // Statuses are made without a lock, which a change of an object would wait for.
-        let (desired, removals) = (self.known.lock().desired.clone(), self.removals.lock().clone());
+        let desired = self.known.lock().desired.clone();
+        let removals = self.removals.lock().clone();
         failures.retain(|id, _| desired.object(id).is_some());
-        let (now, rules) = (Instant::now(), self.driver.rules());
+        let now = Instant::now();
+        let rules = self.driver.rules();
         let mut wanted = Vec::new();
         for (object, decision) in desired.decided() {
             let id = &object.id;
@@ -153,7 +156,8 @@ impl StatusTask {
         let counted = figures.runs_by(RunResult::Error);
         let failures = all.entry(id.clone()).or_insert(Failures { counted: 0, last: now, failing: None });
         if counted != failures.counted {
-            (failures.counted, failures.last) = (counted, now);
+            failures.counted = counted;
+            failures.last = now;
             if failures.failing.is_none() && counted > 0 {
                 let message = figures.last_failure().unwrap_or_default();
                 failures.failing = Some(Failing { since: self.clock.now_millis(), message });

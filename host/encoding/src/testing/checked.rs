@@ -142,7 +142,7 @@ impl Checked {
         let mut bytes = Vec::new();
         let shared = packed.store(identity, &mut bytes);
         let stored = Stored::open(shared, &bytes);
-        assert_eq!((stored.name.concat(), stored.uid), (read.name.to_string(), Uid::of(&read.uid)));
+        assert_eq!((stored.name.concat(), stored.uid), (read.name.to_string(), Uid::parse(&read.uid)));
         assert_eq!(
             (stored.namespace, stored.revision, stored.packed()),
             (&read.namespace, read.revision, packed.clone())

@@ -247,7 +247,8 @@ impl Pods {
         let number = self.numbers;
         let Some(changes) = self.changes.get_mut(&id) else {
             let order = (id.lane, now + WINDOW, number);
-            let (at, wait) = (SmallVec::from_elem(now, 1), Duration::ZERO);
+            let at = SmallVec::from_elem(now, 1);
+            let wait = Duration::ZERO;
             let mut changes = Changes { at, wait, fields: SmallVec::new(), order };
             fields.iter().for_each(|(field, value)| _ = changes.count(*field, *value));
             self.order.insert(order, id.clone());

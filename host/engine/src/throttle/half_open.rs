@@ -37,7 +37,9 @@ impl<K: Ord + Clone> HalfOpen<K> {
     pub fn close(&mut self, key: K, until: Instant, end: Instant, now: Instant) -> bool {
         let was_open = !self.closed.contains_key(&key);
         let closed = self.closed.entry(key).or_insert(Closed { at: now, until: now, end: now, probed: None });
-        (closed.at, closed.until, closed.end) = (now, closed.until.max(until), closed.end.max(end));
+        closed.at = now;
+        closed.until = closed.until.max(until);
+        closed.end = closed.end.max(end);
         was_open
     }
 
@@ -98,10 +100,12 @@ mod tests {
             (until, more) in (1..10_u64, 0..10_u64),
             pauses in prop::collection::vec((0..900_u64, any::<bool>()), 1..60),
         ) {
-            let (mut of, begin) = (HalfOpen::default(), Instant::now());
+            let mut of = HalfOpen::default();
+            let begin = Instant::now();
             let end = begin + Duration::from_secs(until + more);
             prop_assert!(of.close((), begin + Duration::from_secs(until), end, begin));
-            let (mut now, mut latest) = (begin, None::<Instant>);
+            let mut now = begin;
+            let mut latest = None::<Instant>;
             for (pause, gives_up) in pauses {
                 now += Duration::from_millis(pause);
                 prop_assert_eq!(of.ended(now).len(), usize::from(now >= end));

@@ -57,7 +57,7 @@ impl PodList {
 impl Uids {
     /// Adds a uid.
     pub fn insert(&mut self, uid: &str) {
-        match Uid::of(uid) {
+        match Uid::parse(uid) {
             Uid::Uuid(uuid) => self.uuids.push(uuid),
             Uid::Text(uid) => _ = self.others.insert(uid.into()),
         }
@@ -65,7 +65,7 @@ impl Uids {
 
     /// Removes a uid, in time linear in their number.
     pub fn remove(&mut self, uid: &str) {
-        match Uid::of(uid) {
+        match Uid::parse(uid) {
             Uid::Uuid(uuid) => self.uuids.retain(|other| *other != uuid),
             Uid::Text(uid) => _ = self.others.remove(uid),
         }
@@ -95,7 +95,7 @@ impl SortedUids {
     /// Returns true if the uid is one of them.
     #[must_use]
     pub fn contains(&self, uid: &str) -> bool {
-        self.contains_uid(Uid::of(uid))
+        self.contains_uid(Uid::parse(uid))
     }
 
     /// Returns true if the uid of this Pod is among these.

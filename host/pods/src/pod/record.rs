@@ -106,7 +106,7 @@ impl Record {
 /// Returns the bytes of a uid that is a UUID in its canonical form: lower-case digits, and hyphens in their places.
 #[must_use]
 pub fn uuid_of(uid: &str) -> Option<[u8; 16]> {
-    match Uid::of(uid) {
+    match Uid::parse(uid) {
         Uid::Uuid(uuid) => Some(uuid),
         Uid::Text(_) => None,
     }
@@ -158,7 +158,7 @@ impl<'a> RecordRef<'a> {
     }
 
     pub(crate) fn has_uid(&self, uid: &str) -> bool {
-        self.0.uid == Uid::of(uid)
+        self.0.uid == Uid::parse(uid)
     }
 
     /// Returns true if this is the record of exactly this state.

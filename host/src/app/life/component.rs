@@ -136,7 +136,9 @@ impl Components {
             Ok(bytes) => {
                 let bytes = Bytes::from(bytes);
                 if let Some(store) = self.store.clone() {
-                    let (tenant, sha256, stored) = (spec.tenant(), source.sha256.to_owned(), bytes.clone());
+                    let tenant = spec.tenant();
+                    let sha256 = source.sha256.to_owned();
+                    let stored = bytes.clone();
                     on_disk(store, move |store| store.store_bytes(&tenant, &sha256, &stored)).await;
                 }
                 Ok(Fetched { bytes, image: None, stored: None })
@@ -152,7 +154,9 @@ impl Components {
     }
 
     async fn bytes_on_disk(&self, spec: &PluginSpec, sha256: &str) -> Option<Bytes> {
-        let (store, tenant, sha256) = (self.store.clone()?, spec.tenant(), sha256.to_owned());
+        let store = self.store.clone()?;
+        let tenant = spec.tenant();
+        let sha256 = sha256.to_owned();
         on_disk(store, move |store| store.load_bytes(&tenant, &sha256)).await?
     }
 }

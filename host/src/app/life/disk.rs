@@ -37,7 +37,8 @@ impl Disk {
     pub(super) async fn call<T: Send + 'static>(&self, call: impl FnOnce(&Store) -> T + Send + 'static) -> Option<T> {
         let mut calling = Box::pin(async {
             let turn = self.calls.clone().acquire_owned().await.ok()?;
-            let (store, (sender, result)) = (self.store.clone(), oneshot::channel());
+            let store = self.store.clone();
+            let (sender, result) = oneshot::channel();
             let job = move || {
                 let result = call(&store);
                 drop(turn);

@@ -153,7 +153,8 @@ impl Attempt<'_> {
             Err(failure) => failure,
         };
         let Some(store) = self.store.cloned() else { return Err(failure) };
-        let (plugin, tag) = (self.plugin.clone(), self.reference.clone());
+        let plugin = self.plugin.clone();
+        let tag = self.reference.clone();
         let last = on_disk(store, move |store| store.tagged(&plugin, &tag)).await.flatten();
         let Some(digest) = last else { return Err(failure) };
         match self.stored(digest).await {
@@ -177,7 +178,8 @@ impl Attempt<'_> {
             Some(stored) if self.is_verified(&stored, &digest) => return Ok(stored.component),
             stored => stored,
         };
-        let (credentials, reference) = (self.credentials().await?, self.reference.with_digest(digest));
+        let credentials = self.credentials().await?;
+        let reference = self.reference.with_digest(digest);
         let access = Access { reference: &reference, credentials: &credentials, limit: self.limit };
         let component = match stored {
             Some(stored) => stored.component,
@@ -188,7 +190,8 @@ impl Attempt<'_> {
             None => Claims::default(),
         };
         if let Some(store) = self.store.cloned() {
-            let (tenant, stored) = (self.tenant(), component.clone());
+            let tenant = self.tenant();
+            let stored = component.clone();
             let store_it = move |store: &Store| {
                 store.store(Kept { tenant: &tenant, reference: &reference, manifest: &digest }, &stored, &claims);
             };
@@ -198,7 +201,9 @@ impl Attempt<'_> {
     }
 
     async fn stored(&self, digest: Digest) -> Option<Stored> {
-        let (store, tenant, reference) = (self.store?.clone(), self.tenant(), self.reference.clone());
+        let store = self.store?.clone();
+        let tenant = self.tenant();
+        let reference = self.reference.clone();
         let load = move |store: &Store| store.load(Kept { tenant: &tenant, reference: &reference, manifest: &digest });
         on_disk(store, load).await?
     }

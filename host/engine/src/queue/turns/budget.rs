@@ -90,7 +90,10 @@ pub(super) struct TenantTokens<L> {
 
 impl<L> TenantTokens<L> {
     pub(super) fn new(now: Instant) -> Self {
-        let (buckets, waiting, admitted, timer) = (Buckets::new(now), BTreeMap::new(), None, None);
+        let buckets = Buckets::new(now);
+        let waiting = BTreeMap::new();
+        let admitted = None;
+        let timer = None;
         Self { buckets, waiting, admitted, timer, refused: [0; KINDS] }
     }
 

@@ -1,0 +1,408 @@
+//! The steps of one plugin: from a wish to an installed version, and to the end of its permissions.
+
+use std::{mem, sync::Arc};
+
+use podium_vocabulary::PluginSpec;
+
+use super::Common;
+use crate::{
+    Effect, From, Object, Parts, Plugin, Record, Recorded, Report, Source, Ticket, Tried, Version, Want, Work,
+    plugin::{Restore, State},
+    record::Ran,
+};
+
+impl<P: Parts> Plugin<P> {
+    pub(super) fn seen(&mut self, source: Source, want: Want<P>, common: &mut Common<P>) {
+        match source {
+            Source::File(may_install) => {
+                if self.file.is_none() {
+                    self.unload(common);
+                }
+                self.file = Some(want);
+                self.may_install = may_install;
+            }
+            Source::Object(object) if self.file.is_some() => {
+                self.object = Some((object, want));
+                return;
+            }
+            Source::Object(object) => {
+                if self.object.as_ref().is_none_or(|(before, _)| before.uid != object.uid) {
+                    self.unload(common);
+                    self.attach(&object, common);
+                }
+                self.object = Some((object, want));
+            }
+        }
+        self.begin(common);
+    }
+
+    /// The plugin is of an object that it was not of before.
+    fn attach(&mut self, object: &Object, common: &Common<P>) {
+        self.record = Record::new(&object.uid);
+        // A record that is being written or removed is of this host.
+        let is_of_before = common.keeps && !self.is_dirty && !self.saves;
+        self.restore = if is_of_before { Restore::Unread } else { Restore::Done };
+        self.may_install = true;
+    }
+
+    pub(super) fn meant(&mut self, object: Object) {
+        let Some((before, _)) = self.object.as_mut().filter(|(before, _)| before.uid == object.uid) else { return };
+        let before = mem::replace(before, object.clone());
+        // A restart finds the version and the refusal under the spec that the object has then.
+        let follow = |ran: &mut Ran| {
+            if ran.spec == before.spec {
+                ran.generation = object.generation;
+                ran.spec = object.spec.clone();
+            }
+        };
+        self.installed.iter_mut().filter_map(|version| version.ran.as_mut()).for_each(follow);
+        self.note(|record, _| {
+            record.ran.iter_mut().for_each(follow);
+            if let Some(refused) = record.refused.as_mut().filter(|refused| refused.spec == before.spec) {
+                refused.spec = object.spec.clone();
+            }
+        });
+    }
+
+    pub(super) fn gone(&mut self, is_file: bool, common: &mut Common<P>) {
+        if is_file && self.file.is_some() {
+            self.unload(common);
+            self.file = None;
+            if let Some((object, _)) = self.object.clone() {
+                self.attach(&object, common);
+                self.begin(common);
+            }
+        } else if !is_file {
+            if self.file.is_none() {
+                self.unload(common);
+            }
+            self.object = None;
+        }
+    }
+
+    /// Removes the installed version and all that is known of it.
+    fn unload(&mut self, common: &mut Common<P>) {
+        if self.is_wanted() {
+            let was_loaded = self.remove(common) || matches!(self.state, State::Suspended);
+            self.note_stopped();
+            self.next_attempt(common);
+            self.state = State::Gone;
+            self.failure = None;
+            self.report(Report::Unloaded(was_loaded), common);
+        }
+    }
+
+    /// Begins a load. Runs that it does not permit end in this step.
+    fn begin(&mut self, common: &mut Common<P>) {
+        let Some(want) = self.want().cloned() else { return };
+        self.next_attempt(common);
+        self.load = self.ticket.attempt;
+        self.failure = None;
+        self.before = None;
+        if let Some(spec) = want.permissions() {
+            self.restrict(spec, common);
+        }
+        // Another spec may be tried, and this one after it.
+        self.note(|record, object| {
+            record.refused = record.refused.take().filter(|refused| refused.spec == object.spec);
+        });
+        match want {
+            Want::Run(_) => self.attempt(common),
+            Want::Mistaken { failure, .. } => self.fail(failure, false, common),
+        }
+    }
+
+    /// Ends the runs of the installed version if a configuration does not permit all that it may do.
+    pub(super) fn restrict(&mut self, spec: &Arc<PluginSpec>, common: &mut Common<P>) {
+        if self.running().is_some_and(|version| !spec.permits(&version.spec)) {
+            self.is_revoked = true;
+            self.before = None;
+            common.effects.push(Effect::Restrict(spec.clone()));
+            self.report(Report::Restricted, common);
+        }
+    }
+
+    /// Begins a load under other requirements of the platform.
+    pub(super) fn judge(&mut self, common: &mut Common<P>) {
+        if self.installed.as_ref().is_some_and(|version| P::refuse(&common.rules, &version.spec).is_some()) {
+            self.stop(common);
+        }
+        self.begin(common);
+    }
+
+    /// Without ownership a plugin is fetched and compiled, and neither tried nor run.
+    pub(super) fn owned(&mut self, common: &mut Common<P>) {
+        let is_owned = common.owns(&self.id);
+        let was_there = self.remove(common);
+        let begins = match self.state {
+            State::Gone | State::Suspended => false,
+            State::Installing | State::Running => was_there,
+            State::Probing { .. } => true,
+            _ => self.restoring || is_owned && matches!(self.restore, Restore::Wanted(_)),
+        };
+        if begins { self.attempt(common) } else { self.ready(common) }
+    }
+
+    /// Replaces the ticket, so that the results of the attempt before change nothing.
+    fn next_attempt(&mut self, common: &mut Common<P>) {
+        let attempt = self.ticket.attempt;
+        common.slots.values_mut().for_each(|slots| slots.give_up(attempt));
+        // A component that waits for its compilation is dropped.
+        if matches!(self.state, State::Compiling { waits: true, .. }) {
+            common.end(Work::Fetch, attempt);
+        }
+        common.attempts += 1;
+        let (uid, generation) = match self.object() {
+            Some(object) => (object.uid.clone(), object.generation),
+            None => ("".into(), 0),
+        };
+        self.ticket = Ticket { plugin: self.id.clone(), uid, generation, attempt: common.attempts };
+        self.restoring = false;
+    }
+
+    /// Begins an attempt: with the version that ran before the host's start, if there is one.
+    pub(super) fn attempt(&mut self, common: &mut Common<P>) {
+        self.next_attempt(common);
+        let Some(Want::Run(spec)) = self.want() else { return };
+        let recorded = match &self.restore {
+            Restore::Unread if !spec.suspend => {
+                self.state = State::Reading;
+                common.effects.push(Effect::Read(self.ticket.clone()));
+                return;
+            }
+            Restore::Wanted(recorded) if !spec.suspend && common.owns(&self.id) => &recorded.spec,
+            _ => return self.attempt_spec("", common),
+        };
+        let refuse = |before: &PluginSpec| P::refuse(&common.rules, before).map(|failure| failure.to_string());
+        let found = recorded.clone().and_then(|before| match refuse(&before) {
+            _ if !spec.permits(&before) => Err("the spec does not permit all that it may do".to_owned()),
+            Some(error) => Err(error),
+            None => Ok(before),
+        });
+        match found {
+            Err(error) => self.not_restored(error, common),
+            Ok(before) => {
+                self.restoring = true;
+                self.fetch(&before, common);
+            }
+        }
+    }
+
+    /// Continues without the version that ran before the host's start.
+    fn not_restored(&mut self, error: String, common: &mut Common<P>) {
+        self.next_attempt(common);
+        let generation = self.record.ran.as_ref().map_or(0, |ran| ran.generation);
+        self.restore = Restore::Done;
+        let note = format!("; the version of generation {generation} cannot be run again: {error}");
+        self.report(Report::NotRestored(generation, error), common);
+        self.attempt_spec(&note, common);
+    }
+
+    /// Begins an attempt with the present configuration. `note` says why no version before it runs.
+    fn attempt_spec(&mut self, note: &str, common: &mut Common<P>) {
+        let Some(Want::Run(spec)) = self.want().cloned() else { return };
+        let refused = self.refused().filter(|_| !spec.suspend).map(|refused| P::tried(&refused, note));
+        if let Some(failure) = refused.or_else(|| P::refuse(&common.rules, &spec)) {
+            self.fail(failure, true, common);
+        } else if spec.suspend {
+            self.state = State::Ready { code: None, pods: None };
+            self.ready(common);
+        } else {
+            self.fetch(&spec, common);
+        }
+    }
+
+    fn fetch(&mut self, spec: &PluginSpec, common: &mut Common<P>) {
+        match spec.source.file() {
+            Some(_) => self.wait(Work::Compile, State::Compiling { waits: true, fetched: None }, common),
+            None => self.wait(Work::Fetch, State::Fetching { waits: true }, common),
+        }
+    }
+
+    pub(super) fn wait(&mut self, work: Work, state: State<P>, common: &mut Common<P>) {
+        self.state = state;
+        common.slots.get_mut(&work).into_iter().for_each(|slots| slots.wait(self.ticket.attempt, &self.id));
+    }
+
+    /// Returns the effect whose turn it is.
+    pub(super) fn begun(&mut self) -> Option<Effect<P>> {
+        let ticket = self.ticket.clone();
+        let spec = self.attempted()?;
+        let object = self.object().cloned();
+        match &mut self.state {
+            State::Fetching { waits } => {
+                *waits = false;
+                let from = match &self.restore {
+                    Restore::Wanted(Recorded { record, .. }) if self.restoring => {
+                        From::Disk(record.ran.as_ref().and_then(|ran| ran.manifest.clone()))
+                    }
+                    _ => From::Source,
+                };
+                Some(Effect::Fetch(ticket, spec, object, from))
+            }
+            State::Compiling { waits, fetched } => {
+                *waits = false;
+                Some(Effect::Compile(ticket, spec, fetched.take()))
+            }
+            State::Probing { waits, code } => {
+                *waits = false;
+                Some(Effect::Probe(ticket, spec, code.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn read(&mut self, recorded: Option<Recorded>, common: &mut Common<P>) {
+        let Some(Object { uid, spec, .. }) = self.object().cloned() else { return };
+        self.restore = Restore::Done;
+        if let Some(recorded) = recorded.filter(|recorded| *recorded.record.uid == *uid) {
+            self.record = recorded.record.clone();
+            // The version of this spec is loaded as any other, unless a later code of the same spec was refused.
+            let is_refused = self.refused().is_some();
+            if self.record.ran.as_ref().is_some_and(|ran| is_refused || ran.spec != spec) {
+                self.restore = Restore::Wanted(recorded);
+            }
+        }
+        self.attempt(common);
+    }
+
+    pub(super) fn compiled(&mut self, code: P::Code, common: &mut Common<P>) {
+        let Some(spec) = self.attempted() else { return };
+        let is_tried = |before: &Version<P::Code>| {
+            spec.permits(&before.spec) && (!P::is_same(&before.code, &code) || before.spec.config != spec.config)
+        };
+        if self.restoring {
+            let version = self.version(spec, code);
+            let generation = version.ran.as_ref().map_or(0, |ran| ran.generation);
+            self.restore = Restore::Done;
+            self.unprobed = false;
+            self.install(version, false, common);
+            self.report(Report::Restored(generation), common);
+            self.next_attempt(common);
+            self.attempt_spec("", common);
+        } else if common.owns(&self.id) && self.running().is_some_and(is_tried) {
+            self.wait(Work::Probe, State::Probing { waits: true, code }, common);
+        } else {
+            self.state = State::Ready { code: Some(code), pods: None };
+            self.ready(common);
+        }
+    }
+
+    pub(super) fn attempt_failed(&mut self, failure: P::Failure, common: &mut Common<P>) {
+        match self.restoring {
+            true => self.not_restored(failure.to_string(), common),
+            false => self.fail(failure, true, common),
+        }
+    }
+
+    pub(super) fn probed(&mut self, result: Result<usize, String>, common: &mut Common<P>) {
+        match (result, mem::replace(&mut self.state, State::Gone)) {
+            (Ok(pods), State::Probing { code, .. }) => {
+                self.state = State::Ready { code: Some(code), pods: Some(pods) };
+                self.ready(common);
+            }
+            (Err(error), State::Probing { .. }) => {
+                let failure = P::tried(&self.note_refused(Tried::Before, &error), "");
+                self.fail(failure, true, common);
+            }
+            (_, state) => self.state = state,
+        }
+    }
+
+    /// Installs the version that is ready, or takes out the one of a plugin that is suspended, if that is permitted.
+    pub(super) fn ready(&mut self, common: &mut Common<P>) {
+        let (State::Ready { code, pods }, true) = (&self.state, self.may_install) else { return };
+        let (Some(spec), pods) = (self.attempted(), *pods) else { return };
+        let Some(code) = code.clone() else {
+            self.remove(common);
+            self.note_stopped();
+            self.state = State::Suspended;
+            return self.report(Report::Suspended, common);
+        };
+        if !common.owns(&self.id) {
+            return;
+        }
+        let before = pods.and_then(|_| self.running().filter(|before| spec.permits(&before.spec)).cloned());
+        let trial = before.is_some();
+        self.install(self.version(spec, code), trial, common);
+        self.before = before;
+        self.unprobed = pods == Some(0);
+        self.failure = None;
+        self.restore = Restore::Done;
+        self.state = State::Installing;
+        if !trial {
+            self.note_ran();
+        }
+    }
+
+    fn install(&mut self, version: Version<P::Code>, trial: bool, common: &mut Common<P>) {
+        let ticket = self.ticket.clone();
+        let spec = version.spec.clone();
+        let code = version.code.clone();
+        common.effects.push(Effect::Install { ticket, spec, code, trial });
+        self.installed = Some(version);
+        self.is_revoked = false;
+    }
+
+    pub(super) fn tried(&mut self, result: Result<(), String>, common: &mut Common<P>) {
+        match (self.before.take(), result) {
+            (Some(_), Ok(())) => self.note_ran(),
+            (Some(before), Err(error)) => {
+                let failure = P::tried(&self.note_refused(Tried::After, &error), "");
+                self.install(before, false, common);
+                self.unprobed = false;
+                self.state = State::Refused;
+                self.failure = Some((failure.clone(), 1));
+                self.report(Report::RolledBack(failure), common);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Ends an attempt. A version that runs goes on only if the new configuration permits all that it may do.
+    fn fail(&mut self, failure: P::Failure, may_pass: bool, common: &mut Common<P>) {
+        let failures = self.failure.as_ref().map_or(1, |(_, failures)| failures.saturating_add(1));
+        let wait = P::retry(&failure, failures).filter(|_| may_pass);
+        self.state = wait.map_or(State::Refused, |wait| State::Waiting { due: common.now + wait });
+        self.failure = Some((failure.clone(), failures));
+        self.may_install = true;
+        self.report(Report::Failed(failure, failures, wait), common);
+        if !self.may_stay() {
+            self.stop(common);
+        }
+    }
+
+    /// Removes the installed version, which is not permitted any more.
+    fn stop(&mut self, common: &mut Common<P>) {
+        if self.remove(common) {
+            self.note_stopped();
+            self.report(Report::Stopped, common);
+        }
+    }
+
+    /// Removes the installed version. Returns false if there is none.
+    fn remove(&mut self, common: &mut Common<P>) -> bool {
+        self.before = None;
+        let was_there = self.installed.take().is_some();
+        if was_there {
+            self.is_revoked = false;
+            self.removals += 1;
+            common.effects.push(Effect::Remove(self.id.clone()));
+        }
+        was_there
+    }
+
+    /// Has the record written, if it has changed and is not being written.
+    pub(super) fn save(&mut self, common: &mut Common<P>) {
+        if self.is_dirty && !self.saves {
+            self.is_dirty = false;
+            self.saves = common.keeps;
+            let record = Some(self.record.clone()).filter(|record| record.ran.is_some());
+            common.effects.extend(common.keeps.then(|| Effect::Save(self.id.clone(), record)));
+        }
+    }
+
+    fn report(&self, report: Report<P>, common: &mut Common<P>) {
+        common.effects.push(Effect::Report(self.id.clone(), report));
+    }
+}

@@ -1,0 +1,202 @@
+//! Claims about the automaton: all states within a number of changes, and single histories.
+
+use super::*;
+
+/// Visits every state that can be reached within a number of changes and with a number of effects under way.
+/// Returns their number.
+fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pending: usize) -> usize {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut left: VecDeque<(World, u32, Vec<String>)> =
+        begin.into_iter().map(|world| (world, most_changes, Vec::new())).collect();
+    while let Some((world, changes_left, path)) = left.pop_front() {
+        let mut visit = |next: World, changes_left: u32, done: String| {
+            let described = next.described();
+            let known = seen.get(&described).copied();
+            if next.pending.len() <= most_pending && known.is_none_or(|known| known < changes_left) {
+                let path = [path.as_slice(), &[done]].concat();
+                let checked = std::panic::AssertUnwindSafe(|| {
+                    next.check();
+                    if known.is_none() {
+                        next.check_rest();
+                    }
+                });
+                if let Err(panic) = std::panic::catch_unwind(checked) {
+                    eprintln!("after {path:#?} in {described}");
+                    std::panic::resume_unwind(panic);
+                }
+                seen.insert(described, changes_left);
+                left.push_back((next, changes_left, path));
+            }
+        };
+        if changes_left > 0 {
+            for change in changes {
+                let mut next = world.clone();
+                next.change(*change);
+                visit(next, changes_left - 1, format!("{change:?}"));
+            }
+        }
+        for (at, pending) in world.pending.iter().enumerate() {
+            let ends: &[End] = match pending {
+                Pending::Fetch(_) | Pending::Compile(..) => &[End::Succeeds, End::Fails, End::MayPass],
+                Pending::Read(_) | Pending::Probe(_) | Pending::Trial(_) => &[End::Succeeds, End::Fails],
+                _ => &[End::Succeeds],
+            };
+            for end in ends {
+                let mut next = world.clone();
+                next.end(at, *end);
+                if world.pended(pending).ends_with("-") {
+                    assert_eq!(next.plugins_but_slots(), world.plugins_but_slots(), "too late: {pending:?}");
+                }
+                visit(next, changes_left, format!("{end:?} {pending:?}"));
+            }
+        }
+        let mut next = world.clone();
+        if next.time() {
+            visit(next, changes_left, "time".to_owned());
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn in_every_state_only_what_is_permitted_runs_and_all_comes_to_a_rest() {
+    let objects = ["w", "x", "n", "s", "m"].map(|config| Change::Object("a", "1", config));
+    let more = [
+        Change::Object("a", "2", "x"),
+        Change::ObjectGone("a"),
+        Change::File("a", "w"),
+        Change::FileGone("a"),
+        Change::Rules(false),
+        Change::Rules(true),
+        Change::Owned(false),
+        Change::Owned(true),
+        Change::Restart,
+    ];
+    let changes = [objects.as_slice(), &more].concat();
+    let states = explore(vec![World::new()], &changes, 3, 5);
+    assert!(states > 30_000, "{states}");
+}
+
+#[test]
+fn the_same_holds_of_two_plugins_that_share_their_tenants_slots() {
+    let of = |name| ["w", "n"].map(|config| Change::Object(name, "1", config));
+    let gone = ["a", "b"].map(Change::ObjectGone);
+    let changes = [of("a").as_slice(), &of("b"), &gone].concat();
+    let states = explore(vec![World::new()], &changes, 3, 4);
+    assert!(states > 3_000, "{states}");
+}
+
+/// A plugin whose version `w` is recorded, in a host that was started again.
+fn restarted(config: &'static str) -> World {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    world.change(Change::Restart);
+    world.change(Change::Object("a", "1", config));
+    world
+}
+
+fn running(world: &World) -> Option<&str> {
+    let plugin = world.life.plugin(&id("a")).unwrap();
+    plugin.running().map(|version| &*version.spec.config)
+}
+
+#[test]
+fn the_version_before_a_restart_is_not_lost_by_a_change_of_the_spec() {
+    // The record is read, its component is fetched, or compiled, when the spec changes.
+    for ended in 0..3 {
+        let mut world = restarted("x");
+        (0..ended).for_each(|_| world.end(0, End::Succeeds));
+        world.change(Change::Object("a", "1", "v"));
+        while running(&world).is_none() {
+            world.end(0, End::Succeeds);
+        }
+        assert_eq!(running(&world), Some("w"), "{ended}");
+        // The new version is not there.
+        while !world.pending.is_empty() {
+            let is_late = matches!(&world.pending[0], Pending::Fetch(ticket) if world.life.is_present(ticket));
+            world.end(0, if is_late { End::MayPass } else { End::Succeeds });
+        }
+        assert_eq!(running(&world), Some("w"), "{ended}");
+    }
+    let mut world = restarted("x");
+    world.end(0, End::Succeeds);
+    world.change(Change::Object("a", "1", "n"));
+    world.end_all();
+    assert_eq!(running(&world), Some("n"), "it permits less");
+}
+
+#[test]
+fn a_restart_runs_the_version_of_a_spec_of_which_a_later_code_was_refused() {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    // The tag of the image moved, and its component failed its probe.
+    let refused = Refused { spec: "w".into(), tried: Tried::Before, failure: "it failed".to_owned() };
+    world.disk.get_mut(&id("a")).unwrap().refused = Some(refused);
+    world.change(Change::Restart);
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    assert_eq!(running(&world), Some("w"));
+    assert!(matches!(world.life.plugin(&id("a")).unwrap().shown(), Shown::Refused(_)));
+}
+
+#[test]
+fn the_record_of_an_earlier_object_goes_with_the_later_one() {
+    for end_of_read in [End::Succeeds, End::Fails] {
+        let mut world = World::new();
+        world.change(Change::Object("a", "1", "w"));
+        world.end_all();
+        world.change(Change::Restart);
+        world.change(Change::Object("a", "2", "x"));
+        while !world.pending.is_empty() {
+            let end = match world.pending[0] {
+                Pending::Read(_) => end_of_read,
+                Pending::Compile(..) => End::Fails,
+                _ => End::Succeeds,
+            };
+            world.end(0, end);
+        }
+        world.change(Change::ObjectGone("a"));
+        world.end_all();
+        assert!(world.disk.is_empty(), "{:?}", world.disk);
+    }
+}
+
+#[test]
+fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
+    let fails = |fails_at: fn(&Pending) -> bool, config| {
+        let mut world = World::new();
+        world.change(Change::Object("a", "1", "w"));
+        world.end_all();
+        world.change(Change::Object("a", "1", config));
+        let at_once = running(&world).map(str::to_owned);
+        while !world.pending.is_empty() {
+            world.end(0, if fails_at(&world.pending[0]) { End::Fails } else { End::Succeeds });
+        }
+        let plugin = world.life.plugin(&id("a")).unwrap();
+        assert!(matches!(plugin.shown(), Shown::Refused(_)));
+        let recorded = world.disk.get(&id("a")).and_then(|record| record.ran.as_ref()).map(|ran| &*ran.spec);
+        assert_eq!(recorded, running(&world), "a restart runs what runs");
+        (at_once, running(&world).map(str::to_owned))
+    };
+    let runs = (Some("w".to_owned()), Some("w".to_owned()));
+    assert_eq!(fails(|pending| matches!(pending, Pending::Fetch(_)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Compile(..)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Probe(_)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Trial(_)), "x"), runs);
+    assert_eq!(fails(|pending| matches!(pending, Pending::Fetch(_)), "n"), (None, None));
+    assert_eq!(fails(|_| false, "m"), (None, None), "it is refused, and permits less");
+}
+
+#[test]
+fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
+    let mut world = World::new();
+    world.change(Change::Owned(false));
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    assert_eq!(running(&world), None);
+    assert!(matches!(world.life.plugin(&id("a")).unwrap().state, State::Ready { .. }));
+    world.change(Change::Owned(true));
+    assert_eq!(running(&world), Some("w"), "at once");
+}

@@ -1,0 +1,132 @@
+//! Claims about which finalizers are removed, and when.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_plugin_has_no_finalizers_of_another_one_removed() {
+    let platform = || held(object(None, "guard", &["platform.example/*"]));
+    let forged = || held(object(Some("shop"), "forged", &["platform.example/hold", "own.example/hold"]));
+    // As the object is after a restart of the host, when nothing is known of it.
+    let rig = Rig::started(vec![platform(), deleting(forged())], frees).await;
+    rig.hold("shop", 2, "platform.example/hold").await;
+    rig.gone("forged").await;
+    assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
+    // Made while the host runs: then not even a finalizer without a plugin is removed.
+    rig.hold("shop", 1, "own.example/hold").await;
+    rig.objects.put(forged());
+    sleep(Duration::from_secs(10)).await;
+    rig.objects.put(deleting(forged()));
+    rig.gone("forged").await;
+    assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
+    // A mistake in the platform's object leaves its finalizers to it.
+    let mut mistaken = platform();
+    mistaken["spec"]["watch"] = json!(7);
+    let accepted = Rig::started(vec![mistaken, deleting(forged())], frees).await;
+    accepted.hold("shop", 2, "platform.example/hold").await;
+    accepted.gone("forged").await;
+    assert!(accepted.pods.sent.lock().is_empty(), "{:?}", accepted.pods.sent.lock());
+    accepted.objects.put(deleting(platform()));
+    accepted.gone("guard").await;
+    assert_eq!(accepted.pods.of("shop"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_plugin_keeps_no_finalizer_from_being_removed() {
+    // It is refused, because the one that is being deleted has the finalizer.
+    let mut later = object(Some("shop"), "later", &[HOLD]);
+    later["metadata"]["creationTimestamp"] = "2026-01-03T00:00:00Z".into();
+    let mut elsewhere = object(Some("bank"), "elsewhere", &[HOLD]);
+    elsewhere["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z".into();
+    let rig = Rig::started(vec![later, elsewhere, shop().remove(0)], frees).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.gone("a").await;
+    assert_eq!(rig.pods.of("shop"), 2);
+}
+
+fn policy(file: &Path) -> Rules {
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces: { shop: { excluded: true } }\n";
+    std::fs::write(file, yaml).unwrap();
+    Rules { policy: Some(Policy::read(file).unwrap()), ..Rules::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_removed_in_a_namespace_that_the_policy_excludes() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = policy(&directory.path().join("policy.yaml"));
+    let objects = [shop(), vec![deleting(held(object(Some("bank"), "b", &[HOLD])))]].concat();
+    let rig = Rig::with(objects, frees, Some(CLEANUP), rules, Vec::new()).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.hold("bank", 2, HOLD).await;
+    rig.gone("b").await;
+    assert_eq!((rig.pods.of("shop"), rig.pods.of("bank")), (0, 2));
+    let Removal { pods: 2, refused: Some(refused) } = rig.removal("a").unwrap() else { unreachable!("it is refused") };
+    assert!(refused.contains("policy.yaml: spec.namespaces.shop.excluded)"), "{refused}");
+    rig.hold_all("shop", 2, &[]).await;
+    rig.gone("a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_that_are_not_granted_any_more_hold_the_object() {
+    let rig = Rig::started(vec![deleting(held(object(Some("shop"), "a", &["a.k8s.io/hold", HOLD])))], refuses).await;
+    rig.hold("shop", 2, "a.k8s.io/hold").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.removal("a").unwrap().pods, 2);
+    assert!(rig.objects.patched().is_empty());
+    rig.hold_all("shop", 2, &[]).await;
+    assert!(rig.gone("a").await < 2 * SCAN, "at the next look, whatever the back-off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_are_not_judged_on_a_stale_cache() {
+    let rig = Rig::started(shop(), frees).await;
+    rig.observe.send(Observation::Stale(Staleness { reason: "no watch".into() })).await.unwrap();
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.patched().is_empty(), "pods of before the failure are not known");
+    rig.hold("shop", 1, HOLD).await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.pods.sent.lock().is_empty() && rig.objects.patched().is_empty());
+    rig.observe.send(Observation::Live).await.unwrap();
+    rig.gone("a").await;
+    assert_eq!(rig.pods.of("shop"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_waits_for_pods_that_cannot_be_decoded() {
+    let rig = Rig::started(shop(), frees).await;
+    *rig.undecoded.lock() = true;
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.patched().is_empty());
+    let refused = rig.removal("a").unwrap().refused;
+    assert_eq!(refused.as_deref(), Some("the host cannot decode pods that may have some"));
+    *rig.undecoded.lock() = false;
+    rig.gone("a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_writes_are_waited_for_from_the_unload_on() {
+    let rig = Rig::started(Vec::new(), frees).await;
+    sleep(Duration::from_secs(1)).await;
+    let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
+    spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
+    // Its unload takes a minute.
+    load(&rig.driver, spec).await;
+    rig.driver.components.holds.adopt([(id("a"), "u-a".to_owned())]);
+    rig.objects.put(shop().remove(0));
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.objects.patched().is_empty());
+    rig.driver.unload(&id("a")).await;
+    let waited = rig.gone("a").await;
+    assert!((LATE_WRITES..LATE_WRITES + 2 * SCAN).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_name_a_file_has_is_let_go() {
+    let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
+    spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
+    spec.grants.write.finalizers = vec![podium_vocabulary::KeyPattern(HOLD.to_owned())];
+    let rig = Rig::with(shop(), frees, Some(CLEANUP), Rules::default(), vec![spec.clone()]).await;
+    load(&rig.driver, spec).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.gone("a").await;
+    assert!(rig.pods.sent.lock().is_empty());
+}
