@@ -146,14 +146,12 @@ impl Driver {
         self.life.lock().rules().clone()
     }
 
-    /// Puts another policy in force. Runs that it does not permit have ended when this returns.
+    /// Replaces the policy in force. Runs that it does not permit have ended when this returns.
     pub(super) fn set_policy(self: &Arc<Self>, policy: Policy, images: Option<Images>) {
         let rules = Rules { policy: Some(policy.clone()), images, ..Rules::clone(&self.rules()) };
         self.feed(Event::Rules(Arc::new(rules)));
-        for loaded in self.dispatch.registry.all() {
-            let tenant = loaded.spec.tenant();
-            let rates = policy.request_rates(&tenant);
-            self.dispatch.registry.set_rates(tenant, rates);
+        for lane in self.dispatch.registry.replace_rates(|tenant| policy.request_rates(tenant)) {
+            self.dispatch.queue.claim_changed(lane);
         }
         self.policy.send_replace(Some(policy));
     }

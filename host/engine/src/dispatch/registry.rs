@@ -230,6 +230,21 @@ impl Registry {
         self.inner.write().rates.insert(tenant, rates);
     }
 
+    /// Sets the rates of the tenants of all loaded plugins. Returns the plugins whose rates are others now, which the
+    /// queue has to read again.
+    pub fn replace_rates(&self, of: impl Fn(&Tenant) -> RequestRates) -> Vec<Lane> {
+        let mut inner = self.inner.write();
+        let Inner { plugins, rates, claims, .. } = &mut *inner;
+        let changed = plugins.iter().filter(|(lane, loaded)| {
+            let tenant = loaded.spec.tenant();
+            let rate = of(&tenant);
+            rates.insert(tenant, rate);
+            let demand = budget::demand(&loaded.spec, rate);
+            claims.get_mut(lane).is_some_and(|(_, before)| std::mem::replace(before, demand.clone()) != demand)
+        });
+        changed.map(|(lane, _)| *lane).collect()
+    }
+
     /// Sets the most bytes of the states of all plugins together.
     pub fn bound_states(&self, bytes: usize) {
         self.inner.read().states.set_most(bytes);
