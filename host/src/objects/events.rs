@@ -97,6 +97,9 @@ pub(crate) struct Recorder {
 /// The object's uid and the reason.
 pub(crate) type Key = (String, &'static str);
 
+/// An Event and its request.
+type Report = (Key, Request<Vec<u8>>);
+
 #[derive(Debug)]
 struct Sent {
     path: String,
@@ -116,7 +119,7 @@ impl Recorder {
         transition: Transition,
         now_millis: u64,
         now: Instant,
-    ) -> Result<Option<(Key, Request<Vec<u8>>)>, http::Error> {
+    ) -> Result<Option<Report>, http::Error> {
         self.latest.retain(|_, sent| now < sent.last + SERIES);
         self.rates.retain(|_, bucket| !bucket.wait(bucket.burst(), now).is_zero());
         let Transition { reason, note, is_warning } = transition;

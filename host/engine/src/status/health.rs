@@ -182,7 +182,7 @@ mod tests {
             since: "1970-01-01T00:00:01Z".into(),
             is_of_before: false,
         };
-        assert_eq!(health.failing(Instant::now()), [entry.clone()]);
+        assert_eq!(health.failing(Instant::now()), std::slice::from_ref(&entry));
         tokio::time::advance(FORGET - Duration::from_secs(2)).await;
         assert_eq!(health.failing(Instant::now()), [entry]);
         tokio::time::advance(Duration::from_secs(1)).await;
