@@ -24,7 +24,7 @@ use podium_engine::{
     ingest::IngestHandle,
     journal::Journal,
     ports::Sender,
-    status::{LoadState, PluginState, Status},
+    status::{LoadState, PluginState, Status, VersionId},
 };
 use podium_life::{Effect, Event, Life, Plugin, Record, Report, Shown, Source, Ticket, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
@@ -295,6 +295,7 @@ impl Driver {
         let before = registry.by_id(&spec.id).filter(|_| trial);
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         let status = self.status.plugin(&spec.id);
+        status.installed(VersionId { uid: ticket.uid.to_string(), sha256: code.component.sha256.clone() });
         let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
         if let Some(policy) = &rules.policy {
             registry.set_rates(spec.tenant(), policy.request_rates(&spec.tenant()));
