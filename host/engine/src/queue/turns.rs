@@ -53,8 +53,8 @@ pub(super) struct Turns<L> {
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
     patience: BTreeMap<u64, Waiting>,
-    /// Set when a group begins to wait for memory.
-    pub(super) has_new_waits: bool,
+    /// Lanes that began to wait for tokens or memory, for the one that looks at what waits for them.
+    pub(super) delayed: Vec<L>,
     /// When lanes that wait for tokens may have them.
     timers: BTreeMap<(Instant, u64), Timer<L>>,
     /// The worker, the memory and the place that jobs hold, by the job's number.
@@ -140,7 +140,7 @@ where
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
-            has_new_waits: false,
+            delayed: Vec::new(),
             timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
             memory: 0,
@@ -485,7 +485,7 @@ where
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
                 self.numbers += 1;
                 group.wait = Wait::Waits(self.numbers);
-                self.has_new_waits = true;
+                self.delayed.extend(group.ready.iter().flat_map(BTreeMap::values));
                 let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
                 self.patience.insert(self.numbers, waiting);
             }
@@ -549,7 +549,7 @@ where
             let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
             self.numbers += 1;
             group.wait = Wait::Waits(self.numbers);
-            self.has_new_waits = true;
+            self.delayed.extend(group.ready.iter().flat_map(BTreeMap::values));
             self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
             self.refresh(number, now);
         }

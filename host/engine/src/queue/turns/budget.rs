@@ -172,6 +172,7 @@ where
             let at = (now + wait, self.numbers);
             tokens.waits = Waits::Timer(at);
             self.timers.insert(at, Timer::Lane(lane));
+            self.delayed.push(lane);
             return false;
         }
         tokens.short = [false; KINDS];
@@ -179,6 +180,7 @@ where
             let (_, turn) = state.account.key();
             tokens.waits = Waits::Tenant(turn);
             tenant.tokens.waiting.insert(turn, lane);
+            self.delayed.push(lane);
             let number = state.tenant;
             self.set_timer(number, now);
             return false;
