@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     super::tokens::{Demand, KINDS, WRITES},
-    Turns,
+    Stage, Turns,
 };
 use crate::throttle::{Bucket, Rate};
 
@@ -221,7 +221,7 @@ where
             }
             self.list(lane, true, now);
             if !is_enough
-                && self.lanes.get(&lane).is_some_and(|state| state.listed)
+                && self.lanes.get(&lane).is_some_and(|state| state.stage == Stage::Listed)
                 && let Some(tenant) = self.tenants.get_mut(&number)
             {
                 tenant.tokens.admitted = Some(lane);
@@ -288,7 +288,7 @@ where
             // Another lane that sends nothing keeps its place, and its wait for memory.
             let is_listed = |state: &super::Lane| {
                 let needs_tokens = state.tokens.writes || state.tokens.short.contains(&true);
-                state.listed && state.tenant == number && needs_tokens
+                state.stage == Stage::Listed && state.tenant == number && needs_tokens
             };
             if self.lanes.get(&lane).is_some_and(is_listed) {
                 self.unlist_lane(lane);
