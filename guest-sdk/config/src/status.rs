@@ -28,6 +28,9 @@ pub struct Status {
     /// The message of the latest failure of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
+    /// The finalizers that the plugin may have put on Pods. The host removes them when the object is deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
     /// The kinds of writes that RBAC refuses, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_writes: Vec<RefusedWrite>,

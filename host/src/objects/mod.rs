@@ -9,6 +9,7 @@ mod fetch;
 mod finalizers;
 mod object;
 mod publish;
+mod released;
 mod status;
 mod tenant;
 mod watch;
@@ -19,6 +20,7 @@ pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold};
+pub(crate) use released::Released;
 pub(crate) use status::{ActiveVersion, Facts, Failing, Refusal, State, status};
 pub(crate) use watch::{Change, ObjectWatch};
 
