@@ -125,8 +125,8 @@ impl Cleanup {
                 matches!(self.holding.namespaces.lock().get(&**namespace), Some((Namespace::Ends, _)))
             });
             let released = if ends { Released::NamespaceEnds } else { Released::AfterSeconds };
-            let reason = released.reason();
-            tracing::warn!(plugin = %spec.id, pods = done, reason, "finalizers removed from pods without a run of the plugin");
+            let (plugin, reason) = (&spec.id, released.reason());
+            tracing::warn!(%plugin, pods = done, reason, "finalizers removed from pods without a run of the plugin");
             self.show_release(spec, released);
         }
         done
