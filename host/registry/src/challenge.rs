@@ -10,6 +10,8 @@ pub(crate) enum Challenge {
     Bearer {
         realm: String,
         service: Option<String>,
+        /// The resources that the token must be for, separated by spaces.
+        scope: Option<String>,
     },
 }
 
@@ -26,25 +28,28 @@ impl Challenge {
     /// Reads the challenges of one header that are understood. A comma separates challenges as well as parameters; an
     /// element without `=` behind its first word begins a challenge.
     fn all(text: &str) -> Vec<Self> {
-        let mut all: Vec<(String, Option<String>, Option<String>)> = Vec::new();
+        let mut all: Vec<(String, [Option<String>; 3])> = Vec::new();
         for element in elements(text) {
             let (word, rest) = element.split_at(element.find([' ', '\t', '=']).unwrap_or(element.len()));
             let mut parameter = element;
             if !rest.trim_start().starts_with('=') && !word.is_empty() {
-                all.push((word.to_ascii_lowercase(), None, None));
+                all.push((word.to_ascii_lowercase(), [const { None }; 3]));
                 parameter = rest;
             }
-            if let (Some((name, value)), Some((_, realm, service))) = (parameter.split_once('='), all.last_mut()) {
+            if let (Some((name, value)), Some((_, [realm, service, scope]))) =
+                (parameter.split_once('='), all.last_mut())
+            {
                 match name.trim().to_ascii_lowercase().as_str() {
                     "realm" => *realm = unquoted(value),
                     "service" => *service = unquoted(value),
+                    "scope" => *scope = unquoted(value),
                     _ => {}
                 }
             }
         }
-        let understood = |(scheme, realm, service): (String, Option<String>, Option<String>)| match scheme.as_str() {
+        let understood = |(scheme, [realm, service, scope]): (String, [Option<String>; 3])| match scheme.as_str() {
             "basic" => Some(Self::Basic),
-            "bearer" => realm.map(|realm| Self::Bearer { realm, service }),
+            "bearer" => realm.map(|realm| Self::Bearer { realm, service, scope }),
             _ => None,
         };
         all.into_iter().filter_map(understood).collect()
@@ -84,14 +89,20 @@ mod tests {
     #[test]
     fn challenges_of_registries_are_understood() {
         let bearer = |realm: &str, service: Option<&str>| {
-            Some(Challenge::Bearer { realm: realm.to_owned(), service: service.map(str::to_owned) })
+            let service = service.map(str::to_owned);
+            Some(Challenge::Bearer { realm: realm.to_owned(), service, scope: None })
+        };
+        let scoped = Challenge::Bearer {
+            realm: "https://a.example/token".to_owned(),
+            service: Some("b".to_owned()),
+            scope: Some("repository:c:pull,push repository:d:pull".to_owned()),
         };
         for (text, expected) in [
             (r#"Basic realm="x""#, Some(Challenge::Basic)),
             ("basic", Some(Challenge::Basic)),
             (
-                r#"Bearer realm="https://a.example/token",service="b",scope="repository:c:pull,push",error="d""#,
-                bearer("https://a.example/token", Some("b")),
+                r#"Bearer realm="https://a.example/token",service="b",Scope="repository:c:pull,push repository:d:pull",a="d""#,
+                Some(scoped),
             ),
             (r#"bearer service="a, b" , realm=https://c"#, bearer("https://c", Some("a, b"))),
             (r#"Bearer realm="a\"b""#, bearer("a\"b", None)),
@@ -118,7 +129,8 @@ mod tests {
         let headers = ["Negotiate", "Basic realm=x"].map(HeaderValue::from_static);
         assert_eq!(Challenge::of(&headers), Some(Challenge::Basic));
         let headers = ["Basic realm=x", "Bearer realm=y"].map(HeaderValue::from_static);
-        assert_eq!(Challenge::of(&headers), Some(Challenge::Bearer { realm: "y".to_owned(), service: None }));
+        let bearer = Challenge::Bearer { realm: "y".to_owned(), service: None, scope: None };
+        assert_eq!(Challenge::of(&headers), Some(bearer));
         assert_eq!(Challenge::of(&[]), None);
     }
 }

@@ -191,8 +191,9 @@ impl<'a> Session<'a> {
                 let message = format!("registry {} asks for credentials, and there are none for it", self.registry);
                 return Err(Error::Denied(message));
             }
-            (Challenge::Bearer { realm, service }, credentials) => {
-                match self.token(realm, service.as_deref(), credentials).await {
+            (Challenge::Bearer { realm, service, scope }, credentials) => {
+                let scopes = self.scopes(scope.as_deref().unwrap_or_default());
+                match self.token(realm, service.as_deref(), &scopes, credentials).await {
                     Ok(token) => Some(token),
                     // The next credentials may be accepted; the next challenge asks for them.
                     Err(Error::Denied(_)) if self.credentials.len() > 0 => None,
@@ -203,28 +204,44 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Gets a token for this repository from the realm.
+    /// Returns the scopes of a token: the repositories that the challenge names, which a registry may know by other
+    /// names than its clients, or this one; with this operation's actions, whichever actions the challenge names.
+    fn scopes(&self, challenged: &str) -> Vec<String> {
+        let repositories = challenged.split_whitespace().filter_map(|scope| scope.rsplit_once(':'));
+        let repositories = repositories.map(|(repository, _)| repository);
+        let of_repository = |name: &&str| name.starts_with("repository:") || name.starts_with("repository(");
+        let mut all: Vec<_> = repositories.filter(of_repository).map(str::to_owned).collect();
+        if all.is_empty() {
+            all.push(format!("repository:{}", self.repository));
+        }
+        all.into_iter().map(|repository| format!("{repository}:{}", self.actions)).collect()
+    }
+
+    /// Gets a token from the realm.
     async fn token(
         &self,
         realm: &str,
         service: Option<&str>,
+        scopes: &[String],
         credentials: Option<&Credentials>,
     ) -> Result<HeaderValue, Error> {
         let uri = uri(realm)?;
         let endpoint = self.client.allowed.hop(&self.registry, &self.own, &uri, Purpose::Token)?;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let mut query = service.map(|service| format!("service={}&", encoded(service))).unwrap_or_default();
-        query += &format!("scope={}", encoded(&format!("repository:{}:{}", self.repository, self.actions)));
         let mut target = Target { endpoint: endpoint.clone(), path: path(&uri) };
         let mut outgoing = Outgoing::get("application/json");
         let mut authorization = None;
         if let Some(token) = credentials.and_then(Credentials::token) {
             // As docker exchanges it; realms need a name of the client.
+            query += &format!("scope={}", encoded(&scopes.join(" ")));
             let form = format!("grant_type=refresh_token&client_id=podium&{query}&refresh_token={}", encoded(token));
             let content_type = Some("application/x-www-form-urlencoded");
             outgoing = Outgoing { method: Method::POST, content_type, body: form.into(), ..outgoing };
         } else {
             authorization = credentials.map(of_user).transpose()?;
+            let scopes: Vec<_> = scopes.iter().map(|scope| format!("scope={}", encoded(scope))).collect();
+            query += &scopes.join("&");
             target = target.with_query(&query);
         }
         let request = request(&target, &outgoing, authorization)?;

@@ -120,6 +120,8 @@ pub struct Watch {
     options: WatchOptions,
     decoder: Decoder,
     retries: Retries,
+    /// Waits before lists, while the API server refuses each watch at once because it has no history.
+    relists: Retries,
     counters: Arc<Counters>,
     /// The revision at which the next watch begins; `None` if a list comes first.
     position: Option<Revision>,
@@ -155,6 +157,8 @@ enum Next {
     Retry { reason: String, after: Option<Duration> },
     /// A list, because the missed events cannot be fetched.
     Relist { reason: String },
+    /// A list, because the API server has no history since the last one.
+    Expired { reason: String },
 }
 
 impl Watch {
@@ -167,6 +171,7 @@ impl Watch {
             options,
             decoder: Decoder::new(pool, known),
             retries: Retries::new(seed),
+            relists: Retries::of_lists(seed),
             counters: Arc::default(),
             position: None,
             seen: Revision::default(),
@@ -226,7 +231,7 @@ impl Watch {
                     None => self.list(&mut sender).await,
                 },
             };
-            let (reason, after) = match next {
+            let (reason, wait) = match next {
                 Ok(Next::Continue) => continue,
                 Err(observations::Closed) => return,
                 Ok(Next::Resume { reason }) => {
@@ -238,13 +243,16 @@ impl Watch {
                     }
                     continue;
                 }
-                Ok(Next::Retry { reason, after }) => (reason, after),
+                Ok(Next::Retry { reason, after }) => (reason, self.retries.wait(after)),
                 Ok(Next::Relist { reason }) => {
                     self.position = None;
-                    (reason, None)
+                    (reason, self.retries.wait(None))
+                }
+                Ok(Next::Expired { reason }) => {
+                    self.position = None;
+                    (reason, self.relists.wait(None))
                 }
             };
-            let wait = self.retries.wait(after);
             self.log_failure(failed, &reason, wait);
             if sender.stale(reason).await.is_err() {
                 return;
@@ -265,6 +273,7 @@ impl Watch {
     /// Records that the watch sent an event or ended regularly.
     fn succeeded(&mut self) {
         self.retries.reset();
+        self.relists.reset();
         self.refusals.end();
         if self.failures.end() {
             tracing::info!(resource = "pods", "watch restored");
@@ -272,9 +281,14 @@ impl Watch {
     }
 
     /// Returns the reaction to an error of a watch: that of [`Self::after_error`], or a list if the error repeats.
-    fn after_watch_error(&mut self, error: &ApiError) -> Next {
-        if let ApiError::Status { code, .. } = error
-            && *code != 410
+    /// `at_once` is true if the watch brought nothing before it.
+    fn after_watch_error(&mut self, error: &ApiError, at_once: bool) -> Next {
+        if error.code() == Some(410) {
+            if at_once {
+                return Next::Expired { reason: error.to_string() };
+            }
+            self.relists.reset();
+        } else if let ApiError::Status { code, .. } = error
             && !is_behind(error)
             && self.refusals.refused(*code)
         {

@@ -42,7 +42,7 @@ impl Watch {
                 if !matches!(error, ApiError::Status { .. }) {
                     self.rollback.cut();
                 }
-                return Ok(self.after_watch_error(&error));
+                return Ok(self.after_watch_error(&error, true));
             }
         };
         sender.live().await?;
@@ -77,13 +77,14 @@ impl Watch {
                     return Ok(self.resume(sender));
                 }
             };
+            let at_once = silent && begun.elapsed() < SHORT;
             silent = false;
             self.counters.events.fetch_add(batch.len() as u64, Relaxed);
             let mut events = Vec::new();
             let mut next = None;
             let mut bookmark = None;
             for line in &batch {
-                match self.observe(line, &mut events) {
+                match self.observe(line, &mut events, at_once) {
                     Ok(revision) => bookmark = revision.or(bookmark),
                     Err(reason) => {
                         next = Some(reason);
@@ -115,7 +116,7 @@ impl Watch {
 
     /// Handles one event. Returns the revision of a bookmark, or of a Pod that was skipped: it is sent as a bookmark
     /// after the events of its batch, if none of them is newer.
-    fn observe(&mut self, line: &[u8], events: &mut Vec<PodEvent>) -> Result<Option<Revision>, Next> {
+    fn observe(&mut self, line: &[u8], events: &mut Vec<PodEvent>, at_once: bool) -> Result<Option<Revision>, Next> {
         let (object, deleted) = match object::event(line)? {
             Event::Added(object) | Event::Modified(object) => (object, false),
             Event::Deleted(object) => (object, true),
@@ -123,7 +124,7 @@ impl Watch {
                 self.advance(revision)?;
                 return Ok(Some(revision));
             }
-            Event::Error(error) => return Err(self.after_watch_error(&error)),
+            Event::Error(error) => return Err(self.after_watch_error(&error, at_once && events.is_empty())),
             Event::Unknown => return Ok(None),
         };
         match self.decoder.pod(object)? {

@@ -29,7 +29,42 @@ async fn guarded(authorization: &'static str, challenge: impl Into<String>) -> S
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_with_the_users_name_and_this_scope_only() {
+async fn a_token_is_of_the_repositories_that_the_challenge_names() {
+    for (scope, expected) in [
+        ("", "scope=repository%3Ateam%2Fplugin%3Apull"),
+        (",scope=\"\"", "scope=repository%3Ateam%2Fplugin%3Apull"),
+        (",scope=\"registry:catalog:* nonsense\"", "scope=repository%3Ateam%2Fplugin%3Apull"),
+        // A front that maps names. More rights than this operation needs are not asked for.
+        (",scope=\"repository:mirror/team/plugin:pull\"", "scope=repository%3Amirror%2Fteam%2Fplugin%3Apull"),
+        (",scope=\"repository:mirror/p:pull,push,delete\"", "scope=repository%3Amirror%2Fp%3Apull"),
+        (",scope=\"repository(plugin):a.test:5000/p:*\"", "scope=repository%28plugin%29%3Aa%2Etest%3A5000%2Fp%3Apull"),
+        (
+            ",scope=\"registry:catalog:* repository:a:pull  repository:b&c=d:pull\"",
+            "scope=repository%3Aa%3Apull&scope=repository%3Ab%26c%3Dd%3Apull",
+        ),
+    ] {
+        let server = Server::start(move |asked| {
+            if asked.path.starts_with("/token") {
+                return Reply::ok(r#"{"token":"t0k"}"#);
+            }
+            if asked.headers.get("authorization").map(String::as_str) != Some("Bearer t0k") {
+                let challenge = format!("Bearer realm=\"http://{}/token\"{scope}", asked.headers["host"]);
+                return Reply::status(401).with("WWW-Authenticate", challenge);
+            }
+            let manifest = manifest(WASM.len(), &Digest::of(WASM));
+            if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::ok(WASM) }
+        })
+        .await;
+        let client = client(vec![entry("registry.test", &server)]);
+        assert!(client.pull(&reference(&server), &[alice()], &LIMITS).await.is_ok());
+        let asked = server.asked();
+        let token = asked.iter().find(|asked| asked.path.starts_with("/token")).unwrap();
+        assert_eq!(token.path, format!("/token?{expected}"), "{scope}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_with_the_users_name_and_these_actions_only() {
     let tokens = Server::start(|_| Reply::ok(r#"{"token":"t0k"}"#)).await;
     let realm = format!("http://tokens.test:{}", tokens.address.port());
     let challenge = format!("Bearer realm=\"{realm}/token?a=b\",service=\"s r\",scope=\"repository:other:push\"");
@@ -40,7 +75,7 @@ async fn a_token_is_asked_for_with_the_users_name_and_this_scope_only() {
     assert!(client.pull(&reference(&server), &[alice()], &LIMITS).await.is_ok());
     let [asked] = &tokens.asked()[..] else { panic!("{:?}", tokens.asked()) };
     assert_eq!(asked.headers["authorization"], ALICE);
-    assert_eq!(asked.path, "/token?a=b&service=s%20r&scope=repository%3Ateam%2Fplugin%3Apull");
+    assert_eq!(asked.path, "/token?a=b&service=s%20r&scope=repository%3Aother%3Apull");
     // Without credentials the token is anonymous.
     assert!(client.pull(&reference(&server), &[], &LIMITS).await.is_ok());
     assert!(!tokens.asked()[1].headers.contains_key("authorization"));
