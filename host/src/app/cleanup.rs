@@ -101,7 +101,7 @@ enum Work {
 }
 
 impl Work {
-    /// Of each kind an object has its own progress.
+    /// Returns the number of the kind; an object has its own progress in each.
     fn number(&self) -> u8 {
         match self {
             Self::Hold => 0,

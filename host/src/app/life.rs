@@ -146,7 +146,7 @@ impl Driver {
         self.life.lock().rules().clone()
     }
 
-    /// Puts another policy in force. Runs that it does not permit have ended when this returns.
+    /// Replaces the policy. Runs that it does not permit have ended when this returns.
     pub(super) fn set_policy(self: &Arc<Self>, policy: Policy, images: Option<Images>) {
         let rules = Rules { policy: Some(policy.clone()), images, ..Rules::clone(&self.rules()) };
         self.feed(Event::Rules(Arc::new(rules)));

@@ -63,7 +63,7 @@ impl Holding {
 }
 
 impl Cleanup {
-    /// Looks for the Pods that are held.
+    /// Finds the Pods that are held.
     pub(super) fn look(&self) {
         let now = Instant::now();
         self.releases.lock().retain(|_, (_, until)| now < *until);
@@ -164,7 +164,7 @@ impl Cleanup {
         due
     }
 
-    /// Asks whether a namespace is being deleted, unless it was asked lately.
+    /// Returns whether a namespace is being deleted, as the API server has answered within [`ASK`].
     async fn namespace(&self, name: &str) -> Namespace {
         let known = self.holding.namespaces.lock().get(name).cloned();
         if let Some((namespace, _)) = known.filter(|(_, asked)| asked.elapsed() < ASK) {
