@@ -87,8 +87,10 @@ pub(super) struct Cleanup {
     pub(super) holding: Holding,
     pub(super) releases: Releases,
     /// Returns true while RBAC refuses the plugin to change Pods of the namespace.
-    pub(super) is_forbidden: Box<dyn Fn(&PluginId, &str) -> bool + Send + Sync>,
+    pub(super) is_forbidden: Box<IsForbidden>,
 }
+
+type IsForbidden = dyn Fn(&PluginId, &str) -> bool + Send + Sync;
 
 /// An object to work on.
 enum Work {

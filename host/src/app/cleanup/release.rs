@@ -37,11 +37,13 @@ const SHOWN: Duration = Duration::from_secs(600);
 /// By plugin, the latest release and the time until which it is shown.
 pub(in crate::app) type Releases = Arc<Mutex<BTreeMap<PluginId, (Released, Instant)>>>;
 
+/// Pods with a finalizer of a plugin, and since when the host has known that they are being deleted.
+type Held = BTreeMap<PodKey, (String, Instant)>;
+
 /// The Pods that are being deleted and held by plugins whose objects stay, and their namespaces.
 #[derive(Default)]
 pub(in crate::app) struct Holding {
-    /// With a finalizer of the plugin, and since when the host has known.
-    pods: Mutex<BTreeMap<PluginId, BTreeMap<PodKey, (String, Instant)>>>,
+    pods: Mutex<BTreeMap<PluginId, Held>>,
     namespaces: Mutex<BTreeMap<String, (Namespace, Instant)>>,
 }
 
@@ -87,7 +89,7 @@ impl Cleanup {
             }
         }
         let before = self.holding.pods.lock().clone();
-        let mut held: BTreeMap<PluginId, BTreeMap<_, _>> = BTreeMap::new();
+        let mut held: BTreeMap<PluginId, Held> = BTreeMap::new();
         for (_, spec) in plugins {
             let of_namespace = match &spec.id.namespace {
                 Some(namespace) => deleting.get_key_value(namespace).into_iter().collect::<Vec<_>>(),
