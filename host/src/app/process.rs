@@ -29,7 +29,8 @@ use tokio::{
 use tracing::field;
 
 use super::{
-    App, Operator, Options, certificate::Certificate, compile, disk, memory_limit, options::RUN_MEMORY, start_line,
+    App, Operator, Options, certificate::Certificate, compile, disk, life::Driver, memory_limit, options::RUN_MEMORY,
+    start_line,
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
@@ -242,7 +243,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     let ended = tokio::select! {
         biased;
         signal = &mut stopped => Ok(signal),
-        loaded = load(&app, plugins, flags.strict, watched) => match loaded {
+        loaded = load(app.driver.clone(), plugins, flags.strict, watched) => match loaded {
             Ok(true) => serve_until(&mut app, objects, &mut stopped).await,
             Ok(false) => {
                 app.shutdown().await;
@@ -250,6 +251,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
             }
             Err(error) => Err(error),
         },
+        // As when the state directory is of another cluster: compilers are not waited for.
+        error = app.failed() => Err(error),
     };
     tracing::info!("shutting down: no new runs, those under way may end");
     app.shutdown().await;
@@ -410,13 +413,13 @@ fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
 /// when the host must not continue: with `strict` when any plugin was not loaded, otherwise when none was, none is
 /// tried again. Each load is a task of its own.
-async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> anyhow::Result<bool> {
-    plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));
+async fn load(driver: Arc<Driver>, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> anyhow::Result<bool> {
+    plugins.iter().for_each(|plugin| driver.expect(&plugin.spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
     let mut loads = JoinSet::new();
     for config::Defined { file, spec, .. } in plugins {
-        let (driver, id) = (app.driver.clone(), spec.id.clone());
+        let (driver, id) = (driver.clone(), spec.id.clone());
         loads.spawn(async move {
             let attempt = match driver.prepare(spec).await {
                 Ok(plugin) if !strict => {
@@ -447,7 +450,7 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: b
         return Ok(false);
     }
     for plugin in prepared {
-        app.install(plugin).await;
+        driver.install(plugin).await;
     }
     Ok(true)
 }
