@@ -18,7 +18,7 @@ pub(crate) use desired::{Action, Decision, Desired, Removing};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object, plugin_again};
-pub(crate) use publish::{Publisher, Update, Wanted, hold};
+pub(crate) use publish::{Publisher, Update, Wanted, hold, release};
 pub(crate) use status::{ActiveVersion, Facts, Failing, Refusal, State, status};
 pub(crate) use watch::{Change, ObjectWatch};
 
