@@ -4,6 +4,8 @@
 //! write and a name mean the same to all of them.
 
 #![warn(missing_docs)]
+// A new action has a place in every match.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 #![cfg_attr(
     test,
     allow(
@@ -16,6 +18,8 @@
 
 pub mod authz;
 mod expressions;
+mod function;
+mod grant;
 mod grants;
 mod graph;
 mod key;
@@ -26,6 +30,8 @@ pub mod text;
 mod write;
 
 pub use expressions::Expressions;
+pub use function::{Function, INTERFACES, PACKAGE, VERSION};
+pub use grant::{Grant, Right};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use graph::components;
 pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
@@ -35,6 +41,6 @@ pub use podium_wire::syntax;
 pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 pub use write::{
-    Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Write, WriteReport,
-    WriteResult,
+    Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Target, Write,
+    WriteReport, WriteResult,
 };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::PodKey;
+use super::{Function, PodKey};
 
 /// One staged write.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,10 +113,28 @@ pub enum Action {
     },
 }
 
+/// The Pod or the object that a write changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// A Pod.
+    Pod(&'a PodKey),
+    /// An object of another kind.
+    Object(&'a ObjectRef),
+}
+
 impl Action {
     /// Returns the Pod that is written to, or `None` for other kinds.
     #[must_use]
-    pub fn pod(&self) -> Option<&PodKey> {
+    pub const fn pod(&self) -> Option<&PodKey> {
+        match self.target() {
+            Target::Pod(key) => Some(key),
+            Target::Object(_) => None,
+        }
+    }
+
+    /// Returns the Pod or the object that is written to.
+    #[must_use]
+    pub const fn target(&self) -> Target<'_> {
         match self {
             Self::SetLabel { target, .. }
             | Self::RemoveLabel { target, .. }
@@ -127,8 +145,27 @@ impl Action {
             | Self::SetCondition { target, .. }
             | Self::RemoveCondition { target, .. }
             | Self::DeletePod { target, .. }
-            | Self::EvictPod { target } => Some(target),
-            Self::ApplyObject { .. } | Self::DeleteObject { .. } => None,
+            | Self::EvictPod { target } => Target::Pod(target),
+            Self::ApplyObject { object, .. } | Self::DeleteObject { object, .. } => Target::Object(object),
+        }
+    }
+
+    /// Returns the host function that stages it.
+    #[must_use]
+    pub const fn function(&self) -> Function {
+        match self {
+            Self::SetLabel { .. } => Function::SetLabel,
+            Self::RemoveLabel { .. } => Function::RemoveLabel,
+            Self::SetAnnotation { .. } => Function::SetAnnotation,
+            Self::RemoveAnnotation { .. } => Function::RemoveAnnotation,
+            Self::AddFinalizer { .. } => Function::AddFinalizer,
+            Self::RemoveFinalizer { .. } => Function::RemoveFinalizer,
+            Self::SetCondition { .. } => Function::SetCondition,
+            Self::RemoveCondition { .. } => Function::RemoveCondition,
+            Self::DeletePod { .. } => Function::DeletePod,
+            Self::EvictPod { .. } => Function::EvictPod,
+            Self::ApplyObject { .. } => Function::ApplyObject,
+            Self::DeleteObject { .. } => Function::DeleteObject,
         }
     }
 

@@ -1,65 +1,31 @@
 //! A first plugin.yaml for the imports of a component. A component does not contain the keys that a plugin writes, so
 //! the author has to add them; this is printed and never used.
 
-use podium_vocabulary::Grants;
+use podium_vocabulary::{Function, Grant, Grants, PACKAGE};
 
 use crate::build::{Built, Import};
 
-/// Grants below `write`, an example of each, and the functions of the interface `writes` that need it.
-const WRITES: [(&str, &str, &[&str]); 7] = [
-    ("labels", "[example.com/my-label]", &["set-label", "remove-label"]),
-    ("annotations", "[example.com/my-annotation]", &["set-annotation", "remove-annotation"]),
-    ("finalizers", "[example.com/my-finalizer]", &["add-finalizer", "remove-finalizer"]),
-    ("conditions", "[example.com/MyCondition]", &["set-condition", "remove-condition"]),
-    ("delete", "true", &["delete-pod"]),
-    ("evict", "true", &["evict-pod"]),
-    ("objects", "[{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]", &["apply-object", "delete-object"]),
-];
-
-fn uses(imports: &[Import], interface: &str, functions: &[&str]) -> bool {
-    let named = |import: &&Import| {
-        import.interface.strip_prefix("podium:reconcile/").and_then(|rest| rest.split('@').next()) == Some(interface)
-    };
-    let imported = imports.iter().filter(named).flat_map(|import| &import.functions);
-    imported.into_iter().any(|function| functions.contains(&function.as_str()))
-}
-
-fn reads_live(imports: &[Import]) -> bool {
-    uses(imports, "pods", &["get-live"]) || uses(imports, "pods-json", &["get-live"])
+/// Returns true if a function that needs the grant is imported.
+fn uses(imports: &[Import], grant: Grant) -> bool {
+    imports.iter().any(|import| {
+        let interface = import.interface.strip_prefix(PACKAGE).and_then(|rest| rest.split('@').next());
+        let functions = import.functions.iter().filter_map(|name| Function::by_name(interface?, name));
+        functions.into_iter().any(|function| function.grant() == Some(grant))
+    })
 }
 
 /// Returns the fields below `spec.grants` that are granted and that no import needs.
-pub(crate) fn unused(grants: &Grants, imports: &[Import]) -> Vec<String> {
-    let write = &grants.write;
-    let granted = [
-        !write.labels.is_empty(),
-        !write.annotations.is_empty(),
-        !write.finalizers.is_empty(),
-        !write.conditions.is_empty(),
-        write.delete,
-        write.evict,
-        !write.objects.is_empty(),
-    ];
-    let unused = WRITES.iter().zip(granted).filter(|((.., functions), is)| *is && !uses(imports, "writes", functions));
-    let mut fields: Vec<_> = unused.map(|((field, ..), _)| format!("write.{field}")).collect();
-    fields.extend((write.events && !uses(imports, "events", &["emit"])).then(|| "write.events".to_owned()));
-    let live = grants.read.as_ref().is_some_and(|read| read.live);
-    fields.extend((live && !reads_live(imports)).then(|| "read.pods.live".to_owned()));
-    fields
+pub(crate) fn unused(grants: &Grants, imports: &[Import]) -> Vec<&'static str> {
+    let granted = Grant::ALL.into_iter().filter(|grant| *grant != Grant::Read && grant.is_in(grants));
+    granted.filter(|grant| !uses(imports, *grant)).map(Grant::field).collect()
 }
 
 /// Returns the text of a configuration that grants exactly the imports, with keys to be filled in.
 pub(crate) fn for_component(built: &Built) -> String {
-    let mut grants = Vec::new();
-    for (grant, value, functions) in WRITES {
-        if uses(&built.imports, "writes", functions) {
-            grants.push(format!("      {grant}: {value}\n"));
-        }
-    }
-    if uses(&built.imports, "events", &["emit"]) {
-        grants.push("      events: true\n".to_owned());
-    }
-    let live = if reads_live(&built.imports) { ", live: true" } else { "" };
+    let used = Grant::ALL.into_iter().filter(|grant| uses(&built.imports, *grant));
+    let writes = used.filter_map(|grant| Some((grant.field().strip_prefix("write.")?, grant.example())));
+    let grants: Vec<_> = writes.map(|(field, example)| format!("      {field}: {example}\n")).collect();
+    let live = if uses(&built.imports, Grant::Live) { ", live: true" } else { "" };
     let write = if grants.is_empty() { String::new() } else { format!("    write:\n{}", grants.concat()) };
     let file = built.component.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

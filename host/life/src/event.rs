@@ -20,6 +20,10 @@ pub trait Parts: Clone {
     /// Returns why the requirements do not permit a plugin.
     fn refuse(rules: &Self::Rules, spec: &PluginSpec) -> Option<Self::Failure>;
 
+    /// Returns true if a version that was loaded under the requirements before may go on under the present ones without
+    /// being loaded again.
+    fn stays(before: &Self::Rules, now: &Self::Rules, spec: &PluginSpec) -> bool;
+
     /// Returns true if both are of the same bytes.
     fn is_same(one: &Self::Code, other: &Self::Code) -> bool;
 

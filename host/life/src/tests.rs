@@ -20,7 +20,7 @@ use crate::plugin::{Restore, State};
 struct Test;
 
 /// True if it may pass.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct Failure(bool);
 
 impl fmt::Display for Failure {
@@ -39,6 +39,10 @@ impl Parts for Test {
 
     fn refuse(rules: &bool, spec: &PluginSpec) -> Option<Failure> {
         (!rules && spec.grants.write.delete).then_some(Failure(false))
+    }
+
+    fn stays(_: &bool, rules: &bool, spec: &PluginSpec) -> bool {
+        Self::refuse(rules, spec).is_none()
     }
 
     fn is_same(one: &String, other: &String) -> bool {

@@ -7,12 +7,11 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
-use podium_vocabulary::{Refused, WriteReport};
+use podium_vocabulary::{Function, Refused, WriteReport};
 use podium_wire::refusal;
 use wasmtime::{CallHook, StoreContextMut, Trap};
 
 use super::{
-    function::Function,
     limits::{self, CutReason},
     meter::{Size, price},
     run::Run,
@@ -101,16 +100,15 @@ impl Run {
     pub(super) fn admit(&mut self, function: Function, arguments: Size) -> Result<Admission, Refused> {
         self.bill.add(arguments.copied());
         self.drain_output();
-        let granted = function.required_grant().is_met(&self.context.grants);
         self.account_call()?;
         if self.world.is_revoked() {
             return Err(Refused::NotGranted);
         }
-        match granted {
-            true => Ok(Admission::Admitted),
-            false if function.is_read() => Ok(Admission::Withheld),
-            false => {
-                self.refusal = Some(refusal::needs(function.required_grant().field()));
+        match function.grant().filter(|need| !need.is_in(&self.context.grants)) {
+            None => Ok(Admission::Admitted),
+            Some(_) if function.is_read() => Ok(Admission::Withheld),
+            Some(need) => {
+                self.refusal = Some(refusal::needs(need.field()));
                 Err(Refused::NotGranted)
             }
         }

@@ -1,7 +1,7 @@
 //! The imports and exports of a component, read from its bytes. The component is validated against the WebAssembly
 //! features that the sandbox accepts, and is not compiled. This is cheap, and safe on hostile bytes.
 
-use podium_vocabulary::{LimitClass, text};
+use podium_vocabulary::{LimitClass, PACKAGE, VERSION, text};
 use wasmparser::{
     Parser, Payload, Validator, WasmFeatures,
     component_types::{ComponentAnyTypeId, ComponentEntityType},
@@ -10,7 +10,7 @@ use wasmparser::{
 
 use super::{
     caps::{self, CapError, Caps},
-    function::{PACKAGE, VERSION, WorldKind},
+    offer::WorldKind,
     signature,
 };
 

@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 use lru::LruCache;
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
-use podium_vocabulary::{Action, Event, Refused};
+use podium_vocabulary::{Action, Event, Function, PACKAGE, Refused, VERSION};
 use wasmtime::{
     StoreContextMut,
     component::{Linker, LinkerInstance},
@@ -18,7 +18,7 @@ use wasmtime::{
 
 use super::{
     bindings::{log, pods, pods_json, state, types},
-    function::{Function, Offer, PACKAGE, VERSION},
+    offer::Offer,
     reads::Format,
     run::Run,
     wasi,
@@ -256,13 +256,10 @@ impl From<StateError> for state::PutError {
 
 #[cfg(test)]
 mod tests {
-    use podium_vocabulary::{Grants, KeyPattern, LimitClass, ObjectGrant, ReadGrants, WriteGrants};
+    use podium_vocabulary::{Grant, Grants, INTERFACES, KeyPattern, LimitClass, ObjectGrant, ReadGrants, WriteGrants};
     use wasmtime::component::Component;
 
-    use super::{
-        super::function::{INTERFACES, RequiredGrant, WorldKind},
-        *,
-    };
+    use super::{super::offer::WorldKind, *};
 
     fn sized(bytes: &[u8]) -> Vec<u8> {
         [&[u8::try_from(bytes.len()).unwrap()], bytes].concat()
@@ -297,25 +294,24 @@ mod tests {
     }
 
     /// Grants that meet exactly one need that a grant meets.
-    fn granting(need: RequiredGrant) -> Grants {
+    fn granting(need: Grant) -> Grants {
         let mut grants = Grants::default();
         let keys = || vec![KeyPattern("a.example/*".into())];
         let write = &mut grants.write;
         match need {
-            RequiredGrant::Nothing => {}
-            RequiredGrant::Read => grants.read = Some(ReadGrants::default()),
-            RequiredGrant::Live => grants.read = Some(ReadGrants { live: true, ..ReadGrants::default() }),
-            RequiredGrant::Labels => write.labels = keys(),
-            RequiredGrant::Annotations => write.annotations = keys(),
-            RequiredGrant::Finalizers => write.finalizers = keys(),
-            RequiredGrant::Conditions => write.conditions = keys(),
-            RequiredGrant::Delete => write.delete = true,
-            RequiredGrant::Evict => write.evict = true,
-            RequiredGrant::Objects => {
+            Grant::Read => grants.read = Some(ReadGrants::default()),
+            Grant::Live => grants.read = Some(ReadGrants { live: true, ..ReadGrants::default() }),
+            Grant::Labels => write.labels = keys(),
+            Grant::Annotations => write.annotations = keys(),
+            Grant::Finalizers => write.finalizers = keys(),
+            Grant::Conditions => write.conditions = keys(),
+            Grant::Delete => write.delete = true,
+            Grant::Evict => write.evict = true,
+            Grant::Objects => {
                 let [api_version, kind, resource] = ["v1", "ConfigMap", "configmaps"].map(Into::into);
                 write.objects = vec![ObjectGrant { api_version, kind, resource }];
             }
-            RequiredGrant::Events => write.events = true,
+            Grant::Events => write.events = true,
         }
         grants
     }
@@ -328,16 +324,16 @@ mod tests {
         let free = [("writes", "commit"), ("state", "get"), ("state", "put"), ("state", "remove"), ("log", "write")];
         assert_eq!(functions_of(&Grants::default()), free);
         for (need, further) in [
-            (RequiredGrant::Read, vec![("pods", "get"), ("pods", "find"), ("pods", "count")]),
-            (RequiredGrant::Live, vec![("pods", "get"), ("pods", "find"), ("pods", "count"), ("pods", "get-live")]),
-            (RequiredGrant::Labels, vec![("writes", "set-label"), ("writes", "remove-label")]),
-            (RequiredGrant::Annotations, vec![("writes", "set-annotation"), ("writes", "remove-annotation")]),
-            (RequiredGrant::Finalizers, vec![("writes", "add-finalizer"), ("writes", "remove-finalizer")]),
-            (RequiredGrant::Conditions, vec![("writes", "set-condition"), ("writes", "remove-condition")]),
-            (RequiredGrant::Delete, vec![("writes", "delete-pod")]),
-            (RequiredGrant::Evict, vec![("writes", "evict-pod")]),
-            (RequiredGrant::Objects, vec![("writes", "apply-object"), ("writes", "delete-object")]),
-            (RequiredGrant::Events, vec![("events", "emit")]),
+            (Grant::Read, vec![("pods", "get"), ("pods", "find"), ("pods", "count")]),
+            (Grant::Live, vec![("pods", "get"), ("pods", "find"), ("pods", "count"), ("pods", "get-live")]),
+            (Grant::Labels, vec![("writes", "set-label"), ("writes", "remove-label")]),
+            (Grant::Annotations, vec![("writes", "set-annotation"), ("writes", "remove-annotation")]),
+            (Grant::Finalizers, vec![("writes", "add-finalizer"), ("writes", "remove-finalizer")]),
+            (Grant::Conditions, vec![("writes", "set-condition"), ("writes", "remove-condition")]),
+            (Grant::Delete, vec![("writes", "delete-pod")]),
+            (Grant::Evict, vec![("writes", "evict-pod")]),
+            (Grant::Objects, vec![("writes", "apply-object"), ("writes", "delete-object")]),
+            (Grant::Events, vec![("events", "emit")]),
         ] {
             let mut functions = functions_of(&granting(need));
             functions.retain(|function| !free.contains(function));
@@ -358,16 +354,16 @@ mod tests {
             interfaces
         };
         assert_eq!(interfaces_of(WorldKind::Json, &Grants::default()), ["state", "log"]);
-        assert_eq!(interfaces_of(WorldKind::Json, &granting(RequiredGrant::Evict)), ["writes", "state", "log"]);
-        assert_eq!(interfaces_of(WorldKind::Json, &granting(RequiredGrant::Events)), ["events", "state", "log"]);
-        assert_eq!(interfaces_of(WorldKind::Json, &granting(RequiredGrant::Read)), ["pods-json", "state", "log"]);
-        assert_eq!(interfaces_of(WorldKind::Native, &granting(RequiredGrant::Read)), ["pods", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::Evict)), ["writes", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::Events)), ["events", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::Read)), ["pods-json", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Native, &granting(Grant::Read)), ["pods", "state", "log"]);
     }
 
     #[test]
     fn plugins_of_the_same_functions_share_a_linker() {
         let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
-        let of = |needs: &[RequiredGrant]| {
+        let of = |needs: &[Grant]| {
             let mut grants = Grants::default();
             for need in needs {
                 let Grants { read, write } = granting(*need);
@@ -381,14 +377,7 @@ mod tests {
             }
             linkers.get(Offer::new(WorldKind::Native, LimitClass::Native, &grants)).unwrap()
         };
-        let needs = [
-            RequiredGrant::Read,
-            RequiredGrant::Labels,
-            RequiredGrant::Annotations,
-            RequiredGrant::Events,
-            RequiredGrant::Delete,
-            RequiredGrant::Evict,
-        ];
+        let needs = [Grant::Read, Grant::Labels, Grant::Annotations, Grant::Events, Grant::Delete, Grant::Evict];
         let first = of(&needs[..2]);
         assert!(Arc::ptr_eq(&first, &of(&needs[..2])));
         for set in 0..1 << needs.len() {

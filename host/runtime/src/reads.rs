@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use podium_pods::pod::{CachedPod, Effort};
-use podium_vocabulary::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope, authz::lacking_sections};
+use podium_vocabulary::{
+    Cursor, Function, LabelOperator, LabelSelector, PodQuery, Refused, Scope, authz::lacking_sections,
+};
 use podium_wire::{Record, Section, SectionSet, refusal};
 use serde_json::Value;
 
 use super::{
     bindings::types,
-    function::Function,
     hostcalls::Admission,
     linking::{Json, Records},
     meter::{Size, price},

@@ -5,12 +5,11 @@ use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, Meter, Staged, World};
-use podium_vocabulary::{Grants, Limits, PluginId, Refused, Scope};
+use podium_vocabulary::{Function, Grants, Limits, PluginId, Refused, Scope};
 use podium_wire::{SectionSet, refusal};
 use wasmtime::component::ResourceTable;
 
 use super::{
-    function::Function,
     hostcalls::SENDING,
     limits::Limiter,
     meter::{Bill, Size, Spent, price},

@@ -10,7 +10,7 @@ use wasmparser::{
     types::Types,
 };
 
-use super::{function::WorldKind, text::bounded};
+use super::{offer::WorldKind, text::bounded};
 
 /// A longer type is cut. The contract's types are shorter, so a type that was cut never equals one of them.
 const MAX_BYTES: usize = 1 << 10;

@@ -2,13 +2,12 @@
 //! write's arguments are right and granted is [`authorize_or`]'s to say.
 
 use podium_vocabulary::{
-    Action, Event, ObjectOwner, ObjectRef, PodKey, Refused, Write,
+    Action, Event, Function, ObjectOwner, ObjectRef, PodKey, Refused, Write,
     authz::{Authorized, Guarded, authorize_or},
     syntax,
 };
 
 use super::{
-    function::Function,
     limits::OBJECT_BYTES,
     meter::Size,
     object,
@@ -23,7 +22,7 @@ impl Run {
     /// Stages a write and returns its id.
     pub(super) fn stage(&mut self, mut action: Action) -> Result<u32, Refused> {
         let bytes = text_of(&action);
-        self.call(function_of(&action), Size { bytes, values: TEXTS }, |run| {
+        self.call(action.function(), Size { bytes, values: TEXTS }, |run| {
             if let Action::SetCondition { message, .. } = &mut action {
                 run.escape(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
             }
@@ -119,21 +118,4 @@ fn text_of(action: &Action) -> usize {
 
 fn pod_of(key: &PodKey) -> usize {
     key.namespace.len() + key.name.len() + key.uid.len()
-}
-
-fn function_of(action: &Action) -> Function {
-    match action {
-        Action::SetLabel { .. } => Function::SetLabel,
-        Action::RemoveLabel { .. } => Function::RemoveLabel,
-        Action::SetAnnotation { .. } => Function::SetAnnotation,
-        Action::RemoveAnnotation { .. } => Function::RemoveAnnotation,
-        Action::AddFinalizer { .. } => Function::AddFinalizer,
-        Action::RemoveFinalizer { .. } => Function::RemoveFinalizer,
-        Action::SetCondition { .. } => Function::SetCondition,
-        Action::RemoveCondition { .. } => Function::RemoveCondition,
-        Action::DeletePod { .. } => Function::DeletePod,
-        Action::EvictPod { .. } => Function::EvictPod,
-        Action::ApplyObject { .. } => Function::ApplyObject,
-        Action::DeleteObject { .. } => Function::DeleteObject,
-    }
 }

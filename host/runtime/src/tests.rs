@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    function::{Function, INTERFACES},
-    inspect::FEATURES,
-    wasi,
-};
+use podium_vocabulary::{Function, INTERFACES};
+
+use super::{inspect::FEATURES, wasi};
 
 /// Lines of the section that this file checks.
 fn section() -> Vec<&'static str> {
@@ -46,8 +44,7 @@ fn the_threat_model_names_each_host_function_and_its_grant() {
     let rows: BTreeSet<_> = section().into_iter().filter(|line| line.starts_with("| `")).flat_map(row).collect();
     let functions = INTERFACES.into_iter().flat_map(|interface| {
         Function::of(interface).map(move |function| {
-            let field = function.required_grant().field();
-            let grant = if field.is_empty() { String::new() } else { format!("grants.{field}") };
+            let grant = function.grant().map_or(String::new(), |grant| format!("grants.{}", grant.field()));
             (format!("{interface}.{}", function.name()), grant)
         })
     });

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use podium_vocabulary::{LimitClass, PluginSpec, text};
+use podium_vocabulary::{Function, INTERFACES, LimitClass, PACKAGE, PluginSpec, VERSION, text};
 
 use super::{
-    function::{Function, INTERFACES, Offer, PACKAGE, VERSION, WorldKind},
     inspect::{Import, InspectError, Inspection, inspect_all},
-    limits, signature, wasi,
+    limits,
+    offer::{Offer, WorldKind},
+    signature, wasi,
 };
 
 /// A plugin that was not loaded; the text names its file.
@@ -319,9 +320,8 @@ fn check_grants(offer: Offer, imports: &[Import]) -> Result<(), LoadProblem> {
         let used = import.functions.iter().filter_map(|name| Function::by_name(interface, name));
         if offer.by_function() {
             let lacking = used.filter(|function| !offer.contains(*function));
-            excess.extend(lacking.map(|function| {
-                format!("{PACKAGE}{interface}.{} (needs grants.{})", function.name(), function.required_grant().field())
-            }));
+            let needs = lacking.filter_map(|function| Some((function.name(), function.grant()?.field())));
+            excess.extend(needs.map(|(name, field)| format!("{PACKAGE}{interface}.{name} (needs grants.{field})")));
         } else if offer.of(interface).next().is_none() {
             excess.push(format!("{PACKAGE}{interface} (needs one of {})", needs_of(interface)));
         }
@@ -333,10 +333,9 @@ fn check_grants(offer: Offer, imports: &[Import]) -> Result<(), LoadProblem> {
 }
 
 fn needs_of(interface: &str) -> String {
-    let mut fields: Vec<_> = Function::of(interface).map(|function| function.required_grant().field()).collect();
-    fields.retain(|field| !field.is_empty());
-    fields.dedup();
-    fields.iter().map(|field| format!("grants.{field}")).collect::<Vec<_>>().join(", ")
+    let mut needs: Vec<_> = Function::of(interface).filter_map(Function::grant).collect();
+    needs.dedup();
+    needs.iter().map(|need| format!("grants.{}", need.field())).collect::<Vec<_>>().join(", ")
 }
 
 fn granted_list(offer: Offer) -> Vec<String> {

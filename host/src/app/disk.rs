@@ -12,7 +12,7 @@ use futures::FutureExt;
 use kube::config::Kubeconfig;
 use podium_api::{self, Clients, Connection};
 use podium_engine::journal;
-use podium_registry::{Allowed, Proxies};
+use podium_registry::{Allowed, Proxies, Registry};
 use podium_runtime::Cache;
 use podium_vocabulary::text;
 use tokio::runtime::Handle;
@@ -115,9 +115,12 @@ fn components(state: &Path) -> Option<Store> {
 /// Returns the registries of a policy, with the authorities of the system for those that have none of their own.
 ///
 /// # Errors
-/// Every file of the policy that cannot be read.
-pub(super) fn registries(policy: &Policy, proxies: &Proxies) -> Result<Option<Allowed>, Vec<ConfigError>> {
-    let registries = policy.registries()?;
+/// A mistake in the list.
+pub(super) fn registries(
+    policy: &Policy,
+    registries: Vec<Registry>,
+    proxies: &Proxies,
+) -> Result<Option<Allowed>, Vec<ConfigError>> {
     if registries.is_empty() {
         return Ok(None);
     }

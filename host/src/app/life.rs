@@ -38,6 +38,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use crate::{config::Policy, images::Images};
+
 /// A plugin that was checked and compiled, and does not run yet.
 #[must_use]
 pub struct Prepared {
@@ -62,6 +64,7 @@ pub(super) struct Driver {
     begun: Mutex<Option<UnboundedReceiver<Task>>>,
     /// Changes with each step.
     changed: watch::Sender<()>,
+    policy: watch::Sender<Option<Policy>>,
 }
 
 impl Driver {
@@ -74,12 +77,25 @@ impl Driver {
         components: Components,
     ) -> Arc<Self> {
         let rules = Rules { most_of_a_job: dispatch.queue.most_of_a_job(), ..rules };
+        let (policy, _) = watch::channel(rules.policy.clone());
         let life = Mutex::new(Life::new(Arc::new(rules), components.store.is_some()));
         let (tasks, begun) = unbounded_channel();
         let (changed, _) = watch::channel(());
         let began = Instant::now();
         let begun = Mutex::new(Some(begun));
-        Arc::new(Self { dispatch, status, ingest_handle, journal, components, life, began, tasks, begun, changed })
+        Arc::new(Self {
+            dispatch,
+            status,
+            ingest_handle,
+            journal,
+            components,
+            life,
+            began,
+            tasks,
+            begun,
+            changed,
+            policy,
+        })
     }
 
     /// Runs the tasks; never returns.
@@ -128,6 +144,23 @@ impl Driver {
     /// Returns the platform's requirements.
     pub(super) fn rules(&self) -> Arc<Rules> {
         self.life.lock().rules().clone()
+    }
+
+    /// Puts another policy in force. Runs that it does not permit have ended when this returns.
+    pub(super) fn set_policy(self: &Arc<Self>, policy: Policy, images: Option<Images>) {
+        let rules = Rules { policy: Some(policy.clone()), images, ..Rules::clone(&self.rules()) };
+        self.feed(Event::Rules(Arc::new(rules)));
+        for loaded in self.dispatch.registry.all() {
+            let tenant = loaded.spec.tenant();
+            let rates = policy.request_rates(&tenant);
+            self.dispatch.registry.set_rates(tenant, rates);
+        }
+        self.policy.send_replace(Some(policy));
+    }
+
+    /// Returns the policy in force, and its changes.
+    pub(super) fn policy(&self) -> watch::Receiver<Option<Policy>> {
+        self.policy.subscribe()
     }
 
     /// Returns a signal that changes with each step.

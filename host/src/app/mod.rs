@@ -19,6 +19,7 @@ mod object_status;
 mod objects;
 mod operator;
 mod options;
+mod policy;
 pub mod process;
 mod reconcile_status;
 mod start_line;
@@ -58,6 +59,7 @@ use podium_pods::cache::{self, Reader};
 use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{PluginId, PluginSpec};
 use podium_writeback::Writeback;
+pub use policy::PolicyFile;
 use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{
@@ -275,6 +277,7 @@ impl App {
             checkpoint: saved,
             phase,
             removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
+            policy_file: options.policy_file.clone(),
             stalled: Box::new(move || watched.stalled()),
             watchdog,
         });
@@ -284,7 +287,6 @@ impl App {
         let components = Components {
             engine,
             api: components,
-            images: options.images,
             store,
             simulated,
             holds: Holds::default(),
@@ -293,11 +295,15 @@ impl App {
         };
         let rules = Rules {
             policy: options.policy,
+            images: options.images,
             require_service_account: options.require_service_account,
             most_of_a_job: None,
         };
         let driver = Driver::new(dispatch.clone(), status.clone(), ingest_handle, journal.clone(), rules, components);
         services.spawn(driver.clone().run());
+        if let Some(file) = options.policy_file {
+            services.spawn(file.follow(driver.clone()));
+        }
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());

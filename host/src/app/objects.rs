@@ -21,7 +21,10 @@ use super::{
     life::{Driver, LoadFailure},
     watchdog::{Steps, Watched, is_waiting},
 };
-use crate::objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch};
+use crate::{
+    config::Policy,
+    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch},
+};
 
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;
@@ -40,6 +43,7 @@ pub(super) struct Known {
 /// Follows the objects of the API server.
 pub(super) struct Follower {
     driver: Arc<Driver>,
+    policy: watch::Receiver<Option<Policy>>,
     known: Shared,
     watches: Vec<ObjectWatch>,
     sender: mpsc::Sender<(Kind, Change)>,
@@ -65,17 +69,18 @@ impl Follower {
         seed: u64,
     ) -> (Self, watch::Receiver<bool>) {
         let kinds: &[Kind] = if namespace.is_some() { &[Kind::Namespaced] } else { &Kind::ALL };
-        let rules = driver.rules();
+        let mut policy = driver.policy();
         let watch = |kind: &Kind| {
             let watch = ObjectWatch::new(api.clone(), *kind, namespace.map(str::to_owned), seed);
-            watch.bounded_by(rules.policy.as_ref())
+            watch.bounded_by(driver.policy())
         };
         let watches = kinds.iter().map(watch).collect();
         let (started, has_started) = watch::channel(false);
         let (sender, changes) = mpsc::channel(CHANGES);
-        let known = Known { desired: Desired::beside(files, rules.policy.clone()), is_listed: false };
+        let known = Known { desired: Desired::beside(files, policy.borrow_and_update().clone()), is_listed: false };
         let follower = Self {
             driver,
+            policy,
             known: Arc::new(Mutex::new(known)),
             watches,
             sender,
@@ -109,6 +114,12 @@ impl Follower {
         loop {
             tokio::select! {
                 biased;
+                // The driver is here.
+                Ok(()) = self.policy.changed() => {
+                    let policy = self.policy.borrow_and_update().clone();
+                    let actions = self.decide(|desired| desired.set_policy(policy), Vec::new());
+                    actions.into_iter().for_each(|action| self.act(action));
+                }
                 Some((kind, change)) = self.changes.recv() => {
                     let one = match &change {
                         Change::Listed(_) | Change::Absent => None,
@@ -121,7 +132,6 @@ impl Follower {
                     self.known.lock().is_listed = self.unlisted.is_empty();
                     self.steps.completed();
                 }
-                // The driver is here.
                 _ = changed.changed(), if !self.first.is_empty() => {}
                 Some(_) = watches.join_next() => anyhow::bail!("a watch of plugin objects ended"),
             }
@@ -141,10 +151,8 @@ impl Follower {
         }
     }
 
-    /// Records and decides a change. This is slow for a tenant with many objects, so it is done on a copy; only this
-    /// task changes the objects.
+    /// Records and decides a change.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
-        let before = self.known.lock().desired.clone();
         let adopted = match &change {
             Change::Listed(objects) if self.unadopted.remove(&kind) => objects
                 .iter()
@@ -157,8 +165,19 @@ impl Follower {
             }
             _ => Vec::new(),
         };
+        self.decide(|desired| desired.change(kind, change), adopted)
+    }
+
+    /// Decides. This is slow for a tenant with many objects, so it is done on a copy; only this task changes the
+    /// objects.
+    fn decide(
+        &self,
+        change: impl FnOnce(&mut Desired) -> Vec<Action>,
+        adopted: Vec<(PluginId, String)>,
+    ) -> Vec<Action> {
+        let before = self.known.lock().desired.clone();
         let mut desired = before.clone();
-        let actions = desired.change(kind, change);
+        let actions = change(&mut desired);
         for (id, Beyond { reason, message }, plugins) in desired.newly_beyond(&before) {
             tracing::warn!(plugin = %id, plugins, reason, error = message, "plugin objects not loaded");
         }

@@ -15,7 +15,7 @@ use podium_writeback::ClosedKind;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, certificate::Certificate, checkpoint::LastSave, watchdog::Watchdog};
+use super::{Phase, PolicyFile, certificate::Certificate, checkpoint::LastSave, watchdog::Watchdog};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
@@ -57,6 +57,8 @@ pub(super) struct Observed {
     pub(super) phase: watch::Receiver<Phase>,
     /// Returns the Pods that have a finalizer of a deleted plugin.
     pub(super) removals: Box<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
+    /// `None` if there is no policy that is read again.
+    pub(super) policy_file: Option<Arc<PolicyFile>>,
     /// Why the engine starts no run.
     pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub(super) watchdog: Arc<Watchdog>,
@@ -181,6 +183,7 @@ impl Observed {
         let runtime = tokio::runtime::Handle::current();
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
+        let policy = self.policy_file.clone();
         let (removing, holding) = (self.clone(), self.clone());
         Metrics::new(Sources {
             status: self.status.clone(),
@@ -193,6 +196,7 @@ impl Observed {
             tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
             removals: Arc::new(move || (removing.removals)()),
             held: Arc::new(move || (holding.held)().len()),
+            policy_refused: Arc::new(move || policy.as_ref().map(|policy| policy.is_refused())),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
             dropped,
@@ -238,6 +242,7 @@ pub(super) mod tests {
             checkpoint: None,
             phase,
             removals: Box::new(Vec::new),
+            policy_file: None,
             stalled: Box::new(|| None),
             watchdog: Arc::default(),
         }

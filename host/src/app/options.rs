@@ -1,11 +1,13 @@
 //! The parts and settings that a host is started with.
 
+use std::sync::Arc;
+
 use podium_api::Connection;
 use podium_engine::journal::Opened;
 use podium_runtime::Compilation;
 use podium_vocabulary::Prune;
 
-use super::{CheckpointOptions, Operator, WallClock};
+use super::{CheckpointOptions, Operator, PolicyFile, WallClock};
 use crate::{
     config::Policy,
     images::{Images, Store},
@@ -51,6 +53,8 @@ pub struct Options {
     pub compilation: Compilation,
     /// The bounds on grants and limits of plugins. `None` permits everything that a configuration can have.
     pub policy: Option<Policy>,
+    /// The files of the policy, which replace it when they change. With `None` it stays.
+    pub policy_file: Option<Arc<PolicyFile>>,
     /// The account `system:serviceaccount:<namespace>:<name>` that finalizers of a deleted plugin are removed as where
     /// the plugin's own account is refused. With `None` they stay until it has the right.
     pub cleanup_account: Option<String>,
@@ -89,6 +93,7 @@ impl Options {
             prune: Prune::default(),
             compilation: Compilation::default(),
             policy: None,
+            policy_file: None,
             cleanup_account: None,
             require_service_account: false,
             images: None,

@@ -17,7 +17,7 @@ use anyhow::Context;
 pub use flags::Flags;
 use flags::{Command, NAME};
 use podium_engine::journal;
-use podium_registry::{Proxies, SystemResolver};
+use podium_registry::Proxies;
 use podium_runtime::{Compilation, Program};
 use podium_vocabulary::{Prune, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,13 +29,18 @@ use tokio::{
 use tracing::field;
 
 use super::{
-    App, Operator, Options, certificate::Certificate, compile, disk, life::Driver, memory_limit, options::RUN_MEMORY,
+    App, Operator, Options,
+    certificate::Certificate,
+    compile, disk,
+    life::Driver,
+    memory_limit,
+    options::RUN_MEMORY,
+    policy::{IN_FORCE, PolicyFile},
     start_line,
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
     config::{self, ConfigError},
-    images::Images,
     telemetry::{Dropped, init_logs},
 };
 
@@ -127,30 +132,26 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     };
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
-    let of_registries = proxies.clone();
+    let policy = policy.map(|file| PolicyFile::new(file, proxies.clone()));
     let reading = move || {
-        let policy = policy.map(|file| {
-            let policy = config::Policy::read(&file)?;
-            disk::registries(&policy, &of_registries).map(|registries| (policy, registries))
-        });
-        (policy.transpose(), config::load(&paths))
+        let read = policy.as_ref().map(PolicyFile::read).transpose();
+        (policy, read.map(Option::flatten), config::load(&paths))
     };
-    let (policy, config::Configurations { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
-        Reading::Done(read) => read,
-        Reading::Stopped(exit) => return Ok(exit),
-    };
+    let (policy_file, policy, config::Configurations { plugins, errors, warnings }) =
+        match read(&mut stopped, reading).await? {
+            Reading::Done(read) => read,
+            Reading::Stopped(exit) => return Ok(exit),
+        };
     for ConfigError { file, line, field, message } in &warnings {
         let (file, field, warning) = (text::path(file), name(field), text::line(message));
         tracing::warn!(%file, line, field, warning, "configuration accepted with a warning");
     }
     errors.iter().for_each(|mistake| refused(mistake, None));
-    let (policy, registries) = match policy {
-        Ok(policy) => policy.unzip(),
-        Err(mistakes) => {
-            mistakes.iter().for_each(|mistake| refused(mistake, Some("--policy")));
-            return Ok(Exit::MISCONFIGURED);
-        }
-    };
+    let mistakes = policy.as_ref().err().into_iter().flatten();
+    mistakes.for_each(|mistake| refused(mistake, Some("--policy")));
+    if policy.is_err() && (flags.check || flags.state_dir.is_none()) {
+        return Ok(Exit::MISCONFIGURED);
+    }
     let bad = errors.len();
     if flags.check {
         return Ok(if bad == 0 { Exit { code: 0, reason: "checked" } } else { Exit::MISCONFIGURED });
@@ -209,6 +210,23 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
             return Ok(Exit::MISCONFIGURED);
         }
     };
+    let policy_file = policy_file.map(|file| Arc::new(file.stored_in(code.clone())));
+    let policy = match (policy, policy_file.clone()) {
+        (Err(_), Some(file)) => match read(&mut stopped, move || file.last_good()).await? {
+            Reading::Done(Ok(read)) => {
+                tracing::error!(flag = "--policy", "policy refused; {IN_FORCE}");
+                Some(read)
+            }
+            Reading::Done(Err(error)) => {
+                let error = text::line(&error);
+                tracing::error!(flag = "--policy", error, "policy refused, and there is none before it");
+                return Ok(Exit::MISCONFIGURED);
+            }
+            Reading::Stopped(exit) => return Ok(exit),
+        },
+        (policy, _) => policy.unwrap_or_default(),
+    };
+    let (policy, images) = policy.unzip();
     let cleanup_account = flags.cleanup_service_account.clone().or_else(|| {
         let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         in_cluster.then(|| format!("system:serviceaccount:{}:podium-cleanup", client.default_namespace()))
@@ -225,7 +243,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         checkpoint,
         prune,
         policy,
-        images: registries.flatten().map(|allowed| Images::new(allowed, SystemResolver).through(proxies)),
+        policy_file,
+        images: images.flatten(),
         components,
         require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },

@@ -21,6 +21,7 @@ pub(crate) use order::cycles;
 use podium_config::{Document, Lines, Problem};
 use podium_vocabulary::{PluginId, PluginSpec, text};
 pub use policy::Policy;
+pub(crate) use policy::ReadFile;
 
 /// The largest configuration file, far above any that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -142,7 +143,14 @@ fn files(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PathBuf> {
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    let bytes = file::read(file, MAX_FILE_BYTES).map_err(|error| error.to_string())?;
+    read_file(file).map_err(|error| error.to_string()).and_then(utf8)
+}
+
+pub(crate) fn read_file(file: &Path) -> Result<Vec<u8>, file::FileError> {
+    file::read(file, MAX_FILE_BYTES)
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 

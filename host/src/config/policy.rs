@@ -11,7 +11,10 @@ use podium_config::{
 };
 use podium_vocabulary::{LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
 
-use super::ConfigError;
+use super::{ConfigError, file::FileError};
+
+/// Reads a file of at most 1 MiB.
+pub(crate) type ReadFile<'a> = &'a mut dyn FnMut(&Path) -> Result<Vec<u8>, FileError>;
 
 /// A policy that was read, with its file for messages.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,7 +81,13 @@ impl Policy {
     /// # Errors
     /// Returns every mistake in the file, or the reason why it cannot be read.
     pub fn read(file: &Path) -> Result<Self, Vec<ConfigError>> {
-        let yaml = super::read(file).map_err(|message| vec![ConfigError::file(file, message)])?;
+        Self::read_by(file, &mut super::read_file)
+    }
+
+    /// Reads the policy from the bytes that `read` returns for its file.
+    pub(crate) fn read_by(file: &Path, read: ReadFile<'_>) -> Result<Self, Vec<ConfigError>> {
+        let bytes = read(file).map_err(|error| error.to_string());
+        let yaml = bytes.and_then(super::utf8).map_err(|message| vec![ConfigError::file(file, message)])?;
         let policy = podium_config::policy(&yaml).map_err(|problems| -> Vec<ConfigError> {
             problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect()
         })?;

@@ -35,7 +35,7 @@ pub(crate) struct Desired {
 }
 
 /// The files and the policy, which decide about objects too.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Rules {
     /// Plugins that files define, by tenant.
     files: BTreeMap<Namespace, BTreeMap<PluginId, Arc<PluginSpec>>>,
@@ -72,6 +72,12 @@ impl Desired {
         let rules = Arc::new(Rules { files: by_tenant, policy });
         let platform = Owners::of(rules.of_tenant(&None).values().map(|spec| &**spec)).into();
         Self { rules, platform, tenants: BTreeMap::new() }
+    }
+
+    /// Replaces the policy, decides about all objects, and returns the actions.
+    pub(crate) fn set_policy(&mut self, policy: Option<Policy>) -> Vec<Action> {
+        Arc::make_mut(&mut self.rules).policy = policy;
+        self.decide(self.tenants.keys().cloned().collect())
     }
 
     /// Records a change of objects, decides about the objects of the tenants that it is about, and returns the actions.
@@ -281,6 +287,24 @@ mod tests {
         assert!(desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec())]).is_empty(), "a relist");
         let changed = with("config", json!({ "x": 1 }));
         assert_eq!(described(&desired.applied(object("a", 2, &changed))), ["load a"]);
+    }
+
+    #[test]
+    fn another_policy_decides_again_about_the_objects_that_are_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("policy.yaml");
+        let policy = |rules: &str| {
+            std::fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {rules}\n")).unwrap();
+            Some(Policy::read(&file).unwrap())
+        };
+        let mut desired = Desired::default();
+        desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec()), object("b", 1, &spec())]);
+        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"))), ["unload b"]);
+        assert!(desired.set_policy(policy("{ cluster: { maxPlugins: 7 } }")).is_empty(), "its spec was not kept");
+        let asked =
+            desired.decided().any(|(_, decision)| matches!(decision, Decision::Beyond(beyond) if beyond.is_unread()));
+        assert!(asked, "a status is written, and the watch brings the object again");
+        assert_eq!(described(&desired.applied(object("b", 1, &spec()))), ["load b"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use podium_vocabulary::text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep, timeout_at},
 };
 
@@ -67,7 +67,7 @@ pub(crate) struct ObjectWatch {
     absent: Option<Instant>,
     /// Objects were reported that a kind that is not served no longer has.
     reported: bool,
-    policy: Option<Policy>,
+    policy: watch::Receiver<Option<Policy>>,
 }
 
 /// Why the watch begins again with a list.
@@ -120,12 +120,12 @@ impl ObjectWatch {
     /// `seed` is for the jitter of waits.
     pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
         let (retries, failures) = (Retries::new(seed), Intervals::new());
-        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy: None }
+        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy: watch::channel(None).1 }
     }
 
-    /// Does not keep the specs of a list that are beyond the bounds of their tenants.
-    pub(crate) fn bounded_by(self, policy: Option<&Policy>) -> Self {
-        Self { policy: policy.cloned(), ..self }
+    /// Does not keep the specs of a list that are beyond the bounds of their tenants in the present policy.
+    pub(crate) fn bounded_by(self, policy: watch::Receiver<Option<Policy>>) -> Self {
+        Self { policy, ..self }
     }
 
     /// Reports the objects and their changes until the receiver is gone.
@@ -231,7 +231,7 @@ impl ObjectWatch {
             let page = api.bytes(self.get(&query)?).await?;
             let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
             objects.extend(items.iter().filter_map(|item| self.object(item.get())));
-            trimming.page(&mut objects, self.policy.as_ref());
+            trimming.page(&mut objects, self.policy.borrow().as_ref());
             if metadata.next.is_empty() {
                 return Ok((objects, metadata.resource_version));
             }

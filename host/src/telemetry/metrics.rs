@@ -119,6 +119,8 @@ pub struct Sources {
     pub removals: Arc<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
     /// Returns for how many accounts and plugins requests are held after a Retry-After.
     pub held: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Returns true while the policy's files have mistakes; `None` without a policy.
+    pub policy_refused: Arc<dyn Fn() -> Option<bool> + Send + Sync>,
     /// The most runs of one plugin at once.
     pub most_runs: usize,
     /// The requests to the API server.
@@ -275,6 +277,10 @@ impl Collector for Figures {
         let tasks = i64::try_from(tasks()).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_runtime_tasks", "Asynchronous tasks that have not ended", tasks)?;
         self.process.encode(encoder)?;
+        if let Some(refused) = (self.sources.policy_refused)() {
+            let help = "1 while the policy's files have mistakes, and the policy before them is in force";
+            unlabelled(encoder, "podium_policy_refused", help, refused.into())?;
+        }
         if let Some(journal) = journal() {
             encode_journal(encoder, journal)?;
         }

@@ -1,6 +1,7 @@
 //! One container, run by podman with runc.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
@@ -29,8 +30,9 @@ pub(super) struct Container {
     readiness: Option<(u16, String)>,
     network: PodNetwork,
     process: Process,
+    fs_group: u64,
     /// Its volumes.
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Container {
@@ -66,7 +68,20 @@ impl Container {
         }
         command.arg(&pod.image).args(&pod.arguments);
         let process = Process::spawn(&pod.name, &mut command, directory.path().join("log"))?;
-        Ok(Self { name, readiness: pod.readiness, network, process, _directory: directory })
+        Ok(Self { name, readiness: pod.readiness, network, process, fs_group: pod.fs_group, directory })
+    }
+
+    /// Replaces the files of a mount that have changed, each at once, as a kubelet does for a ConfigMap.
+    pub(super) fn update(&self, mount: usize, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+        let directory = self.directory.path().join(mount.to_string());
+        for (name, bytes) in files {
+            if fs::read(directory.join(name)).ok().as_ref() != Some(bytes) {
+                let next = self.directory.path().join("next");
+                write(&next, bytes, self.fs_group)?;
+                fs::rename(next, directory.join(name))?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn log(&self) -> String {
@@ -148,14 +163,17 @@ fn volume(path: &Path, mount: &Mount, group: u64) -> Result<PathBuf> {
         Contents::Files(files) => {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
             for (name, bytes) in files {
-                let file = path.join(name);
-                fs::write(&file, bytes)?;
-                chown(&file, None, Some(u32::try_from(group)?))?;
-                fs::set_permissions(&file, fs::Permissions::from_mode(0o640))?;
+                write(&path.join(name), bytes, group)?;
             }
         }
     }
     Ok(path.to_owned())
+}
+
+fn write(file: &Path, bytes: &[u8], group: u64) -> Result<()> {
+    fs::write(file, bytes)?;
+    chown(file, None, Some(u32::try_from(group)?))?;
+    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o640))?)
 }
 
 /// Returns a quantity of memory in bytes.

@@ -191,6 +191,9 @@ impl Node {
             ensure!(succeeded, "{}", container.log());
             return Ok(());
         };
+        for (mount, files) in pod::config_maps(&serde_json::to_value(pod)?, &self.client, &self.namespace).await? {
+            container.update(mount, &files)?;
+        }
         let ready = container.is_ready().await;
         let shown = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(|conditions| {
             conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

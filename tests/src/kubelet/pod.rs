@@ -143,6 +143,24 @@ pub(super) async fn parse(pod: &Value, client: &Client, namespace: &str) -> Resu
     })
 }
 
+/// Returns the present files of the mounts that are ConfigMaps, by the number of the mount.
+pub(super) async fn config_maps(
+    pod: &Value,
+    client: &Client,
+    namespace: &str,
+) -> Result<Vec<(usize, BTreeMap<String, Vec<u8>>)>> {
+    let spec = &pod["spec"];
+    let mut maps = Vec::new();
+    for (index, mount) in spec["containers"][0]["volumeMounts"].as_array().into_iter().flatten().enumerate() {
+        let mut volumes = spec["volumes"].as_array().into_iter().flatten();
+        let volume = volumes.find(|volume| volume["name"] == mount["name"]).context("no such volume")?;
+        if let Some(name) = volume["configMap"]["name"].as_str() {
+            maps.push((index, config_map(client, namespace, name).await?));
+        }
+    }
+    Ok(maps)
+}
+
 async fn contents(volume: &Value, client: &Client, namespace: &str, account: &str) -> Result<Contents> {
     only(volume, &["name", "configMap", "emptyDir", "projected"])?;
     if volume["emptyDir"].is_object() {

@@ -1,9 +1,7 @@
 //! Events about Pods.
 
-use podium_wire::refusal;
-
-use super::{Guarded, granted, valid, valid_length, valid_target};
-use crate::{Event, Grants, Refused, Scope, WriteGrants, syntax};
+use super::{Guarded, granted, needs, valid, valid_length, valid_target};
+use crate::{Event, Grant, Grants, Refused, Scope, WriteGrants, syntax};
 
 impl Guarded for Event {
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
@@ -18,7 +16,7 @@ impl Guarded for Event {
     }
 
     fn lacking(&self, _: &WriteGrants) -> String {
-        refusal::needs("write.events: true")
+        needs(Grant::Events)
     }
 
     fn subject(&self) -> String {

@@ -15,7 +15,7 @@ mod tests;
 use podium_wire::refusal;
 pub use query::lacking_sections;
 
-use crate::{Action, Grants, KeyPattern, PodKey, Refused, Scope, Write, WriteGrants, syntax};
+use crate::{Grant, Grants, KeyPattern, PodKey, Refused, Scope, Target, Write, WriteGrants, syntax};
 
 /// A value that [`authorize`] let through. Only this module makes one, and only such a value can be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +70,7 @@ pub fn authorize_or<T: Guarded>(
                 Scope::Namespace(own) if value.check(&Scope::Cluster, grants).is_ok() => {
                     refusal::outside(value.subject(), own)
                 }
-                _ => value.lacking(&grants.write),
+                Scope::Namespace(_) | Scope::Cluster => value.lacking(&grants.write),
             });
             Err(Refused::NotGranted)
         }
@@ -80,25 +80,30 @@ pub fn authorize_or<T: Guarded>(
 
 impl Guarded for Write {
     fn lacking(&self, grants: &WriteGrants) -> String {
-        match self.action.pod() {
-            Some(_) => pod::lacking(&self.action, grants),
-            None => object::lacking(&self.action, grants),
+        match self.action.target() {
+            Target::Pod(_) => pod::lacking(&self.action, grants),
+            Target::Object(object) => object::lacking(object, grants),
         }
     }
 
     fn subject(&self) -> String {
-        match &self.action {
-            Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => object.to_string(),
-            action => action.pod().map_or(String::new(), |target| format!("the Pod {target}")),
+        match self.action.target() {
+            Target::Pod(target) => format!("the Pod {target}"),
+            Target::Object(object) => object.to_string(),
         }
     }
 
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
-        match self.action.pod() {
-            Some(target) => pod::check(&self.action, target, scope, &grants.write),
-            None => object::check(&self.action, scope, &grants.write),
+        match self.action.target() {
+            Target::Pod(target) => pod::check(&self.action, target, scope, &grants.write),
+            Target::Object(object) => object::check(&self.action, object, scope, &grants.write),
         }
     }
+}
+
+/// Returns the message about a grant that is true or absent.
+fn needs(grant: Grant) -> String {
+    refusal::needs(&format!("{}: true", grant.field()))
 }
 
 /// Turns a text of [`syntax`] into the refusal of `what`.

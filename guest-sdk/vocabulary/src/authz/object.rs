@@ -7,28 +7,20 @@ use podium_wire::{
 use serde_json::Value;
 
 use super::{covers, granted, may_carry, valid, valid_target};
-use crate::{Action, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
+use crate::{Action, Grant, ObjectGrant, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
 
-pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Result<(), Refused> {
+pub(super) fn check(action: &Action, object: &ObjectRef, scope: &Scope, grants: &WriteGrants) -> Result<(), Refused> {
+    valid_object(object)?;
     let mut covered = true;
-    let object = match action {
-        Action::ApplyObject { object, body, owner } => {
-            valid_object(object)?;
-            covered = valid_body(object, body, grants)?;
-            if let Some(owner) = owner {
-                valid_owner(object, owner.pod())?;
-            }
-            object
+    if let Action::ApplyObject { body, owner, .. } = action {
+        covered = valid_body(object, body, grants)?;
+        if let Some(owner) = owner {
+            valid_owner(object, owner.pod())?;
         }
-        Action::DeleteObject { object, uid } => {
-            valid_object(object)?;
-            if let Some(uid) = uid {
-                valid("uid", uid, syntax::uid)?;
-            }
-            object
-        }
-        _ => return Err(Refused::NotGranted),
-    };
+    }
+    if let Action::DeleteObject { uid: Some(uid), .. } = action {
+        valid("uid", uid, syntax::uid)?;
+    }
     // The resource is in the path of the request, so a write of a granted kind reaches nothing but that resource.
     let is_named = |grant: &ObjectGrant| {
         grant.api_version == object.api_version && grant.kind == object.kind && grant.resource == object.resource
@@ -40,17 +32,14 @@ pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Res
 }
 
 /// Returns what a write of an object lacks in the grants.
-pub(super) fn lacking(action: &Action, grants: &WriteGrants) -> String {
-    let (Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. }) = action else {
-        return String::new();
-    };
+pub(super) fn lacking(object: &ObjectRef, grants: &WriteGrants) -> String {
     let kind = format!("{} {}", object.api_version, object.kind);
     let kinds: Vec<String> =
         grants.objects.iter().map(|grant| format!("{} {}", grant.api_version, grant.kind)).collect();
     if kinds.contains(&kind) {
         return refusal::CARRIED.to_owned();
     }
-    refusal::lacking("write.objects", &kind, kinds.iter().map(String::as_str))
+    refusal::lacking(Grant::Objects.field(), &kind, kinds.iter().map(String::as_str))
 }
 
 fn in_scope(object: &ObjectRef, scope: &Scope) -> bool {

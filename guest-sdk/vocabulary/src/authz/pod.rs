@@ -2,8 +2,8 @@
 
 use podium_wire::{object, refusal};
 
-use super::{covers, granted, valid, valid_length, valid_target};
-use crate::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
+use super::{covers, granted, needs, valid, valid_length, valid_target};
+use crate::{Action, Grant, PodKey, Refused, Scope, WriteGrants, syntax};
 
 /// The API server's bounds for a `metav1.Condition`. It has none for the conditions of a Pod.
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
@@ -30,7 +30,7 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
         Action::RemoveCondition { condition_type, .. } => condition(grants, condition_type)?,
         Action::DeletePod { .. } => grants.delete,
         Action::EvictPod { .. } => grants.evict,
-        // Not on Pods; `Action::pod` sends them to `object`.
+        // Not on Pods; `Action::target` sends them to `object`.
         Action::ApplyObject { .. } | Action::DeleteObject { .. } => false,
     };
     granted(covered && scope.contains(&target.namespace))
@@ -38,22 +38,22 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
 
 /// Returns what a write to a Pod lacks in the grants.
 pub(super) fn lacking(action: &Action, grants: &WriteGrants) -> String {
-    let (field, key, patterns) = match action {
-        Action::SetLabel { key, .. } | Action::RemoveLabel { key, .. } => ("write.labels", key, &grants.labels),
+    let (grant, key, patterns) = match action {
+        Action::SetLabel { key, .. } | Action::RemoveLabel { key, .. } => (Grant::Labels, key, &grants.labels),
         Action::SetAnnotation { key, .. } | Action::RemoveAnnotation { key, .. } => {
-            ("write.annotations", key, &grants.annotations)
+            (Grant::Annotations, key, &grants.annotations)
         }
         Action::AddFinalizer { name, .. } | Action::RemoveFinalizer { name, .. } => {
-            ("write.finalizers", name, &grants.finalizers)
+            (Grant::Finalizers, name, &grants.finalizers)
         }
         Action::SetCondition { condition_type, .. } | Action::RemoveCondition { condition_type, .. } => {
-            ("write.conditions", condition_type, &grants.conditions)
+            (Grant::Conditions, condition_type, &grants.conditions)
         }
-        Action::DeletePod { .. } => return refusal::needs("write.delete: true"),
-        Action::EvictPod { .. } => return refusal::needs("write.evict: true"),
+        Action::DeletePod { .. } => return needs(Grant::Delete),
+        Action::EvictPod { .. } => return needs(Grant::Evict),
         Action::ApplyObject { .. } | Action::DeleteObject { .. } => return refusal::CARRIED.to_owned(),
     };
-    refusal::lacking(field, key, patterns.iter().map(|pattern| &*pattern.0))
+    refusal::lacking(grant.field(), key, patterns.iter().map(|pattern| &*pattern.0))
 }
 
 fn label(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {

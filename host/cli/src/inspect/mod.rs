@@ -37,7 +37,7 @@ struct Inspected {
     /// `None` if the component is not built.
     imports: Option<Vec<Import>>,
     /// Fields below `spec.grants` that the component does not use.
-    unused_grants: Vec<String>,
+    unused_grants: Vec<&'static str>,
     /// The smallest configuration that fits the imports, with keys to be filled in.
     configuration: Option<String>,
     /// The objects to apply for the plugin.
@@ -237,7 +237,7 @@ mod tests {
                 interface: "podium:reconcile/writes@0.1.0".into(),
                 functions: vec!["commit".into()],
             }]),
-            unused_grants: vec!["write.delete".into()],
+            unused_grants: vec!["write.delete"],
             configuration: None,
             rbac: rbac::objects(&spec, &host, args::Impersonation::Plain),
             notes: notes(&spec, args::Impersonation::Plain),

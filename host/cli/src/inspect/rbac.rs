@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_vocabulary::{Grants, PluginSpec, PullSecret, Source, Tenant};
+use podium_vocabulary::{Grant, Grants, PluginSpec, PullSecret, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -47,30 +47,21 @@ impl Right {
 
 /// The rights that the requests of a plugin with these grants need.
 pub(super) fn rights(grants: &Grants) -> Vec<Right> {
-    let write = &grants.write;
-    let patches = [&write.labels, &write.annotations, &write.finalizers].iter().any(|keys| !keys.is_empty());
-    let mut pods = Vec::new();
-    pods.extend(grants.read.as_ref().filter(|read| read.live).map(|_| "get"));
-    pods.extend(patches.then_some("patch"));
-    pods.extend(write.delete.then_some("delete"));
-    let mut rights = Vec::new();
-    if !pods.is_empty() {
-        rights.push(Right::new("", "pods", &pods));
-    }
-    if !write.conditions.is_empty() {
-        rights.push(Right::new("", "pods/status", &["patch"]));
-    }
-    if write.evict {
-        rights.push(Right::new("", "pods/eviction", &["create"]));
-    }
-    if write.events {
-        rights.push(Right::new("events.k8s.io", "events", &["create", "patch"]));
+    let mut rights: Vec<Right> = Vec::new();
+    for needed in Grant::ALL.into_iter().filter(|grant| grant.is_in(grants)).filter_map(Grant::right) {
+        let is_same = |right: &&mut Right| right.group == needed.group && right.resource == needed.resource;
+        let Some(right) = rights.iter_mut().find(is_same) else {
+            rights.push(Right::new(needed.group, needed.resource, needed.verbs));
+            continue;
+        };
+        let further: Vec<_> = needed.verbs.iter().filter(|verb| !right.verbs.contains(verb)).copied().collect();
+        right.verbs.extend(further);
     }
     let kind = |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
     let objects: BTreeSet<_> =
-        write.objects.iter().map(|object| (kind(&object.api_version), object.resource.clone())).collect();
-    let verbs = ["get", "create", "patch", "delete"];
-    rights.extend(objects.into_iter().map(|(group, resource)| Right::new(&group, &resource, &verbs)));
+        grants.write.objects.iter().map(|object| (kind(&object.api_version), object.resource.clone())).collect();
+    let verbs = &Grant::OBJECT_VERBS;
+    rights.extend(objects.into_iter().map(|(group, resource)| Right::new(&group, &resource, verbs)));
     rights
 }
 

@@ -122,12 +122,22 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// Begins a load under other requirements of the platform.
-    pub(super) fn judge(&mut self, common: &mut Common<P>) {
-        if self.installed.as_ref().is_some_and(|version| P::refuse(&common.rules, &version.spec).is_some()) {
-            self.stop(common);
+    /// Begins the load again under other requirements of the platform, except of a version that runs and may go on.
+    pub(super) fn judge(&mut self, before: &P::Rules, common: &mut Common<P>) {
+        let stays = |version: &Version<P::Code>| P::stays(before, &common.rules, &version.spec);
+        if self.installed.as_ref().is_some_and(|version| !stays(version)) {
+            let ran = self.before.take().or_else(|| self.installed.clone());
+            self.remove(common);
+            self.report(Report::Stopped, common);
+            // As at a start: the version before that of a refused spec comes back, if the requirements permit it.
+            let recorded = ran.map(|version| Recorded { record: self.record.clone(), spec: Ok(version.spec) });
+            self.restore = self.restored(recorded);
+        } else if matches!(self.state, State::Installing | State::Running) && self.before.as_ref().is_none_or(stays) {
+            return;
         }
+        let load = self.load;
         self.begin(common);
+        self.load = load;
     }
 
     /// Without ownership a plugin is fetched and compiled, and neither tried nor run.
@@ -253,17 +263,23 @@ impl<P: Parts> Plugin<P> {
     }
 
     pub(super) fn read(&mut self, recorded: Option<Recorded>, common: &mut Common<P>) {
-        let Some(Object { uid, spec, .. }) = self.object().cloned() else { return };
-        self.restore = Restore::Done;
-        if let Some(recorded) = recorded.filter(|recorded| *recorded.record.uid == *uid) {
+        let Some(Object { uid, .. }) = self.object().cloned() else { return };
+        let recorded = recorded.filter(|recorded| *recorded.record.uid == *uid);
+        if let Some(recorded) = &recorded {
             self.record = recorded.record.clone();
-            // The version of this spec is loaded as any other, unless a later code of the same spec was refused.
-            let is_refused = self.refused().is_some();
-            if self.record.ran.as_ref().is_some_and(|ran| is_refused || ran.spec != spec) {
-                self.restore = Restore::Wanted(recorded);
-            }
         }
+        self.restore = self.restored(recorded);
         self.attempt(common);
+    }
+
+    /// Returns whether the version of the record is loaded before that of the spec. The version of this spec is loaded
+    /// as any other, unless a later code of the same spec was refused.
+    fn restored(&self, recorded: Option<Recorded>) -> Restore {
+        let is_refused = self.refused().is_some();
+        let is_other = |ran: &Ran| is_refused || self.object().is_some_and(|object| ran.spec != object.spec);
+        recorded
+            .filter(|recorded| recorded.record.ran.as_ref().is_some_and(is_other))
+            .map_or(Restore::Done, Restore::Wanted)
     }
 
     pub(super) fn compiled(&mut self, code: P::Code, common: &mut Common<P>) {

@@ -190,6 +190,25 @@ fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
 }
 
 #[test]
+fn other_rules_load_only_what_they_concern_and_keep_the_number_of_the_load() {
+    let mut world = World::new();
+    world.change(Change::File("a", "w"));
+    world.change(Change::Object("b", "1", "n"));
+    world.end_all();
+    let load = world.life.plugin(&id("a")).unwrap().load();
+    world.change(Change::Rules(true));
+    assert_eq!(world.pending, [], "no version runs again on all Pods because a rule of others has changed");
+    world.change(Change::Rules(false));
+    assert_eq!((running(&world), &*world.pending), (None, [Pending::Removed(id("a"))].as_slice()));
+    world.end_all();
+    world.change(Change::Rules(true));
+    assert_eq!(world.pending.len(), 1, "only the plugin that was refused: {:?}", world.pending);
+    world.end_all();
+    let plugin = world.life.plugin(&id("a")).unwrap();
+    assert_eq!((running(&world), plugin.result(load)), (Some("w"), Some(Ok(()))), "its caller waits for no other load");
+}
+
+#[test]
 fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
     let mut world = World::new();
     world.change(Change::Owned(false));

@@ -11,6 +11,8 @@
     reason = "writes and reads the cache of compiled code, whose path comes from the application"
 )]
 
+mod kept;
+
 use std::{
     cmp::Reverse,
     collections::BTreeMap,

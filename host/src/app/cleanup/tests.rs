@@ -489,7 +489,7 @@ async fn a_finalizer_that_another_field_manager_owns_too_is_released() {
     let rig = Rig::started(vec![others(&["one.example/a", HELD, "two.example/b"])], frees).await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!(rig.objects.all.lock()[0]["metadata"]["finalizers"], json!(["one.example/a", "two.example/b"]));
-    let request = crate::objects::release(&id("b"), "u-b", 1).unwrap();
+    let request = release(&id("b"), "u-b", 1).unwrap();
     let patch = serde_json::from_slice(request.body()).unwrap();
     for (names, uid, code) in [
         (["one.example/a", "two.example/b"], "u-b", 422),

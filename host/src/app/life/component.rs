@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     config::file::{self, FileError},
-    images::Images,
     objects::{ConfigMapKey, config_map, plugin_again, sha256},
 };
 
@@ -27,8 +26,6 @@ pub(in crate::app) struct Components {
     pub(in crate::app) engine: Arc<Engine>,
     /// Fetches components from the API server.
     pub(in crate::app) api: Api,
-    /// Fetches components from registries. With `None` there are none.
-    pub(in crate::app) images: Option<Images>,
     /// Components and records of objects. With `None`, a restart fetches all components, and runs what the specs say.
     pub(in crate::app) store: Option<Disk>,
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real

@@ -55,6 +55,15 @@ impl Rules {
         matches!(spec.source, Source::Oci { .. }) && self.required_keys(spec).is_some()
     }
 
+    /// Returns true if each signature that was enough for an image before still is.
+    pub(super) fn trusts_what(&self, before: &Self, spec: &PluginSpec) -> bool {
+        if !self.requires_signature(spec) {
+            return true;
+        }
+        let keys = self.required_keys(spec).unwrap_or_default();
+        before.required_keys(spec).is_some_and(|before| before.iter().all(|key| keys.contains(key)))
+    }
+
     fn required_keys(&self, spec: &PluginSpec) -> Option<Vec<Key>> {
         self.policy.as_ref()?.required_keys(&spec.tenant())
     }
@@ -69,7 +78,7 @@ impl Components {
         image: &str,
         secret: Option<&PullSecret>,
     ) -> Result<Fetched, FetchFailure> {
-        let images = self.images.as_ref().ok_or_else(unlisted)?;
+        let images = rules.images.as_ref().ok_or_else(unlisted)?;
         let attempt = self.fetching(rules, spec, image, secret, Some(images))?;
         let reference = attempt.reference.clone();
         let (component, stored) = attempt.run().await?;

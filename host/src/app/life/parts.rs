@@ -8,17 +8,19 @@ use podium_registry::Reference;
 use podium_vocabulary::PluginSpec;
 
 use super::{LoadFailure, image::Fetched};
-use crate::config::Policy;
+use crate::{config::Policy, images::Images};
 
 /// The waits between attempts, without jitter. With the longest wait, a component that takes all of its 60 s to compile
 /// uses at most a fifth of a processor.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
 /// The platform's requirements for every plugin.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::app) struct Rules {
     /// `None` permits everything.
     pub(in crate::app) policy: Option<Policy>,
+    /// The registries of the policy. With `None` there are none.
+    pub(in crate::app) images: Option<Images>,
     pub(in crate::app) require_service_account: bool,
     /// The most bytes of a run's memory, if they are bounded.
     pub(in crate::app) most_of_a_job: Option<u64>,
@@ -56,6 +58,10 @@ impl Parts for Host {
 
     fn refuse(rules: &Arc<Rules>, spec: &PluginSpec) -> Option<Arc<LoadFailure>> {
         rules.refuse(spec).map(Arc::new)
+    }
+
+    fn stays(before: &Arc<Rules>, now: &Arc<Rules>, spec: &PluginSpec) -> bool {
+        now.refuse(spec).is_none() && now.trusts_what(before, spec)
     }
 
     fn is_same(one: &Code, other: &Code) -> bool {

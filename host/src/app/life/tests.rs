@@ -34,7 +34,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{super::blocking::BlockingJobs, *};
 use crate::{
     config::Policy,
-    images::{Images, Store},
+    images::Store,
     objects::{FetchFailure, Step},
 };
 
@@ -47,7 +47,7 @@ impl Reconcile for Idle {
     }
 }
 
-pub(super) fn spec() -> PluginSpec {
+pub(in crate::app) fn spec() -> PluginSpec {
     PluginSpec { source: Place::File("/nowhere/tidy.wasm".into()), ..testing::plugin(Some("shop"), "tidy") }
 }
 
@@ -155,8 +155,8 @@ async fn driver_until(
     });
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-    let (images, given, holds) = (None::<Images>, <_>::default(), Holds::default());
-    let components = Components { engine, api, images, store, simulated: false, holds, given };
+    let (given, holds) = (<_>::default(), Holds::default());
+    let components = Components { engine, api, store, simulated: false, holds, given };
     let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
     tokio::spawn(driver.clone().run());
     (driver, observe)

@@ -65,6 +65,28 @@ async fn the_start_waits_for_an_attempt_of_each_object_and_not_for_success() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_policy_decides_again_about_objects_that_do_not_change() {
+    let (driver, _observe) = tests::driver().await;
+    let (follower, mut started) = Follower::new(driver.clone(), &api(list(&["a", "b"]), list(&[])), None, [], 1);
+    let known = follower.known();
+    tokio::spawn(follower.run());
+    started.wait_for(|started| *started).await.unwrap();
+    let names = || driver.plugins().into_iter().map(|plugin| plugin.id.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(), ["a", "b"]);
+    driver.set_policy(policy("{ namespaces: { shop: { maxPlugins: 1 } } }"), None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let refused = known.lock().desired.decided().filter(|(_, decision)| !decision.acts()).count();
+    assert_eq!((names(), refused), (vec!["a".to_owned()], 1));
+}
+
+fn policy(rules: &str) -> Policy {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    std::fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {rules}\n")).unwrap();
+    Policy::read(&file).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_start_does_not_wait_for_a_kind_that_is_not_served() {
     let (driver, _observe) = tests::driver().await;
     let (follower, mut started) = Follower::new(driver.clone(), &api(None, None), None, [], 1);

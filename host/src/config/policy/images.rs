@@ -10,8 +10,8 @@ use podium_registry::{Hops, Host, Reference, Registry, authorities, signature::K
 use podium_vocabulary::{Source, Tenant, text};
 
 use super::{
-    super::{ConfigError, MAX_FILE_BYTES, file},
-    Policy,
+    super::{ConfigError, read_file},
+    Policy, ReadFile,
 };
 
 impl Policy {
@@ -39,9 +39,14 @@ impl Policy {
     /// # Errors
     /// Returns every file that cannot be read or has no certificate.
     pub fn registries(&self) -> Result<Vec<Registry>, Vec<ConfigError>> {
+        self.registries_by(&mut read_file)
+    }
+
+    /// Returns the registries, with the certificates in the bytes that `read` returns for their files.
+    pub(crate) fn registries_by(&self, read: ReadFile<'_>) -> Result<Vec<Registry>, Vec<ConfigError>> {
         let (mut registries, mut errors) = (Vec::new(), Vec::new());
         for (at, listed) in self.spec.registries.iter().enumerate() {
-            match self.registry(listed) {
+            match self.registry(listed, read) {
                 Ok(registry) => registries.push(registry),
                 Err(message) => {
                     errors.push(self.error(&format!("spec.registries[{at}].caFile"), message));
@@ -51,14 +56,14 @@ impl Policy {
         if errors.is_empty() { Ok(registries) } else { Err(errors) }
     }
 
-    fn registry(&self, listed: &Listed) -> Result<Registry, String> {
+    fn registry(&self, listed: &Listed, read: ReadFile<'_>) -> Result<Registry, String> {
         let host = |text: &str| text.parse::<Host>().map_err(|error| error.to_string());
         let certificates = match &listed.ca_file {
             None => Vec::new(),
             Some(name) => {
                 let path = self.file.parent().unwrap_or(Path::new("")).join(&**name);
                 let shown = text::path(&path);
-                let pem = file::read(&path, MAX_FILE_BYTES).map_err(|error| format!("{shown} {error}"))?;
+                let pem = read(&path).map_err(|error| format!("{shown} {error}"))?;
                 authorities(&pem).map_err(|error| format!("{shown} {error}"))?
             }
         };

@@ -20,12 +20,10 @@ use serde_json::Value;
 const RENEW: &str = "PODIUM_RENEW_MANIFESTS";
 /// Files of the base that are written by people.
 const BY_HAND: [&str; 2] = ["kustomization.yaml", "namespace.yaml"];
-/// The file of the policy, which kustomize makes a ConfigMap of: its name changes with its content.
+/// The file of the policy, which kustomize makes a ConfigMap of.
 const POLICY: &str = "policy.yaml";
 /// Lines that are about Helm.
-const OF_HELM: [&str; 4] = ["# Source: ", "app.kubernetes.io/managed-by: ", "helm.sh/chart: ", "podium.dev/policy: "];
-/// The line above the only annotation of the Pod.
-const ANNOTATIONS: &str = "      annotations:";
+const OF_HELM: [&str; 3] = ["# Source: ", "app.kubernetes.io/managed-by: ", "helm.sh/chart: "];
 
 pub(super) fn deploy(path: &str) -> PathBuf {
     workspace_dir().join("deploy").join(path)
@@ -61,8 +59,7 @@ async fn the_kustomize_base_is_what_the_chart_renders() -> Result<()> {
     for entry in fs::read_dir(directory.path().join("podium/templates"))? {
         let entry = entry?;
         let text = fs::read_to_string(entry.path())?;
-        let is_plain =
-            |line: &&str| *line != ANNOTATIONS && !OF_HELM.iter().any(|start| line.trim_start().starts_with(start));
+        let is_plain = |line: &&str| !OF_HELM.iter().any(|start| line.trim_start().starts_with(start));
         let lines = text.lines().filter(is_plain).skip_while(|line| *line == "---");
         // A document ends with an empty line.
         let plain = lines.collect::<Vec<_>>().join("\n").replace("\n\n---\n", "\n---\n").trim_end().to_owned() + "\n";
@@ -92,6 +89,7 @@ async fn the_kustomize_base_is_what_the_chart_renders() -> Result<()> {
     let deployment: Value = serde_saphyr::from_str(&fs::read_to_string(deploy("kustomize/base/deployment.yaml"))?)?;
     let volume = &deployment["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"];
     ensure!(generated["name"] == *volume && generated["files"] == serde_json::json!([POLICY]), "{generated}: {volume}");
+    ensure!(generated["options"]["disableNameSuffixHash"] == true, "the host reads it again: {generated}");
     Ok(())
 }
 
@@ -163,11 +161,10 @@ async fn the_policy_of_the_values_excludes_the_namespaces_of_the_platform() -> R
     }
     let defaults = &policy["spec"]["defaults"];
     ensure!(defaults["serviceAccountRequired"] == true && defaults["limits"]["memoryMiB"] == 64, "{defaults}");
-    // Another policy is another Pod, because the host reads it at start.
-    let digest = |objects: &[Value]| -> Result<Value> {
-        Ok(find(objects, "Deployment")?["spec"]["template"]["metadata"]["annotations"]["podium.dev/policy"].clone())
-    };
-    ensure!(digest(&objects)? != digest(&rendered(&helm, "platform", &[])?)?);
+    // The host reads it again, so that no plugin is interrupted. A file that is mounted by itself would never change.
+    let deployment = find(&objects, "Deployment")?;
+    ensure!(deployment == find(&rendered(&helm, "platform", &[])?, "Deployment")?);
+    ensure!(!deployment.to_string().contains("subPath"), "{deployment}");
     Ok(())
 }
 

@@ -1,0 +1,150 @@
+//! Claims about policies that are replaced while the host runs, and at its start.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use podium_engine::status::LoadState;
+use podium_life::Parts;
+use podium_vocabulary::{PluginId, PluginSpec, Source};
+use rcgen::PublicKeyData as _;
+
+use super::{
+    super::life::{
+        Host, Rules,
+        tests::{Idle, driver_on, give, spec},
+    },
+    *,
+};
+
+fn write(directory: &Path, rules: &str) -> PathBuf {
+    let file = directory.join("policy.yaml");
+    fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {rules}\n")).unwrap();
+    file
+}
+
+fn file_of(directory: &Path) -> PolicyFile {
+    let random = |key: &mut [u8]| {
+        key.fill(7);
+        Ok(())
+    };
+    let disk = Cache::open(directory, random, 0).unwrap();
+    PolicyFile::new(directory.join("policy.yaml"), Proxies::default()).stored_in(Some(Arc::new(disk)))
+}
+
+const WIDE: &str = "{ defaults: { limits: { writes: 20 } } }";
+const NARROW: &str = "{ defaults: { limits: { writes: 19 } } }";
+const BAD: &str = "{ defaults: { limits: { wites: 1 } } }";
+
+#[tokio::test(start_paused = true)]
+async fn runs_end_with_a_narrower_policy_and_begin_with_a_wider_one() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), WIDE);
+    let file = Arc::new(file_of(directory.path()));
+    let (policy, images) = file.read().unwrap().unwrap();
+    let (driver, _observe) = driver_on(Rules { policy: Some(policy), images, ..Rules::default() }, None).await;
+    let [tidy, modest] = ["tidy", "modest"].map(|name| PluginId { namespace: Some("shop".into()), name: name.into() });
+    let mut few = PluginSpec { id: modest.clone(), ..spec() };
+    few.limits.writes = 1;
+    for spec in [spec(), few] {
+        give(&driver, &spec.id, Idle);
+        let prepared = driver.prepare(spec).await.unwrap();
+        driver.install(prepared).await;
+    }
+    let load = |id: &PluginId| driver.plugins().into_iter().find(|plugin| plugin.id == *id).unwrap().load;
+    let lane = |id: &PluginId| driver.dispatch.registry.by_id(id).map(|loaded| loaded.lane);
+    let unchanged = lane(&modest);
+    tokio::spawn(file.clone().follow(driver.clone()));
+
+    write(directory.path(), NARROW);
+    sleep(READ_AGAIN + Duration::from_secs(1)).await;
+    assert!(matches!(load(&tidy), LoadState::Refused { reason } if reason.contains("at most 19")), "{:?}", load(&tidy));
+    assert_eq!((lane(&tidy), lane(&modest)), (None, unchanged), "the other one goes on as it was");
+
+    write(directory.path(), BAD);
+    sleep(READ_AGAIN).await;
+    assert!(file.is_refused() && matches!(load(&tidy), LoadState::Refused { .. }));
+    let mistake = file.read().err().unwrap().remove(0);
+    assert_eq!((mistake.line, &*mistake.field), (Some(3), "spec.defaults.limits.wites"));
+    assert!(driver.rules().policy.as_ref().unwrap().problems(&spec())[0].message.contains("at most 19"));
+
+    write(directory.path(), WIDE);
+    sleep(READ_AGAIN).await;
+    assert!(!file.is_refused());
+    assert_eq!((load(&tidy), lane(&tidy).is_some(), lane(&modest)), (LoadState::Loaded, true, unchanged));
+    fs::remove_file(directory.path().join("policy.yaml")).unwrap();
+    sleep(READ_AGAIN).await;
+    assert!(file.is_refused() && load(&tidy) == LoadState::Loaded, "a policy that is gone is none that permits more");
+}
+
+#[tokio::test]
+async fn a_start_with_mistakes_has_the_last_good_policy_of_this_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let stored = directory.path().join(LAST_GOOD);
+    let registry = "registries: [{ host: registry.example, caFile: ca.pem }]";
+    let authority = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&authority).unwrap();
+    let pem = BASE64_STANDARD.encode(authority.der());
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{pem}\n-----END CERTIFICATE-----\n");
+    fs::write(directory.path().join("ca.pem"), pem).unwrap();
+    write(directory.path(), &format!("{{ {registry}, defaults: {{ limits: {{ writes: 19 }} }} }}"));
+    let good = Arc::new(file_of(directory.path()));
+    assert!(good.last_good().err().unwrap().contains("no good one"));
+    assert!(good.read().unwrap().is_some() && good.read().unwrap().is_none(), "the same is not read twice");
+    good.store();
+    while !stored.exists() {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    write(directory.path(), BAD);
+    fs::remove_file(directory.path().join("ca.pem")).unwrap();
+    let bad = || {
+        let file = file_of(directory.path());
+        assert!(file.read().is_err() && file.is_refused());
+        file
+    };
+    let file = bad();
+    let (policy, images) = file.last_good().unwrap();
+    assert!(policy.problems(&spec())[0].message.contains("at most 19") && images.is_some());
+    assert!(file.is_refused(), "also when it is in force");
+
+    let bytes = fs::read(&stored).unwrap();
+    for at in [0, bytes.len() / 2, bytes.len() - 1] {
+        let mut tampered = bytes.clone();
+        tampered[at] ^= 1;
+        fs::write(&stored, tampered).unwrap();
+        let error = bad().last_good().err().unwrap();
+        assert!(error.contains("policy.last was not written by this host, or was changed"), "{error}");
+    }
+    fs::write(&stored, &bytes[..9]).unwrap();
+    assert!(bad().last_good().is_err());
+    fs::write(&stored, &bytes).unwrap();
+    assert!(bad().last_good().is_ok());
+    fs::set_permissions(&stored, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(bad().last_good().err().unwrap().contains("lets others read"));
+    assert!(PolicyFile { disk: None, ..bad() }.last_good().is_err());
+}
+
+#[test]
+fn only_a_signature_that_is_enough_under_both_policies_stays() {
+    let key = || {
+        let der = BASE64_STANDARD.encode(rcgen::KeyPair::generate().unwrap().subject_public_key_info());
+        format!("-----BEGIN PUBLIC KEY-----\n{der}\n-----END PUBLIC KEY-----\n")
+    };
+    let (one, other) = (key(), key());
+    let directory = tempfile::tempdir().unwrap();
+    let rules = |keys: &[&String]| {
+        let images = serde_json::json!({ "signatureRequired": !keys.is_empty(), "signatureKeys": keys });
+        let images = if keys.is_empty() { serde_json::json!({}) } else { images };
+        let registries = serde_json::json!([{ "host": "registry.example" }]);
+        let spec = serde_json::json!({ "registries": registries, "defaults": { "images": images } });
+        let policy = Policy::read(&write(directory.path(), &spec.to_string())).unwrap();
+        Arc::new(Rules { policy: Some(policy), ..Rules::default() })
+    };
+    let image = format!("registry.example/a@sha256:{}", "0".repeat(64));
+    let signed = PluginSpec { source: Source::Oci { image, pull_secret: None }, ..spec() };
+    let stays = |before: &[&String], now: &[&String]| Host::stays(&rules(before), &rules(now), &signed);
+    assert!(stays(&[&one], &[&other, &one]) && stays(&[&one], &[]) && stays(&[], &[]));
+    assert!(!stays(&[&one], &[&other]) && !stays(&[&one, &other], &[&one]), "of a key that is not listed any more");
+    assert!(!stays(&[], &[&one]), "it was not verified");
+    assert!(Host::stays(&rules(&[&one]), &rules(&[&other]), &spec()), "a file needs no signature");
+}
