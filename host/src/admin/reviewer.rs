@@ -37,7 +37,8 @@ const KEPT: Duration = Duration::from_secs(10);
 const KEPT_WITHOUT_ANSWER: Duration = Duration::from_secs(5 * 60);
 /// The path of metrics.
 const METRICS: &str = "/metrics";
-/// The most decisions that are kept, of positive and of negative ones. A connection serves one request and 16 are open, so clients with a right are few.
+/// The most decisions that are kept, of positive and of negative ones. A connection serves one request and 16 are open,
+/// so clients with a right are few.
 const DECISIONS: NonZeroUsize = NonZeroUsize::new(256).expect("is not 0");
 /// The most decisions in a second that the API server is asked for, on tokens whose last decision was positive and on
 /// others: the rate of a client of Kubernetes by default. Any client that can connect may send tokens.

@@ -331,8 +331,8 @@ impl State {
         }
     }
 
-    /// Notes an entry such that the loss of one sector leaves one copy of it. A uid or a plugin's name never exceeds the
-    /// limit of an entry.
+    /// Notes an entry such that the loss of one sector leaves one copy of it. A uid or a plugin's name never exceeds
+    /// the limit of an entry.
     fn note_twice(&mut self, entry: &Entry<'_>) {
         for part in [entry, &filler(), entry] {
             let _ = self.note(part);
