@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::ListParams;
 use podium_devcluster::{Cluster, Options, Server};
 use podium_tests::{
-    embedded, guests, plugins,
+    bombs, embedded, guests, plugins,
     process::{Host, HostOptions, host_binary},
     wait::until,
 };
@@ -494,11 +494,16 @@ async fn a_state_directory_of_another_cluster_is_one_error() {
     assert!(host.terminate().await.unwrap().success());
 
     let other = Fixture::new(Options { simulate: false, seed: 2, ..Options::default() }).await;
-    other.write("registrar.yaml", &registrar(""));
+    // It takes 40 s of processor time to compile, which the host does not wait for.
+    let (slow, built) = (other.path("slow.wasm"), guests::path("registrar").unwrap());
+    fs::write(&slow, bombs::slowed(&guests::component("registrar").unwrap(), 2_000)).unwrap();
+    let slow = registrar("  limits: { class: interpreter }").replace(built.to_str().unwrap(), slow.to_str().unwrap());
+    other.write("registrar.yaml", &slow);
     let ended = other.run_with_plugins(&[&["registrar.yaml"], &arguments[..]].concat()).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
     assert!(error.contains(r#"flag="--state-dir" file=/"#) && error.contains("is of another cluster"), "{error}");
+    assert!(!ended.stderr.contains("component compiled"), "{}", ended.stderr);
     let uid = async |fixture: &Fixture| {
         let namespaces = kube::Api::<Namespace>::all(kube::Client::new(fixture.cluster.service(), "default"));
         namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap()

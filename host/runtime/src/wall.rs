@@ -48,21 +48,30 @@ impl Wall {
     pub(super) async fn within<F: Future>(&self, call: F, lost: impl Fn() -> Option<Duration>) -> Option<F::Output> {
         let mut call = pin!(call);
         let mut end = pin!(sleep_until(self.0.lock().end));
+        // The lost time and the sum of sendings when a sending began, and the time that is in both.
+        let (mut before, mut twice) = (None, Duration::ZERO);
         poll_fn(|context| {
             if let Poll::Ready(output) = call.as_mut().poll(context) {
                 return Poll::Ready(Some(output));
             }
-            let State { end: moved, sending_since, .. } = *self.0.lock();
+            let State { end: moved, sending_since, sent } = *self.0.lock();
             if sending_since.is_some() {
+                before = before.or_else(|| lost().map(|lost| (lost, sent)));
                 // The clock starts again in a later poll of the call, which is behind this line too.
                 return Poll::Pending;
+            }
+            if let Some((lost_before, sent_before)) = before
+                && let Some(lost) = lost()
+            {
+                twice += lost.saturating_sub(lost_before).min(sent.saturating_sub(sent_before));
+                before = None;
             }
             if end.deadline() < moved {
                 end.as_mut().reset(moved);
             }
             while end.as_mut().poll(context).is_ready() {
                 let now = Instant::now();
-                let until = lost().map_or(now + LOOK, |lost| moved + lost);
+                let until = lost().map_or(now + LOOK, |lost| moved + lost.saturating_sub(twice));
                 if until <= now {
                     return Poll::Ready(None);
                 }
@@ -117,6 +126,27 @@ mod tests {
         let wall = Wall::new(LIMIT);
         assert_eq!(wall.within(pending::<()>(), lost).await, None);
         assert_eq!((began.elapsed(), looks.get()), (LIMIT + Duration::from_secs(40), 6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_of_the_process_while_the_host_sends_counts_once() {
+        const STOP: Duration = Duration::from_secs(30);
+        // A stop while the host sends, and one after that.
+        let (began, wall) = (Instant::now(), Wall::new(LIMIT));
+        let sending = async {
+            tokio::time::sleep(LIMIT / 2).await;
+            let stopped = wall.stop();
+            tokio::time::sleep(STOP + LIMIT).await;
+            drop(stopped);
+            pending::<()>().await;
+        };
+        let lost = || match began.elapsed() {
+            elapsed if elapsed < STOP => Some(Duration::ZERO),
+            elapsed if elapsed < STOP + LIMIT * 2 => Some(STOP),
+            _ => Some(STOP * 2),
+        };
+        assert_eq!(wall.within(sending, lost).await, None);
+        assert_eq!(began.elapsed(), LIMIT + (STOP + LIMIT) + STOP);
     }
 
     #[tokio::test(start_paused = true)]

@@ -37,10 +37,11 @@ const KEPT: Duration = Duration::from_secs(10);
 const KEPT_WITHOUT_ANSWER: Duration = Duration::from_secs(5 * 60);
 /// The path of metrics.
 const METRICS: &str = "/metrics";
-/// The most decisions that are kept. A connection serves one request and 16 are open, so clients with a right are few.
+/// The most decisions that are kept, of positive and of negative ones. A connection serves one request and 16 are open,
+/// so clients with a right are few.
 const DECISIONS: NonZeroUsize = NonZeroUsize::new(256).expect("is not 0");
-/// The most decisions in a second that the API server is asked for: the rate of a client of Kubernetes by default. Any
-/// client that can connect may send tokens.
+/// The most decisions in a second that the API server is asked for, on tokens whose last decision was positive and on
+/// others: the rate of a client of Kubernetes by default. Any client that can connect may send tokens.
 const REQUESTS: Rate = Rate { per_second: 20, burst: 20 };
 /// Deadline of one of the two requests. A connection is closed after 10 s.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -55,10 +56,11 @@ pub struct Reviewer {
 }
 
 struct Kept {
-    /// Decisions by the SHA-256 of verb, path and token, with the time at which they were made.
-    decisions: LruCache<[u8; 32], (Decision, Instant), FixedState>,
-    /// For the decisions for which the API server is asked.
-    requests: Bucket,
+    /// Negative and positive decisions, so that the ones displace none of the others: by the SHA-256 of verb, path and
+    /// token, with the time at which they were made.
+    decisions: [LruCache<[u8; 32], (Decision, Instant), FixedState>; 2],
+    /// For the decisions for which the API server is asked, on other keys and on those with a positive decision.
+    requests: [Bucket; 2],
     failures: Intervals,
 }
 
@@ -126,8 +128,8 @@ impl Reviewer {
     #[must_use]
     pub fn new(api: &Api) -> Self {
         let kept = Kept {
-            decisions: LruCache::with_hasher(DECISIONS, FixedState::default()),
-            requests: Bucket::full(REQUESTS, Instant::now()),
+            decisions: [(); 2].map(|()| LruCache::with_hasher(DECISIONS, FixedState::default())),
+            requests: [(); 2].map(|()| Bucket::full(REQUESTS, Instant::now())),
             failures: Intervals::new(),
         };
         Self { api: api.with_deadline(DEADLINE), kept: Mutex::new(kept) }
@@ -223,25 +225,28 @@ impl Reviewer {
 impl Kept {
     /// Returns the decision that is kept for a key. Without one the API server is asked, which counts.
     fn begin(&mut self, key: &[u8; 32], now: Instant) -> Result<Option<Decision>, Undecided> {
-        if let Some((decision, made)) = self.decisions.get(key)
+        let kind = usize::from(self.decisions[1].contains(key));
+        if let Some((decision, made)) = self.decisions[kind].get(key)
             && now < *made + KEPT
         {
             return Ok(Some(decision.clone()));
         }
-        if self.requests.try_take(1, now) { Ok(None) } else { Err(Undecided::TooMany) }
+        if self.requests[kind].try_take(1, now) { Ok(None) } else { Err(Undecided::TooMany) }
     }
 
     /// Keeps a decision for which the API server was asked at `asked`, unless a newer one is kept.
     fn put(&mut self, key: [u8; 32], decision: Decision, asked: Instant) {
-        if self.decisions.peek(&key).is_none_or(|(_, made)| *made <= asked) {
-            self.decisions.put(key, (decision, asked));
+        let mut kept = self.decisions.iter().filter_map(|decisions| decisions.peek(&key));
+        if kept.all(|(_, made)| *made <= asked) {
+            let kind = usize::from(decision == Decision::Allowed);
+            self.decisions[1 - kind].pop(&key);
+            self.decisions[kind].put(key, (decision, asked));
         }
     }
 
     /// Returns true if the latest decision on a key is positive and not older than [`KEPT_WITHOUT_ANSWER`].
     fn was_allowed(&self, key: &[u8; 32], now: Instant) -> bool {
-        let kept = self.decisions.peek(key);
-        kept.is_some_and(|(decision, made)| *decision == Decision::Allowed && now < *made + KEPT_WITHOUT_ANSWER)
+        self.decisions[1].peek(key).is_some_and(|(_, made)| now < *made + KEPT_WITHOUT_ANSWER)
     }
 }
 

@@ -42,7 +42,7 @@ use tokio::{
 };
 
 use super::{life::Driver, objects::Shared, operator::stale};
-use crate::objects::{Removing, hold};
+use crate::objects::{Desired, Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -192,54 +192,63 @@ impl Cleanup {
             while let Some(ended) = tasks.try_join_next() {
                 busy.remove(&ended?);
             }
-            let work = this.work(None);
-            {
-                let desired = &this.known.lock().desired;
-                this.driver
-                    .components
-                    .holds
-                    .forget(|id, uid| desired.object(id).is_some_and(|object| object.uid == uid));
+            // Only copied under the lock, however many objects there are.
+            let desired = this.desired(None);
+            let is_there = |desired: &Desired, id: &PluginId, uid: &str| {
+                desired.object(id).is_some_and(|object| object.uid == uid)
+            };
+            let holds = &this.driver.components.holds;
+            if holds.any(|id, uid| !is_there(&desired, id, uid)) {
+                let known = this.known.lock();
+                holds.forget(|id, uid| is_there(&known.desired, id, uid));
             }
+            let work = this.work(&desired);
             let removed = work.iter().filter(|(.., work)| matches!(work, Work::Remove(_)));
             let removed: BTreeSet<&PluginId> = removed.map(|(id, ..)| id).collect();
             this.removals.lock().retain(|id, _| removed.contains(id));
-            for tenant in work.iter().map(|(id, ..)| taker(id)) {
+            for (id, ..) in work {
+                let tenant = taker(&id);
                 if busy.insert(tenant.clone()) {
-                    tasks.spawn(this.clone().of_tenant(tenant));
+                    tasks.spawn(this.clone().of_tenant(tenant, id.namespace));
                 }
             }
         }
     }
 
-    /// Returns the objects to work on, of a tenant or of all, with their uids.
-    fn work(&self, tenant: Option<&Taker>) -> Vec<(PluginId, String, Work)> {
+    /// Returns the known objects, of a namespace or of all; none before the first lists.
+    fn desired(&self, namespace: Option<&Option<Arc<str>>>) -> Desired {
         let known = self.known.lock();
-        if !known.is_listed {
-            return Vec::new();
+        match namespace {
+            _ if !known.is_listed => Desired::default(),
+            Some(namespace) => known.desired.part(namespace),
+            None => known.desired.clone(),
         }
-        let is_of = |id: &PluginId| tenant.is_none_or(|tenant| taker(id) == *tenant);
-        let unheld = known.desired.unheld().filter(|object| is_of(&object.id));
-        let unheld = unheld.filter(|object| self.driver.components.holds.has(&object.id, &object.uid));
+    }
+
+    /// Returns the objects to work on, with their uids.
+    fn work(&self, desired: &Desired) -> Vec<(PluginId, String, Work)> {
+        let unheld = desired.unheld().filter(|object| self.driver.components.holds.has(&object.id, &object.uid));
         let unheld = unheld.map(|object| (object.id.clone(), object.uid.clone(), Work::Hold));
-        let removing = known.desired.removing().filter(|object| is_of(&object.id)).map(|mut object| {
+        let removing = desired.removing().map(|mut object| {
             // An author may have added the host's finalizer to an object whose plugin was refused.
             object.spec = object.spec.filter(|_| self.driver.components.holds.has(&object.id, &object.uid));
             (object.id.clone(), object.uid.clone(), Work::Remove(object))
         });
-        let held = known.desired.staying().filter(|(object, _)| is_of(&object.id) && self.holding.is_long(&object.id));
+        let held = desired.staying().filter(|(object, _)| self.holding.is_long(&object.id));
         let freeing = held.map(|(object, spec)| {
             let (id, uid) = (object.id.clone(), object.uid.clone());
-            (id.clone(), uid.clone(), Work::Free(Removing { id, uid, spec: Some(spec) }))
+            (id.clone(), uid.clone(), Work::Free(Removing { id, uid, position: object.held, spec: Some(spec) }))
         });
         unheld.chain(removing).chain(freeing).collect()
     }
 
     /// Works until nothing is left to do for the tenant, and returns it.
-    async fn of_tenant(self: Arc<Self>, tenant: Taker) -> Taker {
+    async fn of_tenant(self: Arc<Self>, tenant: Taker, namespace: Option<Arc<str>>) -> Taker {
         let line = Line { tenant, first: Semaphore::new(1) };
         let mut all: BTreeMap<(String, u8), Progress> = BTreeMap::new();
         loop {
-            let mut work = self.work(Some(&line.tenant));
+            let mut work = self.work(&self.desired(Some(&namespace)));
+            work.retain(|(id, ..)| taker(id) == line.tenant);
             if work.is_empty() {
                 return line.tenant;
             }
@@ -277,7 +286,7 @@ impl Cleanup {
         // The watch may bring the latest write in the first second.
         let is_first = progress.wait.refusals == 0;
         progress.wait.refused();
-        if !is_first && self.set_held(line, id, uid, true, progress).await {
+        if !is_first && self.set_held(line, id, hold(id, uid), progress).await {
             tracing::info!(plugin = %id, "finalizer of the plugin object put back");
         }
     }
@@ -413,7 +422,9 @@ impl Cleanup {
 
     /// Removes the object's finalizer. The watch reports that the object is gone.
     async fn release(&self, line: &Line, object: &Removing, progress: &mut Progress) {
-        if self.set_held(line, &object.id, &object.uid, false, progress).await {
+        let Some(position) = object.position else { return };
+        let request = release(&object.id, &object.uid, position);
+        if self.set_held(line, &object.id, request, progress).await {
             tracing::info!(plugin = %object.id, "finalizers of the deleted plugin removed");
         } else {
             progress.wait.refused();
@@ -421,14 +432,20 @@ impl Cleanup {
         }
     }
 
-    /// Adds the object's finalizer, or removes it. Returns false if the API server refused that.
-    async fn set_held(&self, line: &Line, id: &PluginId, uid: &str, held: bool, progress: &mut Progress) -> bool {
+    /// Sends the request that adds or removes the object's finalizer. Returns false if the API server refused it.
+    async fn set_held(
+        &self,
+        line: &Line,
+        id: &PluginId,
+        request: Result<http::Request<Vec<u8>>, http::Error>,
+        progress: &mut Progress,
+    ) -> bool {
         self.turn(line).await;
-        let Ok(request) = hold(id, uid, held) else { return false };
+        let Ok(request) = request else { return false };
         let Err(error) = self.api.json(request).await else { return true };
         if let Some(count) = progress.losses.occurred(Instant::now()) {
             let error = text::line(&error.to_string());
-            tracing::warn!(plugin = %id, held, error, count, "finalizer of the plugin object not changed");
+            tracing::warn!(plugin = %id, error, count, "finalizer of the plugin object not changed");
         }
         false
     }

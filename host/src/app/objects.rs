@@ -156,7 +156,7 @@ impl Follower {
         let adopted = match &change {
             Change::Listed(objects) if self.unadopted.remove(&kind) => objects
                 .iter()
-                .filter(|object| object.held)
+                .filter(|object| object.held.is_some())
                 .map(|object| (object.id.clone(), object.uid.clone()))
                 .collect(),
             Change::Absent => {
@@ -221,7 +221,7 @@ impl Follower {
 /// Returns what the automaton knows of an object.
 fn object(object: &crate::objects::Object) -> Object {
     let uid = object.uid.as_str().into();
-    Object { uid, generation: object.generation, spec: object.spec.shared(), held: object.held }
+    Object { uid, generation: object.generation, spec: object.spec.shared(), held: object.held.is_some() }
 }
 
 #[cfg(test)]

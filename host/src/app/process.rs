@@ -31,7 +31,9 @@ use tracing::field;
 use super::{
     App, Operator, Options,
     certificate::Certificate,
-    compile, disk, memory_limit,
+    compile, disk,
+    life::Driver,
+    memory_limit,
     options::RUN_MEMORY,
     policy::{self, IN_FORCE, PolicyFile},
     start_line,
@@ -287,11 +289,13 @@ async fn serve_until(
     let ended = tokio::select! {
         biased;
         signal = &mut *stopped => Ok(signal),
-        loaded = load(&app, plugins, flags.strict, flags.watch_plugins) => match loaded {
+        loaded = load(app.driver.clone(), plugins, flags.strict, flags.watch_plugins) => match loaded {
             Ok(true) => serve_loaded(&mut app, objects, stopped).await.map_err(Exit::Failed),
             Ok(false) => Err(Exit::Misconfigured),
             Err(error) => Err(Exit::Failed(error)),
         },
+        // As when the state directory is of another cluster: compilers are not waited for.
+        error = app.failed() => Err(Exit::Failed(error)),
     };
     tracing::info!("shutting down: no new runs, those under way may end");
     app.shutdown().await;
@@ -438,13 +442,13 @@ fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
 /// when the host must not continue: with `strict` when any plugin was not loaded, otherwise when none was, none is
 /// tried again. Each load is a task of its own.
-async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> anyhow::Result<bool> {
-    plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));
+async fn load(driver: Arc<Driver>, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> anyhow::Result<bool> {
+    plugins.iter().for_each(|plugin| driver.expect(&plugin.spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
     let mut loads = JoinSet::new();
     for config::Defined { file, spec, .. } in plugins {
-        let (driver, id) = (app.driver.clone(), spec.id.clone());
+        let (driver, id) = (driver.clone(), spec.id.clone());
         loads.spawn(async move {
             let attempt = match driver.prepare(spec).await {
                 Ok(plugin) if !strict => {
@@ -475,7 +479,7 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool, watched: b
         return Ok(false);
     }
     for plugin in prepared {
-        app.install(plugin).await;
+        driver.install(plugin).await;
     }
     Ok(true)
 }

@@ -55,6 +55,8 @@ pub(crate) enum Action {
 pub(crate) struct Removing {
     pub(crate) id: PluginId,
     pub(crate) uid: String,
+    /// The position of the host's finalizer, if the object has it.
+    pub(crate) position: Option<usize>,
     /// `None` if no Pod has a finalizer of the plugin that is known.
     pub(crate) spec: Option<Arc<PluginSpec>>,
 }
@@ -189,7 +191,7 @@ impl Desired {
     /// Returns the objects without the host's finalizer that are not being deleted and whose plugins may hold
     /// finalizers of Pods.
     pub(crate) fn unheld(&self) -> impl Iterator<Item = &Object> {
-        let lacks = |object: &&Object| !object.held && !object.deleting && object.of_finalizers().is_some();
+        let lacks = |object: &&Object| object.held.is_none() && !object.deleting && object.of_finalizers().is_some();
         self.tenants.values().flat_map(|of_tenant| of_tenant.objects.values()).filter(lacks)
     }
 
@@ -199,14 +201,23 @@ impl Desired {
         all.filter(|object| !object.deleting).filter_map(|object| Some((object, object.of_finalizers()?)))
     }
 
+    /// Returns the objects of a namespace, or those of the cluster, beside the same files and policy.
+    pub(crate) fn part(&self, namespace: &Namespace) -> Self {
+        let of_tenant = self.tenants.get_key_value(namespace);
+        let tenants = of_tenant.map(|(namespace, of_tenant)| (namespace.clone(), of_tenant.clone())).into_iter();
+        Self { rules: self.rules.clone(), tenants: tenants.collect(), platform: self.platform.clone() }
+    }
+
     /// Returns the other plugins that see Pods of the plugin of an object, and have their finalizers before it.
     pub(crate) fn before(&self, id: &PluginId) -> Vec<Arc<PluginSpec>> {
         let own = |namespace: &&Namespace| namespace.is_none() || id.namespace.is_none() || **namespace == id.namespace;
         let of_files = self.rules.files.iter().filter(|(namespace, _)| own(namespace));
         let files = of_files.flat_map(|(_, files)| files.values().cloned());
         let Some(object) = self.object(id) else { return files.collect() };
-        let tenants = self.tenants.iter().filter(|(namespace, _)| own(namespace));
-        let others = tenants.flat_map(|(_, of_tenant)| of_tenant.objects.values());
+        // No object of a namespace is before one of the cluster.
+        let tenants = BTreeSet::from([&None, &id.namespace]);
+        let tenants = tenants.into_iter().filter_map(|namespace| self.tenants.get(namespace));
+        let others = tenants.flat_map(|of_tenant| of_tenant.objects.values());
         let earlier = others.filter(|other| other.precedence() < object.precedence());
         files.chain(earlier.filter_map(Object::of_finalizers)).collect()
     }
@@ -215,12 +226,12 @@ impl Desired {
     /// finalizers, and one beyond the bounds of its tenant waits.
     pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
         self.tenants.iter().flat_map(|(namespace, of_tenant)| {
-            let waits =
-                |object: &&Object| object.deleting && object.held && !of_tenant.decisions.contains_key(&object.id);
-            of_tenant.objects.values().filter(waits).map(|object| {
+            let waits = |object: &&Object| object.deleting && !of_tenant.decisions.contains_key(&object.id);
+            of_tenant.objects.values().filter(waits).filter_map(|object| {
+                let position = Some(object.held?);
                 let is_of_file = self.rules.of_tenant(namespace).contains_key(&object.id);
                 let spec = if is_of_file { None } else { object.of_finalizers() };
-                Removing { id: object.id.clone(), uid: object.uid.clone(), spec }
+                Some(Removing { id: object.id.clone(), uid: object.uid.clone(), position, spec })
             })
         })
     }
@@ -328,7 +339,7 @@ mod tests {
         let mut finalizing = spec();
         finalizing["grants"]["write"]["finalizers"] = json!(["shop.example/hold"]);
         let mut desired = Desired::default();
-        let held = Object { held: true, ..object("a", 1, &finalizing) };
+        let held = Object { held: Some(0), ..object("a", 1, &finalizing) };
         desired.applied(held.clone());
         assert_eq!(desired.removing().count(), 0);
         desired.applied(Object { deleting: true, ..held.clone() });
@@ -337,10 +348,24 @@ mod tests {
         assert_eq!((removing.len(), &*finalizers[0].0), (1, "shop.example/hold"));
         // A mistake elsewhere hides no finalizer.
         finalizing["watch"] = json!(7);
-        desired.applied(Object { deleting: true, held: true, ..object("a", 2, &finalizing) });
+        desired.applied(Object { deleting: true, held: Some(0), ..object("a", 2, &finalizing) });
         assert!(desired.removing().next().unwrap().spec.is_some());
-        desired.applied(Object { deleting: true, held: false, ..held });
+        desired.applied(Object { deleting: true, held: None, ..held });
         assert_eq!(desired.removing().count(), 0, "nothing is left to do");
+    }
+
+    #[test]
+    fn a_part_has_no_objects_of_other_tenants() {
+        let mut desired = Desired::default();
+        for tenant in 0..100 {
+            let of_tenant = of_namespace(&format!("t{tenant}"), "a", &format!("t{tenant}.example/x"));
+            desired.applied(Object { deleting: true, held: Some(0), ..of_tenant });
+        }
+        let part = desired.part(&Some("t7".into()));
+        let objects: usize = part.tenants.values().map(|of_tenant| of_tenant.objects.len()).sum();
+        assert_eq!((objects, desired.removing().count()), (1, 100));
+        assert!(part.removing().eq(desired.removing().filter(|of| of.id.namespace.as_deref() == Some("t7"))));
+        assert_eq!(desired.part(&Some("other".into())).removing().count(), 0);
     }
 
     #[test]
@@ -373,7 +398,7 @@ mod tests {
         assert_eq!(unheld(&desired), 0, "it may hold none");
         desired.applied(object("a", 2, &finalizing));
         assert_eq!(unheld(&desired), 1);
-        desired.applied(Object { held: true, ..object("a", 2, &finalizing) });
+        desired.applied(Object { held: Some(0), ..object("a", 2, &finalizing) });
         assert_eq!(unheld(&desired), 0);
         finalizing["watch"] = json!(7);
         assert_eq!(described(&desired.applied(object("a", 3, &finalizing))), ["refuse a, permitted"]);
@@ -518,7 +543,7 @@ mod tests {
         let mut desired = Desired::default();
         let named = |at: usize| {
             let object = of_namespace("shop", &format!("p{at:03}"), &format!("shop.example/p{at}"));
-            Object { deleting: true, held: true, ..object }
+            Object { deleting: true, held: Some(0), ..object }
         };
         desired.listed_all(Kind::Namespaced, (0..101).map(named).collect());
         assert_eq!((desired.removing().count(), beyond(&desired).len()), (100, 1));

@@ -21,7 +21,7 @@ pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object, plugin_again};
-pub(crate) use publish::{Publisher, Update, Wanted, hold};
+pub(crate) use publish::{Publisher, Update, Wanted, hold, release};
 pub(crate) use released::Released;
 pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status};
 pub(crate) use watch::{Change, ObjectWatch};

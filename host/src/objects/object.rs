@@ -86,8 +86,8 @@ pub(crate) struct Object {
     pub(crate) revision: String,
     /// The object is being deleted and waits for a finalizer.
     pub(crate) deleting: bool,
-    /// The object has [`FINALIZER`].
-    pub(crate) held: bool,
+    /// The position of [`FINALIZER`] among the object's finalizers; `None` if the object does not have it.
+    pub(crate) held: Option<usize>,
     /// The creationTimestamp, of which a later one is greater as text.
     pub(crate) created: String,
     /// Null if it cannot be read, or was forgotten.
@@ -162,7 +162,7 @@ impl Object {
             generation: *generation,
             revision: resource_version.clone(),
             deleting: metadata.deletion_timestamp.is_some(),
-            held: metadata.finalizers.iter().any(|name| name == FINALIZER),
+            held: metadata.finalizers.iter().position(|name| name == FINALIZER),
             created: metadata.creation_timestamp,
             spec_bytes: text.text().len(),
             spec: text,

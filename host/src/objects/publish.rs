@@ -155,30 +155,50 @@ impl Update {
     }
 }
 
-/// Returns the request that adds [`FINALIZER`] to an object, or removes it. It changes no other finalizer.
+/// Returns the request that adds [`FINALIZER`] to an object. It changes no other finalizer.
 ///
 /// # Errors
 /// Returns an error if the request cannot be made.
-pub(crate) fn hold(id: &PluginId, uid: &str, held: bool) -> Result<Request<Vec<u8>>, http::Error> {
-    let finalizers: &[&str] = if held { &[FINALIZER] } else { &[] };
-    apply(id, uid, "", json!({ "metadata": { "finalizers": finalizers } }))
+pub(crate) fn hold(id: &PluginId, uid: &str) -> Result<Request<Vec<u8>>, http::Error> {
+    apply(id, uid, "", json!({ "metadata": { "finalizers": [FINALIZER] } }))
+}
+
+/// Returns the request that removes [`FINALIZER`] from a position among an object's finalizers. An apply would leave it
+/// there if another field manager owns it too. The API server refuses the request if the finalizer is not at this
+/// position, or the object is a later one of the same name.
+///
+/// # Errors
+/// Returns an error if the request cannot be made.
+pub(crate) fn release(id: &PluginId, uid: &str, position: usize) -> Result<Request<Vec<u8>>, http::Error> {
+    let finalizer = format!("/metadata/finalizers/{position}");
+    let patch = json!([
+        { "op": "test", "path": "/metadata/uid", "value": uid },
+        { "op": "test", "path": finalizer, "value": FINALIZER },
+        { "op": "remove", "path": finalizer },
+    ]);
+    Request::patch(format!("{}?fieldManager={MANAGER}", path(id)))
+        .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+        .body(patch.to_string().into_bytes())
+}
+
+fn path(id: &PluginId) -> String {
+    let (resource, name) = (Kind::of(id).resource(), &id.name);
+    match &id.namespace {
+        Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}"),
+        None => format!("/apis/{API_VERSION}/{resource}/{name}"),
+    }
 }
 
 /// Returns a server-side apply of some fields of an object. With the uid it reaches no later object of the same name,
 /// and it never creates one.
 fn apply(id: &PluginId, uid: &str, subresource: &str, fields: Value) -> Result<Request<Vec<u8>>, http::Error> {
-    let kind = Kind::of(id);
-    let (resource, name, mut object) = (kind.resource(), &id.name, fields);
-    (object["apiVersion"], object["kind"]) = (API_VERSION.into(), kind.name().into());
-    (object["metadata"]["name"], object["metadata"]["uid"]) = ((**name).into(), uid.into());
-    let path = match &id.namespace {
-        Some(namespace) => {
-            object["metadata"]["namespace"] = (**namespace).into();
-            format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}{subresource}")
-        }
-        None => format!("/apis/{API_VERSION}/{resource}/{name}{subresource}"),
-    };
-    Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
+    let mut object = fields;
+    (object["apiVersion"], object["kind"]) = (API_VERSION.into(), Kind::of(id).name().into());
+    (object["metadata"]["name"], object["metadata"]["uid"]) = ((*id.name).into(), uid.into());
+    if let Some(namespace) = &id.namespace {
+        object["metadata"]["namespace"] = (**namespace).into();
+    }
+    Request::patch(format!("{}{subresource}?fieldManager={MANAGER}&force=true", path(id)))
         .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
         .body(object.to_string().into_bytes())
 }

@@ -109,6 +109,9 @@ pub(super) enum WriteEnd {
         created: Option<String>,
         at: Instant,
     },
+    /// Another client created the object after the read that found none. The annotation says that the plugin did, until
+    /// the next apply.
+    Adopted(Instant),
     /// The object is deleted.
     Removed(Removal, Instant),
     /// The response was lost.
@@ -192,6 +195,7 @@ impl Drop for Sending<'_> {
         }
         let remembered = match std::mem::replace(&mut self.end, WriteEnd::Other) {
             WriteEnd::Applied { digest, created, at } if !overlapped => Remembered::Applied { digest, created, at },
+            WriteEnd::Adopted(at) => Remembered::Applied { digest: Digest::of(&[]), created: None, at },
             WriteEnd::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
             WriteEnd::Lost(at) => Remembered::Lost { at },
             WriteEnd::Applied { .. } | WriteEnd::Removed(..) | WriteEnd::Other => return,

@@ -90,6 +90,12 @@ impl Objects {
         if remembered && result == Err(ErrorClass::Contested) {
             (result, end) = target.apply(request, &mut body, digest, ObjectState::Unknown, sent).await;
         }
+        if let WriteEnd::Adopted(at) = end {
+            (result, end) = target.apply(request, &mut body, digest, ObjectState::Different(None), sent).await;
+            if !matches!(end, WriteEnd::Applied { .. }) {
+                end = WriteEnd::Adopted(at);
+            }
+        }
         sending.end(end);
         result
     }
@@ -233,19 +239,28 @@ impl Target<'_> {
             Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), WriteEnd::Other),
         };
         sent.requests += 1;
-        let applied = |live: &Value| {
-            (Ok(WriteResult::Applied), WriteEnd::Applied { digest, created: self.created(live), at: began })
-        };
-        match self.api.bytes(wire).await {
-            Ok(answer) => applied(&serde_json::from_slice(&answer).unwrap_or_default()),
+        let live = match self.api.bytes(wire).await {
+            Ok(answer) => serde_json::from_slice(&answer).unwrap_or_default(),
             Err(error) => match answer::classify(request, &error) {
                 ErrorClass::Ambiguous => match self.live(sent).await {
-                    Live::Object(live) if is_as(&live, body) => applied(&live),
-                    _ => (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
+                    Live::Object(live) if is_as(&live, body) => live,
+                    _ => return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
                 },
-                class => (Err(class), WriteEnd::Other),
+                class => return (Err(class), WriteEnd::Other),
             },
-        }
+        };
+        let end = match creates && self.has_other_managers(&live) {
+            true => WriteEnd::Adopted(began),
+            false => WriteEnd::Applied { digest, created: self.created(&live), at: began },
+        };
+        (Ok(WriteResult::Applied), end)
+    }
+
+    /// Returns true if another client owns fields of the object: after an apply that was meant to create it, this
+    /// client created it first.
+    fn has_other_managers(&self, live: &Value) -> bool {
+        let managers = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+        managers.into_iter().any(|entry| entry["manager"] != self.sender.manager)
     }
 
     /// Sets the annotation, which says whether the plugin created the object, and the incarnation to which the body

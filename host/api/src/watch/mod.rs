@@ -54,6 +54,12 @@ use crate::{Api, ApiError};
 /// restored etcd is.
 const MAX_BEHIND: u32 = 4;
 
+/// How many watches in a row may be refused at once for want of history, within about a minute, until lists become
+/// rare: readers of a server that loses its history for a moment are not late.
+const MAX_EXPIRED: u32 = 16;
+/// How much longer the waits are after that: up to 30 s, as in client-go.
+const RARER: u32 = 6;
+
 /// Which Pods to watch, and the timeouts of requests.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
@@ -120,8 +126,8 @@ pub struct Watch {
     options: WatchOptions,
     decoder: Decoder,
     retries: Retries,
-    /// Waits before lists, while the API server refuses each watch at once because it has no history.
-    relists: Retries,
+    /// How many watches in a row the API server refused at once because it has no history.
+    expired: u32,
     counters: Arc<Counters>,
     /// The revision at which the next watch begins; `None` if a list comes first.
     position: Option<Revision>,
@@ -171,7 +177,7 @@ impl Watch {
             options,
             decoder: Decoder::new(pool, known),
             retries: Retries::new(seed),
-            relists: Retries::of_lists(seed),
+            expired: 0,
             counters: Arc::default(),
             position: None,
             seen: Revision::default(),
@@ -225,7 +231,12 @@ impl Watch {
         loop {
             let failed = if self.position.is_some() { "watch failed" } else { "list failed" };
             let next = match self.position {
-                Some(from) => self.run_watch(from, &mut sender).await,
+                Some(from) => {
+                    let next = self.run_watch(from, &mut sender).await;
+                    let is_expired = matches!(next, Ok(Next::Expired { .. }));
+                    self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
+                    next
+                }
                 None => match self.checkpoint.take() {
                     Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
                     None => self.list(&mut sender).await,
@@ -250,7 +261,8 @@ impl Watch {
                 }
                 Ok(Next::Expired { reason }) => {
                     self.position = None;
-                    (reason, self.relists.wait(None))
+                    let wait = self.retries.wait(None);
+                    (reason, if self.expired > MAX_EXPIRED { wait * RARER } else { wait })
                 }
             };
             self.log_failure(failed, &reason, wait);
@@ -273,7 +285,6 @@ impl Watch {
     /// Records that the watch sent an event or ended regularly.
     fn succeeded(&mut self) {
         self.retries.reset();
-        self.relists.reset();
         self.refusals.end();
         if self.failures.end() {
             tracing::info!(resource = "pods", "watch restored");
@@ -283,12 +294,11 @@ impl Watch {
     /// Returns the reaction to an error of a watch: that of [`Self::after_error`], or a list if the error repeats.
     /// `at_once` is true if the watch brought nothing before it.
     fn after_watch_error(&mut self, error: &ApiError, at_once: bool) -> Next {
-        if error.code() == Some(410) {
-            if at_once {
-                return Next::Expired { reason: error.to_string() };
-            }
-            self.relists.reset();
-        } else if let ApiError::Status { code, .. } = error
+        if error.code() == Some(410) && at_once {
+            return Next::Expired { reason: error.to_string() };
+        }
+        if let ApiError::Status { code, .. } = error
+            && *code != 410
             && !is_behind(error)
             && self.refusals.refused(*code)
         {

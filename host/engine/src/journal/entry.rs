@@ -16,13 +16,13 @@ pub(super) const FORMAT: Format = Format {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry<'a> {
     /// Assigns a number to a plugin. Numbers are assigned in order from 0. Entries of the number's previous plugin
-    /// are forgotten. Written twice, because without it all runs of the plugin are lost.
+    /// are forgotten. Written twice, a sector apart, because without it all runs of the plugin are lost.
     Plugin { number: u32, plugin: Option<Plugin<'a>> },
     /// The plugin is about to run on this incarnation for the first time.
     Runs { plugin: u32, namespace: Cow<'a, str>, name: Cow<'a, str>, uid: Cow<'a, str> },
     /// The deletion has settled for the plugin.
     Settled { plugin: u32, uid: Cow<'a, str> },
-    /// The cluster of all entries: the uid of its namespace kube-system.
+    /// The cluster of all entries: the uid of its namespace kube-system. Written twice, a sector apart.
     Cluster { uid: Cow<'a, str> },
 }
 

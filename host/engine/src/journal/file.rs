@@ -18,8 +18,9 @@ use std::{
 };
 
 use super::{
-    Batch, Journal, Number, PLUGIN_COPIES, Recovery, State,
+    Batch, Journal, Number, Recovery, State,
     entry::{Entries, Entry, FORMAT},
+    filler,
     pair_set::PackedUid,
     plugin_entry,
     replay::{Replayed, replay},
@@ -148,7 +149,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         (store.end, store.stuck.bytes) = (0, FORMAT.header().to_vec());
     }
     let journal = Journal::new(state);
-    if damage.places > 0 {
+    if damage.places > 0 || is_blank(&store.file).map_err(unusable(&path))? {
         store.try_to_compact(&journal);
     } else {
         store.compact_when_due(&journal);
@@ -190,8 +191,17 @@ fn foreign(file: &File) -> io::Result<Option<String>> {
     Ok(match FORMAT.read_header(&mut &*file)? {
         HeaderState::Ours | HeaderState::Short => None,
         HeaderState::OtherVersion(version) => Some(format!("version-{version}")),
+        // Its sector is lost, and entries may follow.
+        HeaderState::Foreign if is_blank(file)? => None,
         HeaderState::Foreign => Some("unreadable".to_owned()),
     })
+}
+
+/// Returns true if the header consists of zeros.
+fn is_blank(file: &File) -> io::Result<bool> {
+    let mut header = [1; HEADER_BYTES];
+    file.read_at(&mut header, 0)?;
+    Ok(header == [0; HEADER_BYTES])
 }
 
 /// Forgets plugins that were not loaded for too long.
@@ -300,13 +310,11 @@ impl Store {
         writer.write_all(&FORMAT.header())?;
         {
             let state = journal.state.lock();
-            if let Some(uid) = &state.cluster {
-                kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes).is_ok());
-            }
-            for number in state.all_numbers() {
-                for _ in 0..PLUGIN_COPIES {
-                    kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
-                }
+            let cluster = state.cluster.as_ref().map(|uid| Entry::Cluster { uid: Cow::Borrowed(uid) });
+            let plugins = state.all_numbers().into_iter().map(|number| plugin_entry(number, state.known(number)));
+            let whole: Vec<_> = cluster.into_iter().chain(plugins).collect();
+            for entry in whole.iter().chain([&filler()]).chain(&whole) {
+                kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }
         }
         let mut old = File::open(self.directory.join(JOURNAL))?;

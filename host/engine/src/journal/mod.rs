@@ -37,8 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The most bytes that are buffered while the disk accepts nothing: about 60,000 entries. Further entries are
 /// dropped; a later run on the same Pod records them. The plugins of one namespace have at most half of it.
 const MAX_UNWRITTEN: usize = 8 << 20;
-/// How often the entry of a plugin is written: damage of one place leaves one of them.
-const PLUGIN_COPIES: usize = 2;
+/// The bytes between two copies of an entry without which others have no meaning: a disk loses sectors of up to this
+/// size.
+const APART: usize = 4 << 10;
 
 /// A plugin's number in the journal, kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,8 +146,7 @@ impl Journal {
             Some(noted) => return Err(OtherCluster { noted, present: Arc::clone(uid) }),
             None => state.cluster = Some(Arc::clone(uid)),
         }
-        // A uid or a plugin's name never exceeds the limit.
-        let _ = state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
+        state.note_twice(&Entry::Cluster { uid: Cow::Borrowed(uid) });
         drop(state);
         self.due.notify_one();
         Ok(())
@@ -307,9 +307,7 @@ impl State {
     /// with that number are forgotten, as when the file is read.
     fn set_plugin(&mut self, number: Option<Number>, known: Option<NumberedPlugin>) -> Number {
         let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
-        for _ in 0..PLUGIN_COPIES {
-            let _ = self.note(&plugin_entry(number, known.as_ref()));
-        }
+        self.note_twice(&plugin_entry(number, known.as_ref()));
         self.put_plugin(number, known);
         number
     }
@@ -330,6 +328,14 @@ impl State {
     fn mark_absent(&mut self, number: Number, now_millis: u64) {
         if let Some(known) = self.known(number).filter(|known| known.absent_since.is_none()).cloned() {
             self.set_plugin(Some(number), Some(NumberedPlugin { absent_since: Some(now_millis), ..known }));
+        }
+    }
+
+    /// Notes an entry such that the loss of one sector leaves one copy of it. A uid or a plugin's name never exceeds
+    /// the limit of an entry.
+    fn note_twice(&mut self, entry: &Entry<'_>) {
+        for part in [entry, &filler(), entry] {
+            let _ = self.note(part);
         }
     }
 
@@ -355,6 +361,11 @@ impl State {
         *self.noted_by.entry(tenant).or_default() += self.unwritten.bytes.len() - before;
         true
     }
+}
+
+/// Returns an entry of [`APART`] bytes that changes nothing, also for earlier versions of the host.
+fn filler() -> Entry<'static> {
+    Entry::Settled { plugin: u32::MAX, uid: Cow::Owned("-".repeat(APART)) }
 }
 
 fn plugin_entry(number: Number, known: Option<&NumberedPlugin>) -> Entry<'_> {

@@ -243,14 +243,44 @@ async fn new_tokens_beyond_20_in_a_second_do_not_reach_the_api_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_256_decisions_are_kept() {
+async fn a_flood_of_unknown_tokens_displaces_no_known_one() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    for second in 0..600 {
+        for number in 0..30 {
+            let status = ask(&routes, "/metrics", &[&format!("Bearer {second} {number}")]).await.0;
+            assert!([401, 429].contains(&status), "{status}");
+        }
+        if second % 30 == 0 {
+            assert_eq!(with_token(&routes, "/metrics").await.0, if second == 0 { 429 } else { 200 }, "{second}");
+            // The first one came before the flood.
+            while second == 0 && with_token(&routes, "/metrics").await.0 != 200 {
+                tokio::time::advance(Duration::from_millis(100)).await;
+            }
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    // The rights of known ones are asked for again as usual, and end.
+    server.allowed.store(false, Relaxed);
+    for number in 0..30 {
+        ask(&routes, "/metrics", &[&format!("Bearer last {number}")]).await;
+    }
+    assert_eq!(with_token(&routes, "/metrics").await.0, 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_256_decisions_of_each_kind_are_kept() {
     let api = Api::new(kube::Client::new(tower::service_fn(never), "default"), Duration::from_secs(5));
-    let reviewer = Reviewer::new(&api);
+    let mut kept = Reviewer::new(&api).kept.into_inner();
     for number in 0..1_000_u32 {
         let key = Sha256::digest(number.to_le_bytes()).into();
-        reviewer.kept.lock().decisions.put(key, (Decision::Allowed, Instant::now()));
+        kept.put(key, Decision::Unauthenticated, Instant::now());
+        kept.put(key, Decision::Allowed, Instant::now());
+        assert_eq!(kept.decisions.iter().filter(|decisions| decisions.contains(&key)).count(), 1);
+        kept.put(Sha256::digest(number.to_be_bytes()).into(), Decision::Unauthenticated, Instant::now());
     }
-    assert_eq!(reviewer.kept.lock().decisions.len(), DECISIONS.get());
+    assert_eq!(kept.decisions.map(|decisions| decisions.len()), [DECISIONS.get(); 2]);
 }
 
 async fn never(_: http::Request<Body>) -> Result<http::Response<Full<Bytes>>, Infallible> {

@@ -87,6 +87,8 @@ struct Objects {
     patched: Arc<Mutex<Vec<(String, Value)>>>,
     /// Patches are refused.
     refusing: Arc<Mutex<bool>>,
+    /// Another field manager owns the host's finalizers too.
+    foreign: Arc<Mutex<bool>>,
     /// The status code of lists whose path has this text.
     failing: Arc<Mutex<Option<(&'static str, u16)>>>,
     /// The metadata of every namespace; `None` if the host may not see it.
@@ -118,17 +120,46 @@ impl Objects {
         of_kind.map(|object| (object["metadata"]["name"].to_string(), object.clone())).collect()
     }
 
-    fn patch(&self, patch: &Value) -> u16 {
-        let metadata = &patch["metadata"];
-        self.patched.lock().push((metadata["name"].as_str().unwrap().to_owned(), metadata["finalizers"].clone()));
+    /// Applies an apply patch, or a JSON patch of tests and removals.
+    fn patch(&self, path: &str, patch: &Value) -> u16 {
+        let name = path.rsplit('/').next().unwrap();
         let mut all = self.all.lock();
-        if *self.refusing.lock() {
-            return 403;
+        let at = all.iter().position(|object| object["metadata"]["name"] == name).unwrap();
+        let mut changed = all[at].clone();
+        let refusal = match patch.as_array() {
+            Some(operations) => {
+                let done = operations.iter().all(|operation| {
+                    let path = operation["path"].as_str().unwrap();
+                    let (parent, index) = path.rsplit_once('/').unwrap();
+                    match operation["op"].as_str() {
+                        Some("test") => changed.pointer(path) == Some(&operation["value"]),
+                        Some("remove") => {
+                            let list = changed.pointer_mut(parent).unwrap().as_array_mut().unwrap();
+                            list.remove(index.parse().unwrap());
+                            true
+                        }
+                        _ => false,
+                    }
+                });
+                (!done).then_some(422)
+            }
+            None => {
+                let metadata = &patch["metadata"];
+                // An apply removes only fields that no other manager owns.
+                if metadata["finalizers"] != json!([]) || !*self.foreign.lock() {
+                    changed["metadata"]["finalizers"] = metadata["finalizers"].clone();
+                }
+                (metadata["uid"] != changed["metadata"]["uid"]).then_some(409)
+            }
+        };
+        let refusal = refusal.or(self.refusing.lock().then_some(403));
+        let finalizers = changed["metadata"]["finalizers"].clone();
+        self.patched.lock().push((name.to_owned(), finalizers.clone()));
+        if let Some(code) = refusal {
+            return code;
         }
-        let is_it = |object: &Value| object["metadata"]["uid"] == metadata["uid"];
-        let Some(at) = all.iter().position(is_it) else { return 409 };
-        all[at]["metadata"]["finalizers"] = metadata["finalizers"].clone();
-        if all[at]["metadata"]["deletionTimestamp"].is_string() && metadata["finalizers"] == json!([]) {
+        all[at] = changed;
+        if all[at]["metadata"]["deletionTimestamp"].is_string() && finalizers == json!([]) {
             all.remove(at);
         }
         200
@@ -139,7 +170,7 @@ impl Objects {
         let path = parts.uri.path().to_owned();
         if parts.method == Method::PATCH {
             let patch = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
-            let response = Response::builder().status(self.patch(&patch));
+            let response = Response::builder().status(self.patch(&path, &patch));
             return response.body(Full::new(Bytes::from("{}")).boxed_unsync()).unwrap();
         }
         if let Some(name) = path.strip_prefix("/api/v1/namespaces/").filter(|name| !name.contains('/')) {
@@ -461,6 +492,36 @@ async fn the_hosts_finalizer_is_put_back_when_it_was_taken_off() {
     rig.objects.put(deleting(held(object(Some("shop"), "a", &[HOLD]))));
     rig.gone("a").await;
     assert_eq!(rig.pods.of("shop"), 2, "the finalizers of its pods are removed before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_another_field_manager_owns_too_is_released() {
+    let rig = Rig::started(shop(), frees).await;
+    *rig.objects.foreign.lock() = true;
+    rig.hold("shop", 2, HOLD).await;
+    assert!(rig.gone("a").await < Duration::from_secs(30));
+    // Among others, of which one comes while the request is under way.
+    let others = |names: &[&str]| {
+        let mut object = deleting(held(object(Some("shop"), "b", &[HOLD])));
+        object["metadata"]["finalizers"] = json!(names);
+        object
+    };
+    let rig = Rig::started(vec![others(&["one.example/a", HELD, "two.example/b"])], frees).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.objects.all.lock()[0]["metadata"]["finalizers"], json!(["one.example/a", "two.example/b"]));
+    let request = release(&id("b"), "u-b", 1).unwrap();
+    let patch = serde_json::from_slice(request.body()).unwrap();
+    for (names, uid, code) in [
+        (["one.example/a", "two.example/b"], "u-b", 422),
+        ([HELD, "one.example/a"], "u-b", 422),
+        (["one.example/a", HELD], "u-again", 422),
+        (["one.example/a", HELD], "u-b", 200),
+    ] {
+        let mut object = others(&names);
+        object["metadata"]["uid"] = uid.into();
+        rig.objects.put(object);
+        assert_eq!(rig.objects.patch(request.uri().path(), &patch), code, "{names:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

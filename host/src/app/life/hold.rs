@@ -21,7 +21,7 @@ impl Components {
         let Some(Object { uid, held, .. }) = of_object else { return Ok(()) };
         if !held {
             let unheld = |error: &dyn std::fmt::Display| LoadFailure::Unheld(text::line(&error.to_string()));
-            let request = hold(&spec.id, uid, true).map_err(|error| unheld(&error))?;
+            let request = hold(&spec.id, uid).map_err(|error| unheld(&error))?;
             self.api.json(request).await.map_err(|error| unheld(&error))?;
         }
         self.holds.0.lock().insert((spec.id.clone(), uid.to_string()));
@@ -38,6 +38,11 @@ impl Holds {
     /// Returns true if the host has added its finalizer to the object, now or before its start.
     pub(in crate::app) fn has(&self, id: &PluginId, uid: &str) -> bool {
         self.0.lock().contains(&(id.clone(), uid.to_owned()))
+    }
+
+    /// Returns true if any of the objects is like this.
+    pub(in crate::app) fn any(&self, is_it: impl Fn(&PluginId, &str) -> bool) -> bool {
+        self.0.lock().iter().any(|(id, uid)| is_it(id, uid))
     }
 
     /// Forgets the objects that are gone.

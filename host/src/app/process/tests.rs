@@ -177,7 +177,7 @@ async fn starts_under_a_flood_beside_a_plugin_that_cannot_be_loaded_end() {
         assert_eq!(plugins.len(), 60);
         let mut objects = app.watch_objects(None, &[]);
         let loaded = async {
-            assert!(load(&app, plugins, false, true).await.unwrap());
+            assert!(load(app.driver.clone(), plugins, false, true).await.unwrap());
             objects.wait_for(|loaded| *loaded).await.unwrap();
         };
         let in_time = tokio::time::timeout(Duration::from_secs(60), loaded).await;

@@ -170,13 +170,13 @@ fn stored(body: &Value, uid: &str, manager: &str, operation: &str, edit: Option<
     let fields: Value = annotations.keys().map(|name| (format!("f:{name}"), json!({}))).collect();
     let fields = json!({ "f:metadata": { "f:annotations": fields } });
     object["metadata"]["uid"] = json!(uid);
-    object["metadata"]["managedFields"] = json!([
-        { "manager": "kubectl-patch", "operation": "Update", "fieldsV1": { "f:data": { "f:k": {} } } },
-        { "manager": manager, "operation": operation, "fieldsV1": fields },
-    ]);
+    let mut managers = vec![json!({ "manager": manager, "operation": operation, "fieldsV1": fields })];
     if let Some(edit) = edit {
         object["data"]["k"] = json!(edit);
+        let fields = json!({ "f:data": { "f:k": {} } });
+        managers.push(json!({ "manager": "kubectl-patch", "operation": "Update", "fieldsV1": fields }));
     }
+    object["metadata"]["managedFields"] = json!(managers);
     Some((200, object))
 }
 
@@ -214,6 +214,33 @@ async fn an_edit_of_an_object_that_the_plugin_created_is_undone_with_force() {
     let seen = wire.seen();
     assert_eq!([1, 3, 4].map(|at| forced(&seen[at])), [(false, None), (true, Some("o1")), (true, Some("o1"))]);
     assert_eq!(seen[4].body["data"]["k"], "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_came_between_read_and_apply_is_not_the_plugins() {
+    let body = first_body(absent()).await;
+    let adopted = first_body(live("o1", false)).await;
+    assert_ne!(body, adopted);
+    // The API server's answer has the fields of the client that created it.
+    let theirs = || stored(&body, "o1", MANAGER, "Apply", Some("1"));
+    let ours = || stored(&adopted, "o1", MANAGER, "Apply", None);
+    for before in [vec![absent(), theirs()], vec![absent(), None, theirs()]] {
+        let (writes, reads) = (2, before.len() as u32 - 1);
+        let wire = Wire::answering(before.into_iter().chain([ours(), ours()]));
+        let writeback = wire.writeback();
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, writes, reads));
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Unchanged, 0, 0));
+        assert_eq!(send(&writeback, apply(&[("k", "2")])).await, (WriteResult::Applied, 1, 0));
+        let seen = wire.seen();
+        let [.., again, changed] = &seen[..] else { panic!("{seen:?}") };
+        assert_eq!((&again.body, forced(again), forced(changed)), (&adopted, (false, None), (false, None)));
+    }
+    // The second apply is repeated until it succeeds.
+    let wire = Wire::answering([absent(), theirs(), status(422, "", ""), ours()]);
+    let writeback = wire.writeback();
+    assert!(!send(&writeback, apply(&[("k", "1")])).await.0.is_settled());
+    assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, 1, 0));
+    assert_eq!(wire.seen()[3].body, adopted);
 }
 
 #[tokio::test]
