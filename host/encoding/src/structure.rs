@@ -96,6 +96,39 @@ fn may_be_own(path: &[&str]) -> bool {
     !is_shared && podium_wire::json::is_opaque(path)
 }
 
+/// A string of a key.
+struct Text {
+    /// The position of its closing quote.
+    end: usize,
+    is_escaped: bool,
+    placeholders: usize,
+}
+
+/// Parses the string whose first byte is at `from`. Returns `None` if it has no end, or a fragment inside.
+fn text_from(key: &[u8], from: usize) -> Option<Text> {
+    let mut text = Text { end: from, is_escaped: false, placeholders: 0 };
+    loop {
+        text.end += memchr3(b'"', b'\\', PLACEHOLDER, key.get(text.end..)?)?;
+        match key[text.end] {
+            b'"' => return Some(text),
+            // Otherwise the placeholder's bytes would be parsed differently here than in the tokens.
+            b'\\' if key.get(text.end + 1) == Some(&PLACEHOLDER) => return None,
+            b'\\' => {
+                text.is_escaped = true;
+                text.end += 2;
+            }
+            _ => {
+                let (kind, length) = mark(&key[text.end..])?;
+                if kind == Kind::Fragment {
+                    return None;
+                }
+                text.end += length;
+                text.placeholders += 1;
+            }
+        }
+    }
+}
+
 /// The maximum nesting depth.
 const DEEPEST: usize = 128;
 
@@ -146,27 +179,8 @@ impl Structure {
                 }
                 b'"' => {
                     let (from, first) = (at + 1, placeholder);
-                    let (mut end, mut is_escaped) = (from, false);
-                    loop {
-                        end += memchr3(b'"', b'\\', PLACEHOLDER, key.get(end..)?)?;
-                        match key[end] {
-                            b'"' => break,
-                            // Otherwise the placeholder's bytes would be parsed differently here than in the tokens.
-                            b'\\' if key.get(end + 1) == Some(&PLACEHOLDER) => return None,
-                            b'\\' => {
-                                is_escaped = true;
-                                end += 2;
-                            }
-                            _ => {
-                                let (kind, length) = mark(&key[end..])?;
-                                if kind == Kind::Fragment {
-                                    return None;
-                                }
-                                end += length;
-                                placeholder += 1;
-                            }
-                        }
-                    }
+                    let Text { end, is_escaped, placeholders } = text_from(key, from)?;
+                    placeholder += placeholders;
                     at = end + 1;
                     if key.get(at) == Some(&b':') {
                         if placeholder > first {

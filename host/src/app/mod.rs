@@ -22,6 +22,7 @@ mod options;
 mod policy;
 pub mod process;
 mod reconcile_status;
+mod start;
 mod start_line;
 mod thread;
 mod wall_clock;
@@ -29,50 +30,37 @@ mod watchdog;
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context;
 use blocking::BlockingJobs;
 pub use checkpoint::CheckpointOptions;
-use cluster::Cluster;
 use deliveries::Deliveries;
-use journal::JournalTask;
-use life::{Components, Disk, Driver, Holds, Rules};
+use life::Driver;
 pub use life::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
 pub use options::Options;
-use podium_api::{
-    Api, Observer,
-    live::LivePods,
-    watch::{Counters, Watch, WatchOptions},
-};
-use podium_encoding::Pool;
+use podium_api::{Api, watch::Counters};
 use podium_engine::{
-    clock::Clock,
-    dispatch::{Dispatch, Expectations, PodQueue, Registry},
-    ingest::{Ingest, IngestOptions, Reopened},
-    journal::{Journal, Opened},
-    queue::{Backoff, MemoryBudget, Occupancy, Queue},
+    dispatch::Dispatch,
+    journal::Journal,
     status::{PluginState, Status},
 };
 use podium_life::Event;
-use podium_pods::cache::{self, Reader};
-use podium_runtime::{Engine, EngineOptions};
+use podium_pods::cache::Reader;
+use podium_runtime::EngineOptions;
 use podium_vocabulary::{PluginId, PluginSpec};
 use podium_writeback::Writeback;
 pub use policy::PolicyFile;
 use thread::Thread;
 pub use thread::ingest_runtime;
 use tokio::{
-    runtime::Handle,
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 pub use wall_clock::WallClock;
-use watchdog::{Steps, Watchdog, Watched, is_waiting};
 
+use crate::admin::ReconcileStatus;
 pub use crate::objects::FetchFailure;
-use crate::{admin::ReconcileStatus, checkpoint::Coverage, telemetry::ApiRequests};
 
 /// Deadline of one request. A page of a list has a longer one.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -127,7 +115,7 @@ impl App {
     /// # Errors
     /// Returns an error if the WebAssembly engine cannot be created.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
-        Self::start_on(options, EngineOptions::default()).await
+        start::start_on(options, EngineOptions::default()).await
     }
 
     /// Like [`App::start`], for a simulation on one thread under paused time. Only fuel limits and interleaves runs,
@@ -136,199 +124,7 @@ impl App {
     /// # Errors
     /// See [`App::start`].
     pub async fn start_simulated(options: Options) -> anyhow::Result<Self> {
-        Self::start_on(options, EngineOptions { tick: None, ..EngineOptions::default() }).await
-    }
-
-    async fn start_on(options: Options, engine_options: EngineOptions) -> anyhow::Result<Self> {
-        let requests = Arc::new(ApiRequests::new(options.operator.api_server.clone()));
-        let counted = requests.clone();
-        let observer: Observer = Arc::new(move |method, code, took| counted.record(method, code, took));
-        let own_api = Api::new(options.client, REQUEST_DEADLINE).observed_by(observer.clone());
-        let api = own_api.with_backpressure();
-        let components = api.clone();
-        let workers = options.workers.max(1);
-        let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
-        let simulated = engine_options.tick.is_none();
-        let compilation = options.compilation;
-        let engine = Engine::new(EngineOptions { concurrent_runs, compilation, ..engine_options })
-            .context("cannot set up the WebAssembly engine")?;
-        let clock = Clock::starting_at(options.now_millis);
-        let (writer, reader) = cache::new(options.seed);
-        let coverage = Coverage::new(options.namespace.as_deref(), &options.prune);
-        let mut pool = Pool::new(options.seed);
-        pool.prune = options.prune;
-        let pool = Arc::new(pool);
-        let saved = match &options.checkpoint {
-            Some(kept) => checkpoint::load(kept, coverage.clone(), &pool, simulated).await?,
-            None => None,
-        };
-        let registry = Arc::new(Registry::default());
-        let occupancy = Occupancy::new(workers);
-        let queue: PodQueue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), options.seed);
-        let queue = Arc::new(queue.shared(occupancy).within(MemoryBudget::new(options.run_memory), registry.clone()));
-        let expectations = Arc::new(Expectations::default());
-        let status = Arc::new(Status::default());
-
-        let mut services = JoinSet::new();
-        let stop = CancellationToken::new();
-        let (observed, observations) = mpsc::channel(OBSERVATIONS);
-        let observations_wait = is_waiting(&observed);
-        let namespace = options.namespace;
-        let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
-        let counters = Arc::<Counters>::default();
-        let thread = if simulated { None } else { Some(Thread::start(counters.clone())) };
-        let thread = thread.transpose().context("cannot start the watch's thread")?;
-        let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
-        let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE).observed_by(observer);
-        let watch = Watch::new(watch_api.clone(), watch_options, pool.clone(), Arc::new(reader.clone()), options.seed);
-        let mut watch = watch.from_checkpoint(saved).counted_by(counters.clone());
-        let has_state = options.journal.is_some() || options.checkpoint.is_some();
-        let (journal, reopened, mut state_tasks) = start_journal(options.journal, namespace, simulated, &stop);
-        let cluster = Cluster::default();
-        let (of_checkpoint, of_journal) = (cluster.clone(), journal.clone());
-        let watch = async move {
-            if has_state && let Some(uid) = cluster::identify(&watch_api, &observed, options.seed).await {
-                if let Some(journal) = of_journal {
-                    journal.of_cluster(&uid)?;
-                }
-                let _ = cluster.set(uid.clone());
-                watch = watch.of_cluster(Some(uid));
-            }
-            watch.run(observed).await;
-            anyhow::bail!("the watch ended")
-        };
-        services.spawn_on(watch, &ingest_runtime);
-        if let Some(read) = options.wall_clock {
-            services.spawn(wall_clock::follow(clock.clone(), read));
-        }
-        let mut saved = None;
-        let caches = (writer, reader.clone());
-        let blocking = Arc::new(BlockingJobs::new((!simulated).then(Handle::current)));
-        let ingest_options = IngestOptions {
-            observations,
-            registry: registry.clone(),
-            queue: queue.clone(),
-            expectations: expectations.clone(),
-            reopened,
-            blocking: blocking.clone(),
-        };
-        let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
-        let (watchdog, steps, jobs) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
-        let waits = move || observations_wait() || jobs.is_waiting();
-        watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
-        let ticker = engine.clone();
-        let waits = move || ticker.stalled().is_some();
-        watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
-        services.spawn(watchdog.clone().run());
-        if let Some(kept) = options.checkpoint {
-            let task = checkpoint::CheckpointTask::new;
-            let counters = counters.clone();
-            let saving = task(kept, coverage, reader.clone(), counters, of_checkpoint, clock.clone(), simulated);
-            saved = Some(saving.saved());
-            state_tasks.spawn(saving.run(stop.clone()));
-        }
-        let ingest = async move {
-            ingest.run().await;
-            anyhow::bail!("the ingest loop ended")
-        };
-        services.spawn_on(ingest, &ingest_runtime);
-
-        let writeback = Arc::new(Writeback::new(&api, Arc::clone(&pool)));
-        let (sending, loaded) = (writeback.clone(), registry.clone());
-        services.spawn(async move {
-            let report = |manager: &str, result| {
-                if let Some(plugin) = loaded.by_manager(manager) {
-                    plugin.status.event(result);
-                }
-            };
-            match sending.send_waiting_events(|| loaded.event_senders(), report).await {}
-        });
-
-        let deliveries = Deliveries::default();
-        registry.bound_states(options.state_memory);
-        let dispatch = Arc::new(Dispatch {
-            queue: queue.clone(),
-            registry: registry.clone(),
-            expectations,
-            reader: reader.clone(),
-            deliver: writeback.clone(),
-            live: Arc::new(LivePods::new(api, pool.prune.clone())),
-            write_through: Arc::new(ingest_handle.clone()),
-            tasks: deliveries.tasks(),
-            clock,
-            seed: options.seed,
-        });
-
-        let (progress, phase) = watch::channel(Phase::Loading);
-        let removals = cleanup::Removals::default();
-        let left = removals.clone();
-        let (watched, closed, holding) = (engine.clone(), writeback.clone(), components.clone());
-        let observed = Arc::new(Observed {
-            status: status.clone(),
-            registry: registry.clone(),
-            queue: queue.clone(),
-            most_runs: occupancy.runs_of_tenant(),
-            requests,
-            expectations: dispatch.expectations.clone(),
-            closed: Box::new(move || closed.closed_kinds()),
-            held: Box::new(move || holding.holds()),
-            reader: reader.clone(),
-            journal: journal.clone(),
-            checkpoint: saved,
-            phase,
-            removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
-            policy_file: options.policy_file.clone(),
-            stalled: Box::new(move || watched.stalled()),
-            watchdog,
-        });
-        observed.serve(options.operator, &own_api, &mut services, &stop);
-
-        let store = options.components.map(|store| Disk::new(store, blocking.clone()));
-        let components = Components {
-            engine,
-            api: components,
-            store,
-            simulated,
-            holds: Holds::default(),
-            #[cfg(test)]
-            given: <_>::default(),
-        };
-        let rules = Rules {
-            policy: options.policy,
-            images: options.images,
-            require_service_account: options.require_service_account,
-            most_of_a_job: None,
-        };
-        let driver = Driver::new(dispatch.clone(), status.clone(), ingest_handle, journal.clone(), rules, components);
-        services.spawn(driver.clone().run());
-        if let Some(file) = options.policy_file {
-            services.spawn(file.follow(driver.clone()));
-        }
-        let mut tasks = JoinSet::new();
-        for _ in 0..workers {
-            tasks.spawn(dispatch.clone().work());
-        }
-        Ok(Self {
-            driver,
-            dispatch,
-            api: own_api,
-            cleanup_account: options.cleanup_account,
-            removals,
-            counters,
-            seed: options.seed,
-            writeback,
-            status,
-            journal,
-            state_tasks,
-            workers: tasks,
-            deliveries,
-            services,
-            stop,
-            progress,
-            thread,
-            blocking,
-            observed,
-        })
+        start::start_on(options, EngineOptions { tick: None, ..EngineOptions::default() }).await
     }
 
     /// Calls [`App::prepare`] and [`App::install`].
@@ -518,19 +314,4 @@ impl App {
             tracing::warn!(events, "waiting Events are lost");
         }
     }
-}
-
-type StartedJournal = (Option<Arc<Journal>>, Option<Reopened>, JoinSet<anyhow::Result<()>>);
-
-/// Spawns the journal's task, if there is a journal.
-fn start_journal(
-    opened: Option<Opened>,
-    namespace: Option<String>,
-    simulated: bool,
-    stop: &CancellationToken,
-) -> StartedJournal {
-    let mut tasks = JoinSet::new();
-    let Some(Opened { journal, store, recovery }) = opened else { return (None, None, tasks) };
-    tasks.spawn(JournalTask::new(journal.clone(), store, simulated).run(stop.clone()));
-    (Some(journal.clone()), Some(Reopened { journal, recovery, namespace }), tasks)
 }

@@ -18,7 +18,7 @@ pub use flags::Flags;
 use flags::{Command, NAME};
 use podium_engine::journal;
 use podium_registry::Proxies;
-use podium_runtime::{Compilation, Program};
+use podium_runtime::Compilation;
 use podium_vocabulary::{Prune, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
@@ -33,7 +33,7 @@ use super::{
     certificate::Certificate,
     compile, disk, memory_limit,
     options::RUN_MEMORY,
-    policy::{IN_FORCE, PolicyFile},
+    policy::{self, IN_FORCE, PolicyFile},
     start_line,
 };
 use crate::{
@@ -49,17 +49,31 @@ const MISCONFIGURED: u8 = 2;
 /// Port of /healthz and /readyz, as in controllers that are made with kubebuilder.
 const PROBE_PORT: u16 = 8081;
 
-/// Why the process ends; its last log line.
-struct Exit {
-    code: u8,
-    reason: &'static str,
+/// Why the process ends, which its last log line says.
+enum Exit {
+    /// The name of a signal.
+    Stopped(&'static str),
+    /// `--check` found no mistake.
+    Checked,
+    /// Flags or a configuration cannot be used; the log has which.
+    Misconfigured,
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Exit {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Exit {
-    const MISCONFIGURED: Self = Self { code: MISCONFIGURED, reason: "flags or configuration cannot be used" };
-
-    fn stopped(signal: &'static str) -> Self {
-        Self { code: 0, reason: signal }
+    const fn code_and_reason(&self) -> (u8, &'static str) {
+        match self {
+            Self::Stopped(signal) => (0, signal),
+            Self::Checked => (0, "checked"),
+            Self::Misconfigured => (MISCONFIGURED, "flags or configuration cannot be used"),
+            Self::Failed(_) => (FAILED, "the host failed"),
+        }
     }
 }
 
@@ -80,10 +94,11 @@ pub fn main() -> ExitCode {
         return without_logs(&error, FAILED);
     }
     given.log();
-    let Exit { code, reason } = run(flags, logs.dropped()).unwrap_or_else(|error| {
+    let exit = run(flags, logs.dropped());
+    if let Exit::Failed(error) = &exit {
         tracing::error!("{error:#}");
-        Exit { code: FAILED, reason: "the host failed" }
-    });
+    }
+    let (code, reason) = exit.code_and_reason();
     tracing::info!(code, reason, "exiting");
     ExitCode::from(code)
 }
@@ -94,23 +109,27 @@ fn without_logs(error: &dyn std::error::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn run(flags: Flags, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
+fn run(flags: Flags, dropped: Arc<Dropped>) -> Exit {
     raise_file_limit();
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);
     // One thread more than guests: probes are answered while every guest computes. The watch has its own thread.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
-    let program = compile::own_program(NAME).context("the host's own program, which compiles plugins, is not found")?;
-    let exit = runtime.block_on(serve(flags, program, workers, dropped));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build();
+    let runtime = match runtime.context("cannot start threads") {
+        Ok(runtime) => runtime,
+        Err(error) => return error.into(),
+    };
+    let exit = runtime.block_on(serve(flags, workers, dropped)).map_or_else(|exit| exit, Exit::Stopped);
     // A compilation that was cut off by the shutdown is not waited for; its process ends with this one.
     runtime.shutdown_timeout(Duration::from_millis(500));
     exit
 }
 
-async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+/// Runs the host until a signal arrives, which is returned.
+async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'static str, Exit> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let stopped = async {
         tokio::select! {
             biased;
@@ -120,14 +139,12 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     };
     tokio::pin!(stopped);
 
+    let program = compile::own_program(NAME).context("the host's own program, which compiles plugins, is not found")?;
     // A variable whose value is not UTF-8 counts as missing.
-    let proxies = match Proxies::new(|name| env::var(name).ok()) {
-        Ok(proxies) => proxies,
-        Err(error) => {
-            tracing::error!(error = text::line(&error.to_string()), "proxy refused");
-            return Ok(Exit::MISCONFIGURED);
-        }
-    };
+    let proxies = Proxies::new(|name| env::var(name).ok()).map_err(|error| {
+        tracing::error!(error = text::line(&error.to_string()), "proxy refused");
+        Exit::Misconfigured
+    })?;
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
     let policy = policy.map(|file| PolicyFile::new(file, proxies.clone()));
@@ -135,93 +152,27 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         let read = policy.as_ref().map(PolicyFile::read).transpose();
         (policy, read.map(Option::flatten), config::load(&paths))
     };
-    let (policy_file, policy, config::Configurations { plugins, errors, warnings }) =
-        match read(&mut stopped, reading).await? {
-            Reading::Done(read) => read,
-            Reading::Stopped(exit) => return Ok(exit),
-        };
-    for ConfigError { file, line, field, message } in &warnings {
-        let (file, field, warning) = (text::path(file), name(field), text::line(message));
-        tracing::warn!(%file, line, field, warning, "configuration accepted with a warning");
-    }
-    errors.iter().for_each(|mistake| refused(mistake, None));
-    let mistakes = policy.as_ref().err().into_iter().flatten();
-    mistakes.for_each(|mistake| refused(mistake, Some("--policy")));
-    if policy.is_err() && (flags.check || flags.state_dir.is_none()) {
-        return Ok(Exit::MISCONFIGURED);
-    }
-    let bad = errors.len();
-    if flags.check {
-        return Ok(if bad == 0 { Exit { code: 0, reason: "checked" } } else { Exit::MISCONFIGURED });
-    }
-    let watched = flags.watch_plugins;
-    if plugins.is_empty() && bad == 0 && !watched {
-        tracing::error!(plugins = listed(&flags.plugins), "no plugin configuration found");
-        return Ok(Exit::MISCONFIGURED);
-    }
+    let (policy_file, policy, configurations) = read(&mut stopped, reading).await?;
     // The value "" means no key.
     let prune = Prune::annotations(flags.prune_annotations.iter().filter(|key| !key.is_empty()).cloned());
-    warn_of_pruned(&plugins, &prune);
-    if (plugins.is_empty() && !watched) || (flags.strict && bad > 0) {
-        return Ok(Exit::MISCONFIGURED);
-    }
+    let plugins = accepted(&flags, configurations, policy.as_ref().err(), &prune)?;
     let (port, address) = (flags.metrics_port.clone(), flags.metrics_bind_address);
-    let certificate = match read(&mut stopped, move || port.certificate(&address)).await? {
-        Reading::Done(Ok(certificate)) => certificate,
-        Reading::Done(Err(error)) => {
-            let error = text::line(&error.to_string());
-            tracing::error!(error, "certificate of the port of metrics refused");
-            return Ok(Exit::MISCONFIGURED);
-        }
-        Reading::Stopped(exit) => return Ok(exit),
-    };
-    let operator = match operator(&flags, certificate, dropped).await {
-        Ok(operator) => operator,
-        Err(exit) => return Ok(exit),
-    };
-    let kubeconfig = flags.kubeconfig.as_deref().map(text::path);
+    let certificate = read(&mut stopped, move || port.certificate(&address)).await?.map_err(|error| {
+        tracing::error!(error = text::line(&error.to_string()), "certificate of the port of metrics refused");
+        Exit::Misconfigured
+    })?;
+    let operator = operator(&flags, certificate, dropped).await?;
     let (file, of_api_server) = (flags.kubeconfig.clone(), proxies.clone());
-    let clients = match read(&mut stopped, move || disk::connections(file, of_api_server)).await? {
-        Reading::Done(clients) => clients,
-        Reading::Stopped(exit) => return Ok(exit),
-    };
-    let ([client, watch_client], api_server) = match clients {
-        Ok(clients) => clients,
-        Err(disk::NoClient::Misconfigured(error)) => {
-            let flag = kubeconfig.as_ref().map(|_| "--kubeconfig");
-            let (file, error) = (kubeconfig.as_ref().map(field::display), text::line(&error));
-            tracing::error!(flag, file, error, "no connection to the cluster is configured");
-            return Ok(Exit::MISCONFIGURED);
-        }
-        Err(error @ disk::NoClient::Failed(_)) => return Err(error.into()),
-    };
+    let connections = read(&mut stopped, move || disk::connections(file, of_api_server)).await?;
+    let ([client, watch_client], api_server) = connections.map_err(|error| not_connected(&flags, error))?;
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
-    let (directory, seconds, now) = (flags.state_dir, flags.checkpoint_seconds, now_millis());
-    let state = match read(&mut stopped, move || disk::state(directory, seconds, now)).await? {
-        Reading::Done(state) => state,
-        Reading::Stopped(exit) => return Ok(exit),
-    };
-    let disk::State { journal, checkpoint, code, components } = match state {
-        Ok(state) => state,
-        Err(error) => {
-            unusable_state(&state_dir, &error);
-            return Ok(Exit::MISCONFIGURED);
-        }
-    };
+    let (directory, seconds, now) = (flags.state_dir.clone(), flags.checkpoint_seconds, now_millis());
+    let state = read(&mut stopped, move || disk::state(directory, seconds, now)).await?;
+    let disk::State { journal, checkpoint, code, components } =
+        state.map_err(|error| unusable_state(&state_dir, &error))?;
     let policy_file = policy_file.map(|file| Arc::new(file.stored_in(code.clone())));
     let policy = match (policy, policy_file.clone()) {
-        (Err(_), Some(file)) => match read(&mut stopped, move || file.last_good()).await? {
-            Reading::Done(Ok(read)) => {
-                tracing::error!(flag = "--policy", "policy refused; {IN_FORCE}");
-                Some(read)
-            }
-            Reading::Done(Err(error)) => {
-                let error = text::line(&error);
-                tracing::error!(flag = "--policy", error, "policy refused, and there is none before it");
-                return Ok(Exit::MISCONFIGURED);
-            }
-            Reading::Stopped(exit) => return Ok(exit),
-        },
+        (Err(_), Some(file)) => Some(last_policy(read(&mut stopped, move || file.last_good()).await?)?),
         (policy, _) => policy.unwrap_or_default(),
     };
     let (policy, images) = policy.unzip();
@@ -250,42 +201,104 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         ..Options::new(client, seed(), now_millis())
     });
     // It reads the checkpoint.
-    let mut app = tokio::select! {
+    let app = tokio::select! {
         biased;
-        signal = &mut stopped => return Ok(Exit::stopped(signal)),
+        signal = &mut stopped => return Ok(signal),
         app = start => app?,
     };
+    serve_until(app, &flags, plugins, &mut stopped).await.map_err(|error| match error {
+        Exit::Failed(error) => match error.downcast::<journal::OtherCluster>() {
+            Ok(other) => unusable_state(&state_dir, &other),
+            Err(error) => Exit::Failed(error),
+        },
+        exit => exit,
+    })
+}
+
+/// Returns the plugins that are loaded at the start, and logs the mistakes and warnings of the configuration.
+///
+/// # Errors
+/// An exit without a start, also for `--check`.
+fn accepted(
+    flags: &Flags,
+    configurations: config::Configurations,
+    policy: Option<&Vec<ConfigError>>,
+    prune: &Prune,
+) -> Result<Vec<config::Defined>, Exit> {
+    let config::Configurations { plugins, errors, warnings } = configurations;
+    for ConfigError { file, line, field, message } in &warnings {
+        let (file, field, warning) = (text::path(file), name(field), text::line(message));
+        tracing::warn!(%file, line, field, warning, "configuration accepted with a warning");
+    }
+    errors.iter().for_each(|mistake| refused(mistake, None));
+    policy.into_iter().flatten().for_each(|mistake| refused(mistake, Some("--policy")));
+    if policy.is_some() && (flags.check || flags.state_dir.is_none()) {
+        return Err(Exit::Misconfigured);
+    }
+    if flags.check {
+        return Err(if errors.is_empty() { Exit::Checked } else { Exit::Misconfigured });
+    }
+    if plugins.is_empty() && errors.is_empty() && !flags.watch_plugins {
+        tracing::error!(plugins = listed(&flags.plugins), "no plugin configuration found");
+        return Err(Exit::Misconfigured);
+    }
+    warn_of_pruned(&plugins, prune);
+    if (plugins.is_empty() && !flags.watch_plugins) || (flags.strict && !errors.is_empty()) {
+        return Err(Exit::Misconfigured);
+    }
+    Ok(plugins)
+}
+
+/// Logs why there is no connection to the cluster, if flags can change it.
+fn not_connected(flags: &Flags, error: disk::NoClient) -> Exit {
+    match error {
+        disk::NoClient::Misconfigured(error) => {
+            let (file, error) = (flags.kubeconfig.as_deref().map(text::path), text::line(&error));
+            let flag = file.is_some().then_some("--kubeconfig");
+            tracing::error!(flag, file = file.map(field::display), error, "no connection to the cluster is configured");
+            Exit::Misconfigured
+        }
+        failed @ disk::NoClient::Failed(_) => Exit::Failed(failed.into()),
+    }
+}
+
+/// Logs that the policy's files have mistakes, and which policy is in force.
+fn last_policy(read: Result<policy::Read, String>) -> Result<policy::Read, Exit> {
+    match &read {
+        Ok(_) => tracing::error!(flag = "--policy", "policy refused; {IN_FORCE}"),
+        Err(error) => {
+            let error = text::line(error);
+            tracing::error!(flag = "--policy", error, "policy refused, and there is none before it");
+        }
+    }
+    read.map_err(|_| Exit::Misconfigured)
+}
+
+/// Loads the plugins and serves until a signal arrives, which is returned, or until the host fails. The host is ready
+/// when the plugin objects are loaded too, if there are any to wait for.
+async fn serve_until(
+    mut app: App,
+    flags: &Flags,
+    plugins: Vec<config::Defined>,
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+) -> Result<&'static str, Exit> {
     let of_files: Vec<_> = plugins.iter().map(|plugin| plugin.spec.clone()).collect();
-    let objects = watched.then(|| app.watch_objects(flags.namespace.as_deref(), &of_files));
+    let objects = flags.watch_plugins.then(|| app.watch_objects(flags.namespace.as_deref(), &of_files));
     let ended = tokio::select! {
         biased;
-        signal = &mut stopped => Ok(signal),
-        loaded = load(&app, plugins, flags.strict, watched) => match loaded {
-            Ok(true) => serve_until(&mut app, objects, &mut stopped).await,
-            Ok(false) => {
-                app.shutdown().await;
-                return Ok(Exit::MISCONFIGURED);
-            }
-            Err(error) => Err(error),
+        signal = &mut *stopped => Ok(signal),
+        loaded = load(&app, plugins, flags.strict, flags.watch_plugins) => match loaded {
+            Ok(true) => serve_loaded(&mut app, objects, stopped).await.map_err(Exit::Failed),
+            Ok(false) => Err(Exit::Misconfigured),
+            Err(error) => Err(Exit::Failed(error)),
         },
     };
     tracing::info!("shutting down: no new runs, those under way may end");
     app.shutdown().await;
-    match ended {
-        Ok(signal) => Ok(Exit::stopped(signal)),
-        Err(error) => match error.downcast::<journal::OtherCluster>() {
-            Ok(other) => {
-                unusable_state(&state_dir, &other);
-                Ok(Exit::MISCONFIGURED)
-            }
-            Err(error) => Err(error),
-        },
-    }
+    ended
 }
 
-/// Serves until a signal arrives, which is returned, or until the host fails. The host is ready when the plugin objects
-/// are loaded too, if there are any to wait for.
-async fn serve_until(
+async fn serve_loaded(
     app: &mut App,
     objects: Option<watch::Receiver<bool>>,
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
@@ -311,24 +324,20 @@ async fn serve_until(
     }
 }
 
-/// The result of reading a file at the start.
-enum Reading<T> {
-    Done(T),
-    /// A signal arrived first.
-    Stopped(Exit),
-}
-
 /// Runs a function that blocks on another thread, so that a disk that does not respond cannot prevent the process from
 /// exiting.
+///
+/// # Errors
+/// An exit if a signal arrives first.
 async fn read<T: Send + 'static>(
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
     read: impl FnOnce() -> T + Send + 'static,
-) -> anyhow::Result<Reading<T>> {
+) -> Result<T, Exit> {
     let reading = tokio::task::spawn_blocking(read);
     tokio::select! {
         biased;
-        signal = stopped => Ok(Reading::Stopped(Exit::stopped(signal))),
-        read = reading => Ok(Reading::Done(read.context("the files of the start were not read")?)),
+        signal = stopped => Err(Exit::Stopped(signal)),
+        read = reading => Ok(read.context("the files of the start were not read")?),
     }
 }
 
@@ -367,7 +376,7 @@ async fn bind(address: ListenAddress, flag: &str, what: &str, scheme: &str) -> R
         Err(error) => {
             let (flag, error) = (format!("--{flag}"), error.to_string());
             tracing::error!(flag, %address, error, "cannot listen; choose another address");
-            Err(Exit::MISCONFIGURED)
+            Err(Exit::Misconfigured)
         }
     }
 }
@@ -399,9 +408,10 @@ fn refused(mistake: &ConfigError, flag: Option<&str>) {
 }
 
 /// Logs why the state directory cannot be used.
-fn unusable_state(directory: &str, error: &dyn std::error::Error) {
+fn unusable_state(directory: &str, error: &dyn std::error::Error) -> Exit {
     let error = text::line(&error.to_string());
     tracing::error!(flag = "--state-dir", file = %directory, error, "state directory refused");
+    Exit::Misconfigured
 }
 
 /// Returns the name of a field for a log line; `None` for a mistake that is about the whole file.

@@ -1,0 +1,344 @@
+//! Builds the parts of a host and spawns their tasks. [`start_on`] has the order; a builder makes each part of those
+//! before it.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use podium_api::{
+    Api, Observer,
+    live::LivePods,
+    watch::{Counters, Watch, WatchOptions},
+};
+use podium_encoding::Pool;
+use podium_engine::{
+    clock::Clock,
+    dispatch::{Dispatch, Expectations, PodQueue, Registry},
+    ingest::{Ingest, IngestHandle, IngestOptions, Reopened},
+    journal::{Journal, Opened},
+    queue::{Backoff, MemoryBudget, Occupancy, Queue},
+    status::Status,
+};
+use podium_pods::{
+    cache::{self, Reader, Writer},
+    pod::Observation,
+};
+use podium_runtime::{Engine, EngineOptions};
+use podium_writeback::Writeback;
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    App, OBSERVATIONS, Options, Phase, REQUEST_DEADLINE,
+    blocking::BlockingJobs,
+    checkpoint::{self, CheckpointTask, LastSave},
+    cleanup,
+    cluster::{self, Cluster},
+    deliveries::Deliveries,
+    journal::JournalTask,
+    life::{Components, Disk, Driver, Holds, Rules},
+    operator::Observed,
+    thread::Thread,
+    wall_clock,
+    watchdog::{Steps, Watchdog, Watched, is_waiting},
+};
+use crate::{checkpoint::Coverage, telemetry::ApiRequests};
+
+type Services = JoinSet<anyhow::Result<()>>;
+
+/// Starts a host.
+///
+/// # Errors
+/// See [`App::start`].
+pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions) -> anyhow::Result<App> {
+    let (writer, reader) = cache::new(options.seed);
+    let core = Core::new(&options, engine_options, reader)?;
+    let (stop, mut services) = (CancellationToken::new(), Services::new());
+    let watching = core.watch(writer, &mut options, &mut services, &stop).await?;
+    let Watching { thread, counters, ingest_handle, watchdog, state } = watching;
+
+    let writeback = core.writeback(&mut services);
+    let deliveries = Deliveries::default();
+    core.registry.bound_states(options.state_memory);
+    let dispatch = core.dispatch(writeback.clone(), &ingest_handle, &deliveries);
+    let (progress, phase) = watch::channel(Phase::Loading);
+    let removals = cleanup::Removals::default();
+    let (closed, held, left, ticker) = (writeback.clone(), core.api.clone(), removals.clone(), core.engine.clone());
+    let observed = Arc::new(Observed {
+        status: core.status.clone(),
+        registry: core.registry.clone(),
+        queue: core.queue.clone(),
+        most_runs: core.occupancy.runs_of_tenant(),
+        requests: core.requests,
+        expectations: core.expectations.clone(),
+        closed: Box::new(move || closed.closed_kinds()),
+        held: Box::new(move || held.holds()),
+        reader: core.reader.clone(),
+        journal: state.journal.clone(),
+        checkpoint: state.last_save,
+        phase,
+        removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
+        policy_file: options.policy_file.clone(),
+        stalled: Box::new(move || ticker.stalled()),
+        watchdog,
+    });
+    observed.serve(options.operator, &core.own_api, &mut services, &stop);
+
+    let components = Components {
+        engine: core.engine,
+        api: core.api,
+        store: options.components.map(|store| Disk::new(store, core.blocking.clone())),
+        simulated: core.simulated,
+        holds: Holds::default(),
+        #[cfg(test)]
+        given: <_>::default(),
+    };
+    let rules = Rules {
+        policy: options.policy,
+        images: options.images,
+        require_service_account: options.require_service_account,
+        most_of_a_job: None,
+    };
+    let driver =
+        Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal.clone(), rules, components);
+    services.spawn(driver.clone().run());
+    if let Some(file) = options.policy_file {
+        services.spawn(file.follow(driver.clone()));
+    }
+    let mut workers = JoinSet::new();
+    for _ in 0..options.workers.max(1) {
+        workers.spawn(dispatch.clone().work());
+    }
+    Ok(App {
+        driver,
+        dispatch,
+        api: core.own_api,
+        cleanup_account: options.cleanup_account,
+        removals,
+        counters,
+        seed: options.seed,
+        writeback,
+        status: core.status,
+        journal: state.journal,
+        state_tasks: state.tasks,
+        workers,
+        deliveries,
+        services,
+        stop,
+        progress,
+        thread,
+        blocking: core.blocking,
+        observed,
+    })
+}
+
+/// The watch of Pods, and the loop that reads it.
+struct Watching {
+    /// `None` in a simulation.
+    thread: Option<Thread>,
+    counters: Arc<Counters>,
+    ingest_handle: IngestHandle,
+    watchdog: Arc<Watchdog>,
+    state: State,
+}
+
+/// The parts that write to the state directory.
+struct State {
+    journal: Option<Arc<Journal>>,
+    last_save: Option<Arc<LastSave>>,
+    tasks: Services,
+}
+
+/// The parts that most others use.
+struct Core {
+    /// Sends the host's own requests.
+    own_api: Api,
+    /// Sends the requests of plugins.
+    api: Api,
+    /// Sends the requests of the watch, on its thread.
+    watch_api: Api,
+    requests: Arc<ApiRequests>,
+    seed: u64,
+    simulated: bool,
+    engine: Arc<Engine>,
+    clock: Clock,
+    pool: Arc<Pool>,
+    reader: Reader,
+    registry: Arc<Registry>,
+    occupancy: Occupancy,
+    queue: Arc<PodQueue>,
+    expectations: Arc<Expectations>,
+    status: Arc<Status>,
+    blocking: Arc<BlockingJobs>,
+}
+
+impl Core {
+    fn new(options: &Options, engine_options: EngineOptions, reader: Reader) -> anyhow::Result<Self> {
+        let requests = Arc::new(ApiRequests::new(options.operator.api_server.clone()));
+        let counted = requests.clone();
+        let observer: Observer = Arc::new(move |method, code, took| counted.record(method, code, took));
+        let own_api = Api::new(options.client.clone(), REQUEST_DEADLINE).observed_by(observer.clone());
+        let (seed, workers) = (options.seed, options.workers.max(1));
+        let simulated = engine_options.tick.is_none();
+        let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
+        let compilation = options.compilation.clone();
+        let engine = Engine::new(EngineOptions { concurrent_runs, compilation, ..engine_options })
+            .context("cannot set up the WebAssembly engine")?;
+        let mut pool = Pool::new(seed);
+        pool.prune = options.prune.clone();
+        let registry = Arc::new(Registry::default());
+        let occupancy = Occupancy::new(workers);
+        let queue: PodQueue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), seed);
+        let queue = queue.shared(occupancy).within(MemoryBudget::new(options.run_memory), registry.clone());
+        Ok(Self {
+            api: own_api.with_backpressure(),
+            own_api,
+            watch_api: Api::new(options.watch_client.clone(), REQUEST_DEADLINE).observed_by(observer),
+            requests,
+            seed,
+            simulated,
+            engine,
+            clock: Clock::starting_at(options.now_millis),
+            pool: Arc::new(pool),
+            reader,
+            registry,
+            occupancy,
+            queue: Arc::new(queue),
+            expectations: Arc::default(),
+            status: Arc::default(),
+            blocking: Arc::new(BlockingJobs::new((!simulated).then(Handle::current))),
+        })
+    }
+
+    /// Spawns the watch, the loop that reads it, and the tasks of the state directory.
+    async fn watch(
+        &self,
+        writer: Writer,
+        options: &mut Options,
+        services: &mut Services,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Watching> {
+        let coverage = Coverage::new(options.namespace.as_deref(), &options.prune);
+        let checkpoint = match &options.checkpoint {
+            Some(kept) => checkpoint::load(kept, coverage.clone(), &self.pool, self.simulated).await?,
+            None => None,
+        };
+        let has_state = options.journal.is_some() || options.checkpoint.is_some();
+        let namespace = options.namespace.clone();
+        let (journal, reopened, mut tasks) =
+            start_journal(options.journal.take(), namespace.clone(), self.simulated, stop);
+        let counters = Arc::<Counters>::default();
+        let thread = (!self.simulated).then(|| Thread::start(counters.clone()));
+        let thread = thread.transpose().context("cannot start the watch's thread")?;
+        let runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
+        let (observed, observations) = mpsc::channel(OBSERVATIONS);
+        let observations_wait = is_waiting(&observed);
+        let watch_options = WatchOptions { namespace, ..WatchOptions::default() };
+        let known = Arc::new(self.reader.clone());
+        let watch = Watch::new(self.watch_api.clone(), watch_options, self.pool.clone(), known, self.seed);
+        let watch = watch.from_checkpoint(checkpoint).counted_by(counters.clone());
+        let cluster = Cluster::default();
+        let identity = has_state.then(|| (self.watch_api.clone(), journal.clone(), cluster.clone()));
+        services.spawn_on(run_watch(watch, observed, identity, self.seed), &runtime);
+        if let Some(read) = options.wall_clock.take() {
+            services.spawn(wall_clock::follow(self.clock.clone(), read));
+        }
+        let ingest_options = IngestOptions {
+            observations,
+            registry: self.registry.clone(),
+            queue: self.queue.clone(),
+            expectations: self.expectations.clone(),
+            reopened,
+            blocking: self.blocking.clone(),
+        };
+        let (ingest, ingest_handle) = Ingest::new((writer, self.reader.clone()), ingest_options);
+        let (watchdog, steps, jobs) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
+        let waits = move || observations_wait() || jobs.is_waiting();
+        watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
+        let ticker = self.engine.clone();
+        let waits = move || ticker.stalled().is_some();
+        watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
+        services.spawn(watchdog.clone().run());
+        let last_save = options.checkpoint.take().map(|kept| {
+            let (reader, counters, clock) = (self.reader.clone(), counters.clone(), self.clock.clone());
+            let saving = CheckpointTask::new(kept, coverage, reader, counters, cluster, clock, self.simulated);
+            let last_save = saving.saved();
+            tasks.spawn(saving.run(stop.clone()));
+            last_save
+        });
+        let ingest = async move {
+            ingest.run().await;
+            anyhow::bail!("the ingest loop ended")
+        };
+        services.spawn_on(ingest, &runtime);
+        Ok(Watching { thread, counters, ingest_handle, watchdog, state: State { journal, last_save, tasks } })
+    }
+
+    /// Spawns the task that sends Events.
+    fn writeback(&self, services: &mut Services) -> Arc<Writeback> {
+        let writeback = Arc::new(Writeback::new(&self.api, self.pool.clone()));
+        let (sending, loaded) = (writeback.clone(), self.registry.clone());
+        services.spawn(async move {
+            let report = |manager: &str, result| {
+                if let Some(plugin) = loaded.by_manager(manager) {
+                    plugin.status.event(result);
+                }
+            };
+            match sending.send_waiting_events(|| loaded.event_senders(), report).await {}
+        });
+        writeback
+    }
+
+    fn dispatch(&self, writeback: Arc<Writeback>, ingest: &IngestHandle, tasks: &Deliveries) -> Arc<Dispatch> {
+        Arc::new(Dispatch {
+            queue: self.queue.clone(),
+            registry: self.registry.clone(),
+            expectations: self.expectations.clone(),
+            reader: self.reader.clone(),
+            deliver: writeback,
+            live: Arc::new(LivePods::new(self.api.clone(), self.pool.prune.clone())),
+            write_through: Arc::new(ingest.clone()),
+            tasks: tasks.tasks(),
+            clock: self.clock.clone(),
+            seed: self.seed,
+        })
+    }
+}
+
+/// Runs the watch, which never ends. A host with a state directory first asks for the identity of the cluster.
+async fn run_watch(
+    mut watch: Watch,
+    observed: mpsc::Sender<Observation>,
+    identity: Option<(Api, Option<Arc<Journal>>, Cluster)>,
+    seed: u64,
+) -> anyhow::Result<()> {
+    if let Some((api, journal, cluster)) = identity
+        && let Some(uid) = cluster::identify(&api, &observed, seed).await
+    {
+        if let Some(journal) = journal {
+            journal.of_cluster(&uid)?;
+        }
+        let _ = cluster.set(uid.clone());
+        watch = watch.of_cluster(Some(uid));
+    }
+    watch.run(observed).await;
+    anyhow::bail!("the watch ended")
+}
+
+type StartedJournal = (Option<Arc<Journal>>, Option<Reopened>, Services);
+
+/// Spawns the journal's task, if there is a journal.
+fn start_journal(
+    opened: Option<Opened>,
+    namespace: Option<String>,
+    simulated: bool,
+    stop: &CancellationToken,
+) -> StartedJournal {
+    let mut tasks = Services::new();
+    let Some(Opened { journal, store, recovery }) = opened else { return (None, None, tasks) };
+    tasks.spawn(JournalTask::new(journal.clone(), store, simulated).run(stop.clone()));
+    (Some(journal.clone()), Some(Reopened { journal, recovery, namespace }), tasks)
+}
