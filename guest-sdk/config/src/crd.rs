@@ -59,7 +59,7 @@ fn definition(names: &Names) -> Value {
 }
 
 fn columns() -> Value {
-    let ready = |field: &str| format!(".status.conditions[?(@.type==\"Ready\")].{field}");
+    let condition = |of: &str, field: &str| format!(".status.conditions[?(@.type==\"{of}\")].{field}");
     let column = |name: &str, kind: &str, path: &str, description: &str| {
         let mut column = json!({ "name": name, "type": kind, "jsonPath": path });
         column["description"] = description.into();
@@ -69,10 +69,10 @@ fn columns() -> Value {
     let mut digest = column("Digest", "string", ".status.active.digest", "The digest of the component that runs");
     digest["priority"] = 1.into();
     json!([
-        column("Ready", "string", &ready("status"), "Whether the version of spec runs"),
-        column("Reason", "string", &ready("reason"), "Why it runs or does not"),
+        column("Ready", "string", &condition("Ready", "status"), "Whether the version of spec runs"),
+        column("Reason", "string", &condition("Ready", "reason"), "Why it runs or does not"),
+        column("Healthy", "string", &condition("Healthy", "status"), "Whether its runs and writes succeed"),
         column("Suspend", "boolean", ".spec.suspend", "Whether spec stops the plugin"),
-        column("Failing", "date", ".status.failingSince", "For how long runs have failed"),
         column("Age", "date", ".metadata.creationTimestamp", "The age of the object"),
         digest,
     ])

@@ -14,20 +14,18 @@ use crate::schema;
 pub struct Status {
     /// The generation of the object that the conditions are about.
     pub observed_generation: i64,
-    /// Fetched, Verified, Compiled, Granted and Ready. `kubectl wait --for=condition=Ready` waits for the last. A
-    /// suspended plugin has Suspended instead of Ready.
+    /// Fetched, Verified, Compiled, Granted, Ready and Healthy. `kubectl wait --for=condition=Ready` waits for the
+    /// plugin to run; Healthy is False while its runs fail or the API server refuses its writes. A suspended plugin
+    /// has Suspended instead of Ready.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The version that runs. It is one of an earlier generation if the present one could not be loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<Active>,
-    /// The time of the first failed run after the last one without a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time"))]
-    pub failing_since: Option<String>,
-    /// The message of the latest failure of a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_failure: Option<String>,
+    /// The failures of the version that runs, at most 8: one for each reason and message. An entry is removed 10
+    /// minutes after its last occurrence, and does not change before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
     /// The kinds of writes that RBAC refuses, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_writes: Vec<RefusedWrite>,
@@ -71,6 +69,25 @@ pub struct Active {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub grants: Option<Value>,
+}
+
+/// A failed run, or a write that the API server refused three times.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// The reason of the run (retry, terminal, trap, cpu, deadline, memory, host), or the result of the write
+    /// (forbidden, invalid, owned_by_other, blocked).
+    pub reason: String,
+    /// The message, with `*` instead of the Pod.
+    pub message: String,
+    /// The first Pod that was seen.
+    pub pod: String,
+    /// The time of the first occurrence.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
+    /// True for an entry of before the host's last start that has not occurred since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub before_restart: bool,
 }
 
 /// A kind of writes that RBAC refuses.

@@ -97,8 +97,8 @@ impl<P: Parts> Life<P> {
             }),
             Event::Restricted(spec) => self.on(&spec.id.clone(), |plugin, common| plugin.restrict(&spec, common)),
             Event::Rules(rules) => {
-                let before = mem::replace(&mut self.common.rules, rules);
-                self.on_all(|_, _| true, |plugin, common| plugin.judge(&before, common));
+                self.common.rules = rules;
+                self.on_all(|_, _| true, Plugin::judge);
             }
             Event::Owned(tenant, is_owned) => {
                 let unowned = &mut self.common.unowned;

@@ -20,9 +20,11 @@ pub trait Parts: Clone {
     /// Returns why the requirements do not permit a plugin.
     fn refuse(rules: &Self::Rules, spec: &PluginSpec) -> Option<Self::Failure>;
 
-    /// Returns true if a version that was loaded under the requirements before may go on under the present ones without
-    /// being loaded again.
-    fn stays(before: &Self::Rules, now: &Self::Rules, spec: &PluginSpec) -> bool;
+    /// Returns true if a version that runs may go on under other requirements without being loaded again.
+    fn stays(rules: &Self::Rules, spec: &PluginSpec, code: &Self::Code) -> bool;
+
+    /// Returns true if an attempt that failed so may succeed under other requirements.
+    fn depends(failure: &Self::Failure) -> bool;
 
     /// Returns true if both are of the same bytes.
     fn is_same(one: &Self::Code, other: &Self::Code) -> bool;

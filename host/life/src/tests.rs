@@ -19,9 +19,12 @@ use crate::plugin::{Restore, State};
 #[derive(Clone)]
 struct Test;
 
-/// True if it may pass.
-#[derive(Debug, Clone, PartialEq)]
-struct Failure(bool);
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Failure {
+    Final,
+    MayPass,
+    OfRules,
+}
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,11 +41,16 @@ impl Parts for Test {
     type Failure = Failure;
 
     fn refuse(rules: &bool, spec: &PluginSpec) -> Option<Failure> {
-        (!rules && spec.grants.write.delete).then_some(Failure(false))
+        (!rules && spec.grants.write.delete).then_some(Failure::OfRules)
     }
 
-    fn stays(_: &bool, rules: &bool, spec: &PluginSpec) -> bool {
-        Self::refuse(rules, spec).is_none()
+    /// No rules know the signature of `x`.
+    fn stays(rules: &bool, spec: &PluginSpec, code: &String) -> bool {
+        Self::refuse(rules, spec).is_none() && code != "x"
+    }
+
+    fn depends(failure: &Failure) -> bool {
+        *failure == Failure::OfRules
     }
 
     fn is_same(one: &String, other: &String) -> bool {
@@ -54,11 +62,11 @@ impl Parts for Test {
     }
 
     fn retry(failure: &Failure, _: u32) -> Option<Duration> {
-        failure.0.then_some(Duration::from_secs(1))
+        (*failure == Failure::MayPass).then_some(Duration::from_secs(1))
     }
 
     fn tried(_: &Refused, _: &str) -> Failure {
-        Failure(false)
+        Failure::Final
     }
 }
 
@@ -86,7 +94,7 @@ fn id(name: &str) -> PluginId {
 fn want(id: &PluginId, config: &str) -> Want<Test> {
     match config {
         // The permissions of `n` are known.
-        "m" => Want::Mistaken { failure: Failure(false), permissions: Some(spec(id, "n")) },
+        "m" => Want::Mistaken { failure: Failure::Final, permissions: Some(spec(id, "n")) },
         _ => Want::Run(spec(id, config)),
     }
 }
@@ -213,7 +221,7 @@ impl World {
     }
 
     fn end(&mut self, at: usize, end: End) {
-        let failure = Failure(end == End::MayPass);
+        let failure = if end == End::MayPass { Failure::MayPass } else { Failure::Final };
         let is_good = end == End::Succeeds;
         let event = match self.pending.remove(at) {
             Pending::Read(ticket) => {
@@ -314,6 +322,10 @@ impl World {
             let expected = plugin.installed.as_ref().map(|version| (&version.spec, plugin.is_revoked));
             let found = registered.map(|installed| (&installed.spec, installed.is_revoked));
             assert_eq!(found, expected, "what the automaton has installed is in the registry");
+            if let Restore::Wanted(Recorded { record, spec: Ok(spec) }) = &plugin.restore {
+                let ran = record.ran.as_ref().map(|ran| &*ran.spec);
+                assert_eq!(ran, Some(&*spec.config), "a record is of the version whose spec it has");
+            }
             let ran = plugin.record.ran.as_ref().filter(|_| plugin.object().is_some());
             if matches!(plugin.state, State::Suspended) {
                 assert_eq!(ran, None, "a restart runs nothing that was suspended");
@@ -408,7 +420,7 @@ fn described(plugin: &Plugin<Test>) -> String {
     };
     let file = plugin.file.as_ref().map_or("-", wanted);
     let object = plugin.object.as_ref().map(|(object, want)| format!("{}{}", object.uid, wanted(want)));
-    let failure = plugin.failure.as_ref().map(|(failure, _)| failure.0);
+    let failure = plugin.failure.as_ref().map(|(failure, _)| *failure);
     let flags = [plugin.may_install, plugin.restoring, plugin.is_revoked, plugin.is_dirty, plugin.saves];
     let versions = [plugin.installed.as_ref(), plugin.before.as_ref()].map(version);
     let (removals, record) = (plugin.removals, recorded(&plugin.record));

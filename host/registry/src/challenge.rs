@@ -101,7 +101,7 @@ mod tests {
             (r#"Basic realm="x""#, Some(Challenge::Basic)),
             ("basic", Some(Challenge::Basic)),
             (
-                r#"Bearer realm="https://a.example/token",service="b",Scope="repository:c:pull,push repository:d:pull",a="d""#,
+                r#"Bearer realm="https://a.example/token",service="b",Scope="repository:c:pull,push repository:d:pull",a="""#,
                 Some(scoped),
             ),
             (r#"bearer service="a, b" , realm=https://c"#, bearer("https://c", Some("a, b"))),

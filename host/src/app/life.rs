@@ -24,7 +24,7 @@ use podium_engine::{
     ingest::IngestHandle,
     journal::Journal,
     ports::Sender,
-    status::{LoadState, PluginState, Status},
+    status::{LoadState, PluginState, Status, VersionId},
 };
 use podium_life::{Effect, Event, Life, Plugin, Record, Report, Shown, Source, Ticket, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
@@ -146,14 +146,12 @@ impl Driver {
         self.life.lock().rules().clone()
     }
 
-    /// Puts another policy in force. Runs that it does not permit have ended when this returns.
+    /// Replaces the policy in force. Runs that it does not permit have ended when this returns.
     pub(super) fn set_policy(self: &Arc<Self>, policy: Policy, images: Option<Images>) {
         let rules = Rules { policy: Some(policy.clone()), images, ..Rules::clone(&self.rules()) };
         self.feed(Event::Rules(Arc::new(rules)));
-        for loaded in self.dispatch.registry.all() {
-            let tenant = loaded.spec.tenant();
-            let rates = policy.request_rates(&tenant);
-            self.dispatch.registry.set_rates(tenant, rates);
+        for lane in self.dispatch.registry.replace_rates(|tenant| policy.request_rates(tenant)) {
+            self.dispatch.queue.claim_changed(lane);
         }
         self.policy.send_replace(Some(policy));
     }
@@ -297,6 +295,7 @@ impl Driver {
         let before = registry.by_id(&spec.id).filter(|_| trial);
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         let status = self.status.plugin(&spec.id);
+        status.installed(VersionId { uid: ticket.uid.to_string(), sha256: code.component.sha256.clone() });
         let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
         if let Some(policy) = &rules.policy {
             registry.set_rates(spec.tenant(), policy.request_rates(&spec.tenant()));

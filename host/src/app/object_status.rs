@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use podium_api::Api;
+use podium_api::{Api, ApiError};
 use podium_engine::{
     clock::Clock,
     intervals::Intervals,
-    status::{PluginStatus, RunResult, Status},
+    status::{PluginStatus, Status, VersionId},
 };
 use podium_life::{Plugin, Shown, Version};
 use podium_vocabulary::{PluginId, text};
@@ -26,13 +26,11 @@ use super::{
     operator::Observed,
 };
 use crate::objects::{
-    ActiveVersion, Decision, Facts, Failing, Object, Publisher, Refusal, State, Update, Wanted, status,
+    ActiveVersion, Decision, Facts, Key, Object, Publisher, Recorder, Refusal, State, Update, Wanted, failures, status,
 };
 
 /// How often the facts are compared with the last writes.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A plugin has recovered after so long without a failed run: twice the longest back-off of a key.
-const RECOVERED: Duration = Duration::from_secs(600);
 
 /// Writes statuses.
 pub(super) struct StatusTask {
@@ -45,15 +43,6 @@ pub(super) struct StatusTask {
     pub(super) clock: Clock,
 }
 
-/// The failed runs of a plugin.
-#[derive(Debug, Clone)]
-struct Failures {
-    counted: u64,
-    /// When the number grew last.
-    last: Instant,
-    failing: Option<Failing>,
-}
-
 impl StatusTask {
     /// Never returns. Each write is a task of its own, so a slow one delays only the next write to its object.
     ///
@@ -61,9 +50,9 @@ impl StatusTask {
     /// Returns an error if a write panicked.
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let mut publisher = Publisher::default();
-        let mut failures = BTreeMap::new();
         let mut refused = Intervals::new();
         let mut writes = JoinSet::new();
+        let (mut events, mut recorder, mut may_report) = (JoinSet::new(), Recorder::default(), true);
         let mut looks = interval(INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is at once.
@@ -72,8 +61,19 @@ impl StatusTask {
             let ended = tokio::select! {
                 biased;
                 Some(ended) = writes.join_next() => ended,
+                Some(ended) = events.join_next() => {
+                    let (key, answer): (Key, Result<(), ApiError>) = ended?;
+                    match answer {
+                        Ok(()) => may_report = true,
+                        Err(error) => {
+                            recorder.not_sent(&key);
+                            report_unsent(&error, &mut may_report);
+                        }
+                    }
+                    continue;
+                }
                 _ = looks.tick() => {
-                    for update in self.due(&mut publisher, &mut failures) {
+                    for update in self.due(&mut publisher) {
                         let Ok(request) = update.request() else { continue };
                         let api = self.api.clone();
                         writes.spawn(async move { (update, api.json(request).await) });
@@ -89,11 +89,20 @@ impl StatusTask {
                 let error = text::line(&error.to_string());
                 tracing::warn!(plugin = %update.id, error, count, "status of the plugin object not written");
             }
-            publisher.answered(update, answer, Instant::now());
+            let now = Instant::now();
+            for transition in update.transitions.iter().filter(|_| answer.is_ok()).cloned() {
+                let of = (&update.id, &*update.uid);
+                let Ok(Some((key, request))) = recorder.report(of, transition, self.clock.now_millis(), now) else {
+                    continue;
+                };
+                let api = self.api.clone();
+                events.spawn(async move { (key, api.bytes(request).await.map(drop)) });
+            }
+            publisher.answered(update, answer, now);
         }
     }
 
-    fn due(&self, publisher: &mut Publisher, failures: &mut BTreeMap<PluginId, Failures>) -> Vec<Update> {
+    fn due(&self, publisher: &mut Publisher) -> Vec<Update> {
         let mut closed: BTreeMap<String, Vec<Refusal>> = BTreeMap::new();
         for ClosedKind { manager, account, verb, resource, namespace, .. } in (self.observed.closed)() {
             let write = Refusal { account, verb: verb.to_owned(), resource, namespace };
@@ -104,7 +113,6 @@ impl StatusTask {
         // Statuses are made without a lock, which a change of an object would wait for.
         let desired = self.known.lock().desired.clone();
         let removals = self.removals.lock().clone();
-        failures.retain(|id, _| desired.object(id).is_some());
         let now = Instant::now();
         let rules = self.driver.rules();
         let mut wanted = Vec::new();
@@ -112,7 +120,9 @@ impl StatusTask {
             let id = &object.id;
             let mut facts = self.facts(object, decision);
             if decision.acts() {
-                facts.failing = figures.get(id).and_then(|figures| self.failing(id, figures, failures, now));
+                if let Some(figures) = figures.get(id) {
+                    note_failures(&mut facts, object, figures, publisher.shown(object), now);
+                }
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
             }
@@ -145,27 +155,33 @@ impl StatusTask {
         let (state, active) = found.unwrap_or((State::Loading, None));
         Facts { active: active.as_ref().map(self::active), ..Facts::new(object.generation, state) }
     }
+}
 
-    fn failing(
-        &self,
-        id: &PluginId,
-        figures: &PluginStatus,
-        all: &mut BTreeMap<PluginId, Failures>,
-        now: Instant,
-    ) -> Option<Failing> {
-        let counted = figures.runs_by(RunResult::Error);
-        let failures = all.entry(id.clone()).or_insert(Failures { counted: 0, last: now, failing: None });
-        if counted != failures.counted {
-            failures.counted = counted;
-            failures.last = now;
-            if failures.failing.is_none() && counted > 0 {
-                let message = figures.last_failure().unwrap_or_default();
-                failures.failing = Some(Failing { since: self.clock.now_millis(), message });
-            }
-        } else if now >= failures.last + RECOVERED {
-            failures.failing = None;
-        }
-        failures.failing.clone()
+/// Logs that an Event was not sent; for want of the right only once, because each transition would be another line.
+fn report_unsent(error: &ApiError, may_report: &mut bool) {
+    let is_denied = error.code() == Some(403) && !error.has_cause("NamespaceTerminating");
+    if is_denied && std::mem::take(may_report) {
+        let error = text::line(&error.to_string());
+        tracing::warn!(
+            error,
+            "Events about plugins are not sent; the host's account needs create and patch on events.k8s.io/events"
+        );
+    } else {
+        tracing::debug!(error = text::line(&error.to_string()), "Event about a plugin object not sent");
+    }
+}
+
+/// Adds the failures of the version that runs. Those that the status shows, from before the host's start, are taken
+/// over if they are of the same component; the status of an object is of no other object.
+fn note_failures(facts: &mut Facts, object: &Object, figures: &PluginStatus, shown: &Value, now: Instant) {
+    let Some(active) = &facts.active else { return };
+    let health = figures.health();
+    let version = VersionId { uid: object.uid.clone(), sha256: active.sha256.clone() };
+    if *health.version() == version {
+        let is_same = shown["active"]["digest"].as_str() == Some(&*active.digest());
+        health.restore(|| if is_same { failures(shown) } else { Vec::new() }, now);
+        facts.failing = health.failing(now);
+        facts.has_run = figures.runs() > 0;
     }
 }
 
@@ -207,15 +223,27 @@ fn active(Version { code, ran, .. }: &Version<Code>) -> ActiveVersion {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicBool, Ordering::SeqCst},
+    };
 
     use bytes::Bytes;
+    use futures::future::BoxFuture;
     use http::{Method, Request, Response};
     use http_body_util::{BodyExt, Full};
     use kube::client::Body;
     use parking_lot::Mutex;
+    use podium_engine::{
+        fixtures::{Warnings, log_to},
+        ports::{self, Failure, FailureKind, Outcome, Reconcile, RunReport, Staged, Usage, World},
+    };
+    use podium_pods::pod::{CachedPod, Observation, PodEvent};
     use serde_json::json;
-    use tokio::{sync::watch, time::sleep};
+    use tokio::{
+        sync::{mpsc, watch},
+        time::sleep,
+    };
 
     use super::{
         super::{Phase, life::tests, objects::Follower, operator::tests::observed},
@@ -223,19 +251,28 @@ mod tests {
     };
 
     /// An API server with one object, which stores the status that is applied.
-    #[derive(Clone)]
+    #[derive(Clone, Default)]
     struct Server {
         object: Arc<Mutex<Value>>,
         applied: Arc<Mutex<Vec<Value>>>,
+        events: Arc<Mutex<Vec<Value>>>,
+        refuses_events: Arc<AtomicBool>,
     }
 
     impl Server {
         async fn answer(self, request: Request<Body>) -> Response<Full<Bytes>> {
             let (parts, body) = request.into_parts();
             let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=1"));
+            let body = async || -> Value { serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap() };
+            if parts.uri.path().contains("/events") {
+                let code = if self.refuses_events.load(SeqCst) { 403 } else { 201 };
+                let event = body().await;
+                self.events.lock().push(event);
+                return Response::builder().status(code).body(Full::new("{}".into())).unwrap();
+            }
             let body = match parts.method {
                 Method::PATCH => {
-                    let patch: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+                    let patch = body().await;
                     self.applied.lock().push(patch["status"].clone());
                     self.object.lock()["status"] = patch["status"].clone();
                     self.object.lock().to_string()
@@ -249,34 +286,204 @@ mod tests {
             };
             Response::new(Full::new(body.into()))
         }
+
+        /// Starts a host with an object of this source.
+        async fn host(&self, source: Value) -> (Arc<Driver>, mpsc::Sender<Observation>) {
+            let metadata = json!({ "name": "tidy", "namespace": "shop", "uid": "u", "generation": 4 });
+            let status = self.object.lock()["status"].take();
+            *self.object.lock() = json!({ "metadata": metadata, "spec": { "source": source }, "status": status });
+            let answering = self.clone();
+            let service = tower::service_fn(move |request| {
+                let server = answering.clone();
+                async move { Ok::<_, Infallible>(server.answer(request).await) }
+            });
+            let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+            let (driver, observe) = tests::driver().await;
+            tokio::spawn(driver.dispatch.clone().work());
+            let (follower, _started) = Follower::new(driver.clone(), &api, Some("shop"), [], 1);
+            let (_phase, phase) = watch::channel(Phase::Serving);
+            let task = StatusTask {
+                api,
+                known: follower.known(),
+                status: driver.status.clone(),
+                observed: Arc::new(observed(driver.status.clone(), phase)),
+                removals: Removals::default(),
+                driver: driver.clone(),
+                clock: Clock::starting_at(0),
+            };
+            tokio::spawn(follower.run());
+            tokio::spawn(task.run());
+            (driver, observe)
+        }
+
+        /// Starts a host whose plugin is this code.
+        async fn running(&self, code: &Team) -> (Arc<Driver>, mpsc::Sender<Observation>) {
+            let (driver, observe) = self.host(source("tidy")).await;
+            install(&driver, "ab", code);
+            sleep(Duration::from_secs(60)).await;
+            (driver, observe)
+        }
+
+        fn reasons(&self) -> Vec<String> {
+            self.events.lock().iter().map(|event| event["reason"].as_str().unwrap_or_default().to_owned()).collect()
+        }
+
+        fn status(&self) -> Value {
+            self.applied.lock().last().unwrap().clone()
+        }
+    }
+
+    fn source(name: &str) -> Value {
+        json!({ "configMap": { "name": name, "key": "a", "sha256": "0".repeat(64) } })
+    }
+
+    /// Has the plugin's component be this code from now on.
+    fn install(driver: &Driver, sha256: &str, code: &Team) {
+        let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+        tests::give_as(driver, &id, sha256, code.clone());
+    }
+
+    /// Fails with the name of a team; not if it is empty.
+    #[derive(Clone, Default)]
+    struct Team(Arc<Mutex<&'static str>>);
+
+    impl Reconcile for Team {
+        fn reconcile(&self, request: ports::Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+            let team = *self.0.lock();
+            let message = format!("no team {team} for {}", request.key.name);
+            let failure = Failure { kind: FailureKind::Terminal, message };
+            let result = if team.is_empty() { Ok(Outcome::Settled) } else { Err(failure) };
+            Box::pin(std::future::ready(RunReport { result, staged: Staged::default(), usage: Usage::default() }))
+        }
+    }
+
+    /// Has the plugin run on a Pod that is new or has changed.
+    async fn pod(observe: &mpsc::Sender<Observation>, number: u64) {
+        let mut pod = podium_wire::Pod::default();
+        let (name, uid) = (format!("web-{number}"), format!("uid-{number}"));
+        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name, uid);
+        pod.header.resource_version = (number + 6).to_string();
+        let event = PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()));
+        observe.send(Observation::Events(vec![event])).await.unwrap();
+    }
+
+    fn condition(status: &Value, field: &str) -> String {
+        status["conditions"][5][field].as_str().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_failing_pods_with_two_messages_are_two_writes() {
+        let (server, team) = (Server::default(), Team::default());
+        let (_driver, observe) = server.running(&team).await;
+        let before = server.applied.lock().len();
+        assert_eq!((condition(&server.status(), "status"), before), ("True".to_owned(), 1));
+        for number in 0..1_000 {
+            *team.0.lock() = if number < 300 || number % 2 == 0 { "red" } else { "blue" };
+            pod(&observe, number).await;
+            sleep(Duration::from_millis(600)).await;
+        }
+        let applied = server.applied.lock()[before..].to_vec();
+        assert_eq!(applied.len(), 2, "{applied:#?}");
+        let failures = &applied[1]["failures"];
+        assert_eq!((&failures[0]["message"], &failures[0]["pod"]), (&json!("no team red for *"), &json!("shop/web-0")));
+        assert_eq!(
+            (&failures[1]["message"], &failures[1]["since"]),
+            (&json!("no team blue for *"), &json!("1970-01-01T00:04:00Z"))
+        );
+        assert_eq!(
+            (condition(&applied[0], "status"), condition(&applied[0], "reason")),
+            ("False".into(), "RunsFail".into())
+        );
+        sleep(Duration::from_secs(620)).await;
+        assert_eq!(
+            (condition(&server.status(), "status"), &server.status()["failures"]),
+            ("True".to_owned(), &Value::Null)
+        );
+        assert_eq!(server.reasons(), ["Loaded", "Failing", "Recovered"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_object_or_component_has_none_of_the_failures_before() {
+        let (server, team) = (Server::default(), Team::default());
+        let (driver, observe) = server.running(&team).await;
+        *team.0.lock() = "red";
+        pod(&observe, 1).await;
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(condition(&server.status(), "status"), "False");
+        *team.0.lock() = "";
+
+        install(&driver, "cd", &team);
+        server.object.lock()["spec"]["config"] = json!({ "is": 2 });
+        server.object.lock()["metadata"]["generation"] = 5.into();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(
+            (&server.status()["active"]["digest"], &server.status()["failures"]),
+            (&json!("sha256:cd"), &Value::Null)
+        );
+        assert_eq!(condition(&server.status(), "status"), "True");
+        assert_eq!(server.reasons(), ["Loaded", "Failing", "Swapped"]);
+
+        *team.0.lock() = "red";
+        pod(&observe, 2).await;
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(condition(&server.status(), "status"), "False");
+        // As quick as a deletion and a creation between two looks at it.
+        *team.0.lock() = "";
+        server.object.lock()["metadata"]["uid"] = "u2".into();
+        server.object.lock()["status"] = Value::Null;
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(
+            (condition(&server.status(), "status"), &server.status()["failures"]),
+            ("True".to_owned(), &Value::Null)
+        );
+        *team.0.lock() = "blue";
+        pod(&observe, 3).await;
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(server.status()["failures"][0]["message"], "no team blue for *");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_before_a_restart_are_marked_until_they_occur_again() {
+        let since = "2026-01-01T00:00:00Z";
+        let failure = json!({ "reason": "terminal", "message": "no team red for *", "pod": "shop/a", "since": since });
+        for (digest, is_kept) in [("sha256:ab", true), ("sha256:cd", false)] {
+            let (server, team) = (Server::default(), Team::default());
+            *server.object.lock() = json!({ "status": { "active": { "digest": digest }, "failures": [failure] } });
+            let (_driver, observe) = server.running(&team).await;
+            let mut marked = failure.clone();
+            marked["beforeRestart"] = true.into();
+            let expected = if is_kept { json!([marked]) } else { Value::Null };
+            assert_eq!(server.status()["failures"], expected);
+            *team.0.lock() = "red";
+            pod(&observe, 1).await;
+            sleep(Duration::from_secs(10)).await;
+            assert_eq!(server.status()["failures"][0]["beforeRestart"], Value::Null);
+            assert_eq!(server.status()["failures"][0] == failure, is_kept, "{}", server.status());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_right_to_events_one_line_is_logged() {
+        let warnings = Warnings::default();
+        let _logged = log_to(warnings.clone());
+        let (server, team) = (Server::default(), Team::default());
+        server.refuses_events.store(true, SeqCst);
+        let (_driver, observe) = server.running(&team).await;
+        let before = warnings.count();
+        for number in 0..20 {
+            *team.0.lock() = if number % 2 == 0 { "red" } else { "" };
+            pod(&observe, number).await;
+            sleep(Duration::from_secs(610)).await;
+        }
+        assert!(server.reasons().len() > 20, "{:?}", server.reasons());
+        let failed_runs = 10;
+        assert_eq!((before, warnings.count() - before), (1, failed_runs));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_status_is_written_only_when_it_changes() {
-        let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
-        let metadata = json!({ "name": "a", "namespace": "shop", "uid": "u", "generation": 4 });
-        let object = json!({ "metadata": metadata, "spec": { "source": source } });
-        let server = Server { object: Arc::new(Mutex::new(object)), applied: Arc::default() };
-        let answering = server.clone();
-        let service = tower::service_fn(move |request| {
-            let server = answering.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
-        });
-        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let (driver, _observe) = tests::driver().await;
-        let (follower, _started) = Follower::new(driver.clone(), &api, Some("shop"), [], 1);
-        let (_phase, phase) = watch::channel(Phase::Serving);
-        let task = StatusTask {
-            api,
-            known: follower.known(),
-            status: driver.status.clone(),
-            observed: Arc::new(observed(driver.status.clone(), phase)),
-            removals: Removals::default(),
-            driver,
-            clock: Clock::starting_at(0),
-        };
-        tokio::spawn(follower.run());
-        tokio::spawn(task.run());
+        let server = Server::default();
+        let (_driver, _observe) = server.host(source("slow")).await;
 
         // The ConfigMap does not exist, which the API server answers after 3 s. It is asked again and again.
         let ready = |status: &Value| status["conditions"][4]["reason"].as_str().unwrap().to_owned();

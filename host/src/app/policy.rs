@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, ErrorKind},
+    mem,
     path::PathBuf,
     sync::{
         Arc,
@@ -49,12 +50,15 @@ pub struct PolicyFile {
     /// Held while the texts are stored.
     storing: Mutex<()>,
     refused: AtomicBool,
+    /// The state directory does not have the policy in force.
+    unstored: AtomicBool,
 }
 
 impl PolicyFile {
     pub(super) fn new(file: PathBuf, proxies: Proxies) -> Self {
-        let (texts, storing, refused) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Self { file, proxies, disk: None, texts, storing, refused }
+        let (texts, storing) = <_>::default();
+        let (refused, unstored) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { file, proxies, disk: None, texts, storing, refused, unstored }
     }
 
     /// Stores good policies in a state directory.
@@ -129,7 +133,14 @@ impl PolicyFile {
             sleep(READ_AGAIN).await;
             let this = self.clone();
             match spawn_blocking(move || this.read()).await? {
-                Ok(None) => logged.clear(),
+                Ok(None) => {
+                    if !mem::take(&mut logged).is_empty() {
+                        tracing::info!(file = text::path(&self.file), "policy accepted; it is the one in force");
+                    }
+                    if self.unstored.load(Relaxed) {
+                        self.store();
+                    }
+                }
                 Ok(Some((policy, images))) => {
                     driver.set_policy(policy, images);
                     tracing::info!(file = text::path(&self.file), "policy replaced");
@@ -154,8 +165,18 @@ impl PolicyFile {
         spawn_blocking(move || {
             let _storing = this.storing.lock();
             let texts = serde_json::to_vec(&*this.texts.lock()).map_err(io::Error::from);
-            if let Err(error) = texts.and_then(|texts| disk.keep(LAST_GOOD, &texts)) {
-                tracing::warn!(%error, "policy not stored; a start that finds a mistake in it has none before it");
+            let stored = texts.and_then(|texts| disk.keep(LAST_GOOD, &texts));
+            let failed_before = this.unstored.swap(stored.is_err(), Relaxed);
+            if let Err(error) = stored {
+                // An older policy may permit what this one forbids.
+                let left = disk.forget(LAST_GOOD).err().map(|error| error.to_string());
+                if !failed_before {
+                    tracing::warn!(
+                        %error,
+                        left,
+                        "policy not stored; until it is, a start that finds a mistake in it has none before it"
+                    );
+                }
             }
         });
     }

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod desired;
+mod events;
 mod fetch;
 mod finalizers;
 mod object;
@@ -15,11 +16,12 @@ mod watch;
 
 pub(crate) use bounds::Beyond;
 pub(crate) use desired::{Action, Decision, Desired, Removing};
+pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold};
-pub(crate) use status::{ActiveVersion, Facts, Failing, Refusal, State, status};
+pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status};
 pub(crate) use watch::{Change, ObjectWatch};
 
 /// The steps from a spec to a plugin that runs. Each has a condition of its name.

@@ -18,7 +18,10 @@ use podium_vocabulary::PluginId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::object::{API_VERSION, FINALIZER, Kind, Object};
+use super::{
+    events::{Transition, transitions},
+    object::{API_VERSION, FINALIZER, Kind, Object},
+};
 
 /// The field manager of the status and of the finalizer.
 const MANAGER: &str = "podium-host";
@@ -71,8 +74,10 @@ struct Written {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Update {
     pub(crate) id: PluginId,
-    uid: String,
+    pub(crate) uid: String,
     status: Value,
+    /// The changes that the status shows.
+    pub(crate) transitions: Vec<Transition>,
 }
 
 impl Publisher {
@@ -116,7 +121,9 @@ impl Publisher {
                 continue;
             }
             let since = written.map(|written| written.next);
-            due.push(((is_provisional, since), Update { id: object.id.clone(), uid: object.uid.clone(), status }));
+            let (id, uid) = (object.id.clone(), object.uid.clone());
+            let transitions = transitions(self.shown(object), &status);
+            due.push(((is_provisional, since), Update { id, uid, status, transitions }));
         }
         self.written.retain(|id, _| present.contains(id));
         // Of a namespace results first; of these, those that were never written, then those that have waited for
@@ -141,7 +148,7 @@ impl Publisher {
 
     /// Records the answer to a write. Until then [`Self::due`] returns no other one to its object.
     pub(crate) fn answered(&mut self, update: Update, answer: Result<Value, ApiError>, now: Instant) {
-        let Update { id, uid, status: sent } = update;
+        let Update { id, uid, status: sent, transitions: _ } = update;
         self.under_way.remove(&id);
         let failures = match &answer {
             Ok(_) => 0,
@@ -327,7 +334,12 @@ mod tests {
 
     #[test]
     fn a_status_is_applied_to_this_object_and_no_other() {
-        let update = Update { id: object("a", 1, &spec()).id, uid: "u-a".into(), status: json!({ "x": 1 }) };
+        let update = Update {
+            id: object("a", 1, &spec()).id,
+            uid: "u-a".into(),
+            status: json!({ "x": 1 }),
+            transitions: Vec::new(),
+        };
         let request = update.request().unwrap();
         let path =
             "/apis/podium.dev/v1alpha1/namespaces/shop/reconcileplugins/a/status?fieldManager=podium-host&force=true";

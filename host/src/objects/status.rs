@@ -2,7 +2,8 @@
 //!
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
-use podium_config::status::{Active, Condition, RefusedWrite, Status};
+use podium_config::status::{Active, Condition, Failure, RefusedWrite, Status};
+use podium_engine::status::Failing;
 use podium_vocabulary::text;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::Value;
@@ -13,6 +14,8 @@ use super::{Beyond, Step};
 const MAX_REFUSED: usize = 16;
 /// The most imports that are listed; an interpreter imports every function of its world.
 const MAX_IMPORTS: usize = 64;
+/// The most bytes of a text of a failure.
+const MAX_FAILURE_BYTES: usize = 512;
 
 /// The facts about a plugin that its status shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +25,10 @@ pub(crate) struct Facts {
     pub(crate) state: State,
     /// The version that runs.
     pub(crate) active: Option<ActiveVersion>,
-    pub(crate) failing: Option<Failing>,
+    /// The failures of the version that runs, the first that occurred first.
+    pub(crate) failing: Vec<Failing>,
+    /// The plugin has run since the host's start.
+    pub(crate) has_run: bool,
     /// The writes that RBAC refuses.
     pub(crate) refused: Vec<Refusal>,
     /// The component must be signed.
@@ -32,7 +38,15 @@ pub(crate) struct Facts {
 impl Facts {
     /// Returns the facts of a plugin of which no version runs.
     pub(crate) fn new(generation: i64, state: State) -> Self {
-        Self { generation, state, active: None, failing: None, refused: Vec::new(), signed: false }
+        Self {
+            generation,
+            state,
+            active: None,
+            failing: Vec::new(),
+            has_run: false,
+            refused: Vec::new(),
+            signed: false,
+        }
     }
 }
 
@@ -80,13 +94,11 @@ pub(crate) struct ActiveVersion {
     pub(crate) grants: Value,
 }
 
-/// Runs that fail.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failing {
-    /// Epoch milliseconds of the first failure after a time without one.
-    pub(crate) since: u64,
-    /// Escaped.
-    pub(crate) message: String,
+impl ActiveVersion {
+    /// Returns the digest as the status has it.
+    pub(crate) fn digest(&self) -> String {
+        format!("sha256:{}", self.sha256)
+    }
 }
 
 /// A kind of writes that RBAC refuses.
@@ -118,33 +130,51 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
     if facts.state == State::Loading && shown["conditions"].is_array() {
         return None;
     }
-    let conditions =
-        conditions(facts).into_iter().map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
+    let all = conditions(facts).into_iter().chain([healthy(facts, shown)]);
+    let conditions = all.map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
     let status = Status {
         observed_generation: facts.generation,
         conditions,
         active: facts.active.as_ref().map(active),
-        failing_since: facts.failing.as_ref().map(|failing| time(failing.since)),
-        last_failure: facts.failing.as_ref().map(|failing| text::line(&failing.message)),
+        failures: facts.failing.iter().map(failure).collect(),
         refused_writes: facts.refused.iter().take(MAX_REFUSED).map(refused).collect(),
     };
     // A tree of texts and numbers always becomes JSON.
     serde_json::to_value(status).ok()
 }
 
-fn time(millis: u64) -> String {
+pub(super) fn time(millis: u64) -> String {
     format_timestamp(Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX)))
 }
 
 fn active(version: &ActiveVersion) -> Active {
-    let ActiveVersion { generation, sha256, imports, image, stored: _, grants } = version;
+    let ActiveVersion { generation, sha256: _, imports, image, stored: _, grants } = version;
     Active {
-        digest: format!("sha256:{sha256}"),
+        digest: version.digest(),
         image: image.clone(),
         generation: *generation,
         imports: imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect(),
         grants: grants.is_object().then(|| grants.clone()),
     }
+}
+
+fn failure(of: &Failing) -> Failure {
+    let Failing { reason, message, pod, since, is_of_before } = of;
+    let [reason, message, pod, since] = [reason, message, pod, since].map(|of| text::bounded(of, MAX_FAILURE_BYTES));
+    Failure { reason, message, pod, since, before_restart: *is_of_before }
+}
+
+/// Returns the failures that a status shows, for a host that starts.
+pub(crate) fn failures(shown: &Value) -> Vec<Failing> {
+    let text = |of: &Value, field: &str| text::bounded(of[field].as_str().unwrap_or_default(), MAX_FAILURE_BYTES);
+    let failing = |of: &Value| Failing {
+        reason: text(of, "reason"),
+        message: text(of, "message"),
+        pod: text(of, "pod"),
+        since: text(of, "since"),
+        is_of_before: true,
+    };
+    shown["failures"].as_array().into_iter().flatten().map(failing).collect()
 }
 
 fn refused(write: &Refusal) -> RefusedWrite {
@@ -174,6 +204,46 @@ fn condition(judged: Judged, generation: i64, shown: &Value, now_millis: u64) ->
         message: text::line(&message),
         observed_generation: generation,
         last_transition_time: since.unwrap_or_else(|| time(now_millis)),
+    }
+}
+
+/// Returns whether the plugin achieves anything. Tools that wait until an object is settled know no condition of this
+/// name, so a plugin that fails on one Pod does not stop a deployment.
+fn healthy(facts: &Facts, shown: &Value) -> Judged {
+    let mut shown = shown["conditions"].as_array().into_iter().flatten();
+    let was_known = shown.any(|shown| shown["type"] == "Healthy" && shown["status"] != "Unknown");
+    let (holds, reason, message) = match facts.failing.as_slice() {
+        _ if facts.active.is_none() => (None, "NotRunning", String::new()),
+        [] if facts.has_run || was_known => (Some(true), "NoFailures", String::new()),
+        [] => (None, "NotRun", "the plugin has not run on a pod".to_owned()),
+        [Failing { reason, message, pod, .. }, others @ ..] => {
+            let others = match others.len() {
+                0 => String::new(),
+                others => format!("; {others} more in status.failures"),
+            };
+            let kind = if is_of_write(reason) { "WritesRefused" } else { "RunsFail" };
+            let [failed, pod, message] = [reason, pod, message].map(|of| text::bounded(of, MAX_FAILURE_BYTES));
+            (Some(false), kind, format!("{failed} on pod {pod}: {message}; {}{others}", next_step(reason)))
+        }
+    };
+    Judged { kind: "Healthy", holds, reason, message }
+}
+
+/// Returns true for the reason of a write.
+pub(super) fn is_of_write(reason: &str) -> bool {
+    matches!(reason, "forbidden" | "invalid" | "owned_by_other" | "blocked")
+}
+
+fn next_step(reason: &str) -> &'static str {
+    match reason {
+        "forbidden" => "grant the plugin's account the right (podium inspect prints the rights that it needs)",
+        "owned_by_other" => "have the other manager leave the field, or have the plugin not write it",
+        "invalid" => "correct the value that the plugin writes",
+        "blocked" => "see the message for the rule that forbids it now",
+        "cpu" | "deadline" | "memory" => "have a run do less, or raise the limit in spec.limits",
+        "host" => "this is a fault of the host, see its log",
+        "trap" => "correct the component",
+        _ => "the message is the plugin's own; correct its cause, or the component",
     }
 }
 
@@ -287,7 +357,15 @@ mod tests {
     use super::*;
 
     fn facts(state: State) -> Facts {
-        Facts { generation: 3, state, active: None, failing: None, refused: Vec::new(), signed: false }
+        Facts {
+            generation: 3,
+            state,
+            active: None,
+            failing: Vec::new(),
+            has_run: true,
+            refused: Vec::new(),
+            signed: false,
+        }
     }
 
     const RUNNING: State = State::Running { unprobed: false };
@@ -324,6 +402,7 @@ mod tests {
             "Compiled=True Compiled",
             "Granted=True Granted",
             "Ready=True Running",
+            "Healthy=True NoFailures",
         ];
         assert_eq!(listed(&status), expected);
         assert_eq!(status["active"]["digest"], "sha256:ab");
@@ -345,11 +424,11 @@ mod tests {
         let forbidden = ready_is(failed(Step::Granted, "PolicyForbids"));
         assert_eq!((&*forbidden[0], &*forbidden[3]), ("Fetched=Unknown NotAttempted", "Granted=False PolicyForbids"));
         assert_eq!(
-            ready_is(failed(Step::Ready, "InvalidSpec"))[3..],
+            ready_is(failed(Step::Ready, "InvalidSpec"))[3..5],
             ["Granted=Unknown NotAttempted", "Ready=False InvalidSpec"]
         );
         assert_eq!(
-            ready_is(failed(Step::Ready, "RolledBack"))[3..],
+            ready_is(failed(Step::Ready, "RolledBack"))[3..5],
             ["Granted=True Granted", "Ready=False RolledBack"]
         );
         assert_eq!(ready_is(State::Running { unprobed: true })[4], "Ready=True Unprobed");
@@ -374,6 +453,38 @@ mod tests {
         for state in [State::Loading, removing, State::NameTaken, failed(Step::Fetched, "DigestMismatch")] {
             assert!(!is_settled(&of(state.clone())), "{state:?}");
         }
+    }
+
+    #[test]
+    fn healthy_names_the_oldest_failure_and_is_unknown_before_a_run() {
+        let failing = |reason: &str, message: &str| Failing {
+            reason: reason.into(),
+            message: message.into(),
+            pod: "shop/a".into(),
+            since: "2026-01-01T00:00:00Z".into(),
+            is_of_before: false,
+        };
+        let running = || Facts { active: active(3), ..facts(RUNNING) };
+        let healthy = |facts: Facts, shown: &Value| {
+            let status = status(&facts, shown, 0).unwrap();
+            (listed(&status)[5].clone(), status["conditions"][5]["message"].as_str().unwrap().to_owned())
+        };
+        let never = Facts { has_run: false, ..running() };
+        let first = status(&never, &Value::Null, 0).unwrap();
+        assert_eq!(listed(&first)[5], "Healthy=Unknown NotRun");
+        assert_eq!(healthy(never.clone(), &first).0, "Healthy=Unknown NotRun");
+        let well = status(&running(), &first, 0).unwrap();
+        assert_eq!(healthy(never, &well).0, "Healthy=True NoFailures", "it ran before the host's start");
+        assert_eq!(healthy(facts(State::Suspended), &well).0, "Healthy=Unknown NotRunning");
+        let refused = vec![failing("forbidden", "set label"), failing("retry", "no team")];
+        let (listed, message) = healthy(Facts { failing: refused, ..running() }, &well);
+        assert_eq!(listed, "Healthy=False WritesRefused");
+        assert!(message.starts_with("forbidden on pod shop/a: set label; grant the plugin's account"), "{message}");
+        assert!(message.ends_with("; 1 more in status.failures"), "{message}");
+        // A version that goes on beside a spec that cannot be loaded may fail too.
+        let beside = Facts { failing: vec![failing("cpu", "used up")], ..running() };
+        let beside = Facts { state: failed(Step::Fetched, "DigestMismatch"), ..beside };
+        assert_eq!(healthy(beside, &well).0, "Healthy=False RunsFail");
     }
 
     #[test]
@@ -423,7 +534,7 @@ mod tests {
             .map(|of| of["lastTransitionTime"].as_str().unwrap())
             .collect();
         let (old, new) = ("1970-01-01T00:00:01Z", "1970-01-01T00:00:09Z");
-        assert_eq!(times, [old, old, new, new, new]);
+        assert_eq!(times, [old, old, new, new, new, old]);
     }
 
     #[test]
@@ -439,9 +550,15 @@ mod tests {
         let state = State::Failed { step: Step::Fetched, reason: "A", message: text.clone(), retried: true };
         let refused =
             vec![Refusal { account: None, verb: "patch".into(), resource: text.clone(), namespace: None }; 100];
-        let failing = Some(Failing { since: 0, message: text });
-        let status = status(&Facts { failing, refused, ..facts(state) }, &Value::Null, 0).unwrap();
-        assert_clean(status["lastFailure"].as_str().unwrap(), 4 << 10);
+        let [reason, message, pod, since] = [(); 4].map(|()| text.clone());
+        let failing = vec![Failing { reason, message, pod, since, is_of_before: true }];
+        let active = active(3);
+        let status = status(&Facts { active, failing, refused, ..facts(state) }, &Value::Null, 0).unwrap();
+        for field in ["reason", "message", "pod", "since"] {
+            assert_clean(status["failures"][0][field].as_str().unwrap(), 1 << 10);
+        }
+        assert_clean(status["conditions"][5]["message"].as_str().unwrap(), 4 << 10);
+        assert_eq!(failures(&status).len(), 1);
         assert_clean(status["conditions"][4]["message"].as_str().unwrap(), 4 << 10);
         assert_eq!(status["refusedWrites"].as_array().unwrap().len(), MAX_REFUSED);
         assert_clean(status["refusedWrites"][0]["message"].as_str().unwrap(), 4 << 10);

@@ -245,6 +245,9 @@ impl Collector for Figures {
         counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
         let given_up = "Deletions that were given up because the plugin did not settle on them";
         counter(encoder, &plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
+        let unlisted = "Failures that the status of the plugin did not list, because it listed 8 others";
+        let many: Vec<_> = plugins.iter().filter(|(_, status)| status.failures_unlisted() > 0).cloned().collect();
+        counter(encoder, &many, "podium_failures_unlisted", unlisted, PluginStatus::failures_unlisted)?;
         let lost = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
         let lossy: Vec<_> = plugins.iter().filter(|(_, status)| status.log_lines_dropped() > 0).cloned().collect();
         counter(encoder, &lossy, "podium_plugin_log_dropped_lines", lost, PluginStatus::log_lines_dropped)?;

@@ -7,6 +7,7 @@ mod faulty;
 mod fights;
 mod finalizers;
 mod five_plugins;
+mod health;
 mod idle;
 mod images;
 mod impersonation;

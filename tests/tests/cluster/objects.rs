@@ -261,10 +261,11 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     ensure!(host.terminate().await?.success(), "it failed");
     let host = Host::spawn(&options).await?;
 
-    // The host's own account writes statuses. It used each of its rights, and no request was refused.
+    // The host's own account writes statuses and Events. It used each of its rights, and no request was refused.
     let own = own_writes(&plane, mark)?;
-    let statuses = ["patch reconcileplugins/status 200", "patch clusterreconcileplugins/status 200"];
-    ensure!(!own.is_empty() && own.iter().all(|write| statuses.contains(&write.as_str())), "{own:?}");
+    let known = ["patch reconcileplugins/status 200", "patch clusterreconcileplugins/status 200"];
+    let known = [&known[..], &["create events 201", "patch events 200"]].concat();
+    ensure!(!own.is_empty() && own.iter().all(|write| known.contains(&write.as_str())), "{own:?}");
     let requests = plane.audit().requests_of(HOST, mark)?;
     ensure!(requests.iter().all(|request| request.code != 403), "{requests:?}");
     let used = requests.iter().filter(|request| request.impersonated.is_none());

@@ -199,7 +199,7 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
     let explained = kubectl.admin(&["explain", "reconcileplugin.spec.limits.cpuMillis"])?;
     ensure!(explained.contains("Milliseconds on the processor"), "{explained}");
     let listed = kubectl.admin(&["-n", "shop", "get", "podium"])?;
-    ensure!(["READY", "REASON", "SUSPEND", "FAILING", "AGE"].iter().all(|column| listed.contains(column)), "{listed}");
+    ensure!(["READY", "REASON", "HEALTHY", "SUSPEND", "AGE"].iter().all(|column| listed.contains(column)), "{listed}");
     let wide = kubectl.admin(&["-n", "shop", "get", "podium", "--output=wide"])?;
     ensure!(wide.contains("DIGEST") && !listed.contains("DIGEST"), "{wide}");
     Ok(())

@@ -9,16 +9,19 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, RunWrites, revoked, under_way::UnderWay,
-    values::Values,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunWrites, revoked,
+    under_way::UnderWay, values::Values,
 };
 use crate::{
-    ports::{FailureKind, Outcome, RunReport, Sent, Staged},
+    ports::{Failure, FailureKind, Outcome, RunReport, Sent, Staged},
     queue::Next,
+    status::{ATTEMPTS, is_refusal},
 };
 
 /// The most unsettled writes of one run that are logged, one line each.
 const LOGGED_WRITES: usize = 3;
+/// The most refused writes of one run that are recorded as failures.
+const NOTED_WRITES: usize = 8;
 
 /// A run that has ended.
 pub(super) struct Attempt {
@@ -83,7 +86,7 @@ impl Dispatch {
         plugin: &Arc<LoadedPlugin>,
         key: &PodKey,
         attempt: Attempt,
-    ) -> (Next, Vec<WriteReport>) {
+    ) -> (Next, Reports) {
         let sends = attempt.sends();
         let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
         let (mut result, mut sent) = (result, Sent::default());
@@ -104,6 +107,8 @@ impl Dispatch {
         let took = started.elapsed();
         let counted = plugin.status.end(&result, unsettled.len(), took);
         plugin.runs.ended(&result, key);
+        let attempts = writes.attempts(&unsettled);
+        self.note_failures(plugin, key, &result, &unsettled, attempts);
         tracing::debug!(
             result = counted.name(),
             micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
@@ -138,7 +143,30 @@ impl Dispatch {
                 }
             }
         };
-        (next, unsettled)
+        (next, Reports { reports: unsettled, attempts })
+    }
+
+    /// Records the failures of a run for the status of the plugin.
+    fn note_failures(
+        &self,
+        plugin: &LoadedPlugin,
+        key: &PodKey,
+        result: &Result<Outcome, Failure>,
+        unsettled: &[WriteReport],
+        attempts: u32,
+    ) {
+        let fail = |reason: &str, message: &str| {
+            plugin.health.failed(reason, message, key, self.clock.now_millis(), Instant::now());
+        };
+        if let Err(failure) = result
+            && failure.kind != FailureKind::Revoked
+        {
+            fail(failure.kind.name(), &failure.message);
+        }
+        let refused = unsettled.iter().filter(|report| attempts >= ATTEMPTS && is_refusal(&report.result));
+        for WriteReport { description, result, .. } in refused.take(NOTED_WRITES) {
+            fail(result.name(), &format!("{description}: {}", result.text()));
+        }
     }
 
     /// Sends staged writes that were admitted, and stores the answers in the cache before any run on these Pods. The

@@ -39,7 +39,7 @@ use podium_pods::{
     cache::{Reader, Snapshot},
     pod::PodView,
 };
-use podium_vocabulary::{PodKey, WriteGrants, WriteReport};
+use podium_vocabulary::{PodKey, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
@@ -49,6 +49,7 @@ pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
 use tombstones::{EndedJob, FoundSubject};
 use tracing::Instrument;
 pub use trial::{TRIAL_RUNS, TRIAL_TIME};
+use unsettled::Reports;
 use world::RunWorld;
 
 use crate::{
@@ -108,13 +109,13 @@ struct JobResult {
     /// The run would not have been the last one, but the Pod is gone for [`GIVE_UP`].
     gave_up: bool,
     /// Writes that did not settle, for the next run.
-    unsettled: Vec<WriteReport>,
+    unsettled: Reports,
 }
 
 impl JobResult {
     /// The plugin was not run.
     fn without_run(next: Next) -> Self {
-        Self { next, on_deletion: false, gave_up: false, unsettled: Vec::new() }
+        Self { next, on_deletion: false, gave_up: false, unsettled: Reports::default() }
     }
 }
 
@@ -232,13 +233,14 @@ impl Dispatch {
             generation,
             attempt = job.attempt,
         );
-        let writes = Arc::new(RunWrites::new(&subject));
+        let before = self.expectations.unsettled.take(job.lane, &key.uid);
+        let writes = Arc::new(RunWrites::new(&subject, before.attempts));
         let request = Request {
             key: key.clone(),
             subject,
             now_millis: self.clock.now_millis(),
             attempt: job.attempt,
-            unsettled: self.expectations.unsettled.take(job.lane, &key.uid),
+            unsettled: before.reports,
             seed: seed::of_run(self.seed, &plugin.spec.id, number),
         };
         plugin.status.entered(number, key);
@@ -288,7 +290,7 @@ impl Dispatch {
         // Without a tombstone it was given up before, after the key was taken.
         if is_gone && gone_for.is_none_or(|gone| gone >= GIVE_UP) {
             let gave_up = gone_for.is_some();
-            return JobResult { next: Next::Settled, on_deletion: true, gave_up, unsettled: Vec::new() };
+            return JobResult { next: Next::Settled, on_deletion: true, gave_up, unsettled: Reports::default() };
         }
         JobResult::without_run(Next::Postponed(wait))
     }

@@ -22,7 +22,7 @@ use crate::{
     journal::PluginEntries,
     ports::{Reconcile, Sender},
     queue::{Claim, Claims, Demand, Remembered},
-    status::PluginStatus,
+    status::{Health, PluginStatus},
 };
 
 /// A plugin's place in the queue. The plugin keeps it until it was unloaded and its last job has ended, and no other
@@ -48,6 +48,8 @@ pub struct LoadedPlugin {
     pub(super) states: Arc<States>,
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
+    /// The failures of the component.
+    pub(super) health: Arc<Health>,
     /// `None` if the host keeps no journal.
     pub entries: Option<PluginEntries>,
     /// Log lines about runs and writes that failed.
@@ -230,6 +232,21 @@ impl Registry {
         self.inner.write().rates.insert(tenant, rates);
     }
 
+    /// Sets the rates of the tenants of all loaded plugins. Returns the plugins whose rates are others now, which the
+    /// queue has to read again.
+    pub fn replace_rates(&self, of: impl Fn(&Tenant) -> RequestRates) -> Vec<Lane> {
+        let mut inner = self.inner.write();
+        let Inner { plugins, rates, claims, .. } = &mut *inner;
+        let changed = plugins.iter().filter(|(lane, loaded)| {
+            let tenant = loaded.spec.tenant();
+            let rate = of(&tenant);
+            rates.insert(tenant, rate);
+            let demand = budget::demand(&loaded.spec, rate);
+            claims.get_mut(lane).is_some_and(|(_, before)| std::mem::replace(before, demand.clone()) != demand)
+        });
+        changed.map(|(lane, _)| *lane).collect()
+    }
+
     /// Sets the most bytes of the states of all plugins together.
     pub fn bound_states(&self, bytes: usize) {
         self.inner.read().states.set_most(bytes);
@@ -253,7 +270,7 @@ impl Registry {
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
         let (state, states) = (inner.state(lane, &spec), inner.states.clone());
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
-        let (revocation, runs) = (Revocation::default(), Runs::default());
+        let (revocation, runs, health) = (Revocation::default(), Runs::default(), status.health());
         let loaded = Arc::new(LoadedPlugin {
             lane,
             spec,
@@ -263,6 +280,7 @@ impl Registry {
             state,
             states,
             status,
+            health,
             entries,
             repeats,
             log_rate,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
-use crate::intervals::Intervals;
+use crate::{intervals::Intervals, status::without_pod};
 
 /// Different messages of one plugin that are distinguished. Further ones are distinguished only by their kind.
 const MESSAGES: usize = 64;
@@ -30,7 +30,7 @@ impl Repeats {
     /// Records a message of a kind about a Pod. Returns how many messages a line that is logged now represents, or
     /// `None` while no line is due.
     pub(super) fn occurred(&self, kind: &'static str, message: &str, pod: &PodKey, now: Instant) -> Option<u64> {
-        let mut message = message.replace(&*pod.uid, "*").replace(&*pod.name, "*");
+        let mut message = without_pod(message, pod);
         let mut repeated = self.0.lock();
         if repeated.len() >= MESSAGES && !repeated.contains_key(&(kind, message.clone())) {
             repeated.retain(|_, repeated| now < repeated.last + FORGET);

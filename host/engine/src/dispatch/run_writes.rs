@@ -8,17 +8,20 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_pods::pod::CachedPod;
+use podium_vocabulary::WriteReport;
 use podium_wire::Section;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::breaker::Field;
-use crate::ports::Subject;
+use crate::{ports::Subject, status::is_refusal};
 
 #[derive(Debug)]
 pub(super) struct RunWrites {
     /// The state of the Pod with which the run began; `None` if it was gone.
     saw: Option<Arc<CachedPod>>,
+    /// The attempts of the key since the API server refused one of its writes, without this run.
+    attempts: u32,
     inner: Mutex<Inner>,
 }
 
@@ -31,12 +34,18 @@ struct Inner {
 }
 
 impl RunWrites {
-    pub(super) fn new(subject: &Subject) -> Self {
+    pub(super) fn new(subject: &Subject, attempts: u32) -> Self {
         let saw = match subject {
             Subject::Present(pod) => Some(pod.clone()),
             Subject::Deleted(_) => None,
         };
-        Self { saw, inner: Mutex::default() }
+        Self { saw, attempts, inner: Mutex::default() }
+    }
+
+    /// Returns the attempts of the key since the API server refused one of its writes, if these reports did not settle.
+    pub(super) fn attempts(&self, unsettled: &[WriteReport]) -> u32 {
+        let is_refused = self.attempts > 0 || unsettled.iter().any(|report| is_refusal(&report.result));
+        if is_refused { self.attempts.saturating_add(1) } else { 0 }
     }
 
     /// Records a value of the run's own Pod that the API server took.

@@ -4,6 +4,7 @@ mod budget;
 mod deletions;
 mod delivery;
 mod gate;
+mod health;
 mod loops;
 mod memory;
 mod order;

@@ -14,6 +14,14 @@ const MAX_TEXT_BYTES: usize = 64 << 10;
 /// stage 1,000 writes that fail would make the host keep 60 KB for each Pod.
 const MAX_REPORTS: usize = 10_000;
 
+/// The writes of one run that did not settle.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    pub(super) reports: Vec<WriteReport>,
+    /// The attempts since the API server refused one of the key's writes, this run included; 0 if it did not.
+    pub(super) attempts: u32,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
     inner: Mutex<Inner>,
@@ -21,7 +29,7 @@ pub(super) struct Unsettled {
 
 #[derive(Debug, Default)]
 struct Inner {
-    reports: BTreeMap<(Lane, Arc<str>), Vec<WriteReport>>,
+    reports: BTreeMap<(Lane, Arc<str>), Reports>,
     /// The number and the texts of `reports`, by plugin.
     held: BTreeMap<Lane, Totals>,
 }
@@ -44,20 +52,20 @@ impl Unsettled {
         &self,
         lane: Lane,
         uid: &Arc<str>,
-        reports: Vec<WriteReport>,
+        reports: Reports,
         end: impl FnOnce() -> (Done, T),
     ) -> (Done, T) {
         let mut inner = self.inner.lock();
         let ended = end();
         match ended.0 {
-            Done::Kept if reports.is_empty() => {}
+            Done::Kept if reports.reports.is_empty() => {}
             Done::Kept => inner.put(lane, uid, reports),
             Done::Forgotten | Done::Orphaned => drop(inner.take(lane, uid)),
         }
         ended
     }
 
-    pub(super) fn take(&self, lane: Lane, uid: &Arc<str>) -> Vec<WriteReport> {
+    pub(super) fn take(&self, lane: Lane, uid: &Arc<str>) -> Reports {
         self.inner.lock().take(lane, uid)
     }
 
@@ -77,7 +85,7 @@ impl Unsettled {
 impl Inner {
     /// Replaces the reports of a plugin about a Pod. Beyond [`MAX_REPORTS`] only the first stays. Beyond
     /// [`MAX_TEXT_BYTES`] for the plugin a report loses its texts; the result of the write stays.
-    fn put(&mut self, lane: Lane, uid: &Arc<str>, mut reports: Vec<WriteReport>) {
+    fn put(&mut self, lane: Lane, uid: &Arc<str>, Reports { mut reports, attempts }: Reports) {
         self.take(lane, uid);
         if reports.is_empty() {
             return;
@@ -97,14 +105,14 @@ impl Inner {
                 held.bytes += wanted;
             }
         }
-        self.reports.insert((lane, uid.clone()), reports);
+        self.reports.insert((lane, uid.clone()), Reports { reports, attempts });
     }
 
-    fn take(&mut self, lane: Lane, uid: &Arc<str>) -> Vec<WriteReport> {
+    fn take(&mut self, lane: Lane, uid: &Arc<str>) -> Reports {
         let reports = self.reports.remove(&(lane, uid.clone())).unwrap_or_default();
         if let Some(held) = self.held.get_mut(&lane) {
-            held.reports -= reports.len();
-            held.bytes -= bytes_of(&reports);
+            held.reports -= reports.reports.len();
+            held.bytes -= bytes_of(&reports.reports);
             if *held == Totals::default() {
                 self.held.remove(&lane);
             }
@@ -119,23 +127,24 @@ mod tests {
 
     use super::*;
 
-    fn report(bytes: usize) -> Vec<WriteReport> {
-        vec![WriteReport { id: 7, description: "set label".into(), result: WriteResult::Invalid("x".repeat(bytes)) }]
+    fn report(bytes: usize) -> Reports {
+        let result = WriteResult::Invalid("x".repeat(bytes));
+        Reports { reports: vec![WriteReport { id: 7, description: "set label".into(), result }], attempts: 1 }
     }
 
     #[test]
     fn reports_are_bounded_and_each_pod_keeps_one() {
         let (unsettled, lane) = (Unsettled::default(), Lane(1));
         let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
-        let many = || (0..1_000).flat_map(|_| report(0)).collect();
+        let many = || Reports { reports: (0..1_000).flat_map(|_| report(0).reports).collect(), attempts: 1 };
         for index in (0..200).chain(0..200) {
             unsettled.inner.lock().put(lane, &uid(index), many());
         }
-        let kept: Vec<_> = (0..200).map(|index| unsettled.take(lane, &uid(index)).len()).collect();
+        let kept: Vec<_> = (0..200).map(|index| unsettled.take(lane, &uid(index)).reports.len()).collect();
         assert!(kept.iter().all(|reports| *reports >= 1), "{kept:?}");
         assert!((10_000..=10_200).contains(&kept.iter().sum::<usize>()), "{kept:?}");
         unsettled.inner.lock().put(lane, &uid(0), many());
-        assert_eq!(unsettled.take(lane, &uid(0)).len(), 1_000);
+        assert_eq!(unsettled.take(lane, &uid(0)).reports.len(), 1_000);
         assert!(unsettled.inner.lock().held.is_empty());
     }
 
@@ -147,8 +156,8 @@ mod tests {
             unsettled.inner.lock().put(lane, &uid(index), report(1_000));
         }
         unsettled.inner.lock().put(other, &uid(0), report(1_000));
-        assert_eq!(bytes_of(&unsettled.take(other, &uid(0))), 1_009, "each plugin by itself");
-        let all: Vec<_> = (0..10_000).flat_map(|index| unsettled.take(lane, &uid(index))).collect();
+        assert_eq!(bytes_of(&unsettled.take(other, &uid(0)).reports), 1_009, "each plugin by itself");
+        let all: Vec<_> = (0..10_000).flat_map(|index| unsettled.take(lane, &uid(index)).reports).collect();
         assert!(all.iter().all(|report| report.id == 7 && report.result.name() == "invalid"));
         assert!(bytes_of(&all) <= MAX_TEXT_BYTES && bytes_of(&all) > MAX_TEXT_BYTES - 2_000);
         assert_eq!((unsettled.len(), unsettled.inner.lock().held.len()), (0, 0));

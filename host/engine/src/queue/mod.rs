@@ -8,13 +8,12 @@
 
 mod admission;
 mod order;
+mod parking;
 mod slots;
 mod stale;
-mod steps;
 mod tokens;
 mod turns;
 mod virtual_time;
-mod waits;
 
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
@@ -135,33 +134,29 @@ where
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
     /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_all(items, |slots, items, now| items.for_each(|(lane, slot, item)| slots.add(lane, slot, item, now)));
+        self.add_all(items, Cause::Other);
     }
 
     /// Adds items because their objects have changed, as [`Queue::add`] does otherwise. Items of one object that
     /// follow each other are one step, in which those of successors wait for those of their predecessors
     /// ([`Queue::set_order`]).
     pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_all(items, |slots, items, now| slots.add_steps(items, Cause::Changed, now));
+        self.add_all(items, Cause::Changed);
     }
 
     /// Like [`Queue::add_changed`], for objects that a job has written. Predecessors run after the successors that
     /// were due before this change.
     pub fn add_written(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_all(items, |slots, items, now| slots.add_steps(items, Cause::Written, now));
+        self.add_all(items, Cause::Written);
     }
 
-    fn add_all<T: Iterator<Item = (L, S, I)>>(
-        &self,
-        items: impl IntoIterator<IntoIter = T>,
-        add: impl FnOnce(&mut Slots<L, S, I>, std::iter::Peekable<T>, Instant),
-    ) {
+    fn add_all(&self, items: impl IntoIterator<Item = (L, S, I)>, cause: Cause) {
         let mut slots = self.slots.lock();
         let mut items = items.into_iter().peekable();
         let added = items.peek().is_some();
         // A time from before the lock may be earlier than that of an addition in between, whose items would look
         // delayed.
-        add(&mut slots, items, Instant::now());
+        slots.add_all(items, cause, Instant::now());
         drop(slots);
         if added {
             self.wake.notify_one();
@@ -170,7 +165,7 @@ where
 
     /// Sets the order of lanes. Items that wait for a lane that they do not follow any more wait no longer.
     pub fn set_order(&self, order: Order<L>) {
-        self.slots.lock().set_order(Arc::new(order), Instant::now());
+        self.slots.lock().set_order(order, Instant::now());
         self.wake.notify_one();
     }
 
@@ -196,10 +191,10 @@ where
                 let job = slots.take(Instant::now());
                 let due = slots.next_due();
                 // While this worker runs, another one has to wait for the next that is due.
-                let more = job.as_ref().is_some_and(|job| {
-                    let is_unwatched = due.is_some() && (slept || slots.has_new_delays);
-                    slots.has_ready() || slots.turns.next_tokens().is_some() || is_unwatched || slots.may_pass(job.lane)
-                });
+                let is_unwatched = due.is_some() && (slept || slots.has_new_delays);
+                let may_pass = !slots.turns.delayed.is_empty();
+                let may_start = slots.has_ready() || slots.turns.next_tokens().is_some();
+                let more = job.is_some() && (may_start || is_unwatched || may_pass);
                 if job.is_none() {
                     slots.looked();
                 }

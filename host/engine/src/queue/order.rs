@@ -1,13 +1,10 @@
 //! Which lanes go before which others. Pure data, made from the configuration.
 //!
 //! Lanes of one group have an order: by phase, and within a phase as they name each other. A leading lane also goes
-//! before the lanes of all other groups, which wait for it for a short time at most. [`super::waits`] describes
+//! before the lanes of all other groups, which wait for it for a short time at most. [`super::parking`] describes
 //! the waits.
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::Hash,
-};
+use std::{cmp::Reverse, collections::HashMap, hash::Hash};
 
 use foldhash::quality::FixedState;
 use podium_vocabulary::components;
@@ -28,26 +25,26 @@ pub struct Member<L> {
     pub leads: bool,
 }
 
-/// The order of lanes. Lanes that have neither predecessors nor successors are not part of it.
+/// The order of lanes.
 #[derive(Debug)]
 pub struct Order<L> {
     places: HashMap<L, Place<L>, FixedState>,
+    /// The lanes that lead all groups, and their own group.
+    leading: Vec<(L, usize)>,
 }
 
 #[derive(Debug)]
 struct Place<L> {
     group: usize,
-    phase: u8,
-    leads: bool,
-    /// All predecessors of its phase, also those of its predecessors.
-    earlier: HashSet<L, FixedState>,
+    /// All predecessors of its group, the last one first.
+    predecessors: Box<[L]>,
     /// All successors of its group.
     successors: Box<[L]>,
 }
 
 impl<L> Default for Order<L> {
     fn default() -> Self {
-        Self { places: HashMap::default() }
+        Self { places: HashMap::default(), leading: Vec::new() }
     }
 }
 
@@ -61,97 +58,53 @@ impl<L: Copy + Eq + Hash> Order<L> {
     pub fn new(members: &[Member<L>]) -> Self {
         let mut groups: HashMap<usize, Vec<&Member<L>>, FixedState> = HashMap::default();
         members.iter().for_each(|member| groups.entry(member.group).or_default().push(member));
-        let leading = members.iter().filter(|member| member.leads).count();
-        let mut order = Self::default();
-        for group in groups.values() {
-            let earlier = earlier(group);
-            let mut successors: Vec<Vec<L>> = group
-                .iter()
-                .map(|member| group.iter().filter(|of| of.phase > member.phase).map(|of| of.lane).collect())
-                .collect();
-            for (member, before) in group.iter().zip(&earlier) {
+        let leading = members.iter().filter(|member| member.leads).map(|member| (member.lane, member.group)).collect();
+        let mut order = Self { places: HashMap::default(), leading };
+        for (number, group) in groups {
+            let earlier = earlier(&group);
+            let before = |at: usize| {
+                let by_phase = (0..group.len()).filter(|of| group[*of].phase < group[at].phase);
+                let mut before: Vec<usize> = by_phase.chain(earlier[at].iter().copied()).collect();
+                // In a phase, a lane has more predecessors than each of them.
+                before.sort_by_key(|of| Reverse((group[*of].phase, earlier[*of].len())));
+                before
+            };
+            let before: Vec<Vec<usize>> = (0..group.len()).map(before).collect();
+            let mut successors = vec![Vec::new(); group.len()];
+            for (member, before) in group.iter().zip(&before) {
                 before.iter().for_each(|at| successors[*at].push(member.lane));
             }
-            for ((member, before), successors) in group.iter().zip(earlier).zip(successors) {
-                let Member { lane, group: number, phase, leads, .. } = **member;
-                let earlier = before.into_iter().map(|at| group[at].lane).collect();
-                let place = Place { group: number, phase, leads, earlier, successors: successors.into() };
-                order.places.insert(lane, place);
+            for ((member, before), successors) in group.iter().zip(before).zip(successors) {
+                let predecessors = before.into_iter().map(|at| group[at].lane).collect();
+                let place = Place { group: number, predecessors, successors: successors.into() };
+                order.places.insert(member.lane, place);
             }
-        }
-        let followed: Vec<L> = order.places.values().flat_map(|place| place.successors.iter().copied()).collect();
-        let follows: HashSet<L, FixedState> = followed.into_iter().collect();
-        if leading == 0 {
-            order.places.retain(|lane, place| !place.successors.is_empty() || follows.contains(lane));
         }
         order
     }
 
-    pub(super) fn contains(&self, lane: L) -> bool {
-        self.places.contains_key(&lane)
-    }
-
-    /// True if `before` is a predecessor of `lane` in its group.
-    pub(super) fn binds(&self, before: L, lane: L) -> bool {
-        let (Some(first), Some(second)) = (self.places.get(&before), self.places.get(&lane)) else { return false };
-        precedes(before, first, second)
-    }
-
-    /// True if `before` is a predecessor of `lane`, or leads all groups and is of another one.
-    pub(super) fn is_before(&self, before: L, lane: L) -> bool {
-        let (Some(first), Some(second)) = (self.places.get(&before), self.places.get(&lane)) else { return false };
-        precedes(before, first, second) || leads(first, second)
-    }
-
-    /// Returns those of `lanes` that are predecessors of `lane`.
-    pub(super) fn predecessors(&self, lane: L, lanes: &[L]) -> Lanes<L> {
-        lanes.iter().copied().filter(|other| self.binds(*other, lane)).collect()
-    }
-
-    /// Returns those of `predecessors`, which are sorted, that no other of them follows. They wait for the others, if
-    /// those are due as recently.
-    pub(super) fn last(&self, predecessors: &[L]) -> Lanes<L> {
-        let place = |lane: &L| self.places.get(lane);
-        let latest = predecessors.iter().filter_map(place).map(|place| place.phase).max();
-        let in_phase = |lane: &&L| place(lane).is_some_and(|place| Some(place.phase) == latest);
-        let mut left: Lanes<L> = predecessors.iter().filter(in_phase).copied().collect();
-        let mut last = Lanes::new();
-        // A lane comes after all that it follows.
-        while let Some(lane) = left.pop() {
-            last.push(lane);
-            if let Some(place) = place(&lane).filter(|place| !place.earlier.is_empty()) {
-                left.retain(|before| !place.earlier.contains(before));
-            }
-        }
-        last
-    }
-
-    /// Sorts lanes, predecessors first.
-    pub(super) fn sort(&self, lanes: &mut [L]) {
-        let place = |place: &Place<L>| (!place.leads, place.phase, place.earlier.len());
-        lanes.sort_by_key(|lane| self.places.get(lane).map(place));
-    }
-
-    /// Returns those of `lanes` that lead all groups and are of another group than `lane`.
-    pub(super) fn leading(&self, lane: L, lanes: &[L]) -> Lanes<L> {
-        let Some(place) = self.places.get(&lane) else { return Lanes::new() };
-        let leading = |other: &L| self.places.get(other).is_some_and(|first| leads(first, place));
-        lanes.iter().copied().filter(leading).collect()
+    /// Returns all predecessors of the lane in its group, the last one first.
+    pub(super) fn predecessors(&self, lane: L) -> &[L] {
+        self.places.get(&lane).map_or(&[], |place| &place.predecessors)
     }
 
     /// Returns all successors of the lane in its group.
     pub(super) fn successors(&self, lane: L) -> &[L] {
         self.places.get(&lane).map_or(&[], |place| &place.successors)
     }
-}
 
-fn precedes<L: Eq + Hash>(before: L, first: &Place<L>, second: &Place<L>) -> bool {
-    let in_phase = || first.phase == second.phase && second.earlier.contains(&before);
-    first.group == second.group && (first.phase < second.phase || in_phase())
-}
+    /// Returns the lanes that lead all groups and are of another group than `lane`.
+    pub(super) fn leading(&self, lane: L) -> impl Iterator<Item = L> {
+        let group = self.places.get(&lane).map(|place| place.group);
+        let leading = self.leading.iter().filter(move |(_, of)| group.is_some_and(|group| group != *of));
+        leading.map(|(lane, _)| *lane)
+    }
 
-fn leads<L>(first: &Place<L>, second: &Place<L>) -> bool {
-    first.leads && first.group != second.group
+    /// True if `before` is a predecessor of `lane`.
+    #[cfg(test)]
+    pub(super) fn binds(&self, before: L, lane: L) -> bool {
+        self.predecessors(lane).contains(&before)
+    }
 }
 
 /// Returns the places of the predecessors of each member of a group within its phase, and of theirs, without those of
@@ -212,16 +165,9 @@ mod tests {
             member(5, 0, 2, &[]),
             member(6, 1, 2, &[1]),
         ]);
-        let before = |lane: u8| (1..=6).filter(|other| order.is_before(*other, lane)).collect::<Vec<_>>();
-        assert_eq!([1, 2, 3, 4, 5].map(before), [vec![], vec![1], vec![1, 2], vec![1, 2, 3], vec![1, 2, 3, 4]]);
-        assert!(!order.contains(6), "it has neither predecessors nor successors");
-        assert_eq!(order.predecessors(4, &[1, 2, 5]).to_vec(), [1, 2]);
-        assert_eq!(order.last(&[1, 2]).to_vec(), [2], "lane 2 waits for lane 1");
-        assert_eq!(order.last(&[1, 2, 3, 4]).to_vec(), [4], "lanes 2 and 3 are predecessors of lane 4");
-        assert_eq!(order.last(&[2, 3]).to_vec(), [3]);
-        let mut lanes = [5, 4, 6, 3, 2, 1];
-        order.sort(&mut lanes);
-        assert_eq!(lanes, [6, 1, 2, 3, 4, 5]);
+        let before = |lane: u8| order.predecessors(lane).to_vec();
+        let expected = [vec![], vec![1], vec![2, 1], vec![3, 2, 1], vec![4, 3, 2, 1], vec![]];
+        assert_eq!([1, 2, 3, 4, 5, 6].map(before), expected, "the last one first");
     }
 
     #[test]
@@ -229,15 +175,16 @@ mod tests {
         let mut leads = member(1, 0, 0, &[]);
         leads.leads = true;
         let order = Order::new(&[leads, member(2, 0, 1, &[]), member(3, 1, 0, &[])]);
-        assert!(order.is_before(1, 3) && !order.binds(1, 3) && order.binds(1, 2));
-        assert_eq!((order.leading(3, &[1, 2]).to_vec(), order.leading(2, &[1]).to_vec()), (vec![1], vec![]));
+        assert!(!order.binds(1, 3) && order.binds(1, 2));
+        let leading = |lane: u8| order.leading(lane).collect::<Vec<_>>();
+        assert_eq!((leading(3), leading(2)), (vec![1], vec![]));
     }
 
     #[test]
     fn lanes_of_a_cycle_have_no_order_among_each_other() {
         let order = Order::new(&[member(1, 0, 1, &[2]), member(2, 0, 1, &[1]), member(3, 0, 1, &[1])]);
-        assert!(!order.is_before(1, 2) && !order.is_before(2, 1));
-        assert!(order.is_before(1, 3) && order.is_before(2, 3));
+        assert!(!order.binds(1, 2) && !order.binds(2, 1));
+        assert!(order.binds(1, 3) && order.binds(2, 3));
     }
 
     /// The predecessors of a member, found by following names.

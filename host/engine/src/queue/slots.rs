@@ -1,28 +1,26 @@
 //! The queue's bookkeeping, without waiting: the time is an argument of every call.
 
-mod ordered;
-
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     hash::Hash,
+    sync::Arc,
 };
 
 use foldhash::quality::FixedState;
-use ordered::starts;
 use rand::{SeedableRng, rngs::SmallRng};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
+    order::{Lanes, Order},
     stale::Marks,
     turns::{TenantFigures, Turns},
-    waits::{Edge, PriorState, Waits},
 };
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
-    slots: HashMap<(L, S), SlotState<I>, FixedState>,
+    pub(super) slots: HashMap<(L, S), SlotState<I>, FixedState>,
     pub(super) turns: Turns<L>,
     /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
     /// look at the others. No lane's is empty.
@@ -33,10 +31,14 @@ pub(super) struct Slots<L, S, I> {
     delayed: BTreeMap<Due, (L, S)>,
     /// Slots were delayed since the last [`Self::looked`].
     pub(super) has_new_delays: bool,
-    pub(super) waits: Waits<L, S, I>,
-    /// Waits for lanes that are delayed may be left.
+    pub(super) order: Arc<Order<L>>,
+    /// The lanes whose slots of a name are parked, by the lane and the name that they wait for. May name more.
+    pub(super) parked: HashMap<L, HashMap<S, Lanes<L>, FixedState>, FixedState>,
+    /// How many slots of each lane are [`SlotStage::Parked`].
+    pub(super) counts: HashMap<L, usize, FixedState>,
+    /// Due slots may be left that were not examined.
     look_again: Option<Instant>,
-    numbers: u64,
+    pub(super) numbers: u64,
     closed: bool,
     backoff: Backoff,
     random: SmallRng,
@@ -46,67 +48,88 @@ pub(super) struct Slots<L, S, I> {
 type Due = (Instant, u64);
 
 #[derive(Debug)]
-struct SlotState<I> {
+pub(super) struct SlotState<I> {
     /// In the order first added. The first that is due runs, so a new incarnation waits for the first attempt at the
     /// old one's deletion, but not for its retries.
     ///
     /// Nearly all slots have one.
-    items: SmallVec<[Item<I>; 1]>,
-    at: SlotStage,
+    pub(super) items: SmallVec<[Item<I>; 1]>,
+    pub(super) at: SlotStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SlotStage {
+pub(super) enum SlotStage {
     /// With its number in the lane's ready slots.
     Ready(u64),
+    /// Until a time, or until the item that it waits for was run.
     Delayed(Due),
-    /// Each item that could be first waits for an item of another lane.
-    Held,
+    /// Its first due item waits for one of another lane.
+    Parked,
     Running,
     /// Its lane was removed while its first item was running. Further items were added to the lane after that.
     Orphaned,
 }
 
 #[derive(Debug)]
-struct Item<I> {
-    item: I,
-    due: Instant,
+pub(super) struct Item<I> {
+    pub(super) item: I,
+    pub(super) due: Instant,
     queued: Instant,
     failures: u32,
-    dirty: Option<Dirty>,
+    /// The steps that made it due.
+    pub(super) steps: Steps,
+    /// When it was due before the first of them, and when the event came in that it answers then.
+    pub(super) before: Option<(Instant, Instant)>,
+    /// When it was added first while it was running, and the steps that did.
+    pub(super) dirty: Option<(Instant, Steps)>,
 }
 
-impl<I: Eq> SlotState<I> {
-    fn runs(&self, item: &I) -> bool {
-        self.at == SlotStage::Running && self.items.first().is_some_and(|first| first.item == *item)
-    }
+/// The additions of an item that one run answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps {
+    pub(super) first: u64,
+    pub(super) latest: u64,
+    pub(super) cause: Cause,
 }
 
-/// Why an item is added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why an item is added. Of several causes the last one counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// Its object has changed.
-    Changed,
     /// Its object has changed by a write of a job.
     Written,
+    /// Its object has changed.
+    Changed,
     Other,
 }
 
-/// An item was added while it was running.
-#[derive(Debug, Clone, Copy)]
-struct Dirty {
-    first: Instant,
-    /// The number of the latest time.
-    latest: u64,
-    /// Each time because of a change.
-    changed: bool,
+/// How many slots are examined before the queue is unlocked.
+const ROUNDS: usize = 64;
+
+impl<I: Eq> SlotState<I> {
+    pub(super) fn runs(&self, item: &I) -> bool {
+        self.at == SlotStage::Running && self.items.first().is_some_and(|first| first.item == *item)
+    }
+
+    /// Returns the place of an item. The running one of a lane that was removed is not one of the present lane.
+    pub(super) fn find(&self, item: &I) -> Option<usize> {
+        let from = usize::from(self.at == SlotStage::Orphaned);
+        self.items.iter().skip(from).position(|of| of.item == *item).map(|at| from + at)
+    }
 }
 
-/// How often a look at all lanes that are waited for, which passes one object of each, is repeated before the queue is
-/// unlocked.
-const ROUNDS: usize = 64;
-/// How many of these lanes are looked at when there is something else to do.
-const FEW: usize = 4;
+impl<I> Item<I> {
+    /// Delays it. From then on it is due for another reason than a step.
+    pub(super) fn delay(&mut self, (due, queued): (Instant, Instant)) {
+        (self.due, self.queued) = (due, queued);
+        self.steps.cause = Cause::Other;
+    }
+}
+
+impl Steps {
+    fn join(&mut self, later: Self) {
+        (self.latest, self.cause) = (later.latest, self.cause.max(later.cause));
+    }
+}
 
 impl<L, S, I> Slots<L, S, I>
 where
@@ -119,7 +142,9 @@ where
         let hasher = FixedState::with_seed(seed);
         Self {
             turns: Turns::new(lane_limit, &hasher),
-            waits: Waits::new(&hasher),
+            order: Arc::default(),
+            parked: HashMap::with_hasher(hasher.clone()),
+            counts: HashMap::with_hasher(hasher.clone()),
             slots: HashMap::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
             marks: Marks::default(),
@@ -133,105 +158,63 @@ where
         }
     }
 
+    #[cfg(test)]
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_because(lane, slot, item, Cause::Other, &[], now);
+        self.add_all(std::iter::once((lane, slot, item)), Cause::Other, now);
     }
 
-    /// Adds an item to a lane. If that makes it due, it waits as `edges` say. Returns true if it does.
-    pub(super) fn add_because(
-        &mut self,
-        lane: L,
-        slot: S,
-        item: I,
-        cause: Cause,
-        edges: &[Edge<L>],
-        now: Instant,
-    ) -> bool {
+    /// Adds items in one step.
+    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I)>, cause: Cause, now: Instant) {
         self.numbers += 1;
-        let number = self.numbers;
-        let object = (self.waits.order.contains(lane)).then(|| (slot.clone(), item.clone()));
-        let fresh = Item { item, due: now, queued: now, failures: 0, dirty: None };
-        let mut entry = match self.slots.entry((lane, slot)) {
+        let steps = Steps { first: self.numbers, latest: self.numbers, cause };
+        items.for_each(|(lane, slot, item)| self.add_one((lane, slot), item, steps, now));
+    }
+
+    fn add_one(&mut self, key: (L, S), item: I, steps: Steps, now: Instant) {
+        let fresh = Item { item, due: now, queued: now, failures: 0, steps, before: None, dirty: None };
+        let mut entry = match self.slots.entry(key) {
             Entry::Vacant(entry) => {
                 let (lane, slot) = entry.key().clone();
-                match object.filter(|_| !edges.is_empty()) {
-                    None => {
-                        entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Ready(number) });
-                        self.push_ready(lane, slot, number, now);
-                        return false;
-                    }
-                    Some(object) => {
-                        entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Held });
-                        self.waits.add(lane, &object, number, PriorState::Nothing, edges);
-                        self.place((lane, slot), now);
-                        return true;
-                    }
-                }
+                self.numbers += 1;
+                entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Ready(self.numbers) });
+                self.push_ready(lane, slot, self.numbers, now);
+                return;
             }
             Entry::Occupied(entry) => entry,
         };
         let state = entry.get_mut();
-        // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present
-        // lane.
-        let from = usize::from(state.at == SlotStage::Orphaned);
-        // The item's state before, if this makes it due.
-        let mut before = None;
-        match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
-            Some(0) if state.at == SlotStage::Running => {
-                let dirty = &mut state.items[0].dirty;
-                before = dirty.is_none().then_some(PriorState::Running);
-                let earlier = dirty.unwrap_or(Dirty { first: now, latest: 0, changed: true });
-                let changed = earlier.changed && cause != Cause::Other;
-                *dirty = Some(Dirty { latest: number, changed, ..earlier });
-            }
+        match state.find(&fresh.item) {
+            // The running item stands first, see `start`.
+            Some(0) if state.at == SlotStage::Running => match &mut state.items[0].dirty {
+                Some((_, dirty)) => dirty.join(steps),
+                dirty => *dirty = Some((now, steps)),
+            },
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
                 if waiting.due > now {
-                    before = Some(PriorState::Delayed(waiting.due, waiting.queued));
+                    waiting.before = Some((waiting.due, waiting.queued));
                     (waiting.due, waiting.queued) = (now, now);
+                    waiting.steps = steps;
+                } else {
+                    waiting.steps.join(steps);
                 }
             }
-            None => {
-                before = Some(PriorState::Nothing);
-                state.items.push(fresh);
-            }
+            None => state.items.push(fresh),
         }
-        let mut waits = false;
-        let mut freed = false;
-        if let Some(object) = object {
-            match before {
-                Some(before) if !edges.is_empty() => {
-                    self.waits.add(lane, &object, number, before, edges);
-                    waits = true;
-                }
-                Some(_) => {}
-                None => {
-                    let step = (cause != Cause::Other).then_some(number);
-                    freed = !self.waits.added_again(lane, &object, step, cause == Cause::Written).is_empty();
-                }
-            }
-        }
-        if matches!(state.at, SlotStage::Delayed(_)) || (state.at == SlotStage::Held && (before.is_some() || freed)) {
+        if matches!(state.at, SlotStage::Delayed(_) | SlotStage::Parked) {
             let key = entry.key().clone();
             self.replace(key, now);
         }
-        waits
     }
 
     pub(super) fn take(&mut self, now: Instant) -> Option<Job<L, S, I>> {
         self.promote(now);
-        self.pass_delayed(FEW, now);
-        let mut rounds = 0;
         self.look_again = None;
-        loop {
+        for _ in 0..ROUNDS {
+            self.pass_delayed(now);
             let Some(lane) = self.turns.next(now) else {
-                if !self.pass_delayed(usize::MAX, now) {
-                    return None;
-                }
-                rounds += 1;
-                if rounds == ROUNDS {
-                    self.look_again = Some(now);
+                if self.turns.delayed.is_empty() {
                     return None;
                 }
                 continue;
@@ -246,25 +229,25 @@ where
                 return job;
             }
         }
+        self.look_again = Some(now);
+        None
     }
 
-    /// Starts a job of the lane's first due item.
+    /// Starts a job of the lane's first due item, or parks its slot.
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
         let (_, slot) = self.ready.get_mut(&lane)?.pop_first()?;
-        let key = (lane, slot.clone());
-        let state = self.slots.get_mut(&key)?;
-        let Some((first, _)) = starts(&self.waits, &key, &state.items, now).find(|(_, start)| *start <= now) else {
-            self.place(key, now);
+        let key = (lane, slot);
+        let first = self.slots.get(&key)?.items.iter().position(|item| item.due <= now)?;
+        if self.park(&key, first, now) {
             return None;
-        };
-        let item = state.items.remove(first);
-        if !self.waits.is_empty() {
-            self.waits.forget_waiter(lane, &(slot.clone(), item.item.clone()));
         }
+        let state = self.slots.get_mut(&key)?;
+        let mut item = state.items.remove(first);
+        item.before = None;
         self.numbers += 1;
         let job = Job {
             lane,
-            slot,
+            slot: key.1,
             item: item.item.clone(),
             attempt: item.failures.saturating_add(1),
             queued: item.queued,
@@ -293,7 +276,6 @@ where
             self.place(key, now);
             return Done::Orphaned;
         }
-        let object = (!self.waits.is_empty()).then(|| (job.slot.clone(), item.item.clone()));
         let delay = match next {
             Next::Settled | Next::Final => None,
             Next::After(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
@@ -309,29 +291,22 @@ where
             Next::Postponed(_) => {}
         }
         let dirty = item.dirty.take().filter(|_| next != Next::Final);
-        let freed = object.as_ref().map(|object| {
-            let is_due = dirty.is_some();
-            if is_due {
-                let queued = if matches!(next, Next::After(_)) { None } else { Some(item.queued) };
-                let before = |delay| PriorState::Delayed(now + delay, queued.unwrap_or(now + delay));
-                self.waits.ran(job.lane, object, delay.map_or(PriorState::Nothing, before));
-            }
-            self.waits.done(job.lane, object, is_due)
+        let retry = delay.map(|delay| {
+            let due = now + delay;
+            (due, if matches!(next, Next::After(_)) { due } else { item.queued })
         });
-        let done = match (dirty, delay) {
-            (Some(Dirty { first: event, .. }), _) => {
+        let done = match (dirty, retry) {
+            (Some((event, steps)), _) => {
                 // An item that failed still answers the event that it answered before.
                 let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
                 let queued = if is_same { item.queued } else { event };
                 (item.due, item.queued) = (now, queued);
+                (item.steps, item.before) = (steps, retry);
                 state.items.insert(0, item);
                 Done::Kept
             }
-            (None, Some(delay)) => {
-                item.due = now + delay;
-                if matches!(next, Next::After(_)) {
-                    item.queued = item.due;
-                }
+            (None, Some(retry)) => {
+                item.delay(retry);
                 state.items.insert(0, item);
                 Done::Kept
             }
@@ -344,34 +319,28 @@ where
             let key = entry.key().clone();
             self.place(key, now);
         }
-        if let Some((freed, object)) = freed.zip(object) {
-            self.free(freed, &object, now);
-        }
+        self.free(job.lane, &job.slot, now);
         done
     }
 
     /// Returns the running item of the job, unless the lane was removed since.
-    fn running(&mut self, job: &Job<L, S, I>) -> Option<&mut Item<I>> {
+    pub(super) fn running(&mut self, job: &Job<L, S, I>) -> Option<&mut Item<I>> {
         let state = self.slots.get_mut(&(job.lane, job.slot.clone()))?;
         (state.at == SlotStage::Running).then(|| state.items.first_mut()).flatten()
     }
 
     pub(super) fn changed_during(&mut self, job: &Job<L, S, I>) -> Option<u64> {
-        self.running(job)?.dirty.filter(|dirty| dirty.changed).map(|dirty| dirty.latest)
+        let (_, steps) = self.running(job)?.dirty?;
+        (steps.cause != Cause::Other).then_some(steps.latest)
     }
 
     pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
         let Some(item) = self.running(job) else { return };
-        item.dirty = item.dirty.filter(|dirty| dirty.latest != number);
-        if item.dirty.is_none() && !self.waits.is_empty() {
-            self.waits.settles(job.lane, &(job.slot.clone(), job.item.clone()));
-        }
+        item.dirty = item.dirty.filter(|(_, steps)| steps.latest != number);
     }
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
-        let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
-        let from = usize::from(state.at == SlotStage::Orphaned);
-        state.items.iter().skip(from).any(|waiting| waiting.item == *item)
+        self.slots.get(&(lane, slot.clone())).is_some_and(|state| state.find(item).is_some())
     }
 
     pub(super) fn is_orphaned(&self, lane: L, slot: &S) -> bool {
@@ -385,14 +354,11 @@ where
         let from = usize::from(running);
         let Some(at) = state.items.iter().skip(from).position(|waiting| waiting.item == *item) else { return false };
         state.items.remove(from + at);
-        let (lane, object) = (key.0, (!self.waits.is_empty()).then(|| (key.1.clone(), item.clone())));
+        let (lane, slot) = key.clone();
         if !running {
             self.replace(key, now);
         }
-        if let Some(object) = object {
-            let freed = self.waits.remove(lane, &object);
-            self.free(freed, &object, now);
-        }
+        self.free(lane, &slot, now);
         true
     }
 
@@ -400,7 +366,7 @@ where
     pub(super) fn replace(&mut self, key: (L, S), now: Instant) {
         match self.slots.get(&key).map(|state| state.at) {
             None | Some(SlotStage::Running | SlotStage::Orphaned) => return,
-            Some(SlotStage::Held) => {}
+            Some(SlotStage::Parked) => self.count_parked(key.0, false),
             Some(SlotStage::Delayed(due)) => drop(self.delayed.remove(&due)),
             Some(SlotStage::Ready(number)) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
@@ -423,20 +389,23 @@ where
             self.shrink();
             return;
         }
-        let Some(due) = starts(&self.waits, &key, &state.items, now).map(|(_, start)| start).min() else {
-            state.at = SlotStage::Held;
-            return;
-        };
+        let Some(due) = state.items.iter().map(|item| item.due).min() else { return };
         self.numbers += 1;
         if due <= now {
             state.at = SlotStage::Ready(self.numbers);
             self.push_ready(key.0, key.1, self.numbers, now);
         } else {
-            let due = (due, self.numbers);
-            state.at = SlotStage::Delayed(due);
-            self.delayed.insert(due, key);
-            self.has_new_delays = true;
+            self.delay(key, due);
         }
+    }
+
+    /// Delays a slot that is in no list. [`Self::numbers`] is a new one.
+    pub(super) fn delay(&mut self, key: (L, S), until: Instant) {
+        let Some(state) = self.slots.get_mut(&key) else { return };
+        let due = (until, self.numbers);
+        state.at = SlotStage::Delayed(due);
+        self.delayed.insert(due, key);
+        self.has_new_delays = true;
     }
 
     /// Frees the memory of a burst, such as all Pods of the first list at once.
@@ -468,7 +437,6 @@ where
     /// A worker has found no job, and waits until [`Self::next_due`].
     pub(super) fn looked(&mut self) {
         self.has_new_delays = false;
-        self.turns.has_new_waits = false;
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
@@ -490,7 +458,7 @@ where
     }
 
     pub(super) fn depth(&self, lane: L) -> usize {
-        self.ready.get(&lane).map_or(0, BTreeMap::len) + self.waits.count(lane)
+        self.ready.get(&lane).map_or(0, BTreeMap::len) + self.counts.get(&lane).copied().unwrap_or(0)
     }
 
     pub(super) fn claim_changed(&mut self, lane: L, now: Instant) {
@@ -532,11 +500,9 @@ where
         self.ready.remove(&lane);
         self.delayed.retain(|_, (of, _)| *of != lane);
         self.turns.remove(lane, now);
-        let freed = self.waits.remove_lane(lane, |(slot, item)| {
-            let orphan = self.slots.get(&(lane, slot.clone())).and_then(|state| state.items.first());
-            orphan.is_some_and(|orphan| orphan.item == *item)
-        });
-        freed.into_iter().for_each(|(lane, object)| self.free([lane], &object, now));
+        self.counts.remove(&lane);
+        let parked = self.parked.remove(&lane);
+        parked.into_iter().for_each(|slots| self.free_all(slots, now));
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -53,8 +53,8 @@ pub(super) struct Turns<L> {
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
     patience: BTreeMap<u64, Waiting>,
-    /// Set when a group begins to wait for memory.
-    pub(super) has_new_waits: bool,
+    /// Lanes that began to wait for tokens or memory, for the one that looks at what waits for them.
+    pub(super) delayed: Vec<L>,
     /// When lanes that wait for tokens may have them.
     timers: BTreeMap<(Instant, u64), Timer<L>>,
     /// The worker, the memory and the place that jobs hold, by the job's number.
@@ -73,17 +73,24 @@ struct Lane {
     account: Account,
     tenant: u32,
     bytes: u64,
-    /// It has a due slot.
-    due: bool,
-    /// It is in its group.
-    listed: bool,
-    /// It was removed, and not used since.
-    removed: bool,
+    stage: Stage,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
     /// The cost of its latest runs, in nanoseconds.
     estimate: u64,
     tokens: LaneTokens,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It was removed, and not used since.
+    Removed,
+    /// It has no due slot.
+    Idle,
+    /// It has a due slot.
+    Due,
+    /// It has a due slot and is in its group.
+    Listed,
 }
 
 #[derive(Debug)]
@@ -140,7 +147,7 @@ where
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
-            has_new_waits: false,
+            delayed: Vec::new(),
             timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
             memory: 0,
@@ -176,9 +183,15 @@ where
 
     /// Records whether a lane whose job has just started has another due slot. Its claim was read for that job.
     pub(super) fn set_due(&mut self, lane: L, due: bool, now: Instant) {
+        if !due {
+            self.unlist_lane(lane);
+        }
         if let Some(state) = self.lanes.get_mut(&lane) {
-            state.due = due;
-            state.removed &= !due;
+            state.stage = match state.stage {
+                Stage::Removed | Stage::Idle if due => Stage::Due,
+                Stage::Due if !due => Stage::Idle,
+                stage => stage,
+            };
         }
         self.place(lane, now);
     }
@@ -237,16 +250,7 @@ where
     /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for
     /// each job: returns false after that.
     pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
-        let ended = self.end_run(job, cost, now);
-        if let Some(tenant) = ended {
-            self.refresh(tenant, now);
-        }
-        ended.is_some()
-    }
-
-    /// Does what [`Self::ran`] does, but does not refresh the tenant, whose number it returns.
-    fn end_run(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> Option<u32> {
-        let taken = self.taken.get_mut(&job).filter(|taken| taken.running)?;
+        let Some(taken) = self.taken.get_mut(&job).filter(|taken| taken.running) else { return false };
         taken.running = false;
         let Taken { lane, claim, charged, since, .. } = *taken;
         self.running -= 1;
@@ -264,7 +268,8 @@ where
                 state.estimate = state.estimate - state.estimate / 4 + used / 4;
             }
         }
-        Some(claim.tenant)
+        self.refresh(claim.tenant, now);
+        true
     }
 
     /// Charges a cost that no job had to a lane and its tenant.
@@ -284,7 +289,7 @@ where
         let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == number) else { return };
         let before = state.account.key();
         state.account.correct(charged, used);
-        if state.listed
+        if state.stage == Stage::Listed
             && let Some(group) = tenant.groups.get_mut(&state.bytes)
         {
             group.remove(&before);
@@ -294,7 +299,7 @@ where
 
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, now: Instant) {
-        self.end_run(job, None, now);
+        self.ran(job, None, now);
         let Some(Taken { lane, claim, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
@@ -302,30 +307,28 @@ where
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.jobs -= 1;
             let group = self.tenants.get_mut(&state.tenant).and_then(|tenant| tenant.groups.get_mut(&state.bytes));
-            if state.listed
+            if state.stage == Stage::Listed
                 && let Some(group) = group
             {
                 group.remove(&state.account.key());
                 group.insert(state.account.key(), lane, state.jobs);
             }
-            if state.removed && state.jobs == 0 {
+            if state.stage == Stage::Removed && state.jobs == 0 {
                 self.lanes.remove(&lane);
             }
         }
-        if let Some(number) = self.put(lane, now).filter(|number| *number != claim.tenant) {
-            self.refresh(number, now);
-        }
+        self.place(lane, now);
         self.serve(claim.tenant, now);
     }
 
     /// The lane was removed. Without jobs, nothing is kept of it.
     pub(super) fn remove(&mut self, lane: L, now: Instant) {
-        let Some(state) = self.lanes.get_mut(&lane) else { return };
-        let tenant = state.tenant;
-        (state.due, state.removed) = (false, true);
         self.unlist_lane(lane);
         self.end_waiting(lane);
-        if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        let tenant = state.tenant;
+        state.stage = Stage::Removed;
+        if state.jobs == 0 {
             self.lanes.remove(&lane);
         }
         self.serve(tenant, now);
@@ -373,8 +376,7 @@ where
         let account = self.open_account(claim.tenant, now);
         let Claim { tenant, bytes } = claim;
         let tokens = LaneTokens::new(now);
-        let (due, listed, removed) = (false, false, false);
-        let state = Lane { account, tenant, bytes, due, listed, removed, jobs: 0, estimate: 0, tokens };
+        let state = Lane { account, tenant, bytes, stage: Stage::Idle, jobs: 0, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
@@ -400,51 +402,43 @@ where
 
     /// True if the lane's own jobs permit another one.
     fn may_start(&self, lane: &Lane) -> bool {
-        lane.due && lane.jobs < self.lane_limit
+        matches!(lane.stage, Stage::Due | Stage::Listed) && lane.jobs < self.lane_limit
     }
 
     /// Adds the lane to its group if the lane's own jobs permit another one and the tokens for it are there.
     fn place(&mut self, lane: L, now: Instant) {
-        if let Some(number) = self.put(lane, now) {
-            self.refresh(number, now);
-        }
-    }
-
-    /// Does what [`Self::place`] does without refreshing the tenant. Returns its number.
-    fn put(&mut self, lane: L, now: Instant) -> Option<u32> {
-        let state = self.lanes.get(&lane)?;
+        let Some(state) = self.lanes.get(&lane) else { return };
         let number = state.tenant;
         if self.may_start(state) {
             self.list(lane, false, now);
-        } else if state.listed || state.tokens.is_waiting() {
+            self.refresh(number, now);
+        } else {
             self.unlist_lane(lane);
             self.end_waiting(lane);
             self.serve(number, now);
         }
-        Some(number)
     }
 
     /// Adds the lane to its group, or leaves it waiting for tokens. The caller refreshes the tenant. `admitted`: it
     /// has waited its turn for those of its tenant.
     fn list(&mut self, lane: L, admitted: bool, now: Instant) {
-        if !self.lanes.get(&lane).is_some_and(|state| self.may_start(state) && !state.listed) {
-            return;
-        }
-        if !self.is_open(lane, admitted, now) {
+        if !self.lanes.get(&lane).is_some_and(|state| self.may_start(state) && state.stage == Stage::Due)
+            || !self.is_open(lane, admitted, now)
+        {
             return;
         }
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
             tenant.present.cap_credit(&mut state.account);
             tenant.groups.entry(state.bytes).or_default().insert(state.account.key(), lane, state.jobs);
-            state.listed = true;
+            state.stage = Stage::Listed;
         }
     }
 
     /// Removes the lane from its group. The caller refreshes or serves the tenant.
     fn unlist_lane(&mut self, lane: L) {
-        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.listed) else { return };
-        state.listed = false;
+        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.stage == Stage::Listed) else { return };
+        state.stage = Stage::Due;
         let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return };
         tenant.tokens.admitted = tenant.tokens.admitted.filter(|admitted| *admitted != lane);
         let Some(group) = tenant.groups.get_mut(&state.bytes) else { return };
@@ -485,7 +479,7 @@ where
             } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
                 self.numbers += 1;
                 group.wait = Wait::Waits(self.numbers);
-                self.has_new_waits = true;
+                self.delayed.extend(group.ready.iter().flat_map(BTreeMap::values));
                 let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
                 self.patience.insert(self.numbers, waiting);
             }
@@ -549,7 +543,7 @@ where
             let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
             self.numbers += 1;
             group.wait = Wait::Waits(self.numbers);
-            self.has_new_waits = true;
+            self.delayed.extend(group.ready.iter().flat_map(BTreeMap::values));
             self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
             self.refresh(number, now);
         }

@@ -1,6 +1,7 @@
 //! Counters and times by plugin, as plain data. Metrics, the demo's table and tests read it.
 
 mod active;
+mod health;
 mod histogram;
 mod load;
 mod used;
@@ -16,6 +17,8 @@ use std::{
 
 use active::{Active, Latest};
 pub use active::{ActiveRun, Panic};
+pub(crate) use health::{ATTEMPTS, is_refusal, without_pod};
+pub use health::{Failing, Health, VersionId};
 pub use histogram::Histogram;
 pub use load::{LoadState, PluginState};
 use parking_lot::{Mutex, RwLock};
@@ -131,6 +134,8 @@ pub struct PluginStatus {
     withheld: AtomicU64,
     closings: AtomicU64,
     last_failure: Mutex<Option<String>>,
+    /// That of the version that was installed last.
+    health: Mutex<Arc<Health>>,
     last_panic: Latest,
     uses: Uses,
     /// Time from start to end of a run, including waits and writes.
@@ -303,6 +308,24 @@ impl PluginStatus {
     #[must_use]
     pub fn closings(&self) -> u64 {
         self.closings.load(Relaxed)
+    }
+
+    /// Returns the failures of the version that was installed last.
+    pub fn health(&self) -> Arc<Health> {
+        self.health.lock().clone()
+    }
+    /// Records that a version is installed. Its failures begin with none, unless it was installed before it.
+    pub fn installed(&self, version: VersionId) {
+        let mut health = self.health.lock();
+        if *health.version() != version {
+            let is_first = *health.version() == VersionId::default();
+            *health = Arc::new(Health::new(version, is_first));
+        }
+    }
+    /// Returns how many failures of the version were not listed, because there were too many others.
+    #[must_use]
+    pub fn failures_unlisted(&self) -> u64 {
+        self.health().unlisted()
     }
 
     /// Returns the number of runs with this result.

@@ -122,18 +122,34 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// Begins the load again under other requirements of the platform, except of a version that runs and may go on.
-    pub(super) fn judge(&mut self, before: &P::Rules, common: &mut Common<P>) {
-        let stays = |version: &Version<P::Code>| P::stays(before, &common.rules, &version.spec);
+    /// Begins the load again under other requirements of the platform, if they may change its result.
+    pub(super) fn judge(&mut self, common: &mut Common<P>) {
+        let stays = |version: &Version<P::Code>| P::stays(&common.rules, &version.spec, &version.code);
+        let refused = |spec| P::refuse(&common.rules, spec).is_some();
         if self.installed.as_ref().is_some_and(|version| !stays(version)) {
             let ran = self.before.take().or_else(|| self.installed.clone());
             self.remove(common);
             self.report(Report::Stopped, common);
-            // As at a start: the version before that of a refused spec comes back, if the requirements permit it.
-            let recorded = ran.map(|version| Recorded { record: self.record.clone(), spec: Ok(version.spec) });
+            let recorded = ran.filter(|version| version.ran == self.record.ran);
+            let recorded = recorded.map(|version| Recorded { record: self.record.clone(), spec: Ok(version.spec) });
             self.restore = self.restored(recorded);
-        } else if matches!(self.state, State::Installing | State::Running) && self.before.as_ref().is_none_or(stays) {
+        } else if match self.state {
+            State::Gone => true,
+            State::Installing | State::Running => self.before.as_ref().is_none_or(stays),
+            State::Suspended | State::Waiting { .. } | State::Refused => {
+                let depends = self.failure.as_ref().is_some_and(|(failure, _)| P::depends(failure));
+                let runs = self.installed.is_some() || self.record.ran.is_none();
+                let is_refused = matches!(self.want(), Some(Want::Run(spec)) if refused(spec));
+                runs && !depends && !is_refused
+            }
+            _ => false,
+        } {
             return;
+        }
+        // As at a start: the version before that of a refused spec comes back, if the requirements permit it now.
+        let is_on_disk = common.keeps && self.record.ran.is_some() && !self.is_dirty && !self.saves;
+        if self.installed.is_none() && matches!(self.restore, Restore::Done) && is_on_disk {
+            self.restore = Restore::Unread;
         }
         let load = self.load;
         self.begin(common);

@@ -190,7 +190,7 @@ fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
 }
 
 #[test]
-fn other_rules_load_only_what_they_concern_and_keep_the_number_of_the_load() {
+fn other_rules_load_only_what_they_concern_and_keep_its_number() {
     let mut world = World::new();
     world.change(Change::File("a", "w"));
     world.change(Change::Object("b", "1", "n"));
@@ -206,6 +206,42 @@ fn other_rules_load_only_what_they_concern_and_keep_the_number_of_the_load() {
     world.end_all();
     let plugin = world.life.plugin(&id("a")).unwrap();
     assert_eq!((running(&world), plugin.result(load)), (Some("w"), Some(Ok(()))), "its caller waits for no other load");
+}
+
+#[test]
+fn rules_that_are_taken_back_bring_back_the_version_before_a_refused_one() {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    world.change(Change::Object("a", "1", "v"));
+    while !world.pending.is_empty() {
+        let end = if matches!(world.pending[0], Pending::Probe(_)) { End::Fails } else { End::Succeeds };
+        world.end(0, end);
+    }
+    assert_eq!(running(&world), Some("w"));
+    world.change(Change::Rules(true));
+    assert_eq!(world.pending, [], "a version that was tried is not tried again");
+    world.change(Change::Rules(false));
+    world.end_all();
+    assert_eq!(running(&world), None);
+    world.change(Change::Rules(true));
+    world.end_all();
+    assert_eq!(running(&world), Some("w"));
+}
+
+#[test]
+fn a_component_that_is_refused_by_itself_is_not_compiled_again_for_other_rules() {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end(0, End::Fails);
+    while !world.pending.is_empty() {
+        world.end(0, End::Fails);
+    }
+    world.change(Change::Rules(true));
+    assert_eq!(world.pending, []);
+    world.change(Change::Rules(false));
+    world.change(Change::Rules(true));
+    assert_ne!(world.pending, [], "it was refused by rules meanwhile");
 }
 
 #[test]

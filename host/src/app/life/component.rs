@@ -49,18 +49,16 @@ impl Components {
         self.hold(spec, object).await?;
         #[cfg(test)]
         if self.given.lock().contains_key(&spec.id) {
-            return Ok(Fetched { bytes: Bytes::new(), image: None, stored: None });
+            return Ok(Fetched::plain(Bytes::new()));
         }
         match (&spec.source, from) {
             // The automaton has these compiled from their files.
-            (Source::File(path), _) => {
-                Ok(Fetched { bytes: component(path, spec.limits.class)?.into(), image: None, stored: None })
-            }
+            (Source::File(path), _) => Ok(Fetched::plain(component(path, spec.limits.class)?.into())),
             (Source::ConfigMap { sha256, .. }, From::Disk(_)) => {
                 let bytes = self.bytes_on_disk(spec, sha256).await;
                 let missing =
                     || not_on_disk(format!("the component with the SHA-256 {sha256} is not on disk any more"));
-                Ok(Fetched { bytes: bytes.ok_or_else(missing)?, image: None, stored: None })
+                Ok(Fetched::plain(bytes.ok_or_else(missing)?))
             }
             (Source::ConfigMap { namespace, name, key, sha256 }, From::Source) => {
                 let source = ConfigMapKey { namespace, name, key, sha256 };
@@ -98,12 +96,12 @@ impl Components {
         let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
         let compile = move || {
             let in_file = || component(spec.source.file().unwrap_or(Path::new("")), spec.limits.class);
-            let Fetched { bytes: wasm, image, stored } = match fetched {
+            let Fetched { bytes: wasm, image, signer, stored } = match fetched {
                 Some(fetched) => fetched,
-                None => Fetched { bytes: in_file()?.into(), image: None, stored: None },
+                None => Fetched::plain(in_file()?.into()),
             };
             let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
-            let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image, stored };
+            let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image, signer, stored };
             Ok(Code { reconcile: Arc::new(plugin), component: component.into() })
         };
         if self.simulated {
@@ -138,12 +136,12 @@ impl Components {
                     let stored = bytes.clone();
                     on_disk(store, move |store| store.store_bytes(&tenant, &sha256, &stored)).await;
                 }
-                Ok(Fetched { bytes, image: None, stored: None })
+                Ok(Fetched::plain(bytes))
             }
             Err(failure) => match self.bytes_on_disk(spec, source.sha256).await.filter(|bytes| bytes.len() <= limit) {
                 Some(bytes) => {
                     let note = text::line(&format!("{failure}; the component of this digest on disk runs"));
-                    Ok(Fetched { bytes, image: None, stored: Some(note) })
+                    Ok(Fetched { stored: Some(note), ..Fetched::plain(bytes) })
                 }
                 None => Err(failure.into()),
             },

@@ -80,6 +80,23 @@ impl LoadFailure {
         }
     }
 
+    /// Returns true when an attempt under another policy may succeed.
+    pub(super) fn depends_on_policy(&self) -> bool {
+        match self {
+            Self::Forbidden(_) | Self::Unfetched(_) => true,
+            Self::Refused(error) => matches!(step(&error.problem), (_, "CodeTooLarge")),
+            Self::WithoutAccount
+            | Self::OverMemory { .. }
+            | Self::Unreadable { .. }
+            | Self::Mistaken(_)
+            | Self::ProbeFailed(_)
+            | Self::RolledBack(_)
+            | Self::Unheld(_)
+            | Self::Panicked(_)
+            | Self::Superseded => false,
+        }
+    }
+
     /// Returns the shortest pause before another attempt.
     pub(super) fn retry_after(&self) -> Duration {
         match self {

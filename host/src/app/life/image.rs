@@ -27,8 +27,17 @@ pub(in crate::app) struct Fetched {
     pub(super) bytes: Bytes,
     /// With the digest of its manifest; `None` if the component is not from a registry.
     pub(super) image: Option<Reference>,
+    /// The key that signed it, if a signature is required.
+    pub(super) signer: Option<Key>,
     /// Why the bytes of the disk are used although their place was asked, if they are. Escaped.
     pub(super) stored: Option<String>,
+}
+
+impl Fetched {
+    /// Returns a component that is not from a registry.
+    pub(super) fn plain(bytes: Bytes) -> Self {
+        Self { bytes, image: None, signer: None, stored: None }
+    }
 }
 
 /// One attempt to fetch an image for a plugin.
@@ -49,19 +58,23 @@ struct Attempt<'a> {
     credentials: Option<Vec<Credentials>>,
 }
 
+/// A component that may run.
+struct Verified {
+    component: Component,
+    /// `None` if no signature is required.
+    signer: Option<Key>,
+}
+
 impl Rules {
     /// Returns true if images of the plugin must be signed.
     pub(in crate::app) fn requires_signature(&self, spec: &PluginSpec) -> bool {
         matches!(spec.source, Source::Oci { .. }) && self.required_keys(spec).is_some()
     }
 
-    /// Returns true if each signature that was enough for an image before still is.
-    pub(super) fn trusts_what(&self, before: &Self, spec: &PluginSpec) -> bool {
-        if !self.requires_signature(spec) {
-            return true;
-        }
-        let keys = self.required_keys(spec).unwrap_or_default();
-        before.required_keys(spec).is_some_and(|before| before.iter().all(|key| keys.contains(key)))
+    /// Returns true if the signature of this key is enough for an image of the plugin.
+    pub(in crate::app) fn trusts(&self, spec: &PluginSpec, signer: Option<&Key>) -> bool {
+        let keys = self.required_keys(spec).filter(|_| matches!(spec.source, Source::Oci { .. }));
+        keys.is_none_or(|keys| signer.is_some_and(|signer| keys.contains(signer)))
     }
 
     fn required_keys(&self, spec: &PluginSpec) -> Option<Vec<Key>> {
@@ -81,8 +94,9 @@ impl Components {
         let images = rules.images.as_ref().ok_or_else(unlisted)?;
         let attempt = self.fetching(rules, spec, image, secret, Some(images))?;
         let reference = attempt.reference.clone();
-        let (component, stored) = attempt.run().await?;
-        Ok(Fetched { bytes: component.bytes, image: Some(reference.with_digest(component.manifest)), stored })
+        let (Verified { component, signer }, stored) = attempt.run().await?;
+        let image = Some(reference.with_digest(component.manifest));
+        Ok(Fetched { bytes: component.bytes, image, signer, stored })
     }
 
     /// Returns an image of which the disk has the bytes, and a signature of a present key if one is required.
@@ -95,12 +109,14 @@ impl Components {
     ) -> Result<Fetched, FetchFailure> {
         let attempt = self.fetching(rules, spec, image, None, None)?;
         let reference = attempt.reference.with_digest(manifest);
-        match attempt.stored(manifest).await {
-            Some(stored) if attempt.is_verified(&stored, &manifest) => {
-                Ok(Fetched { bytes: stored.component.bytes, image: Some(reference), stored: None })
+        let Some(stored) = attempt.stored(manifest).await else {
+            return Err(not_on_disk(format!("{reference} is not on disk any more")));
+        };
+        match attempt.verified(&stored.component, &stored.claims) {
+            Some(Verified { component, signer }) => {
+                Ok(Fetched { bytes: component.bytes, image: Some(reference), signer, stored: None })
             }
-            Some(_) => Err(not_on_disk(format!("no signature of {reference} is of a key of the platform's policy"))),
-            None => Err(not_on_disk(format!("{reference} is not on disk any more"))),
+            None => Err(not_on_disk(format!("no signature of {reference} is of a key of the platform's policy"))),
         }
     }
 
@@ -153,7 +169,7 @@ pub(super) fn not_on_disk(message: String) -> FetchFailure {
 
 impl Attempt<'_> {
     /// Also returns why the component is not the one that the tag names now, if that is not known.
-    async fn run(mut self) -> Result<(Component, Option<String>), FetchFailure> {
+    async fn run(mut self) -> Result<(Verified, Option<String>), FetchFailure> {
         if let Some(digest) = self.reference.digest().copied() {
             return Ok((self.of_digest(digest).await?, None));
         }
@@ -166,27 +182,25 @@ impl Attempt<'_> {
         let tag = self.reference.clone();
         let last = on_disk(store, move |store| store.tagged(&plugin, &tag)).await.flatten();
         let Some(digest) = last else { return Err(failure) };
-        match self.stored(digest).await {
-            Some(stored) if self.is_verified(&stored, &digest) => {
-                let note = format!("{failure}; {digest} runs, which the tag named before and which is on disk");
-                Ok((stored.component, Some(note)))
-            }
-            _ => Err(failure),
-        }
+        let stored = self.stored(digest).await;
+        let verified = stored.and_then(|stored| self.verified(&stored.component, &stored.claims));
+        let note = || format!("{failure}; {digest} runs, which the tag named before and which is on disk");
+        verified.map(|verified| (verified, Some(note()))).ok_or(failure)
     }
 
-    async fn of_tag(&mut self) -> Result<Component, FetchFailure> {
+    async fn of_tag(&mut self) -> Result<Verified, FetchFailure> {
         let credentials = self.credentials().await?;
         let access = Access { reference: &self.reference, credentials: &credentials, limit: self.limit };
         let digest = self.images()?.resolve(&access).await?;
         self.of_digest(digest).await
     }
 
-    async fn of_digest(&mut self, digest: Digest) -> Result<Component, FetchFailure> {
-        let stored = match self.stored(digest).await {
-            Some(stored) if self.is_verified(&stored, &digest) => return Ok(stored.component),
-            stored => stored,
-        };
+    async fn of_digest(&mut self, digest: Digest) -> Result<Verified, FetchFailure> {
+        let stored = self.stored(digest).await;
+        let verified = stored.as_ref().and_then(|stored| self.verified(&stored.component, &stored.claims));
+        if let Some(verified) = verified {
+            return Ok(verified);
+        }
         let credentials = self.credentials().await?;
         let reference = self.reference.with_digest(digest);
         let access = Access { reference: &reference, credentials: &credentials, limit: self.limit };
@@ -198,15 +212,15 @@ impl Attempt<'_> {
             Some(keys) => self.images()?.signatures(&access, &digest, keys).await?,
             None => Claims::default(),
         };
+        let verified = self.verified(&component, &claims).ok_or_else(unlisted)?;
         if let Some(store) = self.store.cloned() {
             let tenant = self.tenant();
-            let stored = component.clone();
             let store_it = move |store: &Store| {
-                store.store(Kept { tenant: &tenant, reference: &reference, manifest: &digest }, &stored, &claims);
+                store.store(Kept { tenant: &tenant, reference: &reference, manifest: &digest }, &component, &claims);
             };
             on_disk(store, store_it).await;
         }
-        Ok(component)
+        Ok(verified)
     }
 
     async fn stored(&self, digest: Digest) -> Option<Stored> {
@@ -217,9 +231,14 @@ impl Attempt<'_> {
         on_disk(store, load).await?
     }
 
-    /// A key may have been removed from the policy since the component was stored.
-    fn is_verified(&self, stored: &Stored, digest: &Digest) -> bool {
-        self.keys.as_ref().is_none_or(|keys| verify(keys, digest, &stored.claims).is_ok())
+    /// Returns a component with the present key that signed it. A key may have been removed from the policy since it was
+    /// stored.
+    fn verified(&self, component: &Component, claims: &Claims) -> Option<Verified> {
+        let signer = match &self.keys {
+            Some(keys) => Some(keys.get(verify(keys, &component.manifest, claims).ok()?)?.clone()),
+            None => None,
+        };
+        Some(Verified { component: component.clone(), signer })
     }
 
     fn images(&self) -> Result<&Images, FetchFailure> {

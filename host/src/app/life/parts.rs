@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::{ports::Reconcile, throttle::Backoff};
 use podium_life::{Parts, Refused, Tried};
-use podium_registry::Reference;
+use podium_registry::{Reference, signature::Key};
 use podium_vocabulary::PluginSpec;
 
 use super::{LoadFailure, image::Fetched};
@@ -42,6 +42,8 @@ pub(in crate::app) struct Component {
     pub(in crate::app) imports: Vec<String>,
     /// With the digest of its manifest; `None` if it is not from a registry.
     pub(in crate::app) image: Option<Reference>,
+    /// The key of the platform's policy that signed it, if one had to.
+    pub(in crate::app) signer: Option<Key>,
     /// Why the bytes of the disk run although their place was asked, if they do. Escaped.
     pub(in crate::app) stored: Option<String>,
 }
@@ -60,8 +62,12 @@ impl Parts for Host {
         rules.refuse(spec).map(Arc::new)
     }
 
-    fn stays(before: &Arc<Rules>, now: &Arc<Rules>, spec: &PluginSpec) -> bool {
-        now.refuse(spec).is_none() && now.trusts_what(before, spec)
+    fn stays(rules: &Arc<Rules>, spec: &PluginSpec, code: &Code) -> bool {
+        rules.refuse(spec).is_none() && rules.trusts(spec, code.component.signer.as_ref())
+    }
+
+    fn depends(failure: &Arc<LoadFailure>) -> bool {
+        failure.depends_on_policy()
     }
 
     fn is_same(one: &Code, other: &Code) -> bool {

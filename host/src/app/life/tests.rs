@@ -53,7 +53,13 @@ pub(in crate::app) fn spec() -> PluginSpec {
 
 /// Has a plugin's component be this code from now on.
 pub(in crate::app) fn give(driver: &Driver, id: &PluginId, reconcile: impl Reconcile + 'static) {
-    let code = Code { reconcile: Arc::new(reconcile), component: Arc::default() };
+    give_as(driver, id, "", reconcile);
+}
+
+/// As [`give`], with the SHA-256 of the component.
+pub(in crate::app) fn give_as(driver: &Driver, id: &PluginId, sha256: &str, reconcile: impl Reconcile + 'static) {
+    let component = Arc::new(Component { sha256: sha256.to_owned(), ..Component::default() });
+    let code = Code { reconcile: Arc::new(reconcile), component };
     driver.components.given.lock().insert(id.clone(), Some(code));
 }
 

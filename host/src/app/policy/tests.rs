@@ -4,13 +4,13 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use podium_engine::status::LoadState;
-use podium_life::Parts;
+use podium_registry::signature::Key;
 use podium_vocabulary::{PluginId, PluginSpec, Source};
 use rcgen::PublicKeyData as _;
 
 use super::{
     super::life::{
-        Host, Rules,
+        Rules,
         tests::{Idle, driver_on, give, spec},
     },
     *,
@@ -124,8 +124,31 @@ async fn a_start_with_mistakes_has_the_last_good_policy_of_this_host() {
     assert!(PolicyFile { disk: None, ..bad() }.last_good().is_err());
 }
 
+#[tokio::test]
+async fn a_policy_that_cannot_be_stored_leaves_none_that_permits_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let stored = directory.path().join(LAST_GOOD);
+    let file = Arc::new(file_of(directory.path()));
+    for (rules, obstacle) in [(WIDE, false), (NARROW, true), (NARROW, false)] {
+        write(directory.path(), rules);
+        let in_the_way = directory.path().join("policy.next");
+        if obstacle {
+            fs::create_dir(&in_the_way).unwrap();
+        } else {
+            let _ = fs::remove_dir(&in_the_way);
+        }
+        file.read().unwrap();
+        file.store();
+        while stored.exists() == obstacle || file.unstored.load(Relaxed) != obstacle {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let (policy, _) = file_of(directory.path()).last_good().unwrap();
+    assert!(policy.problems(&spec())[0].message.contains("at most 19"));
+}
+
 #[test]
-fn only_a_signature_that_is_enough_under_both_policies_stays() {
+fn only_a_version_that_a_listed_key_signed_stays() {
     let key = || {
         let der = BASE64_STANDARD.encode(rcgen::KeyPair::generate().unwrap().subject_public_key_info());
         format!("-----BEGIN PUBLIC KEY-----\n{der}\n-----END PUBLIC KEY-----\n")
@@ -142,9 +165,12 @@ fn only_a_signature_that_is_enough_under_both_policies_stays() {
     };
     let image = format!("registry.example/a@sha256:{}", "0".repeat(64));
     let signed = PluginSpec { source: Source::Oci { image, pull_secret: None }, ..spec() };
-    let stays = |before: &[&String], now: &[&String]| Host::stays(&rules(before), &rules(now), &signed);
-    assert!(stays(&[&one], &[&other, &one]) && stays(&[&one], &[]) && stays(&[], &[]));
-    assert!(!stays(&[&one], &[&other]) && !stays(&[&one, &other], &[&one]), "of a key that is not listed any more");
-    assert!(!stays(&[], &[&one]), "it was not verified");
-    assert!(Host::stays(&rules(&[&one]), &rules(&[&other]), &spec()), "a file needs no signature");
+    let stays = |signer: Option<&String>, now: &[&String]| {
+        rules(now).trusts(&signed, signer.map(|key| Key::from_pem(key).unwrap()).as_ref())
+    };
+    assert!(stays(Some(&one), &[&other, &one]) && stays(Some(&one), &[]) && stays(None, &[]));
+    assert!(stays(Some(&one), &[&one]), "the other key signed nothing");
+    assert!(!stays(Some(&one), &[&other]), "of a key that is not listed any more");
+    assert!(!stays(None, &[&one]), "it was not verified");
+    assert!(rules(&[&other]).trusts(&spec(), None), "a file needs no signature");
 }

@@ -11,8 +11,8 @@ fn slots() -> Vec<Fault> {
     vec![
         slots.fault(
             "a key added during its run is lost",
-            "*dirty = Some(Dirty { latest: number, changed, ..earlier });",
-            "",
+            "dirty => «*dirty = Some((now, steps))»,",
+            "drop(dirty.take())",
         ),
         slots.fault(
             "a key added during its run waits for a second",
@@ -47,6 +47,16 @@ fn slots() -> Vec<Fault> {
             "items behind one that is tried again wait for it",
             "let from = usize::from(«running»);",
             "!running",
+        ),
+        slots.fault(
+            "a successor starts after any run of its predecessor",
+            "(item.steps, item.before) = («steps», retry);",
+            "Steps { first: u64::MAX, ..steps }",
+        ),
+        slots.fault(
+            "a successor waits for a plugin that is removed",
+            "parked.into_iter().for_each(|slots| «self.free_all(slots, now)»);",
+            "drop(slots)",
         ),
     ]
 }
@@ -131,39 +141,50 @@ fn tokens() -> Vec<Fault> {
 }
 
 fn order() -> Vec<Fault> {
-    let waits = In { file: "host/engine/src/queue/waits.rs", tests: "queue::" };
-    let steps = In { file: "host/engine/src/queue/steps.rs", tests: "queue::" };
-    let ordered = In { file: "host/engine/src/queue/slots/ordered.rs", tests: "queue::" };
+    let parking = In { file: "host/engine/src/queue/parking.rs", tests: "queue::" };
     let order = In { file: "host/engine/src/queue/order.rs", tests: "queue::" };
     vec![
-        waits.fault(
-            "a wait for a leading plugin never ends",
-            "WaitKind::Leading(until) if «until <= now» => {}",
-            "false",
+        parking.fault(
+            "a wait for a leading plugin lasts too long",
+            "const LEADING: Duration = «Duration::from_millis(100)»;",
+            "Duration::from_secs(100)",
         ),
-        waits.fault(
-            "a successor waits for a plugin that is removed",
-            "edges.retain(|edge| «!ends(edge)»);\n        })\n    }\n\n    /// Changes",
+        parking.fault("a stop skips later changes too", "if «steps.latest > job.number» {", "false"),
+        parking.fault(
+            "changes without end keep a successor waiting",
+            "found.due <= now && «found.steps.first <= step»;",
             "true",
         ),
-        waits.fault("a stop skips later changes too", "if «waiter.latest <= seen» {", "true"),
-        waits.fault(
-            "a successor starts after any run of its predecessor",
-            "edges.retain(|edge| «edge.on != lane || edge.later»);",
-            "edge.on != lane",
+        parking.fault(
+            "a successor does not wait for a predecessor of its own step",
+            ".find(|on| is_ahead(**on, «first»)) {",
+            "first - 1",
         ),
-        steps.fault("successors wait for a plugin that is delayed", "if «!self.turns.is_delayed(lane)» {", "true"),
-        steps.fault("a chain runs once for each write", "if «cause == Cause::Written» {", "false"),
-        ordered.fault(
-            "waits for a delayed plugin are never passed",
-            "«self.free(freed, &object, now);»\n            passed = true;",
-            "",
+        parking.fault(
+            "successors wait for a plugin that is delayed",
+            "(state.runs(item) || «!self.turns.is_delayed(lane)»)",
+            "true",
         ),
-        order.fault("a phase does not bind", "«first.phase < second.phase» || in_phase()", "false"),
-        order.fault(
-            "a name does not bind through others",
-            "let in_phase = || first.phase == second.phase && «second.earlier.contains(&before)»;",
+        parking.fault(
+            "a chain runs once for each write",
+            "if «item.steps.cause == Cause::Written» {",
             "false",
         ),
+        parking.fault(
+            "waits for a delayed plugin are never passed",
+            "found.iter().for_each(|slot| «self.free(lane, slot, now)»);",
+            "_ = (slot, now)",
+        ),
+        parking.fault(
+            "the end of a run frees none that waits",
+            "let Some(lanes) = «slots.remove(slot)» else",
+            "None::<Lanes<L>>.filter(|_| slots.contains_key(slot))",
+        ),
+        order.fault(
+            "a phase does not bind",
+            "(0..group.len()).filter(|of| «group[*of].phase < group[at].phase»);",
+            "*of > group.len()",
+        ),
+        order.fault("a name does not bind through others", "let mut with_own = «all.clone()»;", "none.clone()"),
     ]
 }

@@ -216,3 +216,18 @@ async fn the_policy_of_a_tenant_bounds_its_plugins_together() {
     // The burst, one a second, and the token that the key had while it was not run.
     assert!((70..=71).contains(&rig.sent()), "{} writes", rig.sent());
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_policy_bounds_plugins_that_are_loaded() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), vec![label(&request)]));
+    rig.limited(20);
+    let (registry, queue) = (&rig.dispatch.registry, &rig.dispatch.queue);
+    let slow = RequestRates { writes: 1, ..RATES };
+    let changed = registry.replace_rates(|_| slow);
+    assert_eq!(changed, [rig.lane]);
+    changed.into_iter().for_each(|lane| queue.claim_changed(lane));
+    assert_eq!(registry.replace_rates(|_| slow), []);
+    advance(Duration::from_secs(60)).await;
+    rig.work_for(Duration::from_secs(60)).await;
+    assert!((70..=71).contains(&rig.sent()), "{} writes", rig.sent());
+}

@@ -165,7 +165,7 @@ async fn after_a_commit_the_run_sees_its_own_write() {
         let job = dispatch.queue.next().await.unwrap();
         let plugin = dispatch.registry.get(rig.lane).unwrap();
         let snapshot = dispatch.reader.snapshot();
-        let writes = Arc::new(RunWrites::new(&Subject::Deleted(None)));
+        let writes = Arc::new(RunWrites::new(&Subject::Deleted(None), 0));
         let mut world = RunWorld::new(dispatch, plugin, key.clone(), job, snapshot, writes);
         let action = Action::SetLabel { target: key, key: "team".into(), value: "web".into() };
         let mut commit = Box::pin(world.commit(report(Ok(Outcome::Settled), vec![action]).staged));

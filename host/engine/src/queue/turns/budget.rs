@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     super::tokens::{Demand, KINDS, WRITES},
-    Turns,
+    Stage, Turns,
 };
 use crate::throttle::{Bucket, Rate};
 
@@ -172,6 +172,7 @@ where
             let at = (now + wait, self.numbers);
             tokens.waits = Waits::Timer(at);
             self.timers.insert(at, Timer::Lane(lane));
+            self.delayed.push(lane);
             return false;
         }
         tokens.short = [false; KINDS];
@@ -179,6 +180,7 @@ where
             let (_, turn) = state.account.key();
             tokens.waits = Waits::Tenant(turn);
             tenant.tokens.waiting.insert(turn, lane);
+            self.delayed.push(lane);
             let number = state.tenant;
             self.set_timer(number, now);
             return false;
@@ -219,7 +221,7 @@ where
             }
             self.list(lane, true, now);
             if !is_enough
-                && self.lanes.get(&lane).is_some_and(|state| state.listed)
+                && self.lanes.get(&lane).is_some_and(|state| state.stage == Stage::Listed)
                 && let Some(tenant) = self.tenants.get_mut(&number)
             {
                 tenant.tokens.admitted = Some(lane);
@@ -286,7 +288,7 @@ where
             // Another lane that sends nothing keeps its place, and its wait for memory.
             let is_listed = |state: &super::Lane| {
                 let needs_tokens = state.tokens.writes || state.tokens.short.contains(&true);
-                state.listed && state.tenant == number && needs_tokens
+                state.stage == Stage::Listed && state.tenant == number && needs_tokens
             };
             if self.lanes.get(&lane).is_some_and(is_listed) {
                 self.unlist_lane(lane);

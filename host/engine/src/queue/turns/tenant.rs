@@ -38,7 +38,7 @@ pub(super) struct Tenant<L> {
 #[derive(Debug)]
 pub(super) struct Group<L> {
     /// Lanes that have no job, and lanes that have one.
-    ready: [BTreeMap<Key, L>; 2],
+    pub(super) ready: [BTreeMap<Key, L>; 2],
     pub(super) wait: Wait,
 }
 

@@ -35,6 +35,17 @@ impl Cache {
         fs::rename(&next, &path)
     }
 
+    /// Removes the bytes of the name, if there are any.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn forget(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.directory.with_file_name(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the bytes that this host stored under the name, if it did.
     ///
     /// # Errors

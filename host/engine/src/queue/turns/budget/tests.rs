@@ -345,7 +345,7 @@ fn check(turns: &Turns<Lane>) {
         if let Some(at) = tokens.timer {
             assert!(matches!(turns.timers.get(&at), Some(Timer::Tenant(of)) if of == number));
         }
-        assert!(tokens.admitted.is_none_or(|lane| turns.lanes[&lane].listed), "it starts never");
+        assert!(tokens.admitted.is_none_or(|lane| turns.lanes[&lane].stage == Stage::Listed), "it starts never");
         for (turn, lane) in &tokens.waiting {
             assert_eq!(turns.lanes[lane].tokens.waits, Waits::Tenant(*turn));
             assert_eq!(turns.lanes[lane].tenant, *number);
@@ -353,9 +353,9 @@ fn check(turns: &Turns<Lane>) {
     }
     let mut timers = turns.tenants.values().filter_map(|tenant| tenant.tokens.timer).count();
     for lane in turns.lanes.values() {
-        let waits = lane.tokens.waits != Waits::No;
-        assert_eq!(turns.may_start(lane), lane.listed || waits, "a lane is lost: {lane:?}");
-        assert!(!(lane.listed && waits));
+        let (waits, listed) = (lane.tokens.waits != Waits::No, lane.stage == Stage::Listed);
+        assert_eq!(turns.may_start(lane), listed || waits, "a lane is lost: {lane:?}");
+        assert!(!(listed && waits));
         timers += usize::from(matches!(lane.tokens.waits, Waits::Timer(_)));
     }
     assert_eq!(timers, turns.timers.len());

@@ -1,0 +1,163 @@
+//! The order of lanes, applied when a slot is next: it is parked while its first due item has to wait for another lane.
+//!
+//! An object is a slot and an item of it, which several lanes may have. An item waits for the same object's items of
+//! the predecessors of its lane ([`Order`]) that are due since the same step or an earlier one, until they have been
+//! run. An item that is due because a job of the queue wrote its object also waits for those of successors that were
+//! due before, so that a chain of lanes is run once for all writes of its first pass; but only while they do not wait
+//! themselves. A slot that waits therefore waits for slots of predecessors, and slots never wait in a circle.
+//!
+//! Nothing is remembered of a wait: a parked slot is examined again when anything happens to the item that it waits
+//! for.
+
+use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    Job,
+    order::{Lanes, Order},
+    slots::{Cause, SlotStage, Slots},
+};
+
+/// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
+const LEADING: Duration = Duration::from_millis(100);
+/// How many slots are examined again at a time when the lane that they wait for is delayed.
+const FEW: usize = 8;
+
+impl<L, S, I> Slots<L, S, I>
+where
+    L: Copy + Eq + Hash,
+    S: Clone + Eq + Hash,
+    I: Clone + Eq + Hash,
+{
+    /// Parks a slot that is in no list if this due item of it has to wait. Returns true if it does.
+    pub(super) fn park(&mut self, key: &(L, S), at: usize, now: Instant) -> bool {
+        let Some((on, until)) = self.waits_for(key, at, now) else { return false };
+        let hasher = self.parked.hasher().clone();
+        let slots = self.parked.entry(on).or_insert_with(|| HashMap::with_hasher(hasher));
+        let lanes = slots.entry(key.1.clone()).or_default();
+        if !lanes.contains(&key.0) {
+            lanes.push(key.0);
+        }
+        if let Some(until) = until {
+            self.numbers += 1;
+            self.delay(key.clone(), until);
+        } else if let Some(state) = self.slots.get_mut(key) {
+            state.at = SlotStage::Parked;
+            self.count_parked(key.0, true);
+        }
+        // Predecessors do not wait for a slot that waits.
+        let behind = self.parked.get(&key.0).and_then(|slots| slots.get(&key.1)).into_iter().flatten().copied();
+        let predecessors: Lanes<L> = behind.filter(|lane| self.order.predecessors(key.0).contains(lane)).collect();
+        self.free_all([(key.1.clone(), predecessors)], now);
+        true
+    }
+
+    /// Returns the lane for which a due item waits, and until when at most.
+    fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
+        let item = self.slots.get(&(*lane, slot.clone()))?.items.get(at)?;
+        let first = item.steps.first;
+        let is_ahead = |on: L, step: u64| self.is_due(on, slot, &item.item, step, now);
+        if let Some(on) = self.order.predecessors(*lane).iter().find(|on| is_ahead(**on, first)) {
+            return Some((*on, None));
+        }
+        if item.steps.cause == Cause::Written {
+            let is_next = |on: L| {
+                let of = self.slots.get(&(on, slot.clone()));
+                of.is_some_and(|of| matches!(of.at, SlotStage::Ready(_) | SlotStage::Running))
+            };
+            let mut successors = self.order.successors(*lane).iter();
+            if let Some(on) = successors.find(|on| is_next(**on) && is_ahead(**on, first - 1)) {
+                return Some((*on, None));
+            }
+        }
+        let until = Some(item.due + LEADING).filter(|until| *until > now)?;
+        self.order.leading(*lane).find(|on| is_ahead(*on, first)).map(|on| (on, Some(until)))
+    }
+
+    /// True if the item is running, or due in a lane that is not delayed, since this step or an earlier one.
+    fn is_due(&self, lane: L, slot: &S, item: &I, step: u64, now: Instant) -> bool {
+        let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
+        let Some(found) = state.find(item).map(|at| &state.items[at]) else { return false };
+        let is_due = found.due <= now && found.steps.first <= step;
+        is_due && (state.runs(item) || !self.turns.is_delayed(lane))
+    }
+
+    /// Examines again the slots that are parked behind this one.
+    pub(super) fn free(&mut self, on: L, slot: &S, now: Instant) {
+        let Some(slots) = self.parked.get_mut(&on) else { return };
+        let Some(lanes) = slots.remove(slot) else { return };
+        if slots.is_empty() {
+            self.parked.remove(&on);
+        }
+        self.free_all([(slot.clone(), lanes)], now);
+    }
+
+    pub(super) fn free_all(&mut self, slots: impl IntoIterator<Item = (S, Lanes<L>)>, now: Instant) {
+        for (slot, lanes) in slots {
+            for lane in lanes {
+                let key = (lane, slot.clone());
+                if let Some(SlotStage::Parked | SlotStage::Delayed(_)) = self.slots.get(&key).map(|state| state.at) {
+                    self.replace(key, now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn count_parked(&mut self, lane: L, parked: bool) {
+        let count = self.counts.entry(lane).or_default();
+        *count = if parked { *count + 1 } else { *count - 1 };
+    }
+
+    /// Examines again slots that are parked behind slots of lanes that are delayed since, except behind a run.
+    pub(super) fn pass_delayed(&mut self, now: Instant) {
+        while let Some(lane) = self.turns.delayed.pop() {
+            let Some(slots) = self.parked.get(&lane).filter(|_| self.turns.is_delayed(lane)) else { continue };
+            let runs = |slot: &S| self.slots.get(&(lane, slot.clone())).is_some_and(|of| of.at == SlotStage::Running);
+            let found: Vec<S> = slots.keys().filter(|slot| !runs(slot)).take(FEW).cloned().collect();
+            found.iter().for_each(|slot| self.free(lane, slot, now));
+            if found.len() == FEW {
+                self.turns.delayed.push(lane);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn set_order(&mut self, order: Order<L>, now: Instant) {
+        self.order = Arc::new(order);
+        let parked: Vec<_> = self.parked.drain().flat_map(|(_, slots)| slots).collect();
+        self.free_all(parked, now);
+    }
+
+    /// Skips, for the successors of a running job, the steps that were queued before it started. The job's own item
+    /// stays in the queue until [`Slots::done`].
+    pub(super) fn stop(&mut self, job: &Job<L, S, I>, now: Instant) {
+        if self.running(job).is_none() {
+            return;
+        }
+        for lane in self.order.clone().successors(job.lane) {
+            let key = (*lane, job.slot.clone());
+            let Some(state) = self.slots.get_mut(&key) else { continue };
+            let Some(at) = state.find(&job.item) else { continue };
+            let runs = state.runs(&job.item);
+            let item = &mut state.items[at];
+            let steps = if runs { item.dirty.as_mut().map(|(_, steps)| steps) } else { Some(&mut item.steps) };
+            let Some(steps) = steps.filter(|steps| steps.cause != Cause::Other) else { continue };
+            if steps.latest > job.number {
+                // From now on it is due since that later step.
+                steps.first = steps.latest;
+            } else if runs {
+                item.dirty = None;
+            } else if let Some(before) = item.before.take() {
+                item.delay(before);
+            } else {
+                state.items.remove(at);
+            }
+            self.replace(key, now);
+            self.free(*lane, &job.slot, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
