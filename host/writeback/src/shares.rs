@@ -34,7 +34,7 @@ impl OfTenant for String {
 }
 
 impl<K: OfTenant, V> Shares<K, V> {
-    /// Returns an empty memory of at most so many entries.
+    /// Returns an empty memory of at most `most` entries.
     pub(super) fn new(most: NonZeroUsize) -> Self {
         Self { most, tenants: BTreeMap::new() }
     }
