@@ -118,6 +118,9 @@ pub struct Spec {
     /// Without it no other plugin has the plugin's state.
     #[serde(default)]
     pub state_group: Option<DnsLabel>,
+    /// The end of the plugin's finalizers on Pods.
+    #[serde(default)]
+    pub finalizers: Finalizers,
     /// Any mapping; the plugin receives it as JSON, of at most 64 KiB.
     #[serde(default)]
     pub config: Map<String, Value>,
@@ -180,6 +183,17 @@ pub struct Watch {
     #[serde(default)]
     #[schemars(range(min = 10, max = 604_800))]
     pub resync_seconds: Option<u32>,
+}
+
+/// The end of the plugin's finalizers on Pods.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Finalizers {
+    /// The host removes them, without a run of the plugin, from a Pod that has been deleted for so long. Without it the
+    /// host does so only in a namespace that is being deleted, and when the plugin's object is deleted.
+    #[serde(default)]
+    #[schemars(range(min = 60, max = 31_536_000))]
+    pub release_after_seconds: Option<u32>,
 }
 
 /// A label selector as in Kubernetes; at most 32 labels and expressions together.

@@ -26,6 +26,9 @@ pub struct Status {
     /// minutes after its last occurrence, and does not change before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// The finalizers that the plugin may have put on Pods. The host removes them when the object is deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
     /// The kinds of writes that RBAC refuses, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_writes: Vec<RefusedWrite>,

@@ -35,6 +35,9 @@ pub struct PluginSpec {
     pub after: Vec<String>,
     /// The plugins of the tenant with the same group share one state; with `None` no other plugin has it.
     pub state_group: Option<String>,
+    /// The time after which its finalizers are removed from a Pod that is being deleted, without its run. `None` if
+    /// they never are.
+    pub release_after: Option<Duration>,
     /// The configuration's `config` as JSON text; `{}` by default.
     pub config: String,
 }

@@ -5,8 +5,12 @@
 //! the work, and nothing is kept beside them. A write of a run of the plugin may arrive late, so the object's finalizer
 //! is removed only after the longest time that a request has.
 //!
+//! Plugins whose objects stay hold Pods too: `release` decides for how long.
+//!
 //! A tenant's work is a task of its own, so that no other tenant waits for its answers. Tenants write in rotation, and
 //! what the API server refuses is tried again with back-off.
+
+mod release;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -29,6 +33,8 @@ use podium_vocabulary::{
     Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, authz::authorize, text,
 };
 use podium_writeback::manager_name;
+use release::LOOK;
+pub(super) use release::{Holding, Releases};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -78,7 +84,13 @@ pub(super) struct Cleanup {
     /// The turn to write, in the order of asking.
     pub(super) turn: Semaphore,
     pub(super) removals: Removals,
+    pub(super) holding: Holding,
+    pub(super) releases: Releases,
+    /// Returns true while RBAC refuses the plugin to change Pods of the namespace.
+    pub(super) is_forbidden: Box<IsForbidden>,
 }
+
+type IsForbidden = dyn Fn(&PluginId, &str) -> bool + Send + Sync;
 
 /// An object to work on.
 enum Work {
@@ -86,6 +98,19 @@ enum Work {
     Hold,
     /// It is being deleted.
     Remove(Removing),
+    /// It stays, and its plugin holds Pods that are being deleted.
+    Free(Removing),
+}
+
+impl Work {
+    /// Returns the number of the kind; an object has its own progress in each.
+    fn number(&self) -> u8 {
+        match self {
+            Self::Hold => 0,
+            Self::Remove(_) => 1,
+            Self::Free(_) => 2,
+        }
+    }
 }
 
 /// The progress of one object.
@@ -157,8 +182,13 @@ impl Cleanup {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let this = Arc::new(self);
         let (mut tasks, mut busy) = (JoinSet::new(), BTreeSet::new());
+        let mut look = Instant::now();
         loop {
             sleep(INTERVAL).await;
+            if Instant::now() >= look {
+                look = Instant::now() + LOOK;
+                this.look();
+            }
             while let Some(ended) = tasks.try_join_next() {
                 busy.remove(&ended?);
             }
@@ -196,19 +226,24 @@ impl Cleanup {
             object.spec = object.spec.filter(|_| self.driver.components.holds.has(&object.id, &object.uid));
             (object.id.clone(), object.uid.clone(), Work::Remove(object))
         });
-        unheld.chain(removing).collect()
+        let held = known.desired.staying().filter(|(object, _)| is_of(&object.id) && self.holding.is_long(&object.id));
+        let freeing = held.map(|(object, spec)| {
+            let (id, uid) = (object.id.clone(), object.uid.clone());
+            (id.clone(), uid.clone(), Work::Free(Removing { id, uid, spec: Some(spec) }))
+        });
+        unheld.chain(removing).chain(freeing).collect()
     }
 
     /// Works until nothing is left to do for the tenant, and returns it.
     async fn of_tenant(self: Arc<Self>, tenant: Taker) -> Taker {
         let line = Line { tenant, first: Semaphore::new(1) };
-        let mut all: BTreeMap<(String, bool), Progress> = BTreeMap::new();
+        let mut all: BTreeMap<(String, u8), Progress> = BTreeMap::new();
         loop {
             let mut work = self.work(Some(&line.tenant));
             if work.is_empty() {
                 return line.tenant;
             }
-            let key = |(_, uid, work): &(PluginId, String, Work)| (uid.clone(), matches!(work, Work::Hold));
+            let key = |(_, uid, work): &(PluginId, String, Work)| (uid.clone(), work.number());
             all.retain(|of, _| work.iter().any(|work| key(work) == *of));
             work.sort_by_key(|work| all.get(&key(work)).map_or(0, |progress| progress.wait.refusals));
             let mut done = 0;
@@ -217,6 +252,7 @@ impl Cleanup {
                 match work {
                     (id, uid, Work::Hold) => self.put_back(&line, &id, &uid, progress).await,
                     (.., Work::Remove(object)) => done += self.step(&line, &object, progress).await,
+                    (.., Work::Free(object)) => done += self.free(&line, &object, progress).await,
                 }
             }
             if done == 0 {
@@ -281,13 +317,20 @@ impl Cleanup {
             progress.found(held);
         }
         match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over()) {
-            Some(spec) if !progress.left.is_empty() => self.remove_some(line, spec, progress).await,
+            Some(spec) if !progress.left.is_empty() => {
+                let (done, refusal) = self.remove_some(line, spec, progress).await;
+                let mut removals = self.removals.lock();
+                let removal = removals.entry(id.clone()).or_default();
+                removal.pods = removal.pods.saturating_sub(done);
+                removal.refused = refusal.or_else(|| removal.refused.take()).filter(|_| !progress.refused.is_empty());
+                done
+            }
             _ => 0,
         }
     }
 
-    /// Removes finalizers of some Pods. Returns the number of those that succeeded.
-    async fn remove_some(&self, line: &Line, spec: &PluginSpec, progress: &mut Progress) -> usize {
+    /// Removes finalizers of some Pods. Returns the number of those that succeeded, and a refusal.
+    async fn remove_some(&self, line: &Line, spec: &PluginSpec, progress: &mut Progress) -> (usize, Option<String>) {
         let next: Vec<_> = progress.left.drain(..progress.batch.min(progress.left.len())).collect();
         let own_refused = progress.own_refused;
         let results = stream::iter(next).map(async |(pod, name)| {
@@ -326,13 +369,9 @@ impl Cleanup {
         if let Some(error) = &refusal
             && let Some(count) = progress.losses.occurred(Instant::now())
         {
-            tracing::warn!(plugin = %id, error, count, "finalizers of a deleted plugin not removed from pods");
+            tracing::warn!(plugin = %id, error, count, "finalizers of the plugin not removed from pods");
         }
-        let mut removals = self.removals.lock();
-        let removal = removals.entry(id.clone()).or_default();
-        removal.pods = removal.pods.saturating_sub(done);
-        removal.refused = refusal.or_else(|| removal.refused.take()).filter(|_| !progress.refused.is_empty());
-        done
+        (done, refusal)
     }
 
     fn refused(&self, id: &PluginId) -> Option<String> {
@@ -400,15 +439,19 @@ impl Cleanup {
 fn held(view: &dyn PodView, spec: &PluginSpec, earlier: &[Arc<PluginSpec>]) -> BTreeMap<PodKey, String> {
     let query = PodQuery { namespace: spec.id.namespace.clone(), ..PodQuery::default() };
     let pods = view.find(&query, usize::MAX - 1, None).pods;
+    // A Pod that cannot be decoded has no finalizer that could be removed by name.
+    let first = |pod: &CachedPod| {
+        pod.lifecycle().ok()?.finalizers.into_iter().find(|name| owned(spec, earlier, &pod.key, name))
+    };
+    pods.iter().filter_map(|pod| Some((pod.key.clone(), first(pod)?))).collect()
+}
+
+/// Returns true if the plugin may hold the finalizer of a Pod in its scope, and no earlier plugin may.
+fn owned(spec: &PluginSpec, earlier: &[Arc<PluginSpec>], pod: &PodKey, name: &str) -> bool {
     let may_hold =
         |spec: &PluginSpec, name: &str| spec.grants.write.finalizers.iter().any(|pattern| pattern.matches(name));
-    let of_plugin = |pod: &CachedPod, name: &str| {
-        let sees = |other: &&Arc<PluginSpec>| other.scope().contains(&pod.key.namespace);
-        may_hold(spec, name) && !earlier.iter().filter(sees).any(|other| may_hold(other, name))
-    };
-    // A Pod that cannot be decoded has no finalizer that could be removed by name.
-    let first = |pod: &CachedPod| pod.lifecycle().ok()?.finalizers.into_iter().find(|name| of_plugin(pod, name));
-    pods.iter().filter_map(|pod| Some((pod.key.clone(), first(pod)?))).collect()
+    let sees = |other: &&Arc<PluginSpec>| other.scope().contains(&pod.namespace);
+    may_hold(spec, name) && !earlier.iter().filter(sees).any(|other| may_hold(other, name))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ use podium_life::Event;
 use podium_pods::cache::Reader;
 use podium_runtime::EngineOptions;
 use podium_vocabulary::{PluginId, PluginSpec};
-use podium_writeback::Writeback;
+use podium_writeback::{Writeback, manager_name};
 pub use policy::PolicyFile;
 use thread::Thread;
 pub use thread::ingest_runtime;
@@ -168,6 +168,8 @@ impl App {
     /// The channel reports true when the first lists are there and an attempt to load each plugin in them has ended.
     pub fn watch_objects(&mut self, namespace: Option<&str>, files: &[PluginSpec]) -> watch::Receiver<bool> {
         let (follower, started) = objects::Follower::new(self.driver.clone(), &self.api, namespace, files, self.seed);
+        let (counters, sending) = (self.counters.clone(), self.writeback.clone());
+        let releases = cleanup::Releases::default();
         let status = object_status::StatusTask {
             api: self.api.clone(),
             known: follower.known(),
@@ -175,9 +177,9 @@ impl App {
             status: self.status.clone(),
             observed: self.observed.clone(),
             removals: self.removals.clone(),
+            releases: releases.clone(),
             clock: self.dispatch.clock.clone(),
         };
-        let counters = self.counters.clone();
         let cleanup = cleanup::Cleanup {
             api: self.api.clone(),
             known: follower.known(),
@@ -187,6 +189,15 @@ impl App {
             undecoded: Box::new(move || counters.undecoded() > 0),
             turn: Semaphore::new(1),
             removals: self.removals.clone(),
+            holding: cleanup::Holding::default(),
+            releases,
+            is_forbidden: Box::new(move |id, namespace| {
+                let manager = manager_name(id);
+                sending.closed_kinds().iter().any(|closed| {
+                    let is_of = closed.manager == manager && closed.namespace.as_deref() == Some(namespace);
+                    is_of && closed.verb == "patch" && closed.resource == "pods"
+                })
+            }),
         };
         self.observed.watchdog.watch(follower.watched());
         self.services.spawn(follower.run());

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    cleanup::Removals,
+    cleanup::{Releases, Removals},
     life::{Code, Driver, Host, LoadFailure},
     objects::Shared,
     operator::Observed,
@@ -40,6 +40,7 @@ pub(super) struct StatusTask {
     pub(super) status: Arc<Status>,
     pub(super) observed: Arc<Observed>,
     pub(super) removals: Removals,
+    pub(super) releases: Releases,
     pub(super) clock: Clock,
 }
 
@@ -112,7 +113,7 @@ impl StatusTask {
         let figures: BTreeMap<PluginId, Arc<PluginStatus>> = self.status.plugins().into_iter().collect();
         // Statuses are made without a lock, which a change of an object would wait for.
         let desired = self.known.lock().desired.clone();
-        let removals = self.removals.lock().clone();
+        let (removals, releases) = (self.removals.lock().clone(), self.releases.lock().clone());
         let now = Instant::now();
         let rules = self.driver.rules();
         let mut wanted = Vec::new();
@@ -126,6 +127,8 @@ impl StatusTask {
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
             }
+            facts.finalizers = self.finalizers(object);
+            facts.released = releases.get(id).map(|(released, _)| released.clone());
             facts.signed = matches!(decision, Decision::Run(spec) if rules.requires_signature(spec));
             wanted.push(self.wanted(object, &facts, publisher));
         }
@@ -134,9 +137,17 @@ impl StatusTask {
                 continue;
             };
             let state = State::Removing { pods: removal.pods, refused: removal.refused.clone() };
-            wanted.push(self.wanted(object, &Facts::new(object.generation, state), publisher));
+            let finalizers = self.finalizers(object);
+            wanted.push(self.wanted(object, &Facts { finalizers, ..Facts::new(object.generation, state) }, publisher));
         }
         publisher.due(wanted, now)
+    }
+
+    /// Returns the finalizers that the object's plugin may have put on Pods.
+    fn finalizers(&self, object: &Object) -> Vec<String> {
+        let is_held = self.driver.components.holds.has(&object.id, &object.uid);
+        let spec = object.of_finalizers().filter(|_| is_held);
+        spec.iter().flat_map(|spec| &spec.grants.write.finalizers).map(|pattern| pattern.0.clone()).collect()
     }
 
     fn wanted<'a>(&self, object: &'a Object, facts: &Facts, publisher: &Publisher) -> Wanted<'a> {
@@ -308,6 +319,7 @@ mod tests {
                 status: driver.status.clone(),
                 observed: Arc::new(observed(driver.status.clone(), phase)),
                 removals: Removals::default(),
+                releases: Releases::default(),
                 driver: driver.clone(),
                 clock: Clock::starting_at(0),
             };

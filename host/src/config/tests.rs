@@ -100,7 +100,7 @@ fn absent_fields_grant_nothing_and_watch_the_lifecycle() {
 #[test]
 fn every_error_names_file_line_field_and_the_next_step() {
     let table = [
-        ("  colour: red", "0.yaml:6: spec.colour: is not a known field; known here: after, config, grants"),
+        ("  colour: red", "0.yaml:6: spec.colour: is not a known field; known here: after, config, finalizers"),
         ("  limits: { memoryMb: 3 }", "0.yaml:6: spec.limits.memoryMb: is not a known field"),
         ("  limits:\n    memoryMiB: 0", "0.yaml:7: spec.limits.memoryMiB: must be a whole number from 1 to 256"),
         ("  limits:\n    memoryMiB: 257", "0.yaml:7: spec.limits.memoryMiB: must be a whole number from 1 to 256"),

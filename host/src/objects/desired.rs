@@ -193,6 +193,12 @@ impl Desired {
         self.tenants.values().flat_map(|of_tenant| of_tenant.objects.values()).filter(lacks)
     }
 
+    /// Returns the objects that are not being deleted, and whose plugins may hold finalizers of Pods.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = (&Object, Arc<PluginSpec>)> {
+        let all = self.tenants.values().flat_map(|of_tenant| of_tenant.objects.values());
+        all.filter(|object| !object.deleting).filter_map(|object| Some((object, object.of_finalizers()?)))
+    }
+
     /// Returns the other plugins that see Pods of the plugin of an object, and have their finalizers before it.
     pub(crate) fn before(&self, id: &PluginId) -> Vec<Arc<PluginSpec>> {
         let own = |namespace: &&Namespace| namespace.is_none() || id.namespace.is_none() || **namespace == id.namespace;

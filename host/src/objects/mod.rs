@@ -10,6 +10,7 @@ mod fetch;
 mod finalizers;
 mod object;
 mod publish;
+mod released;
 mod status;
 mod tenant;
 mod watch;
@@ -21,6 +22,7 @@ pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use object::{Kind, Object, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold};
+pub(crate) use released::Released;
 pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status};
 pub(crate) use watch::{Change, ObjectWatch};
 

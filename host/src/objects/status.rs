@@ -8,7 +8,7 @@ use podium_vocabulary::text;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::Value;
 
-use super::{Beyond, Step};
+use super::{Beyond, Released, Step};
 
 /// The most refused kinds of writes that are listed.
 const MAX_REFUSED: usize = 16;
@@ -33,6 +33,9 @@ pub(crate) struct Facts {
     pub(crate) refused: Vec<Refusal>,
     /// The component must be signed.
     pub(crate) signed: bool,
+    /// The finalizers of Pods that the host takes away when the object is deleted.
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) released: Option<Released>,
 }
 
 impl Facts {
@@ -46,6 +49,8 @@ impl Facts {
             has_run: false,
             refused: Vec::new(),
             signed: false,
+            finalizers: Vec::new(),
+            released: None,
         }
     }
 }
@@ -114,13 +119,13 @@ pub(crate) struct Refusal {
 }
 
 /// A condition without its times.
-struct Judged {
+pub(super) struct Judged {
     /// The type.
-    kind: &'static str,
+    pub(super) kind: &'static str,
     /// `None` for Unknown.
-    holds: Option<bool>,
-    reason: &'static str,
-    message: String,
+    pub(super) holds: Option<bool>,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 /// Returns the status for an object whose status is `shown`, from which the times of conditions that did not change
@@ -130,13 +135,15 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
     if facts.state == State::Loading && shown["conditions"].is_array() {
         return None;
     }
-    let all = conditions(facts).into_iter().chain([healthy(facts, shown)]);
+    let released = facts.released.as_ref().map(Released::judged);
+    let all = conditions(facts).into_iter().chain([healthy(facts, shown)]).chain(released);
     let conditions = all.map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
     let status = Status {
         observed_generation: facts.generation,
         conditions,
         active: facts.active.as_ref().map(active),
         failures: facts.failing.iter().map(failure).collect(),
+        finalizers: facts.finalizers.iter().map(|name| text::name(name)).collect(),
         refused_writes: facts.refused.iter().take(MAX_REFUSED).map(refused).collect(),
     };
     // A tree of texts and numbers always becomes JSON.
@@ -357,15 +364,7 @@ mod tests {
     use super::*;
 
     fn facts(state: State) -> Facts {
-        Facts {
-            generation: 3,
-            state,
-            active: None,
-            failing: Vec::new(),
-            has_run: true,
-            refused: Vec::new(),
-            signed: false,
-        }
+        Facts { has_run: true, ..Facts::new(3, state) }
     }
 
     const RUNNING: State = State::Running { unprobed: false };

@@ -197,6 +197,58 @@ async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     Ok(())
 }
 
+/// Kubernetes deletes the Pods first and waits for them, so the plugin's object is not deleted meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_of_a_suspended_plugin_that_holds_pods_is_deleted() -> Result<()> {
+    let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
+    let kubectl = Kubectl::new(&plane);
+    kubectl.install(&["namespace.yaml", "rbac.yaml", "crds.yaml", "cleanup.yaml", "admission-cleanup.yaml"])?;
+    namespace(&client, NAMESPACE).await?;
+    rights(&client).await?;
+    for index in 0..3 {
+        pod(&client, NAMESPACE, &format!("cart-{index}")).await?;
+    }
+    plugin(&client, "holder").await?;
+    let flags = ["--watch-plugins", "--require-service-account", "--cleanup-service-account", "podium/podium-cleanup"];
+    let kubeconfig = plane.kubeconfig_of("podium", "podium-host").await?;
+    let arguments = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    let host = Host::spawn(&HostOptions { kubeconfig, plugins: Vec::new(), arguments }).await?;
+    until("every pod to be held", SOON, async || {
+        let held = held(&client).await?;
+        ensure!(held == (3, 3), "{held:?}: {}", object(&client, "holder").await?["status"]);
+        Ok(())
+    })
+    .await?;
+    let suspend = ["-n", NAMESPACE, "patch", "reconcileplugin", "holder", "--type=merge", "-p"];
+    kubectl.admin(&[&suspend[..], &[r#"{ "spec": { "suspend": true } }"#]].concat())?;
+    until("the suspension", SOON, async || {
+        let status = object(&client, "holder").await?["status"].clone();
+        ensure!(status["conditions"].to_string().contains("Suspended"), "{status}");
+        ensure!(status["finalizers"] == json!([FINALIZER]), "{status}");
+        Ok(())
+    })
+    .await?;
+
+    kubectl.admin(&["delete", "namespace", NAMESPACE, "--wait=false"])?;
+    let deleted = tokio::time::Instant::now();
+    until("the release", 3 * SOON, async || {
+        let shown = object(&client, "holder").await.map(|object| object["status"].to_string());
+        ensure!(shown.is_err() || held(&client).await? == (0, 0), "{:?}: {shown:?}", held(&client).await?);
+        Ok(())
+    })
+    .await?;
+    ensure!(deleted.elapsed() > SOON, "after {:?}", deleted.elapsed());
+    until("the namespace to go", SOON, async || {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}");
+        let there = client.request::<Value>(Request::get(path).body(Vec::new())?).await;
+        ensure!(there.is_err(), "{there:?}");
+        Ok(())
+    })
+    .await?;
+    ensure!(host.terminate().await?.success(), "it failed");
+    Ok(())
+}
+
 /// Sends a merge patch as another user, and returns the message of a refusal. kubectl would read the object before.
 async fn refusal(client: &Client, user: &str, path: &str, patch: &Value) -> Result<Option<String>> {
     let request = Request::patch(path)

@@ -190,7 +190,7 @@ fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
 }
 
 #[test]
-fn other_rules_load_only_what_they_concern_and_keep_its_number() {
+fn other_rules_load_only_plugins_that_they_concern() {
     let mut world = World::new();
     world.change(Change::File("a", "w"));
     world.change(Change::Object("b", "1", "n"));

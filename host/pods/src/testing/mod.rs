@@ -44,6 +44,7 @@ pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
         phase: Phase::Main,
         after: Vec::new(),
         state_group: None,
+        release_after: None,
         config: "{}".into(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod grants;
 mod lists;
+mod released;
 
 use std::{
     convert::Infallible,
@@ -88,6 +89,10 @@ struct Objects {
     refusing: Arc<Mutex<bool>>,
     /// The status code of lists whose path has this text.
     failing: Arc<Mutex<Option<(&'static str, u16)>>>,
+    /// The metadata of every namespace; `None` if the host may not see it.
+    namespace: Arc<Mutex<Option<Value>>>,
+    /// The namespaces that were asked for.
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Objects {
@@ -136,6 +141,13 @@ impl Objects {
             let patch = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
             let response = Response::builder().status(self.patch(&patch));
             return response.body(Full::new(Bytes::from("{}")).boxed_unsync()).unwrap();
+        }
+        if let Some(name) = path.strip_prefix("/api/v1/namespaces/").filter(|name| !name.contains('/')) {
+            self.asked.lock().push(name.to_owned());
+            let metadata = self.namespace.lock().clone();
+            let body = Bytes::from(json!({ "metadata": metadata }).to_string());
+            let response = Response::builder().status(if metadata.is_some() { 200 } else { 403 });
+            return response.body(Full::new(body).boxed_unsync()).unwrap();
         }
         if !parts.uri.query().is_some_and(|query| query.contains("watch=1")) {
             if let Some((_, code)) = self.failing.lock().filter(|(of, _)| path.ends_with(of)) {
@@ -223,6 +235,9 @@ struct Rig {
     objects: Objects,
     pods: Arc<Pods>,
     removals: Removals,
+    releases: Releases,
+    /// RBAC refuses plugins to change Pods.
+    forbidden: Arc<Mutex<bool>>,
     driver: Arc<Driver>,
     observe: mpsc::Sender<Observation>,
     undecoded: Arc<Mutex<bool>>,
@@ -266,21 +281,26 @@ impl Rig {
             seed: 1,
         });
         let (removals, undecoded) = (Removals::default(), Arc::<Mutex<bool>>::default());
-        let flag = undecoded.clone();
+        let (releases, forbidden) = (Releases::default(), Arc::<Mutex<bool>>::default());
+        let (of_decoding, flag) = (undecoded.clone(), forbidden.clone());
         let cleanup = Cleanup {
             api,
             known: follower.known(),
             driver: driver.clone(),
             dispatch,
             account: account.map(str::to_owned),
-            undecoded: Box::new(move || *flag.lock()),
+            undecoded: Box::new(move || *of_decoding.lock()),
             turn: Semaphore::new(1),
             removals: removals.clone(),
+            holding: Holding::default(),
+            releases: releases.clone(),
+            is_forbidden: Box::new(move |_, _| *flag.lock()),
         };
         tokio::spawn(follower.run());
         tokio::spawn(cleanup.run());
         observe.send(Observation::Live).await.unwrap();
-        Self { objects: served, pods, removals, driver, observe, undecoded, revision: AtomicU64::new(5) }
+        let revision = AtomicU64::new(5);
+        Self { objects: served, pods, removals, releases, forbidden, driver, observe, undecoded, revision }
     }
 
     /// Adds Pods with a finalizer of others and this one.

@@ -165,11 +165,7 @@ fn order() -> Vec<Fault> {
             "(state.runs(item) || «!self.turns.is_delayed(lane)»)",
             "true",
         ),
-        parking.fault(
-            "a chain runs once for each write",
-            "if «item.steps.cause == Cause::Written» {",
-            "false",
-        ),
+        parking.fault("a chain runs once for each write", "if «item.steps.cause == Cause::Written» {", "false"),
         parking.fault(
             "waits for a delayed plugin are never passed",
             "found.iter().for_each(|slot| «self.free(lane, slot, now)»);",

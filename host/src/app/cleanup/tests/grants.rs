@@ -43,7 +43,7 @@ async fn a_later_plugin_keeps_no_finalizer_from_being_removed() {
     assert_eq!(rig.pods.of("shop"), 2);
 }
 
-fn policy(file: &Path) -> Rules {
+pub(super) fn policy(file: &Path) -> Rules {
     let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces: { shop: { excluded: true } }\n";
     std::fs::write(file, yaml).unwrap();
     Rules { policy: Some(Policy::read(file).unwrap()), ..Rules::default() }

@@ -326,6 +326,7 @@ async fn a_write_of_a_status_that_hangs_delays_no_other_object() {
         status: scene.driver.status.clone(),
         observed: Arc::new(observed(scene.driver.status.clone(), phase)),
         removals: Removals::default(),
+        releases: <_>::default(),
         clock: Clock::starting_at(0),
     };
     scene.send(chunk);

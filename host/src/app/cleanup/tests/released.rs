@@ -1,0 +1,163 @@
+//! Claims about Pods that are being deleted, and held by a plugin whose object stays.
+
+use super::{
+    super::super::life::tests::{Idle, give},
+    *,
+};
+use crate::objects::Released;
+
+fn with(field: &str, value: Value) -> Value {
+    let mut object = held(object(Some("shop"), "a", &[HOLD]));
+    object["spec"][field] = value;
+    object
+}
+
+fn ending() -> Option<Value> {
+    Some(json!({ "deletionTimestamp": "2026-01-02T00:00:00Z" }))
+}
+
+impl Rig {
+    /// A cleanup beside one object, and namespaces with this metadata.
+    async fn beside(object: Value, namespace: Option<Value>) -> Self {
+        let rig = Self::started(vec![object], frees).await;
+        *rig.objects.namespace.lock() = namespace;
+        sleep(Duration::from_secs(1)).await;
+        rig
+    }
+
+    /// A cleanup beside the object `a`, whose plugin runs.
+    async fn running() -> Self {
+        let rig = Self::beside(object(Some("bank"), "other", &[]), ending()).await;
+        give(&rig.driver, &id("a"), Idle);
+        rig.objects.put(object(Some("shop"), "a", &[HOLD]));
+        sleep(Duration::from_secs(2)).await;
+        assert!(rig.driver.read(&id("a"), |plugin| plugin.running().is_some()).unwrap());
+        rig
+    }
+
+    /// Adds Pods that are being deleted, with a finalizer of others and this one.
+    async fn hold_deleting(&self, namespace: &str, count: usize, finalizer: &str) {
+        let held = |index: usize| {
+            let mut pod = podium_wire::Pod::default();
+            let name = format!("cart-{index}");
+            (pod.header.namespace, pod.header.uid) = (namespace.into(), format!("u-{namespace}-{name}"));
+            pod.header.name = name;
+            pod.header.resource_version = (self.revision.fetch_add(1, Relaxed) + 1).to_string();
+            pod.lifecycle.finalizers = vec!["bank.example/other".to_owned(), finalizer.to_owned()];
+            pod.lifecycle.deletion_timestamp = Some(podium_wire::Timestamp(0));
+            PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))
+        };
+        self.observe.send(Observation::Events((0..count).map(held).collect())).await.unwrap();
+    }
+
+    /// Returns after how many seconds a number of Pods were written to; `None` if that takes more than an hour.
+    async fn freed(&self, namespace: &str, count: usize) -> Option<u64> {
+        for second in 0..3_600 {
+            if self.pods.of(namespace) >= count {
+                return Some(second);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        None
+    }
+
+    fn released(&self) -> Option<Released> {
+        self.releases.lock().get(&id("a")).map(|(released, _)| released.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_ends_has_no_pods_of_a_plugin_that_does_not_run() {
+    let mistaken = with("watch", json!(7));
+    for object in [with("suspend", true.into()), mistaken, with("config", json!({}))] {
+        let rig = Rig::beside(object.clone(), ending()).await;
+        rig.hold_deleting("shop", 40, HOLD).await;
+        rig.hold_deleting("bank", 3, HOLD).await;
+        let seconds = rig.freed("shop", 40).await.unwrap();
+        assert!((60..90).contains(&seconds), "{seconds} {object}");
+        assert_eq!(rig.released(), Some(Released::NamespaceEnds));
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!((rig.pods.of("shop"), rig.pods.of("bank")), (40, 0), "each once, and none elsewhere");
+        assert!(rig.objects.has("a") && rig.removals.lock().is_empty(), "its object stays");
+        sleep(Duration::from_secs(700)).await;
+        assert_eq!(rig.released(), None, "it is not shown for ever");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_runs_has_ten_minutes_unless_rbac_refuses_it() {
+    let rig = Rig::running().await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((600..630).contains(&seconds), "{seconds}");
+
+    let rig = Rig::running().await;
+    *rig.forbidden.lock() = true;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((60..90).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn elsewhere_nothing_is_released_unless_the_spec_says_so() {
+    let rig = Rig::beside(with("suspend", true.into()), Some(json!({}))).await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    assert_eq!((rig.freed("shop", 1).await, rig.released()), (None, None));
+
+    let mut after = with("finalizers", json!({ "releaseAfterSeconds": 120 }));
+    after["spec"]["suspend"] = true.into();
+    let rig = Rig::beside(after.clone(), Some(json!({}))).await;
+    rig.hold("shop", 2, HOLD).await;
+    assert_eq!(rig.freed("shop", 1).await, None, "they are not being deleted");
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((120..150).contains(&seconds), "{seconds}");
+    assert_eq!(rig.released(), Some(Released::AfterSeconds));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_namespaces_of_pods_that_are_held_for_long_are_asked_for() {
+    let rig = Rig::beside(with("suspend", true.into()), Some(json!({}))).await;
+    rig.hold("shop", 2, HOLD).await;
+    rig.hold_deleting("bank", 2, HOLD).await;
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.asked.lock().is_empty());
+    rig.hold_deleting("shop", 50, HOLD).await;
+    sleep(Duration::from_secs(29)).await;
+    assert!(rig.objects.asked.lock().is_empty());
+    sleep(Duration::from_secs(300)).await;
+    let asked = rig.objects.asked.lock().clone();
+    assert!((2..12).contains(&asked.len()) && asked.iter().all(|name| name == "shop"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_see_namespaces_the_command_is_shown() {
+    let rig = Rig::beside(with("suspend", true.into()), None).await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    sleep(Duration::from_secs(120)).await;
+    let Some(Released::NamespaceForbidden(message)) = rig.released() else { unreachable!("{:?}", rig.released()) };
+    assert!(message.ends_with("kubectl --namespace shop delete reconcileplugin a"), "{message}");
+    assert_eq!(rig.pods.of("shop"), 0);
+    *rig.objects.namespace.lock() = ending();
+    assert!(rig.freed("shop", 2).await.unwrap() < 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_releases_no_finalizer_of_another_one_or_of_an_excluded_tenant() {
+    // Not loaded, so that it releases nothing itself.
+    let mut platform = object(None, "guard", &["platform.example/*"]);
+    platform["spec"]["suspend"] = true.into();
+    let mut forged = held(object(Some("shop"), "a", &["platform.example/hold"]));
+    forged["spec"]["suspend"] = true.into();
+    let rig = Rig::beside(forged, ending()).await;
+    rig.objects.put(platform);
+    rig.hold_deleting("shop", 2, "platform.example/hold").await;
+    assert_eq!(rig.freed("shop", 1).await, None);
+
+    let directory = tempfile::tempdir().unwrap();
+    let rules = grants::policy(&directory.path().join("policy.yaml"));
+    let rig = Rig::with(vec![with("suspend", true.into())], frees, Some(CLEANUP), rules, Vec::new()).await;
+    *rig.objects.namespace.lock() = ending();
+    rig.hold_deleting("shop", 2, HOLD).await;
+    assert_eq!(rig.freed("shop", 1).await, None);
+}
