@@ -7,11 +7,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use http::Request;
 use podium_api::ApiError;
+use podium_engine::throttle::RoundRobin;
 use podium_vocabulary::PluginId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -41,6 +43,8 @@ pub(crate) struct Publisher {
     provisional: BTreeMap<PluginId, (String, Instant)>,
     /// Plugins whose object is being written to.
     under_way: BTreeSet<PluginId>,
+    /// The turns of the namespaces, so that none takes all writes.
+    turns: RoundRobin<Option<Arc<str>>>,
 }
 
 /// The status that an object should have.
@@ -122,9 +126,22 @@ impl Publisher {
             due.push(((is_provisional, since), Update { id, uid, status, transitions }));
         }
         self.written.retain(|id, _| present.contains(id));
-        // Results first; of these, those that were never written, then those that have waited for longest.
+        // Of a namespace results first; of these, those that were never written, then those that have waited for
+        // longest.
         due.sort_by_key(|(order, _)| *order);
+        let tenants: BTreeSet<_> = due.iter().map(|(_, update)| update.id.namespace.clone()).collect();
+        let mut tenants: Vec<_> = tenants.into_iter().collect();
+        self.turns.sort(&mut tenants);
+        let mut rounds: BTreeMap<_, _> = tenants.into_iter().enumerate().map(|(turn, of)| (of, (0, turn))).collect();
+        let in_turn = due.into_iter().filter_map(|(_, update)| {
+            let of_tenant = rounds.get_mut(&update.id.namespace)?;
+            of_tenant.0 += 1;
+            Some((*of_tenant, update))
+        });
+        let mut due: Vec<_> = in_turn.collect();
+        due.sort_by_key(|(turn, _)| *turn);
         let due: Vec<_> = due.into_iter().take(MOST).map(|(_, update)| update).collect();
+        due.last().into_iter().for_each(|last| self.turns.took(last.id.namespace.clone()));
         self.under_way.extend(due.iter().map(|update| update.id.clone()));
         due
     }
@@ -205,8 +222,6 @@ fn apply(id: &PluginId, uid: &str, subresource: &str, fields: Value) -> Result<R
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::{
         super::object::tests::{object, spec},
         *,
@@ -277,6 +292,28 @@ mod tests {
         let each: BTreeSet<_> = written.iter().collect();
         assert_eq!((written.len(), each.len()), (125, 125), "{written:?}");
         assert_eq!(publisher.due(want(9), now + seconds(5)).len(), 50, "those of the first second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fresh_objects_of_one_namespace_delay_no_other_namespaces() {
+        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let of = |namespace: &str, name: &str| {
+            let mut object = with_status(name, Value::Null);
+            object.id.namespace = Some(namespace.into());
+            object
+        };
+        let quiet = of("zzz", "quiet");
+        let update = publisher.due(vec![wanted(&quiet, Some(1.into()))], now).pop().unwrap();
+        publisher.answered(update, Ok(json!({ "status": 1 })), now);
+        let mut calls = Vec::new();
+        for call in 0..20 {
+            let fresh: Vec<_> = (0..50).map(|at| of("aaa", &format!("p{call}-{at}"))).collect();
+            let all = fresh.iter().map(|object| wanted(object, Some(1.into())));
+            let all = all.chain([wanted(&quiet, Some(2.into()))]).collect();
+            let due = publisher.due(all, now + seconds(6 + 2 * call));
+            calls.extend(due.iter().any(|update| update.id == quiet.id).then_some(call));
+        }
+        assert!(calls.first().is_some_and(|call| *call < 2), "{calls:?}");
     }
 
     #[tokio::test(start_paused = true)]

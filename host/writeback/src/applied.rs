@@ -5,19 +5,16 @@
 //! earlier one was lost: the API server may execute overlapping writes in either order, and may still execute one
 //! whose response was lost.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tenants choose the keys, so their hashes must not be known; the order is that of use"
-)]
-
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use podium_vocabulary::ObjectRef;
 use tokio::time::Instant;
 
-use super::digest::Digest;
+use super::{
+    digest::Digest,
+    shares::{OfTenant, Shares, tenant_of},
+};
 
 /// How long an object is assumed to be as applied without a read; another client may have deleted or changed it.
 const TRUSTED: Duration = Duration::from_secs(600);
@@ -31,13 +28,19 @@ const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap(); // not 0: 
 /// A field manager and an object.
 pub(super) type Name = (String, ObjectRef);
 
+impl OfTenant for Name {
+    fn tenant(&self) -> &str {
+        tenant_of(&self.0)
+    }
+}
+
 /// The memory of all plugins.
 pub(super) struct Applied {
     objects: Mutex<Objects>,
 }
 
 struct Objects {
-    remembered: LruCache<Name, Remembered>,
+    remembered: Shares<Name, Remembered>,
     /// Writes under way, bounded by the concurrent deliveries.
     sending: BTreeMap<Name, Count>,
 }
@@ -129,7 +132,7 @@ pub(super) struct Sending<'a> {
 
 impl Default for Applied {
     fn default() -> Self {
-        let objects = Objects { remembered: LruCache::sparse(MAX_OBJECTS), sending: BTreeMap::new() };
+        let objects = Objects { remembered: Shares::new(MAX_OBJECTS), sending: BTreeMap::new() };
         Self { objects: Mutex::new(objects) }
     }
 }
@@ -157,7 +160,7 @@ impl Applied {
     /// Returns the remembered state if it still holds.
     fn remembered(&self, name: &Name, now: Instant) -> Option<Remembered> {
         let mut objects = self.objects.lock();
-        let remembered = objects.remembered.get(name)?;
+        let remembered = objects.remembered.of(name)?.get(name)?;
         let (at, within) = match remembered {
             Remembered::Applied { at, .. } | Remembered::Removed { at, .. } => (*at, TRUSTED),
             Remembered::Lost { at } => (*at, LOST),
@@ -168,8 +171,10 @@ impl Applied {
     /// Begins a write to the object and forgets its remembered state.
     pub(super) fn begin(&self, name: &Name) -> Sending<'_> {
         let mut objects = self.objects.lock();
-        if !matches!(objects.remembered.peek(name), Some(Remembered::Lost { .. })) {
-            objects.remembered.pop(name);
+        if let Some(remembered) = objects.remembered.of(name)
+            && !matches!(remembered.peek(name), Some(Remembered::Lost { .. }))
+        {
+            remembered.pop(name);
         }
         let count = objects.sending.entry(name.clone()).or_insert(Count { now: 0, overlapped: false });
         count.now += 1;
@@ -200,7 +205,7 @@ impl Drop for Sending<'_> {
             WriteEnd::Lost(at) => Remembered::Lost { at },
             WriteEnd::Applied { .. } | WriteEnd::Removed(..) | WriteEnd::Other => return,
         };
-        let lost = |at: Instant| match objects.remembered.peek(&self.name) {
+        let mut lost = |at: Instant| match objects.remembered.of(&self.name).and_then(|of| of.peek(&self.name)) {
             Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
             _ => false,
         };
@@ -209,7 +214,7 @@ impl Drop for Sending<'_> {
         {
             return;
         }
-        objects.remembered.put(self.name.clone(), remembered);
+        objects.remembered.with_room(&self.name).put(self.name.clone(), remembered);
     }
 }
 

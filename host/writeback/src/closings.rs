@@ -20,12 +20,12 @@ use podium_engine::{
 use podium_vocabulary::WriteResult;
 use tokio::time::Instant;
 
-use super::plan::Request;
+use super::{plan::Request, shares::tenant_of};
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// The most kinds that are closed at a time, of all plugins: some 4 MiB. The one that is tried again soonest is
-/// forgotten for another.
+/// The most kinds that are closed at a time, of all plugins: some 4 MiB. Of the tenant with the most, the one that
+/// is tried again soonest is forgotten for another.
 const MAX_KINDS: usize = 4_096;
 
 /// The closed kinds of all plugins.
@@ -207,7 +207,11 @@ impl Pass<'_> {
         // Another refusal of the same object says nothing about the others, to which writes were permitted.
         let narrow = earlier.is_some_and(|earlier| earlier.narrow && earlier.refused == self.object);
         if is_first && refusals.len() >= MAX_KINDS {
-            let soonest = refusals.iter().min_by_key(|(_, refused)| refused.at + refused.wait);
+            let mut counts = BTreeMap::<_, usize>::new();
+            refusals.keys().for_each(|kind| *counts.entry(tenant_of(&kind.manager)).or_default() += 1);
+            let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(tenant, _)| tenant);
+            let of_most = refusals.iter().filter(|(kind, _)| Some(tenant_of(&kind.manager)) == most);
+            let soonest = of_most.min_by_key(|(_, refused)| refused.at + refused.wait);
             if let Some(kind) = soonest.map(|(kind, _)| kind.clone()) {
                 all.open(&kind, now);
             }
@@ -252,6 +256,21 @@ mod tests {
     fn forbidden(name: &str) -> WriteResult {
         let text = r#"User "a" cannot create resource "pods/eviction" in API group "" in the namespace "shop""#;
         WriteResult::Forbidden(format!("pods {name:?} is forbidden: {text}"))
+    }
+
+    #[test]
+    fn a_tenant_with_many_closed_kinds_opens_no_other_tenants() {
+        let (closings, now) = (Closings::default(), Instant::now());
+        let refuse = |plugin: &str, after| {
+            let (kind, object) = evict(plugin, "shop", "cart-0");
+            closings.admit(kind, object, now).unwrap().answered(&forbidden("cart-0"), now + after);
+        };
+        // It is tried again soonest.
+        refuse("podium/bank/quiet", Duration::ZERO);
+        (0..MAX_KINDS + 100).for_each(|index| refuse(&format!("podium/shop/{index}"), SECOND / 2));
+        let (kind, object) = evict("podium/bank/quiet", "shop", "cart-0");
+        assert!(closings.admit(kind, object, now + SECOND / 2).is_err());
+        assert_eq!(closings.closed(now + SECOND / 2).len(), MAX_KINDS);
     }
 
     /// Sends a write, and returns for how long the kind is closed by it.

@@ -18,18 +18,12 @@
 //! the API server is unreachable; [`Events::send_waiting`] sends it from there. Sending it again does not create a
 //! second Event, because its name is the same. Events beyond the rate of a Pod are dropped, as client-go drops them.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tenants choose the keys, so their hashes must not be known; the order is that of use"
-)]
-
 mod memories;
 mod requests;
 mod sending;
 
 use std::num::NonZeroUsize;
 
-use lru::LruCache;
 use memories::{Memories, Step};
 use parking_lot::Mutex;
 use podium_api::Api;
@@ -38,27 +32,28 @@ use podium_vocabulary::{Event, EventResult, EventType};
 use requests::{Failure, create, repeat};
 use tokio::{sync::Notify, time::Instant};
 
-use super::waiting::Entry;
+use super::{shares::Shares, waiting::Entry};
 
-/// The most plugins with remembered Events; the least recently active are forgotten.
+/// The most plugins with remembered Events; of the tenant with the most, the least recently active are forgotten.
 const MAX_PLUGINS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap(); // not 0: the compiler evaluates it
 /// The most waiting Events of all plugins: some 15 MiB.
 const MAX_WAITING: usize = 10_000;
 
 pub(super) struct Events {
     /// Memories by field manager.
-    memories: Mutex<LruCache<String, Memories>>,
+    memories: Mutex<Shares<String, Memories>>,
     /// Notified when an Event begins to wait.
     arrived: Notify,
 }
 
 impl Events {
     pub(super) fn new() -> Self {
-        Self { memories: Mutex::new(LruCache::sparse(MAX_PLUGINS)), arrived: Notify::new() }
+        Self { memories: Mutex::new(Shares::new(MAX_PLUGINS)), arrived: Notify::new() }
     }
 
     fn with<T>(&self, sender: &Sender, now: Instant, f: impl FnOnce(&mut Memories) -> T) -> T {
-        f(self.memories.lock().get_or_insert_mut_ref(&sender.manager, || Memories::new(now)))
+        let (mut all, manager) = (self.memories.lock(), &sender.manager);
+        f(all.with_room(manager).get_or_insert_mut_ref(manager, || Memories::new(now)))
     }
 
     /// Sends the Events of a run, or queues them. Nothing is sent if the API server is not `reachable`.
@@ -133,18 +128,18 @@ impl Events {
         let manager = entry.sender.manager.clone();
         let mut all = self.memories.lock();
         let mut has_room = all.iter().map(|(_, memories)| memories.waiting.len()).sum::<usize>() < MAX_WAITING;
-        let own = all.peek(&manager).map_or(0, |memories| memories.waiting.len());
+        let own = all.of(&manager).and_then(|of| of.peek(&manager)).map_or(0, |memories| memories.waiting.len());
         if !has_room {
             let most = all.iter().map(|(manager, memories)| (memories.waiting.len(), manager)).max();
             let loser = most.filter(|(length, _)| *length > own + 1).map(|(_, manager)| manager.clone());
             if let Some(loser) = loser
-                && let Some(memories) = all.peek_mut(&loser)
+                && let Some(memories) = all.of(&loser).and_then(|of| of.peek_mut(&loser))
             {
                 memories.make_room(&loser);
                 has_room = true;
             }
         }
-        let memories = all.get_or_insert_mut_ref(&manager, || Memories::new(now));
+        let memories = all.with_room(&manager).get_or_insert_mut_ref(&manager, || Memories::new(now));
         let result =
             if has_room && memories.waiting.push(entry) { EventResult::Delayed } else { memories.drop_one(&manager) };
         drop(all);
@@ -207,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_that_rotates_names_evicts_no_other_tenants_memory() {
+        let events = Events::new();
+        let now = Instant::now();
+        let say = |manager: &str| {
+            let sender = Sender { manager: manager.to_owned(), impersonate: None };
+            events.with(&sender, now, |memories| done(memories, &event("a"), now))
+        };
+        assert_ne!(say("podium/bank/quiet"), Step::Nothing);
+        (0..2 * MAX_PLUGINS.get()).for_each(|index| _ = say(&format!("podium/shop/{index}")));
+        assert_eq!(say("podium/bank/quiet"), Step::Nothing);
+        assert_eq!(events.memories.lock().iter().count(), MAX_PLUGINS.get());
+    }
+
+    #[test]
     fn an_active_plugin_is_not_forgotten_in_favour_of_newer_ones() {
         let events = Events::new();
         let now = Instant::now();
@@ -219,7 +228,7 @@ mod tests {
             say(&index.to_string());
             assert_eq!(say("busy"), Step::Nothing, "after {index} others");
         }
-        assert_eq!(events.memories.lock().len(), MAX_PLUGINS.get());
+        assert_eq!(events.memories.lock().iter().count(), MAX_PLUGINS.get());
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod http;
 mod objects;
 mod owners;
 mod plan;
+mod shares;
 mod waiting;
 
 #[cfg(test)]

@@ -8,14 +8,8 @@
 //! References are data of whoever wrote the Pod or the workload: their names become parts of a path, so they are
 //! checked, and the object that the API server returns must have the uid of the reference.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tenants choose the keys, so their hashes must not be known; the order is that of use"
-)]
-
 use std::{num::NonZeroUsize, time::Duration};
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use podium_api::{Api, ApiError};
 use podium_engine::ports::Sender;
@@ -28,7 +22,11 @@ use podium_wire::Owner;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{answer::ErrorClass, http};
+use super::{
+    answer::ErrorClass,
+    http,
+    shares::{OfTenant, Shares},
+};
 
 /// How long an object's controller is assumed to be as it was read; it changes when the object is orphaned or adopted.
 const TRUSTED: Duration = Duration::from_secs(600);
@@ -57,10 +55,17 @@ pub(super) struct Reference {
 
 /// The objects that were read, by account, namespace and reference.
 pub(super) struct Owners {
-    read: Mutex<LruCache<Key, (ReadOwner, Instant)>>,
+    read: Mutex<Shares<Key, (ReadOwner, Instant)>>,
 }
 
 type Key = (Option<String>, String, Reference);
+
+/// The namespace of the objects, also if a plugin of the cluster reads them.
+impl OfTenant for Key {
+    fn tenant(&self) -> &str {
+        &self.1
+    }
+}
 
 /// The result of one read.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,7 +170,7 @@ impl Reference {
 
 impl Owners {
     pub(super) fn new() -> Self {
-        Self { read: Mutex::new(LruCache::sparse(MAX_OBJECTS)) }
+        Self { read: Mutex::new(Shares::new(MAX_OBJECTS)) }
     }
 
     /// Returns the top workload of a Pod that has this controller. `reads` counts the requests.
@@ -228,7 +233,7 @@ impl Owners {
         reference.check().map_err(|reason| invalid(&reason))?;
         let key = (sender.impersonate.clone(), namespace.to_owned(), reference.clone());
         let now = Instant::now();
-        let held = self.read.lock().get(&key).cloned();
+        let held = self.read.lock().of(&key).and_then(|of| of.get(&key)).cloned();
         if let Some((known, at)) = held {
             let trusted = if matches!(known, ReadOwner::Object(_)) { TRUSTED } else { REFUSED };
             if now.saturating_duration_since(at) < trusted {
@@ -237,7 +242,7 @@ impl Owners {
         }
         *reads += 1;
         let known = read(api, sender, namespace, reference).await?;
-        self.read.lock().put(key, (known.clone(), now));
+        self.read.lock().with_room(&key).put(key, (known.clone(), now));
         Ok(known)
     }
 }

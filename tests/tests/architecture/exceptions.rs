@@ -22,10 +22,8 @@ const EXCEPTIONS: &[&str] = &[
     "host/runtime/src/compile/process.rs",
     "host/runtime/src/meter.rs",
     "host/runtime/src/ticker.rs",
-    "host/writeback/src/applied.rs",
-    "host/writeback/src/events.rs",
     "host/writeback/src/events/memories.rs",
-    "host/writeback/src/owners.rs",
+    "host/writeback/src/shares.rs",
 ];
 
 /// Returns the attributes of a text that except code from the lists.

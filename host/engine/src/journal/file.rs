@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::{
-    Batch, Journal, Number, Recovery, State,
+    Batch, Journal, Number, Recovery,
     entry::{Entries, Entry, FORMAT},
     filler,
     pair_set::PackedUid,
@@ -33,9 +33,6 @@ const LOCK: &str = "lock";
 const NEXT: &str = "journal.next";
 /// The number of entries that a file may have beside twice the needed ones: 8,192 are about 1 MiB.
 const SLACK: u64 = 8_192;
-/// How long the entries of an unloaded plugin are kept, so that a configuration can be corrected, or a plugin returns
-/// that was removed for a test. After a week the plugin is assumed to be gone.
-const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// Why the journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +129,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         // Bytes after the end would be overwritten too, but could be read as entries until then.
         file.set_len(end).map_err(unusable(&path))?;
     }
-    expire(&mut state, now_millis);
+    state.enforce_all(now_millis);
     (state.bytes, state.damaged) = (end, damage.places);
     let mut store = Store {
         directory: directory.to_owned(),
@@ -202,18 +199,6 @@ fn is_blank(file: &File) -> io::Result<bool> {
     let mut header = [1; HEADER_BYTES];
     file.read_at(&mut header, 0)?;
     Ok(header == [0; HEADER_BYTES])
-}
-
-/// Forgets plugins that were not loaded for too long.
-fn expire(state: &mut State, now_millis: u64) {
-    for number in state.all_numbers() {
-        let Some(known) = state.known(number) else { continue };
-        if known.absent_since.is_some_and(|since| now_millis.saturating_sub(since) >= KEEP_ABSENT_MILLIS) {
-            let (plugin, pods) = (known.id.clone(), state.pairs.count_of(number));
-            tracing::warn!(%plugin, pods, "plugin was not loaded for a week; its journal entries are removed");
-            state.set_plugin(Some(number), None);
-        }
-    }
 }
 
 impl Store {

@@ -40,6 +40,13 @@ const MAX_UNWRITTEN: usize = 8 << 20;
 /// The bytes between two copies of an entry without which others have no meaning: a disk loses sectors of up to this
 /// size.
 const APART: usize = 4 << 10;
+/// How long the entries of an unloaded plugin are kept, so that a configuration can be corrected, or a plugin returns
+/// that was removed for a test. After a week the plugin is assumed to be gone.
+const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
+/// The most unloaded plugins of a namespace that keep their entries. The longest unloaded lose them first.
+const MAX_ABSENT: usize = 100;
+/// The most pending deletions of the unloaded plugins of a namespace, as many as tombstones of the loaded ones.
+const MAX_ABSENT_DELETIONS: usize = 250_000;
 
 /// A plugin's number in the journal, kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +69,8 @@ struct State {
     pairs: PairSet,
     /// The plugins by their number.
     plugins: Vec<Option<NumberedPlugin>>,
+    /// The unloaded plugins: namespace, since when, and number.
+    absent: BTreeSet<(Option<Arc<str>>, u64, Number)>,
     /// Gone Pods whose deletion has not settled, in the order in which they are queued.
     pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
     /// Entries that were not passed to the store yet.
@@ -166,15 +175,19 @@ impl Journal {
         };
         drop(state);
         self.due.notify_one();
-        PluginEntries { journal: self.clone(), number }
+        PluginEntries { journal: self.clone(), number, id: id.clone() }
     }
 
-    /// Records that the plugin is not loaded from now on. Its entries are kept for a while.
+    /// Records that the plugin is not loaded from now on. Its entries are kept for a while, within the bounds of its
+    /// namespace; without entries its number is free.
     pub fn absent(&self, id: &PluginId, now_millis: u64) {
         let mut state = self.state.lock();
-        if let Some(number) = state.number_of(id) {
-            state.mark_absent(number, now_millis);
+        match state.number_of(id) {
+            Some(number) if state.pairs.count_of(number) == 0 => _ = state.set_plugin(Some(number), None),
+            Some(number) => state.mark_absent(number, now_millis),
+            None => {}
         }
+        state.enforce(id.namespace.as_ref(), now_millis);
         drop(state);
         self.due.notify_one();
     }
@@ -191,6 +204,7 @@ impl Journal {
                 absent.push((id, state.pairs.count_of(number)));
             }
         }
+        state.enforce_all(now_millis);
         drop(state);
         self.due.notify_one();
         absent
@@ -203,6 +217,11 @@ impl Journal {
         for plugin in &plugins {
             state.pending_deletions.entry(*plugin).or_default().insert(key.clone());
         }
+        let absent = plugins.iter().filter_map(|plugin| state.known(*plugin)).filter(|it| it.absent_since.is_some());
+        let tenants: BTreeSet<_> = absent.filter_map(|known| known.id.namespace.clone()).collect();
+        tenants.iter().for_each(|tenant| state.enforce(Some(tenant), 0));
+        drop(state);
+        self.due.notify_one();
         plugins
     }
 
@@ -322,7 +341,44 @@ impl State {
             self.pairs.remove_plugin(number);
             self.pending_deletions.remove(&number);
         }
+        if let Some(NumberedPlugin { id, absent_since: Some(since) }) = &self.plugins[at] {
+            self.absent.remove(&(id.namespace.clone(), *since, number));
+        }
+        if let Some(NumberedPlugin { id, absent_since: Some(since) }) = &known {
+            self.absent.insert((id.namespace.clone(), *since, number));
+        }
         self.plugins[at] = known;
+    }
+
+    /// Removes the plugins of a tenant that are unloaded for too long, and those of a namespace beyond the bounds.
+    fn enforce(&mut self, tenant: Option<&Arc<str>>, now_millis: u64) {
+        loop {
+            let at = |since, number| (tenant.cloned(), since, Number(number));
+            let absent: Vec<_> = self.absent.range(at(0, 0)..=at(u64::MAX, u32::MAX)).collect();
+            let pending = |number| self.pending_deletions.get(number).map_or(0, BTreeSet::len);
+            let has_many = tenant.is_some() && absent.len() > MAX_ABSENT;
+            let deletions: usize = absent.iter().map(|(.., number)| pending(number)).sum();
+            let has_deletions = tenant.is_some() && deletions > MAX_ABSENT_DELETIONS;
+            let goes = absent.into_iter().find(|(_, since, number)| {
+                let is_old = now_millis.saturating_sub(*since) >= KEEP_ABSENT_MILLIS;
+                is_old || has_many || (has_deletions && pending(number) > 0)
+            });
+            let Some((.., number)) = goes.cloned() else { return };
+            if let Some(NumberedPlugin { id, .. }) = self.known(number) {
+                let pods = self.pairs.count_of(number);
+                tracing::warn!(
+                    plugin = %id, pods,
+                    "plugin was not loaded for a week, or its namespace has too many unloaded plugins; its journal \
+                     entries are removed"
+                );
+            }
+            self.set_plugin(Some(number), None);
+        }
+    }
+
+    fn enforce_all(&mut self, now_millis: u64) {
+        let tenants: BTreeSet<_> = self.absent.iter().map(|(tenant, ..)| tenant.clone()).collect();
+        tenants.iter().for_each(|tenant| self.enforce(tenant.as_ref(), now_millis));
     }
 
     fn mark_absent(&mut self, number: Number, now_millis: u64) {
@@ -387,9 +443,15 @@ fn runs_entry<'a>(plugin: Number, key: &'a PodKey) -> Entry<'a> {
 pub struct PluginEntries {
     journal: Arc<Journal>,
     number: Number,
+    id: PluginId,
 }
 
 impl PluginEntries {
+    /// Returns false after the plugin was unloaded, if its number is free or another plugin's.
+    fn is_known(&self, state: &State) -> bool {
+        state.known(self.number).is_some_and(|known| known.id == self.id)
+    }
+
     /// Returns the plugin's number in the journal.
     #[must_use]
     pub fn number(&self) -> Number {
@@ -408,7 +470,7 @@ impl PluginEntries {
     fn note(&self, key: &PodKey) -> Option<u64> {
         let uid = PackedUid::of(&key.uid);
         let mut state = self.journal.state.lock();
-        if state.pairs.contains(self.number, uid) {
+        if state.pairs.contains(self.number, uid) || !self.is_known(&state) {
             return None;
         }
         if !state.note_of(self.number, &runs_entry(self.number, key)) {
@@ -425,7 +487,7 @@ impl PluginEntries {
     /// Records that a run found the Pod gone: its deletion is pending.
     pub fn gone(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if state.pairs.contains(self.number, PackedUid::of(&key.uid)) {
+        if self.is_known(&state) && state.pairs.contains(self.number, PackedUid::of(&key.uid)) {
             state.pending_deletions.entry(self.number).or_default().insert(key.clone());
         }
     }
@@ -433,7 +495,7 @@ impl PluginEntries {
     /// Records that the Pod's deletion has settled for the plugin.
     pub fn settled(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if !state.pairs.remove(self.number, PackedUid::of(&key.uid)) {
+        if !self.is_known(&state) || !state.pairs.remove(self.number, PackedUid::of(&key.uid)) {
             return;
         }
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {

@@ -144,6 +144,8 @@ impl Recovery {
                 }
             }
         }
+        journal.state.lock().enforce_all(0);
+        journal.due.notify_one();
         undecoded.into_values().collect()
     }
 }

@@ -7,7 +7,7 @@ mod load;
 mod used;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -27,6 +27,9 @@ use used::Uses;
 pub use used::{Limit, Used};
 
 use crate::ports::{Failure, FailureKind, Outcome, Usage};
+
+/// The most senders of other values that a plugin's loops are counted by; each is a series of a metric.
+const MAX_COUNTERPARTS: usize = 16;
 
 /// The figures of all plugins that are or were loaded.
 #[derive(Debug, Default)]
@@ -274,9 +277,14 @@ impl PluginStatus {
         self.log_lines_dropped.load(Relaxed)
     }
 
-    /// Records that values of a kind of field wait because too many were sent, and who sent the values between them.
+    /// Records that values of a kind of field wait because too many were sent, and who sent the values between them:
+    /// one of the first 16 senders, or `others`.
     pub fn looped(&self, field: &'static str, counterpart: &str) {
-        *self.loops.lock().entry((field, counterpart.to_owned())).or_default() += 1;
+        let mut loops = self.loops.lock();
+        let names: BTreeSet<&str> = loops.keys().map(|(_, name)| &**name).collect();
+        let is_named = names.len() < MAX_COUNTERPARTS || names.contains(counterpart);
+        let name = if is_named { counterpart } else { "others" };
+        *loops.entry((field, name.to_owned())).or_default() += 1;
     }
     /// Returns how often values of a field began to wait, by the kind of field and the sender of the other values.
     #[must_use]
@@ -406,6 +414,21 @@ mod tests {
         assert_eq!((status.runs(), status.active()), (0, 0), "its writes are being sent");
         assert_eq!(status.end(&Ok(Outcome::Settled), 1, Duration::ZERO), RunResult::Requeue);
         assert_eq!(status.runs(), 1);
+    }
+
+    #[test]
+    fn loops_are_counted_by_at_most_16_senders_and_the_others() {
+        let status = PluginStatus::default();
+        for number in 0..1_000 {
+            status.looped("label", &format!("shop/p{number}"));
+            status.looped("label", "shop/p0");
+            status.looped("condition", "shop/p0");
+        }
+        let loops = status.loops();
+        assert_eq!(loops.len(), 16 + 1 + 1);
+        let of = |field, name: &str| loops.get(&(field, name.to_owned())).copied();
+        assert_eq!(of("label", "shop/p0"), Some(1_001));
+        assert_eq!((of("condition", "shop/p0"), of("label", "others")), (Some(1_000), Some(1_000 - 16)));
     }
 
     #[test]

@@ -383,3 +383,68 @@ fn deletions_are_not_passed_to_the_next_plugin_of_a_number() {
     let other = journal.plugin_entries(&id("other"));
     assert_eq!((other.number(), other.pending_deletions()), (number, vec![]));
 }
+
+#[test]
+fn a_tenant_that_rotates_plugin_names_keeps_entries_of_100_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = reopen(directory.path());
+    let journal = &opened.journal;
+    let quiet = journal.plugin_entries(&PluginId { namespace: Some("bank".into()), name: "quiet".into() });
+    enter(&quiet, &key(0));
+    journal.absent(&quiet.id, 0);
+    for number in 0..1_000 {
+        let plugin = journal.plugin_entries(&id(&format!("p{number}")));
+        enter(&plugin, &key(0));
+        enter(&plugin, &key(1));
+        journal.absent(&plugin.id, number);
+        journal.absent(&journal.plugin_entries(&id("ran-on-nothing")).id, number);
+        // A run that was under way at the unload leaves nothing in the entries of the number's next plugin.
+        let (unloaded, next) = (journal.plugin_entries(&id("short")), id("next"));
+        journal.absent(&unloaded.id, number);
+        let next = journal.plugin_entries(&next);
+        enter(&next, &key(2));
+        enter(&unloaded, &key(3));
+        unloaded.gone(&key(2));
+        unloaded.settled(&key(2));
+        assert_eq!((unloaded.number, next.pending_deletions()), (next.number, vec![]));
+        next.settled(&key(2));
+        journal.absent(&next.id, number);
+    }
+    assert_eq!(journal.figures().entries, 2 * 100 + 1);
+    assert!(journal.state.lock().plugins.len() <= 103, "numbers are used again");
+    assert_eq!(journal.gone(&key(0)).len(), 101);
+    assert_eq!(journal.figures().pending_deletions, 101);
+    assert_eq!(journal.plugin_entries(&quiet.id).pending_deletions(), [key(0)]);
+    assert_eq!(journal.plugin_entries(&id("p999")).pending_deletions(), [key(0)]);
+}
+
+#[test]
+fn unloaded_plugins_have_250000_pending_deletions_in_a_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = reopen(directory.path());
+    let journal = &opened.journal;
+    const PODS: usize = MAX_ABSENT_DELETIONS / 2 + 1;
+    for (since, name) in ["first", "second"].into_iter().enumerate() {
+        let plugin = journal.plugin_entries(&id(name));
+        let mut state = journal.state.lock();
+        (0..PODS).for_each(|pod| _ = state.pairs.insert(plugin.number, PackedUid::of(&key(pod).uid)));
+        drop(state);
+        journal.absent(&plugin.id, since as u64);
+    }
+    (0..PODS).for_each(|pod| _ = journal.gone(&key(pod)));
+    assert_eq!(journal.figures().pending_deletions, PODS);
+    assert_eq!(journal.plugin_entries(&id("first")).pending_deletions(), []);
+    assert_eq!(journal.plugin_entries(&id("second")).pending_deletions().len(), PODS);
+}
+
+#[test]
+fn entries_of_an_unloaded_plugin_expire_while_the_host_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = reopen(directory.path());
+    let plugins = ["first", "second"].map(|name| opened.journal.plugin_entries(&id(name)));
+    for (plugin, now) in plugins.iter().zip([0, KEEP_ABSENT_MILLIS]) {
+        enter(plugin, &key(1));
+        opened.journal.absent(&plugin.id, now);
+    }
+    assert_eq!(opened.journal.gone(&key(1)), [plugins[1].number]);
+}
