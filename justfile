@@ -58,7 +58,7 @@ test-fairness KEYS="1000000":
 test-deletions PODS="200000":
     PODIUM_DELETIONS={{PODS}} cargo test -p podium-engine --lib -- every_deletion_is_delivered_once
 
-# The cache against exact lists of a real API server at so many revisions, while hundreds of Pods come and go
+# The cache against exact lists of a real API server at this number of revisions, while hundreds of Pods come and go
 test-churn COMPARISONS="1000":
     PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_COMPARISONS={{COMPARISONS}} \
         cargo test --workspace --test cluster -- the_cache_equals_an_exact_list

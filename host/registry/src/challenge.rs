@@ -97,13 +97,12 @@ mod tests {
             service: Some("b".to_owned()),
             scope: Some("repository:c:pull,push repository:d:pull".to_owned()),
         };
+        let of_two =
+            r#"Bearer realm="https://a.example/token",service="b",Scope="repository:c:pull,push repository:d:pull""#;
         for (text, expected) in [
             (r#"Basic realm="x""#, Some(Challenge::Basic)),
             ("basic", Some(Challenge::Basic)),
-            (
-                r#"Bearer realm="https://a.example/token",service="b",Scope="repository:c:pull,push repository:d:pull",a="""#,
-                Some(scoped),
-            ),
+            (of_two, Some(scoped)),
             (r#"bearer service="a, b" , realm=https://c"#, bearer("https://c", Some("a, b"))),
             (r#"Bearer realm="a\"b""#, bearer("a\"b", None)),
             (r#"Bearer realm="a"#, None),

@@ -88,7 +88,7 @@ struct Compared {
     revisions: BTreeSet<u64>,
 }
 
-/// Compares until so many revisions were compared, which takes a minute for 200 on an idle machine.
+/// Compares until this number of revisions were compared, which takes a minute for 200 on an idle machine.
 async fn compare(app: &App, client: &Client, wanted: usize) -> Result<Compared> {
     let end = Instant::now() + WITHIN + PACE * 20 * u32::try_from(wanted)?;
     let mut compared = Compared::default();

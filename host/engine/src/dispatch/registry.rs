@@ -242,7 +242,7 @@ impl Registry {
             let rate = of(&tenant);
             rates.insert(tenant, rate);
             let demand = budget::demand(&loaded.spec, rate);
-            claims.get_mut(lane).is_some_and(|(_, before)| std::mem::replace(before, demand.clone()) != demand)
+            claims.get_mut(lane).is_some_and(|(_, before)| std::mem::replace(before, demand) != demand)
         });
         changed.map(|(lane, _)| *lane).collect()
     }

@@ -209,7 +209,7 @@ fn other_rules_load_only_plugins_that_they_concern() {
 }
 
 #[test]
-fn rules_that_are_taken_back_bring_back_the_version_before_a_refused_one() {
+fn rules_taken_back_bring_back_the_version_before_a_refused_one() {
     let mut world = World::new();
     world.change(Change::Object("a", "1", "w"));
     world.end_all();
@@ -230,7 +230,7 @@ fn rules_that_are_taken_back_bring_back_the_version_before_a_refused_one() {
 }
 
 #[test]
-fn a_component_that_is_refused_by_itself_is_not_compiled_again_for_other_rules() {
+fn a_component_refused_by_itself_is_not_compiled_for_other_rules() {
     let mut world = World::new();
     world.change(Change::Object("a", "1", "w"));
     world.end(0, End::Fails);

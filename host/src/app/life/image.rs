@@ -231,8 +231,8 @@ impl Attempt<'_> {
         on_disk(store, load).await?
     }
 
-    /// Returns a component with the present key that signed it. A key may have been removed from the policy since it was
-    /// stored.
+    /// Returns a component with the present key that signed it. A key may have been removed from the policy since the
+    /// component was stored.
     fn verified(&self, component: &Component, claims: &Claims) -> Option<Verified> {
         let signer = match &self.keys {
             Some(keys) => Some(keys.get(verify(keys, &component.manifest, claims).ok()?)?.clone()),
