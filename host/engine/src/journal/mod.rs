@@ -75,6 +75,9 @@ struct State {
     pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
     /// Entries that were not passed to the store yet.
     unwritten: Batch,
+    /// The plugins, and with `None` the cluster, of which `unwritten` has an entry. A batch begins with their present
+    /// entries and a filler, such that the loss of one sector leaves one copy of each.
+    changed: BTreeSet<Option<Number>>,
     /// Bytes in the store that could not be written.
     stuck: usize,
     /// Bytes of entries of each namespace's plugins since the last write that succeeded; `None` for cluster plugins.
@@ -155,7 +158,9 @@ impl Journal {
             Some(noted) => return Err(OtherCluster { noted, present: Arc::clone(uid) }),
             None => state.cluster = Some(Arc::clone(uid)),
         }
-        state.note_twice(&Entry::Cluster { uid: Cow::Borrowed(uid) });
+        // It never exceeds the limit of an entry.
+        let _ = state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
+        state.changed.insert(None);
         drop(state);
         self.due.notify_one();
         Ok(())
@@ -267,7 +272,21 @@ impl Journal {
     }
 
     fn take_unwritten(&self) -> Batch {
-        std::mem::take(&mut self.state.lock().unwritten)
+        let mut state = self.state.lock();
+        let changed = std::mem::take(&mut state.changed);
+        let mut batch = std::mem::take(&mut state.unwritten);
+        if !changed.is_empty() {
+            let cluster = state.cluster.as_ref().filter(|_| changed.contains(&None));
+            let cluster = cluster.map(|uid| Entry::Cluster { uid: Cow::Borrowed(uid) });
+            let plugins = changed.iter().flatten().map(|number| plugin_entry(*number, state.known(*number)));
+            let mut bytes = Vec::new();
+            for entry in cluster.into_iter().chain(plugins).chain([filler()]) {
+                batch.entries += usize::from(entry.append_to(&mut bytes).is_ok());
+            }
+            bytes.append(&mut batch.bytes);
+            batch.bytes = bytes;
+        }
+        batch
     }
 
     /// Records a successful write. `bytes` is the file's length.
@@ -326,7 +345,9 @@ impl State {
     /// with that number are forgotten, as when the file is read.
     fn set_plugin(&mut self, number: Option<Number>, known: Option<NumberedPlugin>) -> Number {
         let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
-        self.note_twice(&plugin_entry(number, known.as_ref()));
+        // A name never exceeds the limit of an entry.
+        let _ = self.note(&plugin_entry(number, known.as_ref()));
+        self.changed.insert(Some(number));
         self.put_plugin(number, known);
         number
     }
@@ -384,14 +405,6 @@ impl State {
     fn mark_absent(&mut self, number: Number, now_millis: u64) {
         if let Some(known) = self.known(number).filter(|known| known.absent_since.is_none()).cloned() {
             self.set_plugin(Some(number), Some(NumberedPlugin { absent_since: Some(now_millis), ..known }));
-        }
-    }
-
-    /// Notes an entry such that the loss of one sector leaves one copy of it. A uid or a plugin's name never exceeds
-    /// the limit of an entry.
-    fn note_twice(&mut self, entry: &Entry<'_>) {
-        for part in [entry, &filler(), entry] {
-            let _ = self.note(part);
         }
     }
 
