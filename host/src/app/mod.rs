@@ -195,7 +195,7 @@ impl App {
                 let manager = manager_name(id);
                 sending.closed_kinds().iter().any(|closed| {
                     let is_of = closed.manager == manager && closed.namespace.as_deref() == Some(namespace);
-                    is_of && closed.verb == "patch" && closed.resource == "pods"
+                    is_of && closed.only.is_none() && closed.verb == "patch" && closed.resource == "pods"
                 })
             }),
         };

@@ -29,6 +29,9 @@ const MAX_NOTE_BYTES: usize = 1_024;
 /// The longest name that leaves place for reason and time.
 const MAX_NAME_BYTES: usize = 200;
 
+/// The note of a warning about a plugin of the cluster.
+const OF_CLUSTER: &str = "the status of the object has the details";
+
 /// A change of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transition {
@@ -124,6 +127,8 @@ impl Recorder {
         self.rates.retain(|_, bucket| !bucket.wait(bucket.burst(), now).is_zero());
         let Transition { reason, note, is_warning } = transition;
         let key = (uid.to_owned(), reason);
+        // Pods of all namespaces are named in it, and more people may read namespace default than objects of the cluster.
+        let note = if id.namespace.is_none() && is_warning { OF_CLUSTER.to_owned() } else { note };
         let note = text::bounded(&note, MAX_NOTE_BYTES);
         let repeated = self.latest.get_mut(&key).filter(|sent| sent.note == note);
         let repeated = repeated.map(|sent| {
@@ -276,5 +281,8 @@ mod tests {
         assert_eq!(request.uri().path(), "/apis/events.k8s.io/v1/namespaces/default/events");
         assert_eq!(body(&request)["regarding"]["namespace"], Value::Null);
         assert_eq!(body(&request)["metadata"]["namespace"], "default");
+        let failing = Transition { is_warning: true, ..transition("retry on pod bank/secret: no team") };
+        let (_, request) = recorder.report((&id(None), "u2"), failing, 0, Instant::now()).unwrap().unwrap();
+        assert_eq!(body(&request)["note"], OF_CLUSTER);
     }
 }

@@ -1,6 +1,6 @@
 //! A plugin object as the API server has it, read from JSON. Pure.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use podium_config::Problem;
 use podium_vocabulary::{KeyPattern, PluginId, PluginSpec, syntax, text};
@@ -200,6 +200,9 @@ impl Object {
     }
 }
 
+/// The least `releaseAfterSeconds` of a spec without mistakes.
+const LEAST_RELEASE_SECONDS: u64 = 60;
+
 /// Returns a plugin with the account and the finalizers of a spec that has mistakes, also with finalizers that are not
 /// granted any more and were when the plugin was loaded.
 fn finalizing(kind: Kind, id: &PluginId, spec: &Value) -> Option<PluginSpec> {
@@ -214,6 +217,8 @@ fn finalizing(kind: Kind, id: &PluginId, spec: &Value) -> Option<PluginSpec> {
     };
     let finalizers = spec["grants"]["write"]["finalizers"].as_array()?.iter().filter_map(Value::as_str);
     let mut plugin = plugin(kind, id, &of).ok()?;
+    let release_after = spec["finalizers"]["releaseAfterSeconds"].as_u64();
+    plugin.release_after = release_after.map(|seconds| Duration::from_secs(seconds.max(LEAST_RELEASE_SECONDS)));
     plugin.grants.write.finalizers = finalizers.filter(is_pattern).map(|text| KeyPattern(text.to_owned())).collect();
     Some(plugin)
 }

@@ -91,6 +91,9 @@ impl Health {
             inner.entries.push((failing, now));
         } else {
             inner.unlisted += 1;
+            // One of its kind stays while others occur: the version has failed within 10 minutes.
+            let at = inner.entries.iter().rposition(|(of, _)| of.reason == reason).unwrap_or(MOST - 1);
+            inner.entries[at].1 = now;
         }
     }
 
@@ -201,6 +204,16 @@ mod tests {
         fail(50);
         let kept = messages(&health);
         assert_eq!((kept.len(), &*kept[0], &*kept[7]), (8, "of kind 1", "of kind 50"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_whose_messages_vary_does_not_look_healthy_in_between() {
+        let health = Health::default();
+        for number in 0..1_000 {
+            health.failed("retry", &format!("request {number}"), &pod(1), 0, Instant::now());
+            tokio::time::advance(Duration::from_secs(59)).await;
+            assert_ne!(health.failing(Instant::now()), [], "{number}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

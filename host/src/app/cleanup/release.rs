@@ -2,7 +2,8 @@
 //! being deleted, because Kubernetes deletes Pods before plugin objects and waits for them; elsewhere only if the
 //! plugin's spec says so.
 //!
-//! Times begin when the host has seen that the Pod is being deleted; a restart begins them again.
+//! Times begin when the host has seen that the Pod is being deleted, and its grace period is over; a restart begins them
+//! again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,14 +13,14 @@ use std::{
 
 use http::Request;
 use parking_lot::Mutex;
-use podium_life::Shown;
+use podium_life::{Plugin, Shown};
 use podium_pods::pod::PodView;
 use podium_vocabulary::{PluginId, PluginSpec, PodKey, PodQuery, text};
 use tokio::time::Instant;
 
 use super::{Cleanup, Line, Progress, owned};
 use crate::{
-    app::operator::stale,
+    app::{life::Host, operator::stale},
     objects::{Released, Removing},
 };
 
@@ -31,6 +32,8 @@ const ASK: Duration = Duration::from_secs(30);
 /// In a namespace that is being deleted, the time of a plugin that does not run, and of one that does.
 const WITHOUT_RUNS: Duration = Duration::from_secs(60);
 const WITH_RUNS: Duration = Duration::from_secs(600);
+/// The longest rest of a grace period that is waited for.
+const LONGEST_GRACE: Duration = Duration::from_secs(24 * 3_600);
 /// A release is shown for so long after the last Pod.
 const SHOWN: Duration = Duration::from_secs(600);
 
@@ -82,10 +85,13 @@ impl Cleanup {
         let view = self.dispatch.reader.snapshot();
         let query = |namespace| PodQuery { namespace, ..PodQuery::default() };
         let pods = namespaces.into_iter().flat_map(|namespace| view.find(&query(namespace), usize::MAX - 1, None).pods);
+        let now_millis = i64::try_from(self.dispatch.clock.now_millis()).unwrap_or(i64::MAX);
         let mut deleting: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (pod, lifecycle) in pods.filter_map(|pod| Some((pod.key.clone(), pod.lifecycle().ok()?))) {
-            if lifecycle.deletion_timestamp.is_some() && !lifecycle.finalizers.is_empty() {
-                deleting.entry(pod.namespace.clone()).or_default().push((pod, lifecycle.finalizers));
+            if let Some(at) = lifecycle.deletion_timestamp.filter(|_| !lifecycle.finalizers.is_empty()) {
+                let left = u64::try_from(at.0.saturating_sub(now_millis)).unwrap_or_default();
+                let left = Duration::from_millis(left).min(LONGEST_GRACE);
+                deleting.entry(pod.namespace.clone()).or_default().push((pod, lifecycle.finalizers, left));
             }
         }
         let before = self.holding.pods.lock().clone();
@@ -96,10 +102,11 @@ impl Cleanup {
                 None => deleting.iter().collect(),
             };
             let earlier = if of_namespace.is_empty() { Vec::new() } else { desired.before(&spec.id) };
-            for (pod, finalizers) in of_namespace.into_iter().flat_map(|(_, pods)| pods) {
+            for (pod, finalizers, left) in of_namespace.into_iter().flat_map(|(_, pods)| pods) {
                 if let Some(name) = finalizers.iter().find(|name| owned(&spec, &earlier, pod, name)) {
                     let known = before.get(&spec.id).and_then(|pods| pods.get(pod));
-                    let since = known.map_or(now, |(_, since)| *since);
+                    let since = known.map_or(now, |(_, since)| (*since).min(now));
+                    let since = if left.is_zero() { since } else { now + *left };
                     held.entry(spec.id.clone()).or_default().insert(pod.clone(), (name.clone(), since));
                 }
             }
@@ -137,31 +144,43 @@ impl Cleanup {
     /// Returns the Pods whose time is over.
     async fn due(&self, spec: &PluginSpec) -> BTreeMap<PodKey, String> {
         let held = self.holding.pods.lock().get(&spec.id).cloned().unwrap_or_default();
-        let mut due = BTreeMap::new();
+        let (mut due, mut forbidden) = (BTreeMap::new(), None);
+        let mut limits: BTreeMap<Arc<str>, Option<Duration>> = BTreeMap::new();
         for (pod, (name, since)) in held {
             let waited = since.elapsed();
             let now = self.dispatch.reader.snapshot().by_uid(&pod.uid).and_then(|pod| pod.lifecycle().ok());
             if waited < ASK || !now.is_some_and(|now| now.finalizers.contains(&name)) {
                 continue;
             }
-            let of_namespace =
-                match self.namespace(&pod.namespace).await {
-                    Namespace::Ends if self.runs(spec, &pod) => Some(WITH_RUNS),
-                    Namespace::Ends => Some(WITHOUT_RUNS),
-                    Namespace::Forbidden(error) => {
-                        self.show_release(spec, Released::NamespaceForbidden(format!(
-                        "pods that are being deleted wait for finalizers of the plugin, and the host may not see \
-                         whether their namespace is being deleted: {error}; grant its account the verb get on \
-                         namespaces, or delete this object, which releases the pods: {}",
-                        delete(&spec.id)
-                    )));
-                        None
-                    }
-                    Namespace::Stays | Namespace::Unknown => None,
-                };
+            let of_namespace = match limits.get(&pod.namespace) {
+                Some(limit) => *limit,
+                None => {
+                    let limit = match self.namespace(&pod.namespace).await {
+                        Namespace::Ends if self.runs(spec, &pod.namespace) => Some(WITH_RUNS),
+                        Namespace::Ends => Some(WITHOUT_RUNS),
+                        Namespace::Forbidden(error) => {
+                            forbidden.get_or_insert(error);
+                            None
+                        }
+                        Namespace::Stays | Namespace::Unknown => None,
+                    };
+                    limits.insert(pod.namespace.clone(), limit);
+                    limit
+                }
+            };
             if of_namespace.into_iter().chain(spec.release_after).any(|limit| waited >= limit) {
                 due.insert(pod, name);
             }
+        }
+        // With a time in the spec the Pods are released anyway.
+        if let Some(error) = forbidden.filter(|_| spec.release_after.is_none()) {
+            let released = Released::NamespaceForbidden(format!(
+                "pods that are being deleted wait for finalizers of the plugin, and the host may not see whether their \
+                 namespace is being deleted: {error}; grant its account the verb get on namespaces, or delete this \
+                 object, which releases the pods: {}",
+                delete(&spec.id)
+            ));
+            self.show_release(spec, released);
         }
         due
     }
@@ -185,11 +204,11 @@ impl Cleanup {
         namespace
     }
 
-    /// Returns true if runs of the spec's version may still remove the finalizer.
-    fn runs(&self, spec: &PluginSpec, pod: &PodKey) -> bool {
-        let shown =
-            self.driver.read(&spec.id, |plugin| matches!(plugin.shown(), Shown::Running { .. } | Shown::Loading));
-        shown.unwrap_or_default() && !(self.is_forbidden)(&spec.id, &pod.namespace)
+    /// Returns true if runs of a version may still remove finalizers in the namespace.
+    fn runs(&self, spec: &PluginSpec, namespace: &str) -> bool {
+        // Also a version before that of the spec.
+        let runs = |plugin: &Plugin<Host>| plugin.running().is_some() || matches!(plugin.shown(), Shown::Loading);
+        self.driver.read(&spec.id, runs).unwrap_or_default() && !(self.is_forbidden)(&spec.id, namespace)
     }
 
     /// Records a release for the status.

@@ -37,6 +37,10 @@ impl Rig {
 
     /// Adds Pods that are being deleted, with a finalizer of others and this one.
     async fn hold_deleting(&self, namespace: &str, count: usize, finalizer: &str) {
+        self.hold_in_grace(namespace, count, finalizer, 0).await;
+    }
+
+    async fn hold_in_grace(&self, namespace: &str, count: usize, finalizer: &str, until_millis: i64) {
         let held = |index: usize| {
             let mut pod = podium_wire::Pod::default();
             let name = format!("cart-{index}");
@@ -44,7 +48,7 @@ impl Rig {
             pod.header.name = name;
             pod.header.resource_version = (self.revision.fetch_add(1, Relaxed) + 1).to_string();
             pod.lifecycle.finalizers = vec!["bank.example/other".to_owned(), finalizer.to_owned()];
-            pod.lifecycle.deletion_timestamp = Some(podium_wire::Timestamp(0));
+            pod.lifecycle.deletion_timestamp = Some(podium_wire::Timestamp(until_millis));
             PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))
         };
         self.observe.send(Observation::Events((0..count).map(held).collect())).await.unwrap();
@@ -96,6 +100,39 @@ async fn a_plugin_that_runs_has_ten_minutes_unless_rbac_refuses_it() {
     rig.hold_deleting("shop", 2, HOLD).await;
     let seconds = rig.freed("shop", 2).await.unwrap();
     assert!((60..90).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_goes_on_beside_a_refused_spec_has_ten_minutes() {
+    let rig = Rig::running().await;
+    rig.objects.put(with("watch", json!(7)));
+    sleep(Duration::from_secs(2)).await;
+    let state = rig.driver.read(&id("a"), |plugin| {
+        (plugin.running().is_some(), matches!(plugin.shown(), podium_life::Shown::Refused(_)))
+    });
+    assert_eq!(state, Some((true, true)));
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((600..630).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_begin_when_the_grace_period_is_over() {
+    let rig = Rig::beside(with("suspend", true.into()), ending()).await;
+    let now = i64::try_from(rig.driver.dispatch.clock.now_millis()).unwrap();
+    rig.hold_in_grace("shop", 2, HOLD, now + 1_800_000).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((1_860..1_890).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mistake_elsewhere_in_the_spec_leaves_the_time_of_the_release() {
+    let mut object = with("watch", json!(7));
+    object["spec"]["finalizers"] = json!({ "releaseAfterSeconds": 120 });
+    let rig = Rig::beside(object, Some(json!({}))).await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((120..150).contains(&seconds), "{seconds}");
 }
 
 #[tokio::test(start_paused = true)]
