@@ -33,7 +33,7 @@ pub struct Order<L> {
     leading: Vec<(L, usize)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Place<L> {
     group: usize,
     /// All predecessors of its group, the last one first.
@@ -52,6 +52,11 @@ impl<L> Default for Order<L> {
 pub(super) type Lanes<L> = SmallVec<[L; 4]>;
 
 impl<L: Copy + Eq + Hash> Order<L> {
+    /// Returns true if all lanes have the same places in both.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.places == other.places && self.leading == other.leading
+    }
+
     /// Returns the order of these lanes. The configuration refuses cycles; lanes of a cycle have no order among each
     /// other.
     #[must_use]

@@ -430,7 +430,10 @@ where
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
             tenant.present.cap_credit(&mut state.account);
-            tenant.groups.entry(state.bytes).or_default().insert(state.account.key(), lane, state.jobs);
+            let group = tenant.groups.entry(state.bytes).or_default();
+            group.insert(state.account.key(), lane, state.jobs);
+            // Its successors pass it as those of the lanes that were there when the group began to wait.
+            self.delayed.extend((group.wait != Wait::No).then_some(lane));
             state.stage = Stage::Listed;
         }
     }

@@ -508,3 +508,42 @@ async fn successors_that_wait_start_when_the_lane_loses_its_tokens() {
     queue.done(&first, Next::Settled);
     assert_eq!(lanes(&all(&queue).await), [2]);
 }
+
+#[test]
+fn a_chain_that_is_written_from_its_end_is_examined_once_for_each_plugin() {
+    let last = 20_u8;
+    let after = |lane: u8| lane.checked_sub(1).into_iter().collect::<Vec<_>>();
+    let member = |lane| Member { lane, group: 0, phase: 0, after: after(lane), leads: false };
+    let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, 1);
+    queue.set_order(Order::new(&(0..=last).map(member).collect::<Vec<_>>()));
+    changed(&queue, &[0]);
+    let take = || queue.slots.lock().take(Instant::now());
+    let mut job = take().unwrap();
+    // The first of the chain is next, and the last one was written first.
+    (1..=last).for_each(|lane| queue.charge(lane, Duration::from_micros(lane.into())));
+    (1..=last).rev().for_each(|lane| written(&queue, &[lane]));
+    let mut left = 100;
+    for lane in (1..=last).rev() {
+        queue.done(&job, Next::Settled);
+        job = loop {
+            left -= 1;
+            assert!(left > 0, "no job after 6,400 examinations, before lane {lane}");
+            if let Some(job) = take() {
+                break job;
+            }
+        };
+        assert_eq!(job.lane, lane);
+    }
+    assert!(left > 60, "{left}");
+}
+
+#[test]
+fn an_order_that_is_set_again_examines_no_key() {
+    let queue = queue();
+    changed(&queue, &[1, 2, 3]);
+    let take = || queue.slots.lock().take(Instant::now());
+    assert_eq!(take().unwrap().lane, 1);
+    assert!(take().is_none());
+    queue.set_order(order());
+    assert!(!queue.slots.lock().has_ready());
+}
