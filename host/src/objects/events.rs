@@ -127,7 +127,7 @@ impl Recorder {
         self.rates.retain(|_, bucket| !bucket.wait(bucket.burst(), now).is_zero());
         let Transition { reason, note, is_warning } = transition;
         let key = (uid.to_owned(), reason);
-        // Pods of all namespaces are named in it, and more people may read namespace default than objects of the cluster.
+        // It names Pods of all namespaces, and more people may read namespace default than objects of the cluster.
         let note = if id.namespace.is_none() && is_warning { OF_CLUSTER.to_owned() } else { note };
         let note = text::bounded(&note, MAX_NOTE_BYTES);
         let repeated = self.latest.get_mut(&key).filter(|sent| sent.note == note);

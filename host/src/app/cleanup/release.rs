@@ -2,8 +2,8 @@
 //! being deleted, because Kubernetes deletes Pods before plugin objects and waits for them; elsewhere only if the
 //! plugin's spec says so.
 //!
-//! Times begin when the host has seen that the Pod is being deleted, and its grace period is over; a restart begins them
-//! again.
+//! Times begin when the host has seen that the Pod is being deleted, and its grace period is over; a restart begins
+//! them again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
