@@ -49,7 +49,8 @@ impl Wall {
         let mut call = pin!(call);
         let mut end = pin!(sleep_until(self.0.lock().end));
         // The lost time and the sum of sendings when a sending began, and the time that is in both.
-        let (mut before, mut twice) = (None, Duration::ZERO);
+        let mut before = None;
+        let mut twice = Duration::ZERO;
         poll_fn(|context| {
             if let Poll::Ready(output) = call.as_mut().poll(context) {
                 return Poll::Ready(Some(output));

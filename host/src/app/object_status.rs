@@ -53,7 +53,9 @@ impl StatusTask {
         let mut publisher = Publisher::default();
         let mut refused = Intervals::new();
         let mut writes = JoinSet::new();
-        let (mut events, mut recorder, mut may_report) = (JoinSet::new(), Recorder::default(), true);
+        let mut events = JoinSet::new();
+        let mut recorder = Recorder::default();
+        let mut may_report = true;
         let mut looks = interval(INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is at once.
@@ -113,7 +115,8 @@ impl StatusTask {
         let figures: BTreeMap<PluginId, Arc<PluginStatus>> = self.status.plugins().into_iter().collect();
         // Statuses are made without a lock, which a change of an object would wait for.
         let desired = self.known.lock().desired.clone();
-        let (removals, releases) = (self.removals.lock().clone(), self.releases.lock().clone());
+        let removals = self.removals.lock().clone();
+        let releases = self.releases.lock().clone();
         let now = Instant::now();
         let rules = self.driver.rules();
         let mut wanted = Vec::new();

@@ -168,7 +168,9 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let connections = read(&mut stopped, move || disk::connections(file, of_api_server)).await?;
     let ([client, watch_client], api_server) = connections.map_err(|error| not_connected(&flags, error))?;
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
-    let (directory, seconds, now) = (flags.state_dir.clone(), flags.checkpoint_seconds, now_millis());
+    let directory = flags.state_dir.clone();
+    let seconds = flags.checkpoint_seconds;
+    let now = now_millis();
     let state = read(&mut stopped, move || disk::state(directory, seconds, now)).await?;
     let disk::State { journal, checkpoint, code, components } =
         state.map_err(|error| unusable_state(&state_dir, &error))?;

@@ -56,7 +56,8 @@ type Services = JoinSet<anyhow::Result<()>>;
 pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions) -> anyhow::Result<App> {
     let (writer, reader) = cache::new(options.seed);
     let core = Core::new(&options, engine_options, reader)?;
-    let (stop, mut services) = (CancellationToken::new(), Services::new());
+    let stop = CancellationToken::new();
+    let mut services = Services::new();
     let watching = core.watch(writer, &mut options, &mut services, &stop).await?;
     let Watching { thread, counters, ingest_handle, watchdog, state } = watching;
 
@@ -181,7 +182,8 @@ impl Core {
         let counted = requests.clone();
         let observer: Observer = Arc::new(move |method, code, took| counted.record(method, code, took));
         let own_api = Api::new(options.client.clone(), REQUEST_DEADLINE).observed_by(observer.clone());
-        let (seed, workers) = (options.seed, options.workers.max(1));
+        let seed = options.seed;
+        let workers = options.workers.max(1);
         let simulated = engine_options.tick.is_none();
         let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
         let compilation = options.compilation.clone();

@@ -132,7 +132,8 @@ impl Recorder {
         let note = text::bounded(&note, MAX_NOTE_BYTES);
         let repeated = self.latest.get_mut(&key).filter(|sent| sent.note == note);
         let repeated = repeated.map(|sent| {
-            (sent.count, sent.last) = (sent.count + 1, now);
+            sent.count += 1;
+            sent.last = now;
             (sent.path.clone(), sent.count)
         });
         let bucket = self.rates.entry(id.tenant()).or_insert_with(|| Bucket::full(RATE, now));

@@ -52,7 +52,8 @@ impl Events {
     }
 
     fn with<T>(&self, sender: &Sender, now: Instant, f: impl FnOnce(&mut Memories) -> T) -> T {
-        let (mut all, manager) = (self.memories.lock(), &sender.manager);
+        let mut all = self.memories.lock();
+        let manager = &sender.manager;
         f(all.with_room(manager).get_or_insert_mut_ref(manager, || Memories::new(now)))
     }
 

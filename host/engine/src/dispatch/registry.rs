@@ -237,14 +237,18 @@ impl Registry {
     pub fn replace_rates(&self, of: impl Fn(&Tenant) -> RequestRates) -> Vec<Lane> {
         let mut inner = self.inner.write();
         let Inner { plugins, rates, claims, .. } = &mut *inner;
-        let changed = plugins.iter().filter(|(lane, loaded)| {
+        let mut changed = Vec::new();
+        for (lane, loaded) in plugins.iter() {
             let tenant = loaded.spec.tenant();
             let rate = of(&tenant);
             rates.insert(tenant, rate);
             let demand = budget::demand(&loaded.spec, rate);
-            claims.get_mut(lane).is_some_and(|(_, before)| std::mem::replace(before, demand) != demand)
-        });
-        changed.map(|(lane, _)| *lane).collect()
+            if let Some((_, before)) = claims.get_mut(lane).filter(|(_, before)| *before != demand) {
+                *before = demand;
+                changed.push(*lane);
+            }
+        }
+        changed
     }
 
     /// Sets the most bytes of the states of all plugins together.
@@ -270,7 +274,9 @@ impl Registry {
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
         let (state, states) = (inner.state(lane, &spec), inner.states.clone());
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
-        let (revocation, runs, health) = (Revocation::default(), Runs::default(), status.health());
+        let revocation = Revocation::default();
+        let runs = Runs::default();
+        let health = status.health();
         let loaded = Arc::new(LoadedPlugin {
             lane,
             spec,

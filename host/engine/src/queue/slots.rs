@@ -127,7 +127,8 @@ impl<I> Item<I> {
 
 impl Steps {
     fn join(&mut self, later: Self) {
-        (self.latest, self.cause) = (later.latest, self.cause.max(later.cause));
+        self.latest = later.latest;
+        self.cause = self.cause.max(later.cause);
     }
 }
 
@@ -301,7 +302,8 @@ where
                 let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
                 let queued = if is_same { item.queued } else { event };
                 (item.due, item.queued) = (now, queued);
-                (item.steps, item.before) = (steps, retry);
+                item.steps = steps;
+                item.before = retry;
                 state.items.insert(0, item);
                 Done::Kept
             }

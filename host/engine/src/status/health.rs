@@ -82,9 +82,11 @@ impl Health {
         inner.forget(now);
         let of = |(of, _): &&mut (Failing, Instant)| of.reason == reason && of.message == message;
         if let Some((of, last)) = inner.entries.iter_mut().find(of) {
-            (of.is_of_before, *last) = (false, now);
+            of.is_of_before = false;
+            *last = now;
         } else if inner.entries.len() < MOST {
-            let (reason, pod) = (reason.to_owned(), format!("{}/{}", pod.namespace, pod.name));
+            let reason = reason.to_owned();
+            let pod = format!("{}/{}", pod.namespace, pod.name);
             let since = i64::try_from(now_millis / 1_000 * 1_000).unwrap_or(i64::MAX);
             let since = format_timestamp(Timestamp(since));
             let failing = Failing { reason, message, pod, since, is_of_before: false };
@@ -146,7 +148,8 @@ pub(crate) fn without_pod(message: &str, pod: &PodKey) -> String {
 
 fn without(message: &str, word: &str) -> String {
     let of_word = |character: char| character.is_ascii_alphanumeric() || character == '-';
-    let (mut replaced, mut rest) = (String::with_capacity(message.len()), message);
+    let mut replaced = String::with_capacity(message.len());
+    let mut rest = message;
     while let Some(at) = rest.find(word).filter(|_| !word.is_empty()) {
         let (before, after) = (&rest[..at], &rest[at + word.len()..]);
         let begins = !before.chars().next_back().or(replaced.chars().next_back()).is_some_and(of_word);

@@ -125,7 +125,6 @@ impl<P: Parts> Plugin<P> {
     /// Begins the load again under other requirements of the platform, if they may change its result.
     pub(super) fn judge(&mut self, common: &mut Common<P>) {
         let stays = |version: &Version<P::Code>| P::stays(&common.rules, &version.spec, &version.code);
-        let refused = |spec| P::refuse(&common.rules, spec).is_some();
         if self.installed.as_ref().is_some_and(|version| !stays(version)) {
             let ran = self.before.take().or_else(|| self.installed.clone());
             self.remove(common);
@@ -133,17 +132,7 @@ impl<P: Parts> Plugin<P> {
             let recorded = ran.filter(|version| version.ran == self.record.ran);
             let recorded = recorded.map(|version| Recorded { record: self.record.clone(), spec: Ok(version.spec) });
             self.restore = self.restored(recorded);
-        } else if match self.state {
-            State::Gone => true,
-            State::Installing | State::Running => self.before.as_ref().is_none_or(stays),
-            State::Suspended | State::Waiting { .. } | State::Refused => {
-                let depends = self.failure.as_ref().is_some_and(|(failure, _)| P::depends(failure));
-                let runs = self.installed.is_some() || self.record.ran.is_none();
-                let is_refused = matches!(self.want(), Some(Want::Run(spec)) if refused(spec));
-                runs && !depends && !is_refused
-            }
-            _ => false,
-        } {
+        } else if self.is_settled_under(&common.rules) {
             return;
         }
         // As at a start: the version before that of a refused spec comes back, if the requirements permit it now.
@@ -154,6 +143,23 @@ impl<P: Parts> Plugin<P> {
         let load = self.load;
         self.begin(common);
         self.load = load;
+    }
+
+    /// Returns true if another attempt under these requirements would end as the latest one has.
+    fn is_settled_under(&self, rules: &P::Rules) -> bool {
+        match self.state {
+            State::Gone => true,
+            State::Installing | State::Running => {
+                self.before.as_ref().is_none_or(|before| P::stays(rules, &before.spec, &before.code))
+            }
+            State::Suspended | State::Waiting { .. } | State::Refused => {
+                let may_pass = self.failure.as_ref().is_some_and(|(failure, _)| P::depends(failure));
+                let is_refused = matches!(self.want(), Some(Want::Run(spec)) if P::refuse(rules, spec).is_some());
+                let may_come_back = self.installed.is_none() && self.record.ran.is_some();
+                !may_pass && !is_refused && !may_come_back
+            }
+            _ => false,
+        }
     }
 
     /// Without ownership a plugin is fetched and compiled, and neither tried nor run.

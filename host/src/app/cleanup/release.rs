@@ -144,7 +144,8 @@ impl Cleanup {
     /// Returns the Pods whose time is over.
     async fn due(&self, spec: &PluginSpec) -> BTreeMap<PodKey, String> {
         let held = self.holding.pods.lock().get(&spec.id).cloned().unwrap_or_default();
-        let (mut due, mut forbidden) = (BTreeMap::new(), None);
+        let mut due = BTreeMap::new();
+        let mut forbidden = None;
         let mut limits: BTreeMap<Arc<str>, Option<Duration>> = BTreeMap::new();
         for (pod, (name, since)) in held {
             let waited = since.elapsed();

@@ -50,7 +50,7 @@ fn slots() -> Vec<Fault> {
         ),
         slots.fault(
             "a successor starts after any run of its predecessor",
-            "(item.steps, item.before) = («steps», retry);",
+            "item.steps = «steps»;",
             "Steps { first: u64::MAX, ..steps }",
         ),
         slots.fault(

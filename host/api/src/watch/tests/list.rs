@@ -219,3 +219,37 @@ async fn an_overloaded_server_is_not_asked_for_a_list() {
         assert_eq!((harness.counters.lists(), harness.counters.watches()), (1, 13), "{code}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn lists_whose_watches_are_refused_at_once_become_rare() {
+    for refused in
+        [answer(410).bytes(&status(410, "Expired", "")), watching().line(&event("ERROR", &status(410, "Expired", "")))]
+    {
+        let list = |revision| answer(200).bytes(&page(revision, "", &[pod("a", 5)]));
+        let refusals = (0..20).flat_map(|at| [list(10 + at), refused.clone()]);
+        let works = [list(90), watching().line(&bookmark(91)), refused.clone(), list(92), watching().hang()];
+        let mut harness = harness(std::iter::once(answer(422)).chain(refusals).chain(works).collect());
+        while !harness.next().await.starts_with("list of 1 at 90") {}
+        let lists: Vec<_> = harness.requests().into_iter().filter(|(_, query)| query.starts_with("limit=")).collect();
+        let apart: Vec<_> = lists.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(apart[..16].iter().all(|apart| *apart <= Duration::from_secs(5)), "{apart:?}");
+        let rare = Duration::from_secs(15)..=Duration::from_secs(30);
+        assert!(apart[16..20].iter().all(|apart| rare.contains(apart)), "{apart:?}");
+        // A watch that worked makes the distance short again.
+        let began = tokio::time::Instant::now();
+        while !harness.next().await.starts_with("list of 1 at 92") {}
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_lost_again_and_again_delays_no_list_beyond_5_s() {
+    let lost = || watching().wait(2).line(&event("ERROR", &status(410, "Expired", "")));
+    let refused = || answer(410).bytes(&status(410, "Expired", ""));
+    let list = |revision| answer(200).bytes(&page(revision, "", &[pod("a", 5)]));
+    let rounds = (0..24).flat_map(|at| [list(10 + at * 2), refused(), list(11 + at * 2), lost()]);
+    let mut harness = harness(std::iter::once(answer(422)).chain(rounds).chain([list(90)]).collect());
+    while !harness.next().await.starts_with("list of 1 at 90") {}
+    let times: Vec<_> = harness.requests().into_iter().map(|(time, _)| time).collect();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= Duration::from_secs(7)), "{times:?}");
+}
