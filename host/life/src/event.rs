@@ -107,6 +107,8 @@ pub enum Event<P: Parts> {
     Meant(PluginId, Object),
     /// The file, or with false the object, of a plugin is gone.
     Gone(PluginId, bool),
+    /// The object of a plugin is beyond the bounds of its tenant. All of the plugin is forgotten except its record.
+    Beyond(PluginId),
     /// A version that is ready may be installed. With the number of its load.
     Install(PluginId, u64),
     /// A plugin is configured again, and its new code is not there yet.

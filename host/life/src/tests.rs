@@ -125,6 +125,7 @@ enum End {
 enum Change {
     Object(&'static str, &'static str, &'static str),
     ObjectGone(&'static str),
+    Beyond(&'static str),
     File(&'static str, &'static str),
     FileGone(&'static str),
     Rules(bool),
@@ -147,16 +148,16 @@ struct World {
     registry: BTreeMap<PluginId, Installed>,
     disk: BTreeMap<PluginId, Record>,
     is_owned: bool,
-    /// An object counted since the start.
-    was_seen: bool,
+    /// A record may be of an object that is not known: none has counted since the start, or it is beyond the bounds.
+    may_leave: bool,
     now: Duration,
 }
 
 impl World {
     fn new() -> Self {
         let (pending, registry, disk) = <_>::default();
-        let (is_owned, was_seen, now) = (true, false, Duration::ZERO);
-        Self { life: Life::new(true, true), pending, registry, disk, is_owned, was_seen, now }
+        let (is_owned, may_leave, now) = (true, true, Duration::ZERO);
+        Self { life: Life::new(true, true), pending, registry, disk, is_owned, may_leave, now }
     }
 
     fn step(&mut self, event: Event<Test>) {
@@ -198,10 +199,17 @@ impl World {
             Change::Object(name, uid, config) => {
                 let id = id(name);
                 let want = want(&id, config);
-                self.was_seen |= self.life.plugin(&id).is_none_or(|plugin| plugin.file.is_none());
+                self.may_leave &= self.life.plugin(&id).is_some_and(|plugin| plugin.file.is_some());
                 self.step(Event::Seen(id, Source::Object(object(uid, config)), want));
             }
-            Change::ObjectGone(name) => self.step(Event::Gone(id(name), false)),
+            Change::ObjectGone(name) => {
+                self.may_leave = false;
+                self.step(Event::Gone(id(name), false));
+            }
+            Change::Beyond(name) => {
+                self.may_leave = true;
+                self.step(Event::Beyond(id(name)));
+            }
             Change::File(name, config) => {
                 let id = id(name);
                 let want = want(&id, config);
@@ -285,7 +293,7 @@ impl World {
         for slots in self.life.common.slots.values() {
             let _ = write!(text, "|{}", slots.active.len());
         }
-        let _ = write!(text, "|{}|{}{}{}", pending.join(" "), self.life.rules(), self.is_owned, self.was_seen);
+        let _ = write!(text, "|{}|{}{}{}", pending.join(" "), self.life.rules(), self.is_owned, self.may_leave);
         text
     }
 
@@ -375,7 +383,7 @@ impl World {
         }
         for (id, record) in &world.disk {
             let installed = world.life.plugin(id).is_some_and(|plugin| plugin.is_wanted());
-            assert!(installed || !self.was_seen, "no record is left of a plugin that is gone: {record:?}");
+            assert!(installed || self.may_leave, "no record is left of a plugin that is gone: {record:?}");
         }
     }
 }
