@@ -89,6 +89,40 @@ async fn a_namespace_that_ends_has_no_pods_of_a_plugin_that_does_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_ends_has_no_pods_of_an_object_beyond_the_bounds() {
+    let created = |mut object: Value, at: &str| {
+        object["metadata"]["creationTimestamp"] = at.into();
+        object
+    };
+    let older = || created(object(Some("shop"), "older", &[]), "2025-01-01T00:00:00Z");
+    let directory = tempfile::tempdir().unwrap();
+    let policy = |most: u32| {
+        let file = directory.path().join("policy.yaml");
+        let spec = format!("{{ namespaces: {{ shop: {{ maxPlugins: {most} }} }} }}");
+        std::fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {spec}\n")).unwrap();
+        Policy::read(&file).unwrap()
+    };
+    let large = with("config", json!({ "a": "x".repeat(300 << 10) }));
+    for (object, most) in [(with("config", json!({})), 1), (large, 2)] {
+        let rules = Rules { policy: Some(policy(most)), ..Rules::default() };
+        let rig = Rig::with(vec![older(), object], frees, Some(CLEANUP), rules, Vec::new()).await;
+        *rig.objects.namespace.lock() = ending();
+        rig.hold_deleting("shop", 2, HOLD).await;
+        let seconds = rig.freed("shop", 2).await.unwrap_or_else(|| panic!("of {most}"));
+        assert!((60..95).contains(&seconds), "{seconds}");
+        assert_eq!(rig.released(), Some(Released::NamespaceEnds));
+    }
+    let rig = Rig::running().await;
+    rig.objects.put(older());
+    sleep(Duration::from_secs(2)).await;
+    rig.driver.set_policy(policy(1), None);
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((60..95).contains(&seconds), "{seconds}");
+    assert!(rig.driver.read(&id("a"), |_| ()).is_none(), "it is not loaded");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plugin_that_runs_has_ten_minutes_unless_rbac_refuses_it() {
     let rig = Rig::running().await;
     rig.hold_deleting("shop", 2, HOLD).await;
