@@ -1,10 +1,11 @@
 //! Claims about policies that are replaced while the host runs, and at its start.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use futures::future::BoxFuture;
 use podium_engine::status::LoadState;
-use podium_registry::signature::Key;
+use podium_registry::{Resolve, signature::Key};
 use podium_vocabulary::{PluginId, PluginSpec, Source};
 use rcgen::PublicKeyData as _;
 
@@ -74,6 +75,42 @@ async fn runs_end_with_a_narrower_policy_and_begin_with_a_wider_one() {
     fs::remove_file(directory.path().join("policy.yaml")).unwrap();
     sleep(READ_AGAIN).await;
     assert!(file.is_refused() && load(&tidy) == LoadState::Loaded, "a policy that is gone is none that permits more");
+}
+
+/// Resolves no name; a copy of this lives as long as it resolves one.
+struct Resolving(Arc<()>);
+
+impl Resolve for Resolving {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let resolving = self.0.clone();
+        Box::pin(async move {
+            let _resolving = resolving;
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_ends_with_the_policy_that_lists_its_registry() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = |rules: &str| Policy::read(&write(directory.path(), rules)).unwrap();
+    let listed = policy("{ registries: [{ host: registry.example }] }");
+    let allowed = disk::registries(&listed, listed.registries().unwrap(), &Proxies::default()).unwrap().unwrap();
+    let resolving = Arc::new(());
+    let images = Some(Images::new(allowed, Resolving(resolving.clone())));
+    let (driver, _observe) = driver_on(Rules { policy: Some(listed), images, ..Rules::default() }, None).await;
+    let image = format!("registry.example/a@sha256:{}", "0".repeat(64));
+    let fetched = PluginSpec { source: Source::Oci { image, pull_secret: None }, ..spec() };
+    let narrower = async {
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(Arc::strong_count(&resolving), 3);
+        driver.set_policy(policy("{}"), None);
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(Arc::strong_count(&resolving), 1, "nothing connects to it any more");
+    };
+    let (prepared, ()) = tokio::join!(driver.prepare(fetched), narrower);
+    let failure = prepared.err().unwrap().to_string();
+    assert!(failure.contains("registry.example, which is not listed"), "{failure}");
 }
 
 #[tokio::test]
