@@ -56,6 +56,11 @@ impl<P: Parts> Life<P> {
         &self.common.rules
     }
 
+    /// Returns the names of the plugins.
+    pub fn plugins(&self) -> impl Iterator<Item = &PluginId> {
+        self.plugins.keys()
+    }
+
     /// Returns the state of a plugin.
     pub fn plugin(&self, id: &PluginId) -> Option<&Plugin<P>> {
         self.plugins.get(id)
@@ -101,10 +106,8 @@ impl<P: Parts> Life<P> {
                 }
             }),
             Event::Restricted(spec) => self.on(&spec.id.clone(), |plugin, common| plugin.restrict(&spec, common)),
-            Event::Rules(rules) => {
-                self.common.rules = rules;
-                self.on_all(|_, _| true, Plugin::judge);
-            }
+            Event::Rules(rules) => self.common.rules = rules,
+            Event::Judged(id) => self.on(&id, Plugin::judge),
             Event::Owned(tenant, is_owned) => {
                 let unowned = &mut self.common.unowned;
                 let has_changed = if is_owned { unowned.remove(&tenant) } else { unowned.insert(tenant.clone()) };

@@ -113,8 +113,10 @@ pub enum Event<P: Parts> {
     Install(PluginId, u64),
     /// A plugin is configured again, and its new code is not there yet.
     Restricted(Arc<PluginSpec>),
-    /// The platform's requirements were replaced.
+    /// The platform's requirements were replaced. [`Event::Judged`] follows for each plugin.
     Rules(P::Rules),
+    /// The turn of a plugin to be judged by requirements that were replaced.
+    Judged(PluginId),
     /// The host may run a tenant's plugins, or may not any more.
     Owned(Tenant, bool),
     /// Time has passed.

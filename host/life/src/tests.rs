@@ -4,6 +4,7 @@
 mod claims;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, VecDeque},
     fmt::{self, Write},
     sync::Arc,
@@ -32,6 +33,11 @@ impl fmt::Display for Failure {
     }
 }
 
+thread_local! {
+    /// How many specs were compared with rules.
+    static JUDGED: Cell<usize> = const { Cell::new(0) };
+}
+
 impl Parts for Test {
     /// False if plugins may not delete Pods.
     type Rules = bool;
@@ -41,6 +47,7 @@ impl Parts for Test {
     type Failure = Failure;
 
     fn refuse(rules: &bool, spec: &PluginSpec) -> Option<Failure> {
+        JUDGED.set(JUDGED.get() + 1);
         (!rules && spec.grants.write.delete).then_some(Failure::OfRules)
     }
 
@@ -216,7 +223,10 @@ impl World {
                 self.step(Event::Seen(id, Source::File(true), want));
             }
             Change::FileGone(name) => self.step(Event::Gone(id(name), true)),
-            Change::Rules(rules) => self.step(Event::Rules(rules)),
+            Change::Rules(rules) => {
+                self.step(Event::Rules(rules));
+                self.judge();
+            }
             Change::Owned(is_owned) => {
                 self.is_owned = is_owned;
                 self.step(Event::Owned(id("a").tenant(), is_owned));
@@ -225,6 +235,15 @@ impl World {
                 let disk = std::mem::take(&mut self.disk);
                 *self = Self { disk, life: Life::new(self.life.rules().to_owned(), true), ..Self::new() };
             }
+        }
+    }
+
+    fn judge(&mut self) {
+        let plugins: Vec<_> = self.life.plugins().cloned().collect();
+        for plugin in plugins {
+            let judged = JUDGED.get();
+            self.step(Event::Judged(plugin));
+            assert!(JUDGED.get() <= judged + 4, "no step is about all plugins");
         }
     }
 

@@ -150,6 +150,9 @@ impl Driver {
     pub(super) fn set_policy(self: &Arc<Self>, policy: Policy, images: Option<Images>) {
         let rules = Rules { policy: Some(policy.clone()), images, ..Rules::clone(&self.rules()) };
         self.feed(Event::Rules(Arc::new(rules)));
+        // One at a time: the judgement of all takes longer than others may wait for the lock.
+        let plugins: Vec<_> = self.life.lock().plugins().cloned().collect();
+        plugins.into_iter().for_each(|plugin| self.feed(Event::Judged(plugin)));
         for lane in self.dispatch.registry.replace_rates(|tenant| policy.request_rates(tenant)) {
             self.dispatch.queue.claim_changed(lane);
         }

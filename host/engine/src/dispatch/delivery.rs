@@ -13,7 +13,7 @@ use super::{
     under_way::UnderWay, values::Values,
 };
 use crate::{
-    ports::{Failure, FailureKind, Outcome, RunReport, Sent, Staged},
+    ports::{FailureKind, Outcome, RunReport, Sent, Staged},
     queue::Next,
 };
 

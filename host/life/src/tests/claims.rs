@@ -33,6 +33,15 @@ fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pendin
                 let mut next = world.clone();
                 next.change(*change);
                 visit(next, changes_left - 1, format!("{change:?}"));
+                // An effect ends before the plugins are judged.
+                let Change::Rules(rules) = change else { continue };
+                for at in 0..world.pending.len() {
+                    let mut next = world.clone();
+                    next.step(Event::Rules(*rules));
+                    next.end(at, End::Succeeds);
+                    next.judge();
+                    visit(next, changes_left - 1, format!("{change:?} beside {:?}", world.pending[at]));
+                }
             }
         }
         for (at, pending) in world.pending.iter().enumerate() {
@@ -207,6 +216,19 @@ fn other_rules_load_only_plugins_that_they_concern() {
     world.end_all();
     let plugin = world.life.plugin(&id("a")).unwrap();
     assert_eq!((running(&world), plugin.result(load)), (Some("w"), Some(Ok(()))), "its caller waits for no other load");
+}
+
+#[test]
+fn other_rules_judge_each_plugin_in_a_step_of_its_own() {
+    let mut world = World::new();
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    NAMES.iter().for_each(|name| world.change(Change::Object(name, "1", "w")));
+    world.end_all();
+    let judged = JUDGED.get();
+    world.step(Event::Rules(false));
+    assert_eq!((JUDGED.get(), world.registry.len()), (judged, NAMES.len()));
+    world.judge();
+    assert!(world.registry.is_empty());
 }
 
 #[test]
