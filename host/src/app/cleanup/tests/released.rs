@@ -137,6 +137,53 @@ async fn a_plugin_that_runs_has_ten_minutes_unless_rbac_refuses_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_moment_without_runs_does_not_shorten_the_ten_minutes() {
+    let rig = Rig::running().await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    for _ in 0..4 {
+        sleep(Duration::from_secs(75)).await;
+        *rig.forbidden.lock() = true;
+        sleep(Duration::from_secs(45)).await;
+        *rig.forbidden.lock() = false;
+    }
+    assert_eq!(rig.pods.of("shop"), 0);
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((120..150).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shown_reason_is_that_of_the_pods_that_were_released() {
+    let rig = Rig::running().await;
+    rig.objects.put(with("finalizers", json!({ "releaseAfterSeconds": 120 })));
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((120..150).contains(&seconds), "{seconds}");
+    assert_eq!(rig.released(), Some(Released::AfterSeconds), "the namespace ends too, and has more time");
+
+    let gone = |_: &PodKey| Answer::Gone;
+    let rig = Rig::started(vec![with("suspend", true.into())], gone).await;
+    *rig.objects.namespace.lock() = ending();
+    sleep(Duration::from_secs(1)).await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    assert!(rig.freed("shop", 2).await.is_some());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.released(), None, "the pods were gone before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_not_answered_delays_few_others() {
+    let mut platform = held(object(None, "guard", &[HOLD]));
+    platform["spec"]["suspend"] = true.into();
+    let rig = Rig::beside(platform, ending()).await;
+    for number in 0..40 {
+        rig.hold_deleting(&format!("hangs-{number}"), 1, HOLD).await;
+    }
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((60..130).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_version_that_goes_on_beside_a_refused_spec_has_ten_minutes() {
     let rig = Rig::running().await;
     rig.objects.put(with("watch", json!(7)));
