@@ -215,11 +215,13 @@ impl Collector for Figures {
             ConstGauge::new(pods).encode(metric.encode_family(&labels)?)?;
         }
         let help = "1 while a version of the configured plugin is loaded";
-        by_load(encoder, &status.loads(), "podium_plugin_ready", help, |plugin| plugin.runs)?;
+        let loads = status.loads();
+        by_load(encoder, &loads, "podium_plugin_ready", help, |plugin| plugin.runs)?;
         let help = "1 while the configuration of the plugin suspends it";
-        by_load(encoder, &status.loads(), "podium_plugin_suspended", help, |plugin| {
-            plugin.load == LoadState::Suspended
-        })?;
+        by_load(encoder, &loads, "podium_plugin_suspended", help, |plugin| plugin.load == LoadState::Suspended)?;
+        let loading = loads.iter().filter(|plugin| plugin.load == LoadState::Loading).count();
+        let help = "Plugins whose present configuration is being loaded";
+        unlabelled(encoder, "podium_plugins_loading", help, i64::try_from(loading).unwrap_or(i64::MAX))?;
         gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
         let most = i64::try_from(*most_runs).unwrap_or(i64::MAX);
         let help = "The most runs of a plugin, and of its tenant, at once";
