@@ -2,7 +2,9 @@
 
 mod cache;
 mod dispatch;
+mod life;
 mod queue;
+mod watch;
 mod writes;
 
 /// A fault: one expression or statement of one file, and what it becomes.
@@ -44,6 +46,7 @@ impl Fault {
             "host/engine" => "podium-engine",
             "host/pods" => "podium-pods",
             "host/api" => "podium-api",
+            "host/life" => "podium-life",
             "host/writeback" => "podium-writeback",
             "guest-sdk/vocabulary" => "podium-vocabulary",
             _ => "podium-host",
@@ -64,5 +67,5 @@ impl In {
 }
 
 pub(super) fn all() -> Vec<Fault> {
-    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults()].concat()
+    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults(), watch::faults(), life::faults()].concat()
 }
