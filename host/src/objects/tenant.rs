@@ -9,7 +9,7 @@ use podium_config::Problem;
 use podium_vocabulary::{PluginId, PluginSpec};
 
 use super::{
-    bounds::{Beyond, beyond, unread},
+    bounds::{Beyond, beyond, most_plugins, unread},
     desired::Action,
     finalizers::{Owners, conflicts},
     object::{self, Object, Spec},
@@ -23,6 +23,8 @@ pub(super) struct OfTenant {
     pub(super) decisions: BTreeMap<PluginId, Decision>,
     /// The names of objects that were deleted and created again since the last decision.
     replaced: BTreeSet<PluginId>,
+    /// The first object beyond the bounds, also after its status has said so, while the tenant has no place for it.
+    pub(super) beyond: Option<(PluginId, Beyond)>,
     /// By plugin, the spec of the latest object that was read without a mistake.
     last_good: BTreeMap<PluginId, Spec>,
     /// By plugin, a spec with mistakes and what it permits: each change of an object of the tenant decides about all.
@@ -58,21 +60,6 @@ impl OfTenant {
         }
     }
 
-    /// Returns why each object beyond the bounds is not read.
-    pub(super) fn beyond(&self) -> impl Iterator<Item = (&PluginId, &Beyond)> {
-        self.decisions.iter().filter_map(|(id, decision)| match decision {
-            Decision::Beyond(beyond) => Some((id, beyond)),
-            _ => None,
-        })
-    }
-
-    /// Returns true if a change of an object that is beyond the bounds decides nothing.
-    pub(super) fn stays_beyond(&self, object: &Object) -> bool {
-        let same = |before: &Object| (&before.uid, before.spec_bytes) == (&object.uid, object.spec_bytes);
-        let is_beyond = matches!(self.decisions.get(&object.id), Some(Decision::Beyond(beyond)) if !beyond.is_unread());
-        is_beyond && self.objects.get(&object.id).is_some_and(|before| before.is_forgotten() && same(before))
-    }
-
     /// Decides about every object, and returns the differences from the decisions before. `files` are the plugins of
     /// the tenant that files define, `earlier` the finalizers of plugins of others that go before the tenant's, and
     /// `own` those of `files`, to which the tenant's are added.
@@ -92,7 +79,8 @@ impl OfTenant {
             self.last_good.remove(id);
             self.permitted.remove(id);
         }
-        let mut beyond = beyond(&first.tenant(), self.objects.values(), policy);
+        let tenant = first.tenant();
+        let mut beyond = beyond(&tenant, self.objects.values(), policy);
         for (id, object) in &mut self.objects {
             if beyond.contains_key(id) {
                 object.forget_spec();
@@ -100,6 +88,9 @@ impl OfTenant {
                 beyond.insert(id.clone(), unread(object));
             }
         }
+        let is_full = self.objects.len() >= most_plugins(&tenant, policy).1;
+        let first = beyond.first_key_value().map(|(id, beyond)| (id.clone(), beyond.clone()));
+        self.beyond = first.or(self.beyond.take().filter(|_| is_full));
         let read = || self.objects.values().filter(|object| !beyond.contains_key(&object.id));
         let of_objects = || read().filter(|object| !files.contains_key(&object.id));
         let after_of = |object: &Object| {
