@@ -1,7 +1,5 @@
 //! The benchmark of new Pods with few of them: a real control plane, and the subject that needs no other program.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::process::Command;
 
 #[test]

@@ -4,13 +4,13 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Figures, Measured, Report};
+use super::{Column, Measured, Report};
 use crate::cells::median;
 
 /// How much more than before a count may be.
 const MARGIN: f64 = 1.1;
 /// The figures that repeat; times do not.
-const COUNTS: [(&str, fn(&Figures) -> Option<f64>); 6] = [
+const COUNTS: [Column; 6] = [
     ("switches", |figures| Some(figures.switches)),
     ("system calls", |figures| figures.system_calls),
     ("instructions", |figures| figures.instructions),
@@ -59,7 +59,10 @@ pub(super) fn compare(now: &[Measured], before: &[Measured]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Load, *};
+    use super::{
+        super::{Figures, Load},
+        *,
+    };
 
     fn measured(switches: f64, system_calls: Option<f64>) -> Vec<Measured> {
         let run = Figures { switches, system_calls, cpu_micros: switches * 9.0, ..Figures::default() };

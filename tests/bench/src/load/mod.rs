@@ -116,6 +116,9 @@ impl fmt::Display for Load {
     }
 }
 
+/// The name and the reader of a figure.
+type Column = (&'static str, fn(&Figures) -> Option<f64>);
+
 /// All measurements of one subject under one load.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Measured {

@@ -6,12 +6,10 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, Table, presets::ASCII_MARKDOWN};
 
 use super::{
-    Figures, Load, Measured,
+    Column, Figures, Load, Measured,
     subject::{FLOOR, PODIUM},
 };
 use crate::cells::{cell, median, ratio};
-
-type Column = (&'static str, fn(&Figures) -> Option<f64>);
 
 const COSTS: [Column; 6] = [
     ("Pods/s", |figures| Some(figures.pods_per_second)),
@@ -106,6 +104,6 @@ mod tests {
         assert!(table.contains(line), "{table}");
         assert!(table.contains("900 (800-1000) 1.0x") && table.contains("9000 10x"), "{table}");
         let counts = table.split("\n\n").nth(1).unwrap();
-        assert!(counts.lines().all(|line| !line.contains("| fast") || line.split('|').nth(3).unwrap().trim() == "-"));
+        assert!(counts.lines().all(|line| !line.contains("| fast") || line.split('|').nth(4).unwrap().trim() == "-"));
     }
 }
