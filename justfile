@@ -155,7 +155,7 @@ bench-load *ARGS:
 
 # Switches, system calls and bytes of podium-host per new Pod and idle second, beside those of tests/bench/cost.json
 cost *ARGS:
-    bash tests/bench/run.sh load --subjects podium --rates 20 --unconcerned 20 --pods 200 --repeats 3 \
+    bash tests/bench/run.sh load --subjects podium --rates 20 --unconcerned 20 --pods 200 --idle 60 --repeats 3 \
         $(test ! -f tests/bench/cost.json || echo --against tests/bench/cost.json) {{ARGS}}
 
 # The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases

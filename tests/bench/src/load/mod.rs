@@ -58,7 +58,8 @@ pub(crate) struct Options {
     /// The program of controller-runtime, as built from tests/bench/controller
     #[arg(long, value_name = "FILE")]
     controller: Option<PathBuf>,
-    /// Fail if a count is more than a tenth greater than in this output of an earlier `--output json`
+    /// Fail if a count is more than a tenth greater than in this output of an earlier `--output json`, or twice as
+    /// great in an idle second
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 }
