@@ -50,6 +50,12 @@ pub struct MemoryBudget {
     bytes: u64,
 }
 
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self::UNLIMITED
+    }
+}
+
 impl MemoryBudget {
     /// The budget of a queue that does not count memory.
     pub(super) const UNLIMITED: Self = Self::new(u64::MAX);
@@ -65,6 +71,15 @@ impl MemoryBudget {
     #[must_use]
     pub const fn of_tenant(self) -> u64 {
         self.bytes / 2
+    }
+
+    /// Returns the bytes that count for a job that declares this number: 4 MiB, doubled as often as necessary, so that
+    /// there are few sizes; but no more than a tenant may take if it declares no more.
+    #[must_use]
+    pub fn counted(self, declared: u64) -> u64 {
+        const LEAST: u64 = 4 << 20;
+        let rounded = declared.max(LEAST).checked_next_power_of_two().unwrap_or(declared);
+        rounded.min(self.of_tenant()).max(declared)
     }
 
     pub(super) const fn left(self, taken: u64) -> u64 {

@@ -209,6 +209,8 @@ where
             }
             slept = false;
             match due {
+                // Keys are left to be examined, or were due while the lock was not held.
+                Some(due) if due <= Instant::now() => {}
                 Some(due) => tokio::select! {
                     biased;
                     () = self.wake.notified() => {}
