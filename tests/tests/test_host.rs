@@ -324,8 +324,6 @@ fn target(namespace: &str, name: &str, uid: &str) -> PodKey {
 
 /// Returns every verb on every target with every key and value.
 fn cases() -> Vec<Staged> {
-    let text = str::to_owned;
-    let long = "x".repeat(64);
     let targets = [
         target("shop", "cart-0", "uid-shop-cart-0"),
         target("bank", "vault-0", "uid"),
@@ -333,6 +331,13 @@ fn cases() -> Vec<Staged> {
         target("shop", "cart/0", "uid"),
         target("shop", "cart-0", ""),
     ];
+    let writes = of_pods(&targets).into_iter().chain(of_objects(&targets));
+    writes.map(Staged::Write).chain(of_events(targets)).collect()
+}
+
+fn of_pods(targets: &[PodKey]) -> Vec<Action> {
+    let text = str::to_owned;
+    let long = "x".repeat(64);
     let keys = [
         "team",
         "shop.example/tier",
@@ -353,7 +358,7 @@ fn cases() -> Vec<Staged> {
     ];
     let values = ["", "web", "two words", "-x", &long];
     let mut cases = Vec::new();
-    for at in &targets {
+    for at in targets {
         let at = || at.clone();
         for name in keys {
             let key = || name.to_owned();
@@ -378,7 +383,12 @@ fn cases() -> Vec<Staged> {
         cases.push(Action::DeletePod { target: at(), grace_seconds: None });
         cases.push(Action::EvictPod { target: at() });
     }
-    let mut cases: Vec<_> = cases.into_iter().map(Staged::Write).collect();
+    cases
+}
+
+fn of_objects(targets: &[PodKey]) -> Vec<Action> {
+    let text = str::to_owned;
+    let mut cases = Vec::new();
     for (api_version, kind, namespace, name) in [
         ("v1", "ConfigMap", Some("shop"), "summary"),
         ("v1", "ConfigMap", Some("bank"), "summary"),
@@ -398,7 +408,7 @@ fn cases() -> Vec<Staged> {
             name: text(name),
         };
         for uid in [None, Some("uid"), Some("")] {
-            cases.push(Staged::Write(Action::DeleteObject { object: named.clone(), uid: uid.map(text) }));
+            cases.push(Action::DeleteObject { object: named.clone(), uid: uid.map(text) });
         }
         let mut metadata = json!({ "name": name });
         if let Some(namespace) = namespace {
@@ -437,10 +447,17 @@ fn cases() -> Vec<Staged> {
             let workloads = targets.iter().cloned().map(podium_vocabulary::ObjectOwner::Workload);
             for owner in [None].into_iter().chain(pods.chain(workloads).map(Some)) {
                 let object = named.clone();
-                cases.push(Staged::Write(Action::ApplyObject { object, body: body.clone(), owner }));
+                cases.push(Action::ApplyObject { object, body: body.clone(), owner });
             }
         }
     }
+    cases
+}
+
+fn of_events(targets: [PodKey; 5]) -> Vec<Staged> {
+    let text = str::to_owned;
+    let long = "x".repeat(64);
+    let mut cases = Vec::new();
     for at in targets {
         for word in ["Checked", "two words", "lower", "", &long.to_uppercase().repeat(3)] {
             for note in ["", "a note", &*"x".repeat(1_025)] {

@@ -5,6 +5,8 @@
 //! of modules; the suite `tests/tests/architecture` keeps it true.
 
 #![warn(missing_docs)]
+// A new action has a place in every match.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 #![cfg_attr(
     test,
     allow(

@@ -2,6 +2,7 @@
 
 mod cache;
 mod dispatch;
+mod life;
 mod queue;
 mod writes;
 
@@ -44,6 +45,7 @@ impl Fault {
             "host/engine" => "podium-engine",
             "host/pods" => "podium-pods",
             "host/api" => "podium-api",
+            "host/life" => "podium-life",
             "host/writeback" => "podium-writeback",
             "guest-sdk/vocabulary" => "podium-vocabulary",
             _ => "podium-host",
@@ -64,5 +66,5 @@ impl In {
 }
 
 pub(super) fn all() -> Vec<Fault> {
-    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults()].concat()
+    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults(), life::faults()].concat()
 }

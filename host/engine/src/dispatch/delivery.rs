@@ -59,7 +59,9 @@ impl Dispatch {
         let next = match next {
             _ if gave_up => Next::Settled,
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
-            next => next,
+            Next::Settled | Next::Final | Next::Failed | Next::FailedFor(_) | Next::Conflict | Next::Postponed(_) => {
+                next
+            }
         };
         if next.is_failure() {
             self.keep_backoff(job, key, &writes);
@@ -139,7 +141,12 @@ impl Dispatch {
                     FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
                     // For the version that follows, if one does.
                     FailureKind::Revoked => Next::Postponed(Duration::ZERO),
-                    _ => Next::Failed,
+                    FailureKind::Retry
+                    | FailureKind::Trap
+                    | FailureKind::Cpu
+                    | FailureKind::Deadline
+                    | FailureKind::Memory
+                    | FailureKind::Host => Next::Failed,
                 }
             }
         };

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use podium_pods::pod::CachedPod;
 use podium_vocabulary::WriteReport;
 use podium_wire::Section;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::breaker::Field;
@@ -88,12 +88,10 @@ fn json_without(pod: &CachedPod, fields: &BTreeMap<Field, u64>) -> Option<Value>
     for (parent, names) in [("metadata", &["labels", "annotations", "finalizers"][..]), ("status", &["conditions"])] {
         if let Some(parent) = json.get_mut(parent).and_then(Value::as_object_mut) {
             names.iter().for_each(|name| {
-                let is_empty = |value: &Value| match value {
-                    Value::Object(map) => map.is_empty(),
-                    Value::Array(list) => list.is_empty(),
-                    _ => false,
-                };
-                if parent.get(*name).is_some_and(is_empty) {
+                let value = parent.get(*name);
+                let is_empty_map = value.and_then(Value::as_object).is_some_and(Map::is_empty);
+                let is_empty_list = value.and_then(Value::as_array).is_some_and(Vec::is_empty);
+                if is_empty_map || is_empty_list {
                     parent.remove(*name);
                 }
             });

@@ -212,9 +212,10 @@ impl Ingest {
             self.expectations.seen_gone(&gone.uid);
         }
         self.exceeded(std::mem::take(&mut plan.excess));
-        match &mut self.replay {
-            Replay::Reading(reading) => reading.meanwhile.plans.extend(plan.into_deletions()),
-            _ => self.queue(plan),
+        if let Replay::Reading(reading) = &mut self.replay {
+            reading.meanwhile.plans.extend(plan.into_deletions());
+        } else {
+            self.queue(plan);
         }
     }
 
