@@ -45,8 +45,8 @@ pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
 pub use state::State;
 use tokio::time::Instant;
+use tombstones::FoundSubject;
 pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
-use tombstones::{EndedJob, FoundSubject};
 use tracing::Instrument;
 pub use trial::{TRIAL_RUNS, TRIAL_TIME};
 use unsettled::Reports;
@@ -187,9 +187,7 @@ impl Dispatch {
             }
         };
         let (done, excess) = self.expectations.unsettled.end(job.lane, &job.item, unsettled, || {
-            let EndedJob { done, excess } =
-                self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled);
-            (done, excess)
+            self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled)
         });
         plugin.exceeded(excess);
         if gave_up && done == Done::Forgotten {

@@ -112,13 +112,7 @@ impl Occupancy {
     /// for it, whatever their turn.
     #[must_use]
     pub const fn runs_of_tenant(self) -> usize {
-        if self.workers == usize::MAX {
-            usize::MAX
-        } else if self.workers < 8 {
-            1
-        } else {
-            self.workers / 4
-        }
+        if self.workers < 8 { 1 } else { self.workers / 4 }
     }
 
     /// Returns how many jobs of one tenant are under way at most. Beside its runs these are as many deliveries, which
@@ -130,7 +124,7 @@ impl Occupancy {
 
     /// Returns how many workers run only light tenants' jobs: one, if there is another.
     pub(super) const fn kept(self) -> usize {
-        if self.workers == usize::MAX || self.workers < 2 { 0 } else { 1 }
+        if self.workers < 2 { 0 } else { 1 }
     }
 
     /// Returns how many workers are idle.

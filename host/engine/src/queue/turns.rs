@@ -174,7 +174,7 @@ where
             state.stage = match state.stage {
                 Stage::Removed | Stage::Idle if due => Stage::Due,
                 Stage::Due if !due => Stage::Idle,
-                Stage::Removed | Stage::Idle | Stage::Due | Stage::Listed => state.stage,
+                Stage::Removed | Stage::Idle | Stage::Due => state.stage,
             };
         }
         self.place(lane, now);
@@ -419,7 +419,7 @@ where
         let least = match &tenant.wait {
             // Nothing else of the tenant starts before.
             Some(wait) if wait.is_overdue(self.started, now) => wait.bytes,
-            _ => tenant.groups.first_key_value().map_or(u64::MAX, |(bytes, _)| *bytes),
+            Some(_) | None => tenant.groups.first_key_value().map_or(u64::MAX, |(bytes, _)| *bytes),
         };
         let wait = tenant.wait.filter(|wait| wait.bytes <= left).map(|wait| wait.number);
         let place = (!tenant.lately.is_light(now), least);
