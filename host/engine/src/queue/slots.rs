@@ -29,7 +29,7 @@ pub(super) struct Slots<L, S, I> {
     marks: Marks,
     /// Slots that become due later, each once.
     pub(super) delayed: BTreeMap<Due, (L, S)>,
-    /// Slots were delayed since the last [`Self::looked`].
+    /// Slots were delayed since a worker last found no job, and began to wait until [`Self::next_due`].
     pub(super) has_new_delays: bool,
     pub(super) order: Arc<Order<L>>,
     /// The lanes whose slots of a name are parked, by the lane and the name that they wait for. May name more.
@@ -39,7 +39,7 @@ pub(super) struct Slots<L, S, I> {
     /// Due slots may be left that were not examined.
     look_again: Option<Instant>,
     pub(super) numbers: u64,
-    closed: bool,
+    pub(super) closed: bool,
     backoff: Backoff,
     random: SmallRng,
 }
@@ -443,11 +443,6 @@ where
         }
     }
 
-    /// A worker has found no job, and waits until [`Self::next_due`].
-    pub(super) fn looked(&mut self) {
-        self.has_new_delays = false;
-    }
-
     pub(super) fn next_due(&self) -> Option<Instant> {
         let delayed = self.delayed.first_key_value().map(|((due, _), _)| *due);
         delayed.into_iter().chain(self.turns.next_tokens()).chain(self.look_again).min()
@@ -498,14 +493,6 @@ where
         self.waiting.remove(&lane);
         let parked = self.parked.remove(&lane);
         parked.into_iter().for_each(|slots| self.free_all(slots, now));
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closed = true;
     }
 }
 

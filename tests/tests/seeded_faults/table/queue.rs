@@ -42,7 +42,11 @@ fn slots() -> Vec<Fault> {
             "slot.items.clear();",
         ),
         slots.fault("delayed keys outlive their plugin", "self.delayed.retain(|_, (of, _)| «*of != lane»);", "true"),
-        slots.fault("a closed queue hands out keys", "self.closed = true;", ""),
+        In { file: "host/engine/src/queue/mod.rs", tests: "queue::" }.fault(
+            "a closed queue hands out keys",
+            "«self.slots.lock().closed = true;»",
+            "",
+        ),
         slots.fault("a requeue is a step of before", "Steps { first: «u64::MAX», latest:", "0"),
         slots.fault("examinations cost nothing", "self.turns.charge_cost(lane, JOB, now);", ""),
         slots.fault(

@@ -133,7 +133,9 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn remove(&mut self, lane: L, number: u64) -> Option<Tombstone> {
         let of = self.lanes.get_mut(&lane)?;
         let tombstone = of.all.remove(&number)?;
-        [&mut of.unsettled, &mut of.states, &mut of.waiting].map(|numbers| numbers.remove(&number));
+        [&mut of.unsettled, &mut of.states, &mut of.waiting]
+            .into_iter()
+            .for_each(|numbers| _ = numbers.remove(&number));
         self.forget_number(lane, &tombstone.key.uid);
         Some(tombstone)
     }
