@@ -14,7 +14,13 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::breaker::Field;
-use crate::{ports::Subject, status::is_refusal};
+use crate::{
+    ports::Subject,
+    status::{ATTEMPTS, is_refusal},
+};
+
+/// The most refused writes of one run that are recorded as failures.
+const NOTED_WRITES: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct RunWrites {
@@ -31,6 +37,8 @@ struct Inner {
     applied: BTreeMap<Field, u64>,
     /// When the first of the values may be sent that were withheld.
     until: Option<Instant>,
+    /// The writes that the API server refused, by a commit or at the end, and that no later one of the run settled.
+    refused: Vec<WriteReport>,
 }
 
 impl RunWrites {
@@ -42,10 +50,27 @@ impl RunWrites {
         Self { saw, attempts, inner: Mutex::default() }
     }
 
-    /// Returns the attempts of the key since the API server refused one of its writes, if these reports did not settle.
-    pub(super) fn attempts(&self, unsettled: &[WriteReport]) -> u32 {
-        let is_refused = self.attempts > 0 || unsettled.iter().any(|report| is_refusal(&report.result));
-        if is_refused { self.attempts.saturating_add(1) } else { 0 }
+    /// Records the results of writes that were sent.
+    pub(super) fn sent(&self, reports: &[WriteReport]) {
+        let refused = &mut self.inner.lock().refused;
+        for report in reports {
+            refused.retain(|before| before.description != report.description);
+            if is_refusal(&report.result) && refused.len() < NOTED_WRITES {
+                refused.push(report.clone());
+            }
+        }
+    }
+
+    /// Returns the attempts of the key since the API server refused one of its writes, this run included; 0 if it did
+    /// not, or the run `settled` everything. Also returns the writes that are failures now: those that attempts did not
+    /// settle, or that no attempt follows because the key is `done`.
+    pub(super) fn attempts(&self, settled: bool, done: bool) -> (u32, Vec<WriteReport>) {
+        let refused = std::mem::take(&mut self.inner.lock().refused);
+        if refused.is_empty() && (self.attempts == 0 || settled) {
+            return (0, refused);
+        }
+        let attempts = self.attempts.saturating_add(1);
+        (attempts, if attempts >= ATTEMPTS || done { refused } else { Vec::new() })
     }
 
     /// Records a value of the run's own Pod that the API server took.
