@@ -19,11 +19,6 @@ pub(super) fn faults() -> Vec<Fault> {
             "false",
         ),
         steps.fault(
-            "a plugin that is suspended runs on",
-            "«self.remove(common);»\n            self.note_stopped();\n            self.state = State::Suspended;",
-            "{}",
-        ),
-        steps.fault(
             "an object that was created again is the one before",
             "is_none_or(|(before, _)| «before.uid != object.uid»)",
             "false",
