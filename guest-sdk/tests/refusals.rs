@@ -63,7 +63,8 @@ fn a_failed_run_says_why_its_call_was_refused() {
         ),
         (
             many,
-            "pods::get: the run's budget is used up; spec.limits.hostCalls (3) is used up; raise it, or do less in a run",
+            "pods::get: the run's budget is used up; spec.limits.hostCalls (3) is used up; raise it, or do less in a \
+             run",
         ),
     ];
     for (function, expected) in table {

@@ -196,6 +196,7 @@ impl Follower {
                 (id, Want::Mistaken { failure: Arc::new(LoadFailure::Mistaken(problems.to_vec())), permissions })
             }
             Action::Unload(id) => return self.driver.feed(Event::Gone(id, false)),
+            Action::Exceed(id) => return self.driver.feed(Event::Beyond(id)),
         };
         let Some(object) = self.known.lock().desired.object(&id).map(object) else { return };
         self.driver.feed(Event::Seen(id.clone(), Source::Object(object), want));

@@ -46,8 +46,14 @@ struct Rules {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Load(Arc<PluginSpec>),
-    Refuse { id: PluginId, problems: Arc<[Problem]>, permissions: Option<Arc<PluginSpec>> },
+    Refuse {
+        id: PluginId,
+        problems: Arc<[Problem]>,
+        permissions: Option<Arc<PluginSpec>>,
+    },
     Unload(PluginId),
+    /// The object is beyond the bounds of its tenant, and its plugin was loaded or refused.
+    Exceed(PluginId),
 }
 
 /// An object that is being deleted and waits for the host.
@@ -218,6 +224,8 @@ impl Desired {
         let tenants = BTreeSet::from([&None, &id.namespace]);
         let tenants = tenants.into_iter().filter_map(|namespace| self.tenants.get(namespace));
         let others = tenants.flat_map(|of_tenant| of_tenant.objects.values());
+        // One that is beyond the bounds has no precedence over others.
+        let others = others.filter(|other| !other.is_forgotten());
         let earlier = others.filter(|other| other.precedence() < object.precedence());
         files.chain(earlier.filter_map(Object::of_finalizers)).collect()
     }
@@ -274,6 +282,7 @@ mod tests {
                 format!("refuse {}{}", id.name, if permissions.is_some() { ", permitted" } else { "" })
             }
             Action::Unload(id) => format!("unload {}", id.name),
+            Action::Exceed(id) => format!("exceed {}", id.name),
         };
         actions.iter().map(described).collect()
     }
@@ -305,12 +314,22 @@ mod tests {
         };
         let mut desired = Desired::default();
         desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec()), object("b", 1, &spec())]);
-        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"))), ["unload b"]);
+        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"))), ["exceed b"]);
         assert!(desired.set_policy(policy("{ cluster: { maxPlugins: 7 } }")).is_empty(), "its spec was not kept");
         let asked =
             desired.decided().any(|(_, decision)| matches!(decision, Decision::Beyond(beyond) if beyond.is_unread()));
         assert!(asked, "a status is written, and the watch brings the object again");
         assert_eq!(described(&desired.applied(object("b", 1, &spec()))), ["load b"]);
+    }
+
+    #[test]
+    fn an_object_that_goes_from_beyond_the_bounds_is_unloaded() {
+        let mut desired = Desired::default();
+        let all: Vec<_> = (0..102).map(|at| object(&format!("p{at:03}"), 1, &spec())).collect();
+        assert_eq!(desired.listed_all(Kind::Namespaced, all.clone()).len(), 100);
+        let again = Object { uid: "u-p101-2".to_owned(), ..all[101].clone() };
+        assert_eq!(described(&desired.applied(again)), ["unload p101"], "another object of its name");
+        assert_eq!(described(&desired.deleted(all[100].clone())), ["unload p100"], "its record is not needed");
     }
 
     #[test]
@@ -535,7 +554,7 @@ mod tests {
         assert_eq!(described(&desired.applied(named(100))), ["load p100"], "the write of its status brought it");
         // One that is older displaces the youngest.
         let older = Object { created: "0".into(), ..named(500) };
-        assert_eq!(described(&desired.applied(older)), ["unload p100", "load p500"]);
+        assert_eq!(described(&desired.applied(older)), ["exceed p100", "load p500"]);
     }
 
     #[test]

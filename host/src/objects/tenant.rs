@@ -47,6 +47,11 @@ impl Decision {
     pub(crate) fn acts(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Refused { .. })
     }
+
+    /// Returns true if the loader may know something of the object: of one beyond the bounds, a record.
+    fn is_known(&self) -> bool {
+        !matches!(self, Self::NameTaken)
+    }
 }
 
 impl OfTenant {
@@ -155,9 +160,13 @@ fn differences(
     now: &BTreeMap<PluginId, Decision>,
     replaced: &BTreeSet<PluginId>,
 ) -> Vec<Action> {
-    let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| decision.acts()).map(|(id, _)| id).collect();
-    let unload = gone.into_iter().filter(|id| replaced.contains(*id) || !now.get(*id).is_some_and(Decision::acts));
-    let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
+    let known = before.iter().filter(|(_, decision)| decision.is_known());
+    let ends = known.filter_map(|(id, decision)| match now.get(id).filter(|_| !replaced.contains(id)) {
+        None | Some(Decision::NameTaken) => Some(Action::Unload(id.clone())),
+        Some(Decision::Beyond(_)) if decision.acts() => Some(Action::Exceed(id.clone())),
+        Some(_) => None,
+    });
+    let mut actions: Vec<Action> = ends.collect();
     let changed = |(id, decision): &(&PluginId, &Decision)| before.get(id) != Some(*decision) || replaced.contains(id);
     for (id, decision) in now.iter().filter(changed) {
         match decision {

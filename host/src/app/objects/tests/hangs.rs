@@ -105,7 +105,8 @@ impl Made {
     fn json(&self) -> Value {
         let Self { id, uid, generation, spec, .. } = self;
         let metadata = json!({
-            "name": &*id.name, "namespace": id.namespace.as_deref(), "uid": format!("u-{uid}"), "generation": generation,
+            "name": &*id.name, "namespace": id.namespace.as_deref(), "uid": format!("u-{uid}"),
+            "generation": generation,
         });
         json!({ "metadata": metadata, "spec": spec })
     }
