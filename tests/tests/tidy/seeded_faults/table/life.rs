@@ -73,11 +73,6 @@ pub(super) fn faults() -> Vec<Fault> {
             "self.running().is_some_and(|version| «!spec.permits(&version.spec)»)",
             "false",
         ),
-        steps.fault(
-            "a plugin that is suspended runs on",
-            "«self.remove(common);»\n            self.note_stopped();\n            self.state = State::Suspended;",
-            "{}",
-        ),
         driver.fault("an effect waits for the one before", "drop(tasks.spawn(task))", "task.await"),
         cleanup.fault("an object goes before a late write", "«unloaded.elapsed() >= LATE_WRITES»", "true"),
         cleanup.fault(
