@@ -34,7 +34,7 @@ fn twice(request: &Request) -> Result<Outcome> {
 }
 
 /// The pages of one search are one call, and a refused call counts.
-fn many(request: &Request) -> Result<Outcome> {
+fn many(_: &Request) -> Result<Outcome> {
     assert_eq!(pods::find().in_namespace("shop").into_iter().filter(Result::is_ok).count(), 8);
     pods::get("shop", "a")?;
     assert!(pods::find().owned_by("u").count().is_err(), "not granted");

@@ -3,12 +3,12 @@
 use super::{Fault, In};
 
 pub(super) fn faults() -> Vec<Fault> {
+    [of_the_automaton(), around_it()].concat()
+}
+
+fn of_the_automaton() -> Vec<Fault> {
     let automaton = In { file: "host/life/src/automaton.rs", tests: "" };
     let steps = In { file: "host/life/src/automaton/steps.rs", tests: "" };
-    let slots = In { file: "host/life/src/slots.rs", tests: "" };
-    let driver = In { file: "host/src/app/life.rs", tests: "app::life app::objects" };
-    let cleanup = In { file: "host/src/app/cleanup.rs", tests: "app::cleanup" };
-    let health = In { file: "host/engine/src/status/health.rs", tests: "health" };
     vec![
         automaton.fault(
             "an answer to an earlier attempt changes the plugin",
@@ -73,6 +73,15 @@ pub(super) fn faults() -> Vec<Fault> {
             "self.running().is_some_and(|version| «!spec.permits(&version.spec)»)",
             "false",
         ),
+    ]
+}
+
+fn around_it() -> Vec<Fault> {
+    let slots = In { file: "host/life/src/slots.rs", tests: "" };
+    let driver = In { file: "host/src/app/life.rs", tests: "app::life app::objects" };
+    let cleanup = In { file: "host/src/app/cleanup.rs", tests: "app::cleanup" };
+    let health = In { file: "host/engine/src/status/health.rs", tests: "health" };
+    vec![
         driver.fault("an effect waits for the one before", "drop(tasks.spawn(task))", "task.await"),
         cleanup.fault("an object goes before a late write", "«unloaded.elapsed() >= LATE_WRITES»", "true"),
         cleanup.fault(
