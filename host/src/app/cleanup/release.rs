@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::{Cleanup, Line, Progress, owned};
 use crate::{
     app::{life::Host, operator::stale},
-    objects::{Released, Removing},
+    objects::{Earlier, Released, Removing},
 };
 
 /// How often the Pods that are held are looked for, which takes about a microsecond for each Pod in the namespaces of
@@ -101,7 +101,7 @@ impl Cleanup {
                 Some(namespace) => deleting.get_key_value(namespace).into_iter().collect::<Vec<_>>(),
                 None => deleting.iter().collect(),
             };
-            let earlier = if of_namespace.is_empty() { Vec::new() } else { desired.before(&spec.id) };
+            let earlier = if of_namespace.is_empty() { Earlier::default() } else { desired.before(&spec.id) };
             for (pod, finalizers, left) in of_namespace.into_iter().flat_map(|(_, pods)| pods) {
                 if let Some(name) = finalizers.iter().find(|name| owned(&spec, &earlier, pod, name)) {
                     let known = before.get(&spec.id).and_then(|pods| pods.get(pod));
