@@ -23,7 +23,7 @@ test *ARGS:
 
 # The suites on a real control plane and a real registry, which Go builds the first time
 test-cluster *ARGS:
-    PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster --test conformance --test registry {{ARGS}}
+    PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster --test registry {{ARGS}}
 
 # The property tests of the host with CASES cases each
 test-properties CASES="100000":
@@ -44,7 +44,7 @@ test-mutants *ARGS:
 # Faults that are put into the code on purpose, in files whose path contains PART: each turns a test red
 test-seeded-faults PART="":
     PODIUM_SEEDED_FAULTS_IN={{PART}} \
-        cargo test --workspace --test seeded_faults -- --include-ignored --nocapture
+        cargo test --workspace --test tidy -- --include-ignored --nocapture seeded_faults::
 
 # Cache, queue, encoding and tombstones in N orders of their threads' steps; the publish path in every order
 test-schedules N="10000000":
@@ -100,25 +100,25 @@ test-idle SECONDS="3600":
 # Random programs of host calls over random clusters: nothing of other tenants' Pods in any output, cost or request. The
 # cases are those of the runs of one sandbox, 1,000 by default; the whole host has a thirtieth of them
 test-taint CASES="1000000":
-    PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test taint
+    PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test embedded -- taint::
 
 # How well the processor time of runs distinguishes what other tenants have from what exists nowhere: figures of PROBES
 # runs of each call and search, 0.5 is chance. All must stay within 0.05 of it
 figures-timing PROBES="100000":
     PODIUM_TIMING_PROBES={{PROBES}} \
-        cargo test --release --workspace --test taint -- --include-ignored --nocapture --test-threads=1 timing::
+        cargo test --release --workspace --test embedded -- --include-ignored --nocapture --test-threads=1 timing::
 
 # TIMES runs dropped at their await points, in the sandbox and on the whole way of a key: about ten minutes
 test-cancel TIMES="100000":
-    PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test cancel -- --nocapture
+    PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test embedded -- --nocapture cancel::
 
 # SWAPS runs that leave marks in their sandbox, each followed by a run that looks for them
 test-residue SWAPS="1000000":
-    PODIUM_SWAPS={{SWAPS}} cargo test --workspace --test residue
+    PODIUM_SWAPS={{SWAPS}} cargo test --workspace --test embedded -- residue::
 
 # N swaps of a plugin's code while Pods change: no key is lost, and a neighbour does not wait
 test-swaps N="10000":
-    PODIUM_PLUGIN_SWAPS={{N}} cargo test --workspace --test host -- many_swaps_under_load --nocapture
+    PODIUM_PLUGIN_SWAPS={{N}} cargo test --workspace --test embedded -- many_swaps_under_load --nocapture
 
 # FLIPS changed bytes in a file of compiled code, in each of its parts: none is used
 test-cache-flips FLIPS="1000000":
@@ -127,7 +127,7 @@ test-cache-flips FLIPS="1000000":
 # The fuzz targets of the sandbox on RUNS random inputs each, without libFuzzer
 test-fuzz RUNS="100000" SEED="1":
     PODIUM_FUZZ_RUNS={{RUNS}} PODIUM_FUZZ_SEED={{SEED}} \
-        cargo test --workspace --test regressions -- host_calls_with mutated_components
+        cargo test --workspace --test embedded -- host_calls_with mutated_components
 
 # A fuzz target (a file of tests/fuzz/targets) for SECONDS seconds; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:
@@ -159,7 +159,7 @@ bench-runs *ARGS:
 
 # A start with many plugins, compiled and from the cache of compiled code, and their memory: figures, no checks
 figures-compile *ARGS:
-    cargo test --workspace --test compile -- --ignored --nocapture --test-threads=1 figures:: {{ARGS}}
+    cargo test --workspace --test embedded -- --ignored --nocapture --test-threads=1 figures:: {{ARGS}}
 
 # 500 plugin objects of 50 tenants on the real control plane, with a release build: start, requests, memory, p99
 figures-plugins:

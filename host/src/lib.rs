@@ -3,7 +3,7 @@
 //! An event goes from the watch of `podium_api` through the cache and the queue of `podium_engine` to a run in
 //! `podium_runtime`, and its writes through `podium_writeback` to the API server. [`app`] builds all of them.
 //!
-//! ARCHITECTURE.md has the map of modules; the suite `tests/tests/architecture` keeps it true.
+//! ARCHITECTURE.md has the map of modules; the suite `tests/tests/tidy/architecture` keeps it true.
 
 #![warn(missing_docs)]
 

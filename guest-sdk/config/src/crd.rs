@@ -78,7 +78,8 @@ fn columns() -> Value {
     ])
 }
 
-fn object(namespaced: bool) -> Value {
+/// The schema of `spec` with its rules. The two kinds differ in what they may name of other namespaces.
+fn spec(namespaced: bool) -> Value {
     let mut spec = of::<plugin::Spec>();
     let source = &mut spec["properties"]["source"];
     without(source, "file");
@@ -128,28 +129,40 @@ fn object(namespaced: bool) -> Value {
         this object, which removes its finalizers from pods, and create it again";
     rules(&mut spec, &[(finalizers, message)]);
     if namespaced {
-        without(&mut spec, "serviceAccountNamespace");
-        let grant = &mut spec["properties"]["grants"]["properties"]["write"]["properties"]["objects"]["items"];
-        let group = "(self.apiVersion.contains('/') ? self.apiVersion.split('/')[0] : '')";
-        let kinds = json!(cluster_kinds::all().map(|(group, kind)| format!("{group}/{kind}")).collect::<Vec<_>>());
-        let message = "objects of this kind have no namespace, and a ReconcilePlugin writes objects of its own \
-            namespace only; remove the grant, or use ClusterReconcilePlugin";
-        rules(grant, &[(&format!("!({group} + '/' + self.kind in {kinds})"), message)]);
+        of_a_namespace(&mut spec)
     } else {
-        rules(
-            &mut spec,
-            &[
-                (
-                    "has(self.serviceAccountName) == has(self.serviceAccountNamespace)",
-                    "serviceAccountName and serviceAccountNamespace go together; set both or none",
-                ),
-                (
-                    "!has(self.source.configMap) || has(self.serviceAccountNamespace)",
-                    "serviceAccountNamespace is missing: the ConfigMap is one of that namespace",
-                ),
-            ],
-        );
+        of_the_cluster(&mut spec)
     }
+    spec
+}
+
+fn of_a_namespace(spec: &mut Value) {
+    without(spec, "serviceAccountNamespace");
+    let grant = &mut spec["properties"]["grants"]["properties"]["write"]["properties"]["objects"]["items"];
+    let group = "(self.apiVersion.contains('/') ? self.apiVersion.split('/')[0] : '')";
+    let kinds = json!(cluster_kinds::all().map(|(group, kind)| format!("{group}/{kind}")).collect::<Vec<_>>());
+    let message = "objects of this kind have no namespace, and a ReconcilePlugin writes objects of its own \
+        namespace only; remove the grant, or use ClusterReconcilePlugin";
+    rules(grant, &[(&format!("!({group} + '/' + self.kind in {kinds})"), message)]);
+}
+
+fn of_the_cluster(spec: &mut Value) {
+    rules(
+        spec,
+        &[
+            (
+                "has(self.serviceAccountName) == has(self.serviceAccountNamespace)",
+                "serviceAccountName and serviceAccountNamespace go together; set both or none",
+            ),
+            (
+                "!has(self.source.configMap) || has(self.serviceAccountNamespace)",
+                "serviceAccountNamespace is missing: the ConfigMap is one of that namespace",
+            ),
+        ],
+    );
+}
+
+fn object(namespaced: bool) -> Value {
     let description = "A reconciler of Pods, which Podium runs in a sandbox.";
     let after = "!has(self.spec.after) || !(self.metadata.name in self.spec.after)";
     let after = json!([{ "rule": after, "message": "spec.after names the plugin itself; remove its name" }]);
@@ -163,7 +176,7 @@ fn object(namespaced: bool) -> Value {
             "apiVersion": { "type": "string", "description": "The version of the schema of this object." },
             "kind": { "type": "string", "description": "The kind of this object." },
             "metadata": { "type": "object" },
-            "spec": spec,
+            "spec": spec(namespaced),
             "status": of::<Status>(),
         },
     })

@@ -3,7 +3,7 @@
 //! A rule is in the schema as a `format` of that name, which the collecting pass looks up in [`RULES`], and as a
 //! regular expression for editors. The expression is never stricter than the rule and is looser where it says so.
 
-use std::ops::Deref;
+use std::{borrow::Borrow, ops::Deref};
 
 use podium_wire::{
     image,
@@ -57,6 +57,12 @@ macro_rules! texts {
             impl From<$name> for String {
                 fn from(text: $name) -> Self {
                     text.0
+                }
+            }
+
+            impl Borrow<str> for $name {
+                fn borrow(&self) -> &str {
+                    &self.0
                 }
             }
 

@@ -2,9 +2,11 @@
 //! tombstones, the journal, and the ingest loop that owns the cache's writer.
 //!
 //! The Kubernetes API server and the WebAssembly engine are behind the traits of [`ports`]. ARCHITECTURE.md has the map
-//! of modules; the suite `tests/tests/architecture` keeps it true.
+//! of modules; the suite `tests/tests/tidy/architecture` keeps it true.
 
 #![warn(missing_docs)]
+// A new action has a place in every match.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 #![cfg_attr(
     test,
     allow(

@@ -56,6 +56,11 @@ impl<P: Parts> Life<P> {
         &self.common.rules
     }
 
+    /// Returns the names of the plugins.
+    pub fn plugins(&self) -> impl Iterator<Item = &PluginId> {
+        self.plugins.keys()
+    }
+
     /// Returns the state of a plugin.
     pub fn plugin(&self, id: &PluginId) -> Option<&Plugin<P>> {
         self.plugins.get(id)
@@ -84,11 +89,16 @@ impl<P: Parts> Life<P> {
     fn process(&mut self, event: Event<P>) {
         match event {
             Event::Seen(id, source, want) => {
-                self.plugins.entry(id.clone()).or_insert_with(|| Plugin::new(id.clone()));
+                self.know(&id);
                 self.on(&id, |plugin, common| plugin.seen(source, want, common));
             }
             Event::Meant(id, object) => self.on(&id, |plugin, _| plugin.meant(object)),
-            Event::Gone(id, is_file) => self.on(&id, |plugin, common| plugin.gone(is_file, common)),
+            Event::Gone(id, is_file) => {
+                // An object beyond the bounds may have a record.
+                (!is_file).then(|| self.know(&id));
+                self.on(&id, |plugin, common| plugin.gone(is_file, common));
+            }
+            Event::Beyond(id) => self.on(&id, Plugin::beyond),
             Event::Install(id, load) => self.on(&id, |plugin, common| {
                 if plugin.load == load {
                     plugin.may_install = true;
@@ -96,10 +106,8 @@ impl<P: Parts> Life<P> {
                 }
             }),
             Event::Restricted(spec) => self.on(&spec.id.clone(), |plugin, common| plugin.restrict(&spec, common)),
-            Event::Rules(rules) => {
-                self.common.rules = rules;
-                self.on_all(|_, _| true, Plugin::judge);
-            }
+            Event::Rules(rules) => self.common.rules = rules,
+            Event::Judged(id) => self.on(&id, Plugin::judge),
             Event::Owned(tenant, is_owned) => {
                 let unowned = &mut self.common.unowned;
                 let has_changed = if is_owned { unowned.remove(&tenant) } else { unowned.insert(tenant.clone()) };
@@ -140,6 +148,10 @@ impl<P: Parts> Life<P> {
             Event::Removed(id) => self.on(&id, |plugin, _| plugin.removals -= 1),
             Event::Saved(id) => self.on(&id, |plugin, _| plugin.saves = false),
         }
+    }
+
+    fn know(&mut self, id: &PluginId) {
+        self.plugins.entry(id.clone()).or_insert_with(|| Plugin::new(id.clone()));
     }
 
     /// Changes a plugin, and what follows from each change: its record is written, its state is published, and it is

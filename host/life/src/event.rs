@@ -107,12 +107,16 @@ pub enum Event<P: Parts> {
     Meant(PluginId, Object),
     /// The file, or with false the object, of a plugin is gone.
     Gone(PluginId, bool),
+    /// The object of a plugin is beyond the bounds of its tenant. All of the plugin is forgotten except its record.
+    Beyond(PluginId),
     /// A version that is ready may be installed. With the number of its load.
     Install(PluginId, u64),
     /// A plugin is configured again, and its new code is not there yet.
     Restricted(Arc<PluginSpec>),
-    /// The platform's requirements were replaced.
+    /// The platform's requirements were replaced. [`Event::Judged`] follows for each plugin.
     Rules(P::Rules),
+    /// The turn of a plugin to be judged by requirements that were replaced.
+    Judged(PluginId),
     /// The host may run a tenant's plugins, or may not any more.
     Owned(Tenant, bool),
     /// Time has passed.

@@ -4,6 +4,7 @@
 mod claims;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, VecDeque},
     fmt::{self, Write},
     sync::Arc,
@@ -32,6 +33,11 @@ impl fmt::Display for Failure {
     }
 }
 
+thread_local! {
+    /// How many specs were compared with rules.
+    static JUDGED: Cell<usize> = const { Cell::new(0) };
+}
+
 impl Parts for Test {
     /// False if plugins may not delete Pods.
     type Rules = bool;
@@ -41,6 +47,7 @@ impl Parts for Test {
     type Failure = Failure;
 
     fn refuse(rules: &bool, spec: &PluginSpec) -> Option<Failure> {
+        JUDGED.set(JUDGED.get() + 1);
         (!rules && spec.grants.write.delete).then_some(Failure::OfRules)
     }
 
@@ -125,6 +132,7 @@ enum End {
 enum Change {
     Object(&'static str, &'static str, &'static str),
     ObjectGone(&'static str),
+    Beyond(&'static str),
     File(&'static str, &'static str),
     FileGone(&'static str),
     Rules(bool),
@@ -147,16 +155,16 @@ struct World {
     registry: BTreeMap<PluginId, Installed>,
     disk: BTreeMap<PluginId, Record>,
     is_owned: bool,
-    /// An object counted since the start.
-    was_seen: bool,
+    /// A record may be of an object that is not known: none has counted since the start, or it is beyond the bounds.
+    may_leave: bool,
     now: Duration,
 }
 
 impl World {
     fn new() -> Self {
         let (pending, registry, disk) = <_>::default();
-        let (is_owned, was_seen, now) = (true, false, Duration::ZERO);
-        Self { life: Life::new(true, true), pending, registry, disk, is_owned, was_seen, now }
+        let (is_owned, may_leave, now) = (true, true, Duration::ZERO);
+        Self { life: Life::new(true, true), pending, registry, disk, is_owned, may_leave, now }
     }
 
     fn step(&mut self, event: Event<Test>) {
@@ -198,17 +206,27 @@ impl World {
             Change::Object(name, uid, config) => {
                 let id = id(name);
                 let want = want(&id, config);
-                self.was_seen |= self.life.plugin(&id).is_none_or(|plugin| plugin.file.is_none());
+                self.may_leave &= self.life.plugin(&id).is_some_and(|plugin| plugin.file.is_some());
                 self.step(Event::Seen(id, Source::Object(object(uid, config)), want));
             }
-            Change::ObjectGone(name) => self.step(Event::Gone(id(name), false)),
+            Change::ObjectGone(name) => {
+                self.may_leave = false;
+                self.step(Event::Gone(id(name), false));
+            }
+            Change::Beyond(name) => {
+                self.may_leave = true;
+                self.step(Event::Beyond(id(name)));
+            }
             Change::File(name, config) => {
                 let id = id(name);
                 let want = want(&id, config);
                 self.step(Event::Seen(id, Source::File(true), want));
             }
             Change::FileGone(name) => self.step(Event::Gone(id(name), true)),
-            Change::Rules(rules) => self.step(Event::Rules(rules)),
+            Change::Rules(rules) => {
+                self.step(Event::Rules(rules));
+                self.judge();
+            }
             Change::Owned(is_owned) => {
                 self.is_owned = is_owned;
                 self.step(Event::Owned(id("a").tenant(), is_owned));
@@ -217,6 +235,15 @@ impl World {
                 let disk = std::mem::take(&mut self.disk);
                 *self = Self { disk, life: Life::new(self.life.rules().to_owned(), true), ..Self::new() };
             }
+        }
+    }
+
+    fn judge(&mut self) {
+        let plugins: Vec<_> = self.life.plugins().cloned().collect();
+        for plugin in plugins {
+            let judged = JUDGED.get();
+            self.step(Event::Judged(plugin));
+            assert!(JUDGED.get() <= judged + 4, "no step is about all plugins");
         }
     }
 
@@ -285,7 +312,7 @@ impl World {
         for slots in self.life.common.slots.values() {
             let _ = write!(text, "|{}", slots.active.len());
         }
-        let _ = write!(text, "|{}|{}{}{}", pending.join(" "), self.life.rules(), self.is_owned, self.was_seen);
+        let _ = write!(text, "|{}|{}{}{}", pending.join(" "), self.life.rules(), self.is_owned, self.may_leave);
         text
     }
 
@@ -375,7 +402,7 @@ impl World {
         }
         for (id, record) in &world.disk {
             let installed = world.life.plugin(id).is_some_and(|plugin| plugin.is_wanted());
-            assert!(installed || !self.was_seen, "no record is left of a plugin that is gone: {record:?}");
+            assert!(installed || self.may_leave, "no record is left of a plugin that is gone: {record:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Pods in Podium's host: the cache with its snapshots, and changes.
 //!
 //! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules; the
-//! suite `tests/tests/architecture` keeps it true.
+//! suite `tests/tests/tidy/architecture` keeps it true.
 
 #![warn(missing_docs)]
 #![cfg_attr(

@@ -262,6 +262,7 @@ impl Pass<'_> {
     }
 
     /// The number of entries is looked at before the entries are.
+    #[expect(clippy::too_many_lines, reason = "one short arm for each kind of section")]
     fn entries(&mut self, payload: Payload<'_>, level: &mut Level) -> Result<(), CapError> {
         let caps = self.caps;
         match payload {

@@ -86,11 +86,12 @@ pub(super) struct Cleanup {
     pub(super) removals: Removals,
     pub(super) holding: Holding,
     pub(super) releases: Releases,
-    /// Returns true while RBAC refuses the plugin to change Pods of the namespace.
-    pub(super) is_forbidden: Box<IsForbidden>,
+    /// Returns the namespaces in which RBAC refuses plugins to change Pods.
+    pub(super) forbidden: Box<dyn Fn() -> Forbidden + Send + Sync>,
 }
 
-type IsForbidden = dyn Fn(&PluginId, &str) -> bool + Send + Sync;
+/// Namespaces, by the field managers of plugins.
+pub(super) type Forbidden = BTreeMap<String, BTreeSet<String>>;
 
 /// An object to work on.
 enum Work {
@@ -121,6 +122,8 @@ struct Progress {
     scan: Instant,
     /// Pods to write to, and a finalizer of each.
     left: VecDeque<(PodKey, String)>,
+    /// Those of them that are released because their namespace ends.
+    ending: BTreeSet<PodKey>,
     /// The Pods of which the API server refused the latest write.
     refused: BTreeMap<PodKey, Wait>,
     wait: Wait,
@@ -160,9 +163,9 @@ impl Wait {
 
 impl Progress {
     fn new() -> Self {
-        let (left, refused, losses) = (VecDeque::new(), BTreeMap::new(), Intervals::new());
+        let (left, ending, refused, losses) = <_>::default();
         let (scan, wait) = (Instant::now(), Wait::none());
-        Self { unloaded: None, scan, left, refused, wait, batch: 1, own_refused: false, losses }
+        Self { unloaded: None, scan, left, ending, refused, wait, batch: 1, own_refused: false, losses }
     }
 
     /// Records the Pods that have a finalizer. Those that were refused least come first, others by their uids, so that
@@ -325,7 +328,7 @@ impl Cleanup {
         match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over()) {
             Some(spec) if !progress.left.is_empty() => {
                 let (done, refusal) = self.remove_some(line, spec, progress).await;
-                let mut removals = self.removals.lock();
+                let (done, mut removals) = (done.len(), self.removals.lock());
                 let removal = removals.entry(id.clone()).or_default();
                 removal.pods = removal.pods.saturating_sub(done);
                 removal.refused = refusal.or_else(|| removal.refused.take()).filter(|_| !progress.refused.is_empty());
@@ -335,8 +338,13 @@ impl Cleanup {
         }
     }
 
-    /// Removes finalizers of some Pods. Returns the number of those that succeeded, and a refusal.
-    async fn remove_some(&self, line: &Line, spec: &PluginSpec, progress: &mut Progress) -> (usize, Option<String>) {
+    /// Removes finalizers of some Pods. Returns those without them now, with the results, and a refusal.
+    async fn remove_some(
+        &self,
+        line: &Line,
+        spec: &PluginSpec,
+        progress: &mut Progress,
+    ) -> (Vec<(PodKey, WriteResult)>, Option<String>) {
         let next: Vec<_> = progress.left.drain(..progress.batch.min(progress.left.len())).collect();
         let own_refused = progress.own_refused;
         let results = stream::iter(next).map(async |(pod, name)| {
@@ -345,7 +353,7 @@ impl Cleanup {
             (pod, result, own_refused)
         });
         let results: Vec<_> = results.buffer_unordered(CONCURRENT).collect().await;
-        let (mut done, mut refusal) = (0, None);
+        let (mut done, mut refusal) = (Vec::new(), None);
         for (pod, result, own_refused) in results {
             progress.own_refused = own_refused;
             match result {
@@ -357,14 +365,14 @@ impl Cleanup {
                     progress.refused.entry(pod).or_insert_with(Wait::none).refused();
                 }
                 result if result.is_settled() => {
-                    done += 1;
                     progress.refused.remove(&pod);
+                    done.push((pod, result));
                 }
                 // The Pod is found again.
                 _ => {}
             }
         }
-        if done > 0 {
+        if !done.is_empty() {
             progress.wait = Wait::none();
             progress.batch = (progress.batch * 2).min(MOST);
         } else if refusal.is_some() {

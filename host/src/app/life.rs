@@ -150,6 +150,9 @@ impl Driver {
     pub(super) fn set_policy(self: &Arc<Self>, policy: Policy, images: Option<Images>) {
         let rules = Rules { policy: Some(policy.clone()), images, ..Rules::clone(&self.rules()) };
         self.feed(Event::Rules(Arc::new(rules)));
+        // One at a time: the judgement of all takes longer than others may wait for the lock.
+        let plugins: Vec<_> = self.life.lock().plugins().cloned().collect();
+        plugins.into_iter().for_each(|plugin| self.feed(Event::Judged(plugin)));
         for lane in self.dispatch.registry.replace_rates(|tenant| policy.request_rates(tenant)) {
             self.dispatch.queue.claim_changed(lane);
         }
@@ -166,11 +169,11 @@ impl Driver {
         self.changed.subscribe()
     }
 
-    /// Waits until the state of a plugin, or that there is none, has a result.
-    async fn until<T>(&self, id: &PluginId, result: impl Fn(Option<&Plugin<Host>>) -> Option<T>) -> T {
+    /// Waits until the state has a result.
+    async fn until<T>(&self, result: impl Fn(&Life<Host>) -> Option<T>) -> T {
         let mut changed = self.changed();
         loop {
-            let found = result(self.life.lock().plugin(id));
+            let found = result(&self.life.lock());
             if let Some(found) = found {
                 return found;
             }
@@ -182,8 +185,8 @@ impl Driver {
     /// Waits for the first attempt of a load.
     async fn result(&self, id: &PluginId, load: u64) -> Result<(), Arc<LoadFailure>> {
         let superseded = || Arc::new(LoadFailure::Superseded);
-        let result = |plugin: Option<&Plugin<Host>>| plugin.map_or(Some(Err(None)), |plugin| plugin.result(load));
-        self.until(id, result).await.map_err(|failure| failure.unwrap_or_else(superseded))
+        let result = |life: &Life<Host>| life.plugin(id).map_or(Some(Err(None)), |plugin| plugin.result(load));
+        self.until(result).await.map_err(|failure| failure.unwrap_or_else(superseded))
     }
 
     /// Reads, checks and compiles a plugin of a file.
@@ -212,7 +215,7 @@ impl Driver {
         if !self.read(id, Plugin::is_wanted).unwrap_or_default() {
             self.status.remove(id);
         }
-        self.until(id, |plugin| plugin.is_none_or(Plugin::is_removed).then_some(())).await;
+        self.until(|life| life.plugin(id).is_none_or(Plugin::is_removed).then_some(())).await;
         was_there
     }
 
@@ -249,7 +252,12 @@ impl Driver {
                 this.feed(Event::Read(ticket, recorded));
             }),
             Effect::Fetch(ticket, spec, object, from) => self.begin_task(async move {
-                let fetched = this.components.fetch(&rules, &spec, object.as_ref(), from).await;
+                // Another policy may not list the registry.
+                let is_over = |life: &Life<Host>| (!life.is_present(&ticket)).then_some(LoadFailure::Superseded);
+                let fetched = tokio::select! {
+                    failure = this.until(is_over) => Err(failure),
+                    fetched = this.components.fetch(&rules, &spec, object.as_ref(), from) => fetched,
+                };
                 this.feed(Event::Fetched(ticket, fetched.map_err(Arc::new)));
             }),
             Effect::Compile(ticket, spec, fetched) => self.begin_task(async move {
@@ -308,12 +316,12 @@ impl Driver {
             let ticket = ticket.clone();
             self.begin_task(async move {
                 // A trial that another attempt has ended keeps the code of neither version.
-                let is_over = |plugin: Option<&Plugin<Host>>| {
-                    let is_tried = plugin.is_some_and(|plugin| plugin.is_tried(&ticket));
+                let is_over = |life: &Life<Host>| {
+                    let is_tried = life.plugin(&id).is_some_and(|plugin| plugin.is_tried(&ticket));
                     (!is_tried).then_some(())
                 };
                 tokio::select! {
-                    () = this.until(&id, is_over) => {}
+                    () = this.until(is_over) => {}
                     result = loaded.trial(&before) => this.feed(Event::Tried(ticket.clone(), result)),
                 }
             });

@@ -48,7 +48,7 @@ use podium_life::Event;
 use podium_pods::cache::Reader;
 use podium_runtime::EngineOptions;
 use podium_vocabulary::{PluginId, PluginSpec};
-use podium_writeback::{Writeback, manager_name};
+use podium_writeback::{ClosedKind, Writeback};
 pub use policy::PolicyFile;
 use thread::Thread;
 pub use thread::ingest_runtime;
@@ -192,12 +192,14 @@ impl App {
             removals: self.removals.clone(),
             holding: cleanup::Holding::default(),
             releases,
-            is_forbidden: Box::new(move |id, namespace| {
-                let manager = manager_name(id);
-                sending.closed_kinds().iter().any(|closed| {
-                    let is_of = closed.manager == manager && closed.namespace.as_deref() == Some(namespace);
-                    is_of && closed.only.is_none() && closed.verb == "patch" && closed.resource == "pods"
-                })
+            forbidden: Box::new(move || {
+                let mut forbidden = cleanup::Forbidden::new();
+                for ClosedKind { manager, namespace, only, verb, resource, .. } in sending.closed_kinds() {
+                    if let (Some(namespace), None, "patch", "pods") = (namespace, only, verb, &*resource) {
+                        forbidden.entry(manager).or_default().insert(namespace);
+                    }
+                }
+                forbidden
             }),
         };
         self.observed.watchdog.watch(follower.watched());

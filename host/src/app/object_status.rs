@@ -7,7 +7,7 @@ use podium_api::{Api, ApiError};
 use podium_engine::{
     clock::Clock,
     intervals::Intervals,
-    status::{PluginStatus, Status, VersionId},
+    status::{Health, PluginStatus, Status, VersionId},
 };
 use podium_life::{Plugin, Shown, Version};
 use podium_vocabulary::{PluginId, text};
@@ -122,11 +122,8 @@ impl StatusTask {
         let mut wanted = Vec::new();
         for (object, decision) in desired.decided() {
             let id = &object.id;
-            let mut facts = self.facts(object, decision);
+            let mut facts = self.facts(object, decision, figures.get(id), publisher.shown(object), now);
             if decision.acts() {
-                if let Some(figures) = figures.get(id) {
-                    note_failures(&mut facts, object, figures, publisher.shown(object), now);
-                }
                 facts.refused = closed.remove(&manager_name(id)).unwrap_or_default();
                 facts.refused.sort();
             }
@@ -158,16 +155,34 @@ impl StatusTask {
         Wanted { object, status, is_provisional: facts.state == State::Loading }
     }
 
-    fn facts(&self, object: &Object, decision: &Decision) -> Facts {
-        let found = match decision {
-            Decision::NameTaken => Some((State::NameTaken, None)),
-            Decision::Beyond(beyond) => Some((State::Beyond(beyond.clone()), None)),
+    fn facts(
+        &self,
+        object: &Object,
+        decision: &Decision,
+        figures: Option<&Arc<PluginStatus>>,
+        shown: &Value,
+        now: Instant,
+    ) -> Facts {
+        let (state, active) = match decision {
+            Decision::NameTaken => (State::NameTaken, None),
+            Decision::Beyond(beyond) => (State::Beyond(beyond.clone()), None),
             Decision::Run(_) | Decision::Refused { .. } => {
-                self.driver.read(&object.id, |plugin| (state(plugin, object), plugin.running().cloned()))
+                // The health is of the version that is read: both are replaced under the lock of this.
+                let read = |plugin: &Plugin<Host>| {
+                    let health = figures.map(|figures| (figures.health(), figures.runs()));
+                    (state(plugin, object), plugin.running().cloned().map(|version| (version, health)))
+                };
+                self.driver.read(&object.id, read).unwrap_or((State::Loading, None))
             }
         };
-        let (state, active) = found.unwrap_or((State::Loading, None));
-        Facts { active: active.as_ref().map(self::active), ..Facts::new(object.generation, state) }
+        let mut facts = Facts::new(object.generation, state);
+        if let Some((version, health)) = active {
+            facts.active = Some(self::active(&version));
+            if let Some((health, runs)) = health {
+                note_failures(&mut facts, object, &health, runs, shown, now);
+            }
+        }
+        facts
     }
 }
 
@@ -187,15 +202,14 @@ fn report_unsent(error: &ApiError, may_report: &mut bool) {
 
 /// Adds the failures of the version that runs. Those that the status shows, from before the host's start, are taken
 /// over if they are of the same component; the status of an object is of no other object.
-fn note_failures(facts: &mut Facts, object: &Object, figures: &PluginStatus, shown: &Value, now: Instant) {
+fn note_failures(facts: &mut Facts, object: &Object, health: &Health, runs: u64, shown: &Value, now: Instant) {
     let Some(active) = &facts.active else { return };
-    let health = figures.health();
     let version = VersionId { uid: object.uid.clone(), sha256: active.sha256.clone() };
     if *health.version() == version {
         let is_same = shown["active"]["digest"].as_str() == Some(&*active.digest());
         health.restore(|| if is_same { failures(shown) } else { Vec::new() }, now);
         facts.failing = health.failing(now);
-        facts.has_run = figures.runs() > 0;
+        facts.has_run = runs > 0;
     }
 }
 

@@ -132,7 +132,7 @@ impl Follower {
                     let one = match &change {
                         Change::Listed(_) | Change::Absent => None,
                         Change::Applied(object) => Some(object.id.clone()),
-                        Change::Deleted(id) => Some(id.clone()),
+                        Change::Deleted(id) | Change::Left(id) => Some(id.clone()),
                     };
                     let actions = self.observe(kind, change);
                     actions.into_iter().for_each(|action| self.act(action));
@@ -199,6 +199,7 @@ impl Follower {
             }
             Change::Applied(object) => all.lock().entry(kind).or_default().applied(*object, policy.as_ref()),
             Change::Deleted(id) => all.lock().entry(kind).or_default().deleted(&id),
+            Change::Left(_) => vec![change],
         }
     }
 
@@ -230,6 +231,7 @@ impl Follower {
                 (id, Want::Mistaken { failure: Arc::new(LoadFailure::Mistaken(problems.to_vec())), permissions })
             }
             Action::Unload(id) => return self.driver.feed(Event::Gone(id, false)),
+            Action::Exceed(id) => return self.driver.feed(Event::Beyond(id)),
         };
         let Some(object) = self.known.lock().desired.object(&id).map(object) else { return };
         self.driver.feed(Event::Seen(id.clone(), Source::Object(object), want));

@@ -27,6 +27,8 @@ use crate::{
 
 /// The interval at which the files are read again. The kubelet updates the files of a ConfigMap within about a minute.
 const READ_AGAIN: Duration = Duration::from_secs(10);
+/// How often the files are read at most until two readings in a row are the same.
+const MOST_READINGS: usize = 4;
 /// The file in the state directory.
 const LAST_GOOD: &str = "policy.last";
 
@@ -76,13 +78,22 @@ impl PolicyFile {
     /// # Errors
     /// Returns every mistake.
     pub(super) fn read(&self) -> Result<Option<Read>, Vec<ConfigError>> {
-        let mut texts = Texts::new();
-        let read = self.read_by(&mut |path| {
-            let bytes = read_file(path)?;
-            texts.insert(path.to_owned(), String::from_utf8_lossy(&bytes).into_owned());
-            Ok(bytes)
-        });
-        let is_in_force = texts == *self.texts.lock();
+        self.read_from(&mut read_file)
+    }
+
+    fn read_from(&self, files: ReadFile<'_>) -> Result<Option<Read>, Vec<ConfigError>> {
+        let is_in_force = |texts: &Texts| *texts == *self.texts.lock();
+        let (mut texts, mut read) = self.texts_of(files);
+        let mut before = None;
+        // The files of a ConfigMap are replaced at once, which may be between two of these.
+        for _ in 1..MOST_READINGS {
+            if is_in_force(&texts) || before.as_ref() == Some(&texts) {
+                break;
+            }
+            before = Some(texts);
+            (texts, read) = self.texts_of(files);
+        }
+        let is_in_force = is_in_force(&texts);
         let read = read.and_then(|read| if is_in_force { Ok(None) } else { self.with_registries(read).map(Some) });
         self.refused.store(read.is_err(), Relaxed);
         let read = read?;
@@ -108,6 +119,17 @@ impl PolicyFile {
         })?;
         *self.texts.lock() = texts;
         Ok(read)
+    }
+
+    /// Reads the files once. Also returns their texts.
+    fn texts_of(&self, files: ReadFile<'_>) -> (Texts, Result<(Policy, Vec<Registry>), Vec<ConfigError>>) {
+        let mut texts = Texts::new();
+        let read = self.read_by(&mut |path| {
+            let bytes = files(path)?;
+            texts.insert(path.to_owned(), String::from_utf8_lossy(&bytes).into_owned());
+            Ok(bytes)
+        });
+        (texts, read)
     }
 
     fn read_by(&self, read: ReadFile<'_>) -> Result<(Policy, Vec<Registry>), Vec<ConfigError>> {

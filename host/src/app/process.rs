@@ -3,7 +3,7 @@
 mod flags;
 
 use std::{
-    env,
+    env, fmt,
     hash::{BuildHasher, Hasher, RandomState},
     io,
     path::PathBuf,
@@ -142,11 +142,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     tokio::pin!(stopped);
 
     let program = compile::own_program(NAME).context("the host's own program, which compiles plugins, is not found")?;
-    // A variable whose value is not UTF-8 counts as missing.
-    let proxies = Proxies::new(|name| env::var(name).ok()).map_err(|error| {
-        tracing::error!(error = text::line(&error.to_string()), "proxy refused");
-        Exit::Misconfigured
-    })?;
+    let proxies = proxies()?;
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
     let policy = policy.map(|file| PolicyFile::new(file, proxies.clone()));
@@ -159,10 +155,9 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let prune = Prune::annotations(flags.prune_annotations.iter().filter(|key| !key.is_empty()).cloned());
     let plugins = accepted(&flags, configurations, policy.as_ref().err(), &prune)?;
     let (port, address) = (flags.metrics_port.clone(), flags.metrics_bind_address);
-    let certificate = read(&mut stopped, move || port.certificate(&address)).await?.map_err(|error| {
-        tracing::error!(error = text::line(&error.to_string()), "certificate of the port of metrics refused");
-        Exit::Misconfigured
-    })?;
+    let certificate = read(&mut stopped, move || port.certificate(&address)).await?;
+    let certificate =
+        certificate.map_err(|error| misconfigured("certificate of the port of metrics refused", &error))?;
     let operator = operator(&flags, certificate, dropped).await?;
     let (file, of_api_server) = (flags.kubeconfig.clone(), proxies.clone());
     let connections = read(&mut stopped, move || disk::connections(file, of_api_server)).await?;
@@ -180,12 +175,8 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         (policy, _) => policy.unwrap_or_default(),
     };
     let (policy, images) = policy.unzip();
-    let cleanup_account = flags.cleanup_service_account.clone().or_else(|| {
-        let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        in_cluster.then(|| format!("system:serviceaccount:{}:podium-cleanup", client.default_namespace()))
-    });
     let start = App::start(Options {
-        cleanup_account,
+        cleanup_account: cleanup_account(&flags, &client),
         watch_client,
         namespace: flags.namespace.clone(),
         workers,
@@ -210,12 +201,27 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         signal = &mut stopped => return Ok(signal),
         app = start => app?,
     };
-    serve_until(app, &flags, plugins, &mut stopped).await.map_err(|error| match error {
-        Exit::Failed(error) => match error.downcast::<journal::OtherCluster>() {
-            Ok(other) => unusable_state(&state_dir, &other),
-            Err(error) => Exit::Failed(error),
-        },
-        exit => exit,
+    serve_until(app, &flags, plugins, &mut stopped).await.map_err(|exit| {
+        let Exit::Failed(error) = exit else { return exit };
+        error.downcast::<journal::OtherCluster>().map_or_else(Exit::Failed, |other| unusable_state(&state_dir, &other))
+    })
+}
+
+fn misconfigured(message: &str, error: &dyn fmt::Display) -> Exit {
+    tracing::error!(error = text::line(&error.to_string()), "{message}");
+    Exit::Misconfigured
+}
+
+/// Returns the proxies of the environment. A variable whose value is not UTF-8 counts as missing.
+fn proxies() -> Result<Proxies, Exit> {
+    Proxies::new(|name| env::var(name).ok()).map_err(|error| misconfigured("proxy refused", &error))
+}
+
+/// Returns the account that removes finalizers of plugins that are gone: that of the chart, in a cluster.
+fn cleanup_account(flags: &Flags, client: &podium_api::Connection) -> Option<String> {
+    flags.cleanup_service_account.clone().or_else(|| {
+        let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        in_cluster.then(|| format!("system:serviceaccount:{}:podium-cleanup", client.default_namespace()))
     })
 }
 

@@ -2,13 +2,18 @@
 
 mod images;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use podium_config::{
     Problem,
     plugin::Class,
     policy::{Ceilings, Requests, Rules, Spec},
 };
+use podium_registry::signature::Key;
 use podium_vocabulary::{LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
 
 use super::{ConfigError, file::FileError};
@@ -20,7 +25,9 @@ pub(crate) type ReadFile<'a> = &'a mut dyn FnMut(&Path) -> Result<Vec<u8>, FileE
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     file: PathBuf,
-    spec: Spec,
+    spec: Arc<Spec>,
+    /// The keys of signatures, by their texts.
+    keys: Arc<BTreeMap<String, Key>>,
 }
 
 /// One of [`Limits`], in the form of a configuration and of a policy.
@@ -91,9 +98,13 @@ impl Policy {
         let policy = podium_config::policy(&yaml).map_err(|problems| -> Vec<ConfigError> {
             problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect()
         })?;
-        let policy = Self { file: file.to_owned(), spec: policy.spec };
-        let problems: Vec<_> = policy.wrong_keys().map(|problem| ConfigError::new(file, problem)).collect();
-        if problems.is_empty() { Ok(policy) } else { Err(problems) }
+        Self::of(file, policy.spec)
+            .map_err(|problems| problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect::<Vec<_>>())
+    }
+
+    fn of(file: &Path, spec: Spec) -> Result<Self, Vec<Problem>> {
+        let keys = images::keys(&spec)?.into();
+        Ok(Self { file: file.to_owned(), spec: spec.into(), keys })
     }
 
     /// Returns everything that the plugin requests and the policy does not permit, with the plugin's fields. A plugin
@@ -181,16 +192,19 @@ impl Policy {
     /// Returns the rule in force for a tenant, with the path of the section that has it: the tenant's own section, or
     /// else `defaults`.
     fn rule<'a, T>(&'a self, tenant: &Tenant, rule: impl Fn(&'a Rules) -> Option<T>) -> Option<(String, T)> {
-        let Spec { registries: _, defaults, namespaces, cluster } = &self.spec;
+        let Spec { registries: _, defaults, namespaces, cluster } = &*self.spec;
         let own = match tenant {
-            Tenant::Namespace(namespace) => {
-                let own = namespaces.iter().find(|(name, _)| ***name == **namespace);
-                own.map(|(_, rules)| (format!("spec.namespaces.{namespace}"), rules))
-            }
-            Tenant::Cluster => Some(("spec.cluster".to_owned(), cluster)),
+            Tenant::Namespace(namespace) => namespaces.get(&**namespace),
+            Tenant::Cluster => Some(cluster),
         };
-        let sections = own.into_iter().chain([("spec.defaults".to_owned(), defaults)]);
-        sections.into_iter().find_map(|(path, rules)| Some((path, rule(rules)?)))
+        if let Some(found) = own.and_then(&rule) {
+            let path = match tenant {
+                Tenant::Namespace(namespace) => format!("spec.namespaces.{namespace}"),
+                Tenant::Cluster => "spec.cluster".to_owned(),
+            };
+            return Some((path, found));
+        }
+        Some(("spec.defaults".to_owned(), rule(defaults)?))
     }
 
     fn problem(&self, field: &str, path: &str, message: String, next: &str) -> Problem {
@@ -231,7 +245,7 @@ spec:
 
     fn policy(yaml: &str) -> Policy {
         let spec = podium_config::policy(yaml).unwrap_or_else(|problems| panic!("{problems:?}")).spec;
-        Policy { file: "policy.yaml".into(), spec }
+        Policy::of(Path::new("policy.yaml"), spec).unwrap()
     }
 
     /// A plugin of a namespace or of the cluster, with further lines of `spec`.

@@ -1,7 +1,7 @@
 //! Bounds on the objects of a tenant: the oldest are read, up to a number and to a sum of bytes. Pure.
 //!
 //! Without them the work for each change, and the memory of the host, would grow with the objects of one tenant, which
-//! need neither code nor rights. Of an object beyond the bounds only the metadata is kept.
+//! need neither code nor rights. Of an object beyond the bounds only the metadata and few finalizers are kept.
 
 use std::collections::BTreeMap;
 

@@ -46,8 +46,14 @@ struct Rules {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Load(Arc<PluginSpec>),
-    Refuse { id: PluginId, problems: Arc<[Problem]>, permissions: Option<Arc<PluginSpec>> },
+    Refuse {
+        id: PluginId,
+        problems: Arc<[Problem]>,
+        permissions: Option<Arc<PluginSpec>>,
+    },
     Unload(PluginId),
+    /// The object is beyond the bounds of its tenant, and its plugin was loaded or refused.
+    Exceed(PluginId),
 }
 
 /// An object that is being deleted and waits for the host.
@@ -110,6 +116,14 @@ impl Desired {
                 if self.object(&id).is_some() {
                     self.tenant(&id.namespace).objects.remove(&id);
                     changed.insert(id.namespace.clone());
+                }
+            }
+            Change::Left(id) => {
+                if self.object(&id).is_some() {
+                    let of_tenant = self.tenant(&id.namespace);
+                    of_tenant.objects.remove(&id);
+                    changed.insert(id.namespace.clone());
+                    of_tenant.left.insert(id);
                 }
             }
         }
@@ -212,6 +226,8 @@ impl Desired {
         let tenants = BTreeSet::from([&None, &id.namespace]);
         let tenants = tenants.into_iter().filter_map(|namespace| self.tenants.get(namespace));
         let others = tenants.flat_map(|of_tenant| of_tenant.objects.values());
+        // One that is beyond the bounds is in nobody's way.
+        let others = others.filter(|other| !other.is_forgotten());
         let earlier = others.filter(|other| other.precedence() < object.precedence());
         Earlier::of(files.chain(earlier.filter_map(Object::of_finalizers)))
     }
@@ -268,6 +284,7 @@ mod tests {
                 format!("refuse {}{}", id.name, if permissions.is_some() { ", permitted" } else { "" })
             }
             Action::Unload(id) => format!("unload {}", id.name),
+            Action::Exceed(id) => format!("exceed {}", id.name),
         };
         actions.iter().map(described).collect()
     }
@@ -299,7 +316,7 @@ mod tests {
         };
         let mut desired = Desired::default();
         desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec()), object("b", 1, &spec())]);
-        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"), Vec::new())), ["unload b"]);
+        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"), Vec::new())), ["exceed b"]);
         assert!(
             desired.set_policy(policy("{ cluster: { maxPlugins: 7 } }"), Vec::new()).is_empty(),
             "its spec was not kept"
@@ -309,6 +326,16 @@ mod tests {
             .any(|(_, decision)| matches!(decision, Decision::Beyond(of) if of.reason == "SpecNotRead"));
         assert!(asked, "a status is written, and the watch brings the object again");
         assert_eq!(described(&desired.applied(object("b", 1, &spec()))), ["load b"]);
+    }
+
+    #[test]
+    fn an_object_that_goes_from_beyond_the_bounds_is_unloaded() {
+        let mut desired = Desired::default();
+        let all: Vec<_> = (0..102).map(|at| object(&format!("p{at:03}"), 1, &spec())).collect();
+        assert_eq!(desired.listed_all(Kind::Namespaced, all.clone()).len(), 100);
+        let again = Object { uid: "u-p101-2".to_owned(), ..all[101].clone() };
+        assert_eq!(described(&desired.applied(again)), ["unload p101"], "another object of its name");
+        assert_eq!(described(&desired.deleted(all[100].clone())), ["unload p100"], "its record is not needed");
     }
 
     #[test]
@@ -533,7 +560,7 @@ mod tests {
         assert_eq!(described(&desired.applied(named(100))), ["load p100"], "the write of its status brought it");
         // One that is older displaces the youngest.
         let older = Object { created: "0".into(), ..named(500) };
-        assert_eq!(described(&desired.applied(older)), ["unload p100", "load p500"]);
+        assert_eq!(described(&desired.applied(older)), ["exceed p100", "load p500"]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The objects of one kind by name and age, and which of them [`super::Desired`] has. Pure.
 //!
-//! Of each tenant it has those within the number of [`super::bounds`], and a few of which the status does not say yet
-//! that they are beyond it. All others are known here only, so they cost nothing but this memory, however many a tenant
-//! makes.
+//! Of each tenant it has those within the number of [`super::bounds`], as many of those that were within it or have the
+//! host's finalizer, and a few of which the status does not say yet that they are beyond it. All others are known here
+//! only, so they cost nothing but this memory, however many a tenant makes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,6 +32,8 @@ struct OfTenant {
     oldest: BTreeMap<Age, PluginId>,
     /// Those of which the status does not say that they are beyond the number.
     untold: BTreeSet<Age>,
+    /// Those that ran, or may have: the host knows a record or finalizers of them.
+    known: BTreeSet<Age>,
     passed: BTreeSet<PluginId>,
 }
 
@@ -102,9 +104,14 @@ impl OfTenant {
         if self.objects.is_empty() {
             self.most = most_plugins(&object.id.tenant(), policy).1;
         }
-        let Object { id, uid, generation, revision, deleting, created, .. } = object;
+        let Object { id, uid, generation, revision, deleting, created, held, .. } = object;
+        let before = self.objects.get(id).map(|name| name.age.clone());
+        let was_known = before.is_some_and(|age| *age.2 == **uid && self.known.contains(&age));
         self.forget(id);
         let age: Age = (*deleting, created.as_str().into(), uid.as_str().into());
+        if was_known || held.is_some() {
+            self.known.insert(age.clone());
+        }
         if !is_told(object, self.most) {
             self.untold.insert(age.clone());
         }
@@ -117,6 +124,7 @@ impl OfTenant {
         if let Some(Name { age, .. }) = self.objects.remove(id) {
             self.oldest.remove(&age);
             self.untold.remove(&age);
+            self.known.remove(&age);
         }
     }
 
@@ -127,12 +135,20 @@ impl OfTenant {
             let all = self.oldest.range((deleting, "".into(), "".into())..);
             all.take_while(move |((of, ..), _)| *of == deleting).take(self.most)
         };
-        let mut passed: BTreeSet<_> = oldest(false).chain(oldest(true)).map(|(_, id)| id.clone()).collect();
+        let within: Vec<_> = oldest(false).chain(oldest(true)).map(|(age, id)| (age.clone(), id.clone())).collect();
+        let mut passed: BTreeSet<_> = within.iter().map(|(_, id)| id.clone()).collect();
+        self.known.extend(within.into_iter().map(|(age, _)| age));
+        let known = self.known.iter().filter_map(|age| self.oldest.get(age)).filter(|id| !passed.contains(*id));
+        let known: Vec<_> = known.take(self.most).cloned().collect();
+        passed.extend(known);
         let untold = self.untold.iter().filter_map(|age| self.oldest.get(age)).filter(|id| !passed.contains(*id));
         let untold: Vec<_> = untold.take(publish::MOST).cloned().collect();
         passed.extend(untold);
         let before = std::mem::replace(&mut self.passed, passed);
-        let gone = before.difference(&self.passed).cloned().map(Change::Deleted);
+        let gone = before.difference(&self.passed).cloned().map(|id| match self.objects.contains_key(&id) {
+            true => Change::Left(id),
+            false => Change::Deleted(id),
+        });
         let id = changed.as_ref().map(|object| &object.id);
         let came = self.passed.difference(&before).filter(|of| Some(*of) != id);
         let came = came.filter_map(|id| {
@@ -160,16 +176,17 @@ mod tests {
 
     use super::{
         super::{
-            Decision, Desired, Kind,
+            Action, Decision, Desired, Kind,
             object::tests::{object, spec},
         },
         *,
     };
 
-    fn two() -> Policy {
+    fn at_most(most: usize) -> Policy {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("policy.yaml");
-        let text = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: { defaults: { maxPlugins: 2 } }\n";
+        let spec = format!("{{ defaults: {{ maxPlugins: {most} }} }}");
+        let text = format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {spec}\n");
         std::fs::write(&file, text).unwrap();
         Policy::read(&file).unwrap()
     }
@@ -220,12 +237,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn objects_that_ran_or_hold_pods_stay_beyond_the_number_and_others_leave() {
+        let of = |name: &str, held: Option<usize>| {
+            let mut spec = spec();
+            spec["grants"]["write"] = json!({ "finalizers": [format!("shop.example/{name}")] });
+            Object { held, created: name.to_owned(), ..object(name, 1, &spec) }
+        };
+        let mut desired = Desired::beside([], Some(at_most(2)));
+        let mut objects = vec![of("a", None), of("b", None), of("c", None), of("d", Some(0))];
+        let told = |object: &mut Object, most: usize| {
+            let condition = json!({ "message": too_many(most) });
+            object.status = json!({ "observedGeneration": 1, "conditions": [condition] }).into();
+        };
+        objects[2..].iter_mut().for_each(|object| told(object, 2));
+        let mut names = Names::listed(&mut objects, Some(&at_most(2)));
+        desired.change(Kind::Namespaced, vec![Change::Listed(objects)]);
+        let finalizers = |desired: &Desired| {
+            let staying = desired.staying().map(|(object, _)| object.id.name.to_string());
+            staying.collect::<Vec<_>>()
+        };
+        assert_eq!(finalizers(&desired), ["a", "b", "d"], "c never had any");
+
+        let one = at_most(1);
+        let changes = names.set_policy(Some(&one)).into_iter().map(|change| (Kind::Namespaced, change)).collect();
+        let actions = desired.set_policy(Some(one.clone()), changes);
+        assert!(matches!(&actions[..], [Action::Exceed(id)] if &*id.name == "b"), "{actions:?}");
+        for name in ["b", "c", "d"] {
+            let mut object = of(name, (name == "d").then_some(0));
+            told(&mut object, 1);
+            let changes = names.applied(object, Some(&one));
+            assert_eq!(desired.change(Kind::Namespaced, changes), [], "{name}");
+        }
+        assert_eq!(finalizers(&desired), ["a", "b"], "as many as the number");
+        let gone = names.deleted(&of("b", None).id);
+        let actions = desired.change(Kind::Namespaced, gone);
+        assert!(matches!(&actions[..], [Action::Unload(id)] if &*id.name == "b"), "its record goes: {actions:?}");
+    }
+
     proptest! {
         #[test]
         fn the_oldest_are_read_whatever_changes_and_the_others_are_told_once(
             steps in prop::collection::vec((0..8u8, 0..6u8, 0..4u8), 1..40),
         ) {
-            let policy = two();
+            let policy = at_most(2);
             let desired = Desired::beside([], Some(policy.clone()));
             let mut scene =
                 Scene { policy, names: Names::default(), desired, objects: BTreeMap::new(), revision: 0 };
@@ -266,7 +321,7 @@ mod tests {
                         prop_assert!(is_read || is_told(object, 2), "{object:?}");
                     }
                     let known = scene.desired.decided().count();
-                    prop_assert!(known <= 4, "{known}");
+                    prop_assert!(known <= 6, "{known}");
                 }
             }
         }

@@ -48,6 +48,10 @@ impl Kind {
 /// The most bytes of a spec or a status that are parsed. A spec without mistakes has less, and JSON of few bytes can
 /// take a hundred times as many in memory.
 const MAX_BYTES: usize = 256 << 10;
+/// The most finalizers that are released although the spec has mistakes: those of a spec without.
+const MOST_FINALIZERS: usize = 256;
+/// The most bytes of the finalizers of a spec that was forgotten. A tenant may have very many of these.
+const MOST_FORGOTTEN_BYTES: usize = 1 << 10;
 
 /// A spec, or a part of one, as text, with members in order, because the values in it would take up to a hundred times
 /// the memory of their text.
@@ -147,14 +151,15 @@ impl Object {
             return Err("metadata.namespace is missing".to_owned());
         }
         let id = PluginId { namespace: namespace.as_deref().map(Into::into), name: (*name).into() };
-        let (spec, plugin) = match value(spec) {
+        let (value_of_spec, plugin) = match value(spec) {
             Ok(spec) => {
                 let plugin = plugin(kind, &id, &spec);
                 (spec, plugin)
             }
             Err(message) => (Value::Null, Err(vec![Problem { line: None, field: "spec".to_owned(), message }])),
         };
-        let finalizing = if plugin.is_ok() { None } else { finalizing(kind, &id, &spec).map(Arc::new) };
+        let finalizing = spec.filter(|_| plugin.is_err()).and_then(|spec| finalizing(&id, spec.get()));
+        let spec = value_of_spec;
         let text = Spec::new(&spec);
         Ok(Self {
             id,
@@ -168,7 +173,7 @@ impl Object {
             spec: text,
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
-            finalizing,
+            finalizing: finalizing.map(Arc::new),
         })
     }
 }
@@ -199,13 +204,15 @@ impl Object {
         }
     }
 
-    /// Frees the memory of everything in a spec that has some.
+    /// Frees the memory of everything in a spec that has some, except few finalizers: Pods may have them.
     pub(super) fn forget_spec(&mut self) {
-        if self.spec_bytes <= 64 {
-            return;
+        let known = self.finalizing.take();
+        let known = known.or_else(|| finalizing(&self.id, self.spec.text()).map(Arc::new));
+        let bytes = |spec: &PluginSpec| spec.grants.write.finalizers.iter().map(|name| name.0.len()).sum::<usize>();
+        self.finalizing = known.filter(|spec| bytes(spec) <= MOST_FORGOTTEN_BYTES);
+        if self.spec_bytes > 64 {
+            (self.spec, self.plugin) = (Spec::new(&Value::Null), Err([].into()));
         }
-        self.spec = Spec::new(&Value::Null);
-        (self.plugin, self.finalizing) = (Err([].into()), None);
     }
 
     /// Returns true if the spec was forgotten.
@@ -222,23 +229,54 @@ impl Object {
 /// The least `releaseAfterSeconds` of a spec without mistakes.
 const LEAST_RELEASE_SECONDS: u64 = 60;
 
-/// Returns a plugin with the account and the finalizers of a spec that has mistakes, also with finalizers that are not
-/// granted any more and were when the plugin was loaded.
-fn finalizing(kind: Kind, id: &PluginId, spec: &Value) -> Option<PluginSpec> {
+/// The part of a spec that is about finalizers of Pods.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfFinalizers<'a> {
+    service_account_name: Option<String>,
+    service_account_namespace: Option<String>,
+    grants: OfGrants,
+    #[serde(borrow)]
+    finalizers: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct OfGrants {
+    write: OfWrites,
+}
+
+#[derive(Deserialize)]
+struct OfWrites {
+    finalizers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Release {
+    release_after_seconds: u64,
+}
+
+/// Returns a plugin with the account and the finalizers of a spec that has mistakes, is too large, or nests too deep,
+/// also with finalizers that are not granted any more and were when the plugin was loaded.
+fn finalizing(id: &PluginId, spec: &str) -> Option<PluginSpec> {
+    let OfFinalizers { service_account_name, service_account_namespace, grants, finalizers } =
+        serde_json::from_str(spec).ok()?;
     let source = json!({ "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } });
-    let mut of = json!({ "source": source });
-    for field in ["serviceAccountName", "serviceAccountNamespace"] {
-        of[field] = spec[field].clone();
-    }
-    let is_pattern = |text: &&str| {
+    let of = json!({
+        "source": source,
+        "serviceAccountName": service_account_name,
+        "serviceAccountNamespace": service_account_namespace,
+    });
+    let is_pattern = |text: &String| {
         let name = text.strip_suffix('*').map(|prefix| format!("{prefix}a"));
         text.contains('/') && syntax::qualified_name(name.as_deref().unwrap_or(text)).is_ok()
     };
-    let finalizers = spec["grants"]["write"]["finalizers"].as_array()?.iter().filter_map(Value::as_str);
-    let mut plugin = plugin(kind, id, &of).ok()?;
-    let release_after = spec["finalizers"]["releaseAfterSeconds"].as_u64();
-    plugin.release_after = release_after.map(|seconds| Duration::from_secs(seconds.max(LEAST_RELEASE_SECONDS)));
-    plugin.grants.write.finalizers = finalizers.filter(is_pattern).map(|text| KeyPattern(text.to_owned())).collect();
+    let mut plugin = plugin(Kind::of(id), id, &of).ok()?;
+    let release = finalizers.and_then(|release| serde_json::from_str::<Release>(release.get()).ok());
+    plugin.release_after =
+        release.map(|release| Duration::from_secs(release.release_after_seconds.max(LEAST_RELEASE_SECONDS)));
+    let patterns = grants.write.finalizers.into_iter().filter(is_pattern).take(MOST_FINALIZERS);
+    plugin.grants.write.finalizers = patterns.map(KeyPattern).collect();
     Some(plugin)
 }
 
@@ -344,6 +382,29 @@ pub(crate) mod tests {
         assert_eq!(finalizers(json!({ "grants": { "write": { "finalizers": "a" } } })), None);
         assert_eq!(finalizers(json!({ "grants": 7 })), None);
         assert_eq!(object("tidy", 1, &json!({ "serviceAccountName": 7 })).of_finalizers(), None);
+        assert_eq!(finalizers(json!({ "finalizers": "soon" })), both);
+        let large = json!({ "a": "x".repeat(MAX_BYTES) });
+        assert_eq!(finalizers(json!({ "config": large })), both);
+    }
+
+    #[test]
+    fn few_finalizers_are_known_of_a_spec_that_was_forgotten() {
+        let forgotten = |count: usize, config: Value| {
+            let mut spec = spec();
+            let names: Vec<_> = (0..count).map(|at| format!("shop.example/hold-{at:03}")).collect();
+            spec["grants"]["write"] = json!({ "finalizers": names });
+            (spec["config"], spec["finalizers"]) = (config, json!({ "releaseAfterSeconds": 90 }));
+            let mut object = object("tidy", 1, &spec);
+            (0..3).for_each(|_| object.forget_spec());
+            assert!(object.spec.text().len() <= 4);
+            object.of_finalizers()
+        };
+        for config in [json!({}), json!(7), json!({ "a": "x".repeat(MAX_BYTES) })] {
+            let plugin = forgotten(3, config.clone()).unwrap();
+            assert_eq!(plugin.grants.write.finalizers.len(), 3);
+            assert_eq!((plugin.release_after, plugin.config.len()), (Some(Duration::from_secs(90)), 2));
+            assert_eq!(forgotten(200, config), None);
+        }
     }
 
     #[test]

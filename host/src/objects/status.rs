@@ -254,25 +254,35 @@ fn next_step(reason: &str) -> &'static str {
     }
 }
 
-fn conditions(facts: &Facts) -> [Judged; 5] {
-    let condition = |step: Step, holds, reason, message: &str| Judged {
-        kind: step.name(),
-        holds,
-        reason,
-        message: message.to_owned(),
-    };
-    let unknown = |step| condition(step, None, "NotAttempted", "");
-    let met = |step: Step| match step {
+fn judged(step: Step, holds: Option<bool>, reason: &'static str, message: &str) -> Judged {
+    Judged { kind: step.name(), holds, reason, message: message.to_owned() }
+}
+
+fn ready(holds: Option<bool>, reason: &'static str, message: &str) -> Judged {
+    judged(Step::Ready, holds, reason, message)
+}
+
+/// The steps before Ready, with the result of each.
+fn steps(of: impl Fn(Step) -> Judged, ready: Judged) -> [Judged; 5] {
+    [of(Step::Fetched), of(Step::Verified), of(Step::Compiled), of(Step::Granted), ready]
+}
+
+fn unknown(step: Step) -> Judged {
+    judged(step, None, "NotAttempted", "")
+}
+
+fn met(step: Step, facts: &Facts) -> Judged {
+    match step {
         Step::Verified if facts.signed => {
-            condition(step, Some(true), "Verified", "signed by a key of the platform's policy")
+            judged(step, Some(true), "Verified", "signed by a key of the platform's policy")
         }
-        Step::Verified => condition(step, Some(true), "NotRequired", "no signature is required"),
-        step => condition(step, Some(true), step.name(), ""),
-    };
-    let ready = |holds, reason, message: &str| condition(Step::Ready, holds, reason, message);
-    let none = |ready| {
-        [unknown(Step::Fetched), unknown(Step::Verified), unknown(Step::Compiled), unknown(Step::Granted), ready]
-    };
+        Step::Verified => judged(step, Some(true), "NotRequired", "no signature is required"),
+        Step::Fetched | Step::Compiled | Step::Granted | Step::Ready => judged(step, Some(true), step.name(), ""),
+    }
+}
+
+fn conditions(facts: &Facts) -> [Judged; 5] {
+    let none = |ready| steps(unknown, ready);
     match &facts.state {
         State::Loading => none(ready(None, "Loading", "the component is fetched and compiled")),
         // Without Ready: tools that wait until an object is settled (kstatus, and so Flux) wait while Ready is False or
@@ -295,22 +305,17 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
         State::Beyond(Beyond { reason, message }) => none(ready(Some(false), reason, message)),
         State::Running { unprobed } => {
             let unprobed = if *unprobed { "no pod matched, so this version was not tried before it runs" } else { "" };
-            let stored = facts.active.as_ref().and_then(|active| active.stored.as_ref());
-            let fetched = match stored {
-                Some(note) => condition(Step::Fetched, Some(true), "Stored", note),
-                None => met(Step::Fetched),
+            let Some(note) = facts.active.as_ref().and_then(|active| active.stored.as_ref()) else {
+                let reason = if unprobed.is_empty() { "Running" } else { "Unprobed" };
+                return steps(|step| met(step, facts), ready(Some(true), reason, unprobed));
             };
-            let ready = match (stored, unprobed) {
-                // Also here: without the disk the plugin would not run.
-                (Some(note), "") => ready(Some(true), "Stored", note),
-                (Some(note), unprobed) => ready(Some(true), "Stored", &format!("{note}; {unprobed}")),
-                (None, "") => ready(Some(true), "Running", ""),
-                (None, unprobed) => ready(Some(true), "Unprobed", unprobed),
-            };
-            [fetched, met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
+            // Also here: without the disk the plugin would not run.
+            let message = if unprobed.is_empty() { note.clone() } else { format!("{note}; {unprobed}") };
+            let mut all = steps(|step| met(step, facts), ready(Some(true), "Stored", &message));
+            all[0] = judged(Step::Fetched, Some(true), "Stored", note);
+            all
         }
         State::Failed { step, reason, message, retried } => {
-            let failed = |at: Step| condition(at, Some(false), reason, message);
             let retried = if *retried { "; it is tried again with back-off" } else { "" };
             let version = match &facts.active {
                 Some(ActiveVersion { generation: Some(generation), .. }) => {
@@ -320,38 +325,23 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
                 None => "; no version runs".to_owned(),
             };
             let ready = ready(Some(false), reason, &format!("{message}{retried}{version}"));
-            match step {
-                Step::Fetched => [
-                    failed(Step::Fetched),
-                    unknown(Step::Verified),
-                    unknown(Step::Compiled),
-                    unknown(Step::Granted),
-                    ready,
-                ],
-                Step::Verified => {
-                    [met(Step::Fetched), failed(Step::Verified), unknown(Step::Compiled), unknown(Step::Granted), ready]
-                }
-                Step::Compiled => {
-                    [met(Step::Fetched), met(Step::Verified), failed(Step::Compiled), unknown(Step::Granted), ready]
-                }
+            let before: &[Step] = match step {
                 // A component's imports are compared with the grants before it is compiled, everything else before it
                 // is fetched.
-                Step::Granted if *reason == "GrantsExceeded" => {
-                    [met(Step::Fetched), met(Step::Verified), unknown(Step::Compiled), failed(Step::Granted), ready]
-                }
-                Step::Granted => [
-                    unknown(Step::Fetched),
-                    unknown(Step::Verified),
-                    unknown(Step::Compiled),
-                    failed(Step::Granted),
-                    ready,
-                ],
-                Step::Ready if *reason == "InvalidSpec" => none(ready),
+                Step::Granted if *reason == "GrantsExceeded" => &[Step::Fetched, Step::Verified],
+                Step::Ready if *reason == "InvalidSpec" => &[],
+                Step::Fetched | Step::Granted => &[],
+                Step::Verified => &[Step::Fetched],
+                Step::Compiled => &[Step::Fetched, Step::Verified],
                 // The version was loaded and tried.
-                Step::Ready => {
-                    [met(Step::Fetched), met(Step::Verified), met(Step::Compiled), met(Step::Granted), ready]
-                }
-            }
+                Step::Ready => &[Step::Fetched, Step::Verified, Step::Compiled, Step::Granted],
+            };
+            let of = |at: Step| match at {
+                at if at == *step => judged(at, Some(false), reason, message),
+                at if before.contains(&at) => met(at, facts),
+                at => unknown(at),
+            };
+            steps(of, ready)
         }
     }
 }

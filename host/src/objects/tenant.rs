@@ -23,6 +23,8 @@ pub(super) struct OfTenant {
     pub(super) decisions: BTreeMap<PluginId, Decision>,
     /// The names of objects that were deleted and created again since the last decision.
     replaced: BTreeSet<PluginId>,
+    /// The names of objects that are beyond the bounds and were forgotten since the last decision.
+    pub(super) left: BTreeSet<PluginId>,
     /// The first object beyond the bounds, also after its status has said so, while the tenant has no place for it.
     pub(super) beyond: Option<(PluginId, Beyond)>,
     /// By plugin, the spec of the latest object that was read without a mistake.
@@ -49,12 +51,18 @@ impl Decision {
     pub(crate) fn acts(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Refused { .. })
     }
+
+    /// Returns true if the loader may know something of the object: of one beyond the bounds, a record.
+    fn is_known(&self) -> bool {
+        !matches!(self, Self::NameTaken)
+    }
 }
 
 impl OfTenant {
     /// Adds an object, or replaces the one of its name.
     pub(super) fn put(&mut self, object: Object) {
         let (id, uid) = (object.id.clone(), object.uid.clone());
+        self.left.remove(&id);
         if self.objects.insert(id.clone(), object).is_some_and(|before| before.uid != uid) {
             self.replaced.insert(id);
         }
@@ -73,7 +81,8 @@ impl OfTenant {
         let Some((first, _)) = self.objects.first_key_value() else {
             (self.last_good, self.permitted) = <_>::default();
             self.replaced.clear();
-            return differences(&std::mem::take(&mut self.decisions), &self.decisions, &self.replaced);
+            let (before, left) = (std::mem::take(&mut self.decisions), std::mem::take(&mut self.left));
+            return differences(&before, &self.decisions, &self.replaced, &left);
         };
         for id in &self.replaced {
             self.last_good.remove(id);
@@ -135,20 +144,27 @@ impl OfTenant {
         self.permitted.retain(|id, _| decisions.contains_key(id));
         decisions.extend(beyond.into_iter().map(|(id, beyond)| (id, Decision::Beyond(beyond))));
         let before = std::mem::replace(&mut self.decisions, decisions);
-        differences(&before, &self.decisions, &std::mem::take(&mut self.replaced))
+        let (replaced, left) = (std::mem::take(&mut self.replaced), std::mem::take(&mut self.left));
+        differences(&before, &self.decisions, &replaced, &left)
     }
 }
 
 /// Removals come first, so that a name can be used again by the same step. Objects that were replaced are new, whatever
-/// their specs say.
+/// their specs say. Those that `left` are beyond the bounds.
 fn differences(
     before: &BTreeMap<PluginId, Decision>,
     now: &BTreeMap<PluginId, Decision>,
     replaced: &BTreeSet<PluginId>,
+    left: &BTreeSet<PluginId>,
 ) -> Vec<Action> {
-    let gone: BTreeSet<&PluginId> = before.iter().filter(|(_, decision)| decision.acts()).map(|(id, _)| id).collect();
-    let unload = gone.into_iter().filter(|id| replaced.contains(*id) || !now.get(*id).is_some_and(Decision::acts));
-    let mut actions: Vec<Action> = unload.cloned().map(Action::Unload).collect();
+    let known = before.iter().filter(|(_, decision)| decision.is_known());
+    let ends = known.filter_map(|(id, decision)| match now.get(id).filter(|_| !replaced.contains(id)) {
+        None if left.contains(id) => decision.acts().then(|| Action::Exceed(id.clone())),
+        None | Some(Decision::NameTaken) => Some(Action::Unload(id.clone())),
+        Some(Decision::Beyond(_)) => decision.acts().then(|| Action::Exceed(id.clone())),
+        Some(Decision::Run(_) | Decision::Refused { .. }) => None,
+    });
+    let mut actions: Vec<Action> = ends.collect();
     let changed = |(id, decision): &(&PluginId, &Decision)| before.get(id) != Some(*decision) || replaced.contains(id);
     for (id, decision) in now.iter().filter(changed) {
         match decision {

@@ -53,6 +53,8 @@ pub(crate) enum Change {
     Applied(Box<Object>),
     /// An object is gone.
     Deleted(PluginId),
+    /// An object is beyond the number of its tenant, and decides nothing. Not of the API server.
+    Left(PluginId),
 }
 
 /// A list and watch of the objects of one kind.

@@ -169,129 +169,146 @@ type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, tasks, removals, .. } =
-            &self.sources;
-        let Sources { most_runs, held, dropped: log, .. } = &self.sources;
-        let plugins = status.plugins();
+        let plugins = self.sources.status.plugins();
         let encoder = &mut encoder;
-        by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
-            RunResult::ALL.iter().map(|result| (result.name(), status.runs_by(*result))).collect()
-        })?;
-        by_result(encoder, &plugins, "podium_writes", "Writes by result", |status| {
-            status.writes().into_iter().collect()
-        })?;
-        by_result(encoder, &plugins, "podium_events", "Events by result", |status| {
-            status.events().into_iter().collect()
-        })?;
-        by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
-            // The objective of runs needs this one before its first occurrence.
-            let mut failures = status.failures();
-            failures.entry(FailureKind::Host.name()).or_default();
-            failures.into_iter().collect()
-        })?;
-        loops(encoder, &plugins)?;
-        let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
-        counter(encoder, &plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
-        let panics = "Runs that trapped or exceeded a limit";
-        counter(encoder, &plugins, "controller_runtime_reconcile_panics", panics, PluginStatus::panics)?;
-        let terminal = "Runs whose failure the plugin called terminal";
-        let figure = |status: &PluginStatus| status.failures_by(FailureKind::Terminal);
-        counter(encoder, &plugins, "controller_runtime_terminal_reconcile_errors", terminal, figure)?;
-        counter(encoder, &plugins, "workqueue_adds", "Wake-ups", PluginStatus::adds)?;
-        counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
+        encode_runs(encoder, &plugins)?;
+        self.encode_loads(encoder, &plugins)?;
+        self.encode_queue(encoder, &plugins)?;
+        self.encode_deliveries(encoder, &plugins)?;
+        self.encode_host(encoder)
+    }
+}
+
+impl Figures {
+    fn encode_loads(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
         let requests = "Requests sent to the API server for a plugin's writes";
-        counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
+        counter(encoder, plugins, "podium_write_requests", requests, PluginStatus::requests)?;
         let help = "Processor time of runs that the tenant is charged";
         let mut cpu = encoder.encode_descriptor("podium_run_cpu", help, Some(&Unit::Seconds), MetricType::Counter)?;
-        for (id, status) in &plugins {
+        for (id, status) in plugins {
             let labels = [("controller", id.to_string()), ("tenant", tenant(id))];
             ConstCounter::new(status.cpu().as_secs_f64()).encode(cpu.encode_family(&labels)?)?;
         }
         let help = "Pods with a finalizer of a plugin that was deleted";
         let mut metric = encoder.encode_descriptor("podium_plugin_finalizers_left", help, None, MetricType::Gauge)?;
-        for (id, pods) in removals() {
+        for (id, pods) in (self.sources.removals)() {
             let labels = [("controller", id.to_string())];
             let pods = i64::try_from(pods).unwrap_or(i64::MAX);
             ConstGauge::new(pods).encode(metric.encode_family(&labels)?)?;
         }
         let help = "1 while a version of the configured plugin is loaded";
-        by_load(encoder, &status.loads(), "podium_plugin_ready", help, |plugin| plugin.runs)?;
+        by_load(encoder, &self.sources.status.loads(), "podium_plugin_ready", help, |plugin| plugin.runs)?;
         let help = "1 while the configuration of the plugin suspends it";
-        by_load(encoder, &status.loads(), "podium_plugin_suspended", help, |plugin| {
+        by_load(encoder, &self.sources.status.loads(), "podium_plugin_suspended", help, |plugin| {
             plugin.load == LoadState::Suspended
         })?;
-        gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
-        let most = i64::try_from(*most_runs).unwrap_or(i64::MAX);
+        Ok(())
+    }
+
+    fn encode_queue(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
+        gauge(encoder, plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
+        let most = i64::try_from(self.sources.most_runs).unwrap_or(i64::MAX);
         let help = "The most runs of a plugin, and of its tenant, at once";
-        gauge(encoder, &plugins, "controller_runtime_max_concurrent_reconciles", help, |_, _| most)?;
+        gauge(encoder, plugins, "controller_runtime_max_concurrent_reconciles", help, |_, _| most)?;
         let lengths = |status: &PluginStatus| status.active_runs().into_iter().map(|run| run.since.elapsed());
         let help = "Time that the runs in progress have taken together";
-        gauge(encoder, &plugins, "workqueue_unfinished_work_seconds", help, |_, status| {
+        gauge(encoder, plugins, "workqueue_unfinished_work_seconds", help, |_, status| {
             lengths(status).sum::<Duration>().as_secs_f64()
         })?;
         let help = "Time that the longest run in progress has taken";
-        gauge(encoder, &plugins, "workqueue_longest_running_processor_seconds", help, |_, status| {
+        gauge(encoder, plugins, "workqueue_longest_running_processor_seconds", help, |_, status| {
             lengths(status).max().unwrap_or_default().as_secs_f64()
         })?;
-        gauge(encoder, &plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
-            i64::try_from(depth(id)).unwrap_or(i64::MAX)
+        gauge(encoder, plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
+            i64::try_from((self.sources.depth)(id)).unwrap_or(i64::MAX)
         })?;
-        encode_tenants(encoder, &tenants())?;
+        encode_tenants(encoder, &(self.sources.tenants)())
+    }
+
+    fn encode_deliveries(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
         let unsettled = "Deletions on which the plugin has not settled yet";
-        gauge(encoder, &plugins, "podium_deletions_unsettled", unsettled, |id, _| {
-            i64::try_from(deletions(id)).unwrap_or(i64::MAX)
+        gauge(encoder, plugins, "podium_deletions_unsettled", unsettled, |id, _| {
+            i64::try_from((self.sources.deletions)(id)).unwrap_or(i64::MAX)
         })?;
         let dropped = "Last states of deleted Pods that were dropped because too many waited for the plugin";
-        counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
+        counter(encoder, plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
         let given_up = "Deletions that were given up because the plugin did not settle on them";
-        counter(encoder, &plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
+        counter(encoder, plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
         let unlisted = "Failures that the status of the plugin did not list, because it listed 8 others";
         let many: Vec<_> = plugins.iter().filter(|(_, status)| status.failures_unlisted() > 0).cloned().collect();
         counter(encoder, &many, "podium_failures_unlisted", unlisted, PluginStatus::failures_unlisted)?;
         let lost = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
         let lossy: Vec<_> = plugins.iter().filter(|(_, status)| status.log_lines_dropped() > 0).cloned().collect();
         counter(encoder, &lossy, "podium_plugin_log_dropped_lines", lost, PluginStatus::log_lines_dropped)?;
-        limits(encoder, &plugins)?;
+        limits(encoder, plugins)?;
         let run = "Duration of a run including its writes";
-        histogram(encoder, &plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
-        histogram(encoder, &plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
+        histogram(encoder, plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
+        histogram(encoder, plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
         let queue = "Time from an event to the run that handles it";
-        histogram(encoder, &plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
+        histogram(encoder, plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
         let write = "Time from an event to the API server's response to the write";
         let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
-        histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)?;
-        let cache = cache();
+        histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)
+    }
+
+    fn encode_host(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let cache = (self.sources.cache)();
         unlabelled(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
         unlabelled(encoder, "podium_cache_stale", "1 while the watch is interrupted", cache.stale.into())?;
         let help =
             "Accounts and plugins whose requests wait because the API server answered Retry-After, and 1 if all wait";
-        unlabelled(encoder, "podium_requests_held", help, i64::try_from(held()).unwrap_or(i64::MAX))?;
+        unlabelled(encoder, "podium_requests_held", help, i64::try_from((self.sources.held)()).unwrap_or(i64::MAX))?;
         let help = "Log lines dropped because standard error was not read in time";
         let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
         for source in Source::ALL {
-            ConstCounter::new(log.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
+            ConstCounter::new(self.sources.dropped.lines(source))
+                .encode(lines.encode_family(&[("source", source.name())])?)?;
         }
         self.sources.requests.encode(encoder)?;
         let help = "Version and commit of the program";
         let mut build = encoder.encode_descriptor("podium_build_info", help, None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(build.encode_family(&[("version", VERSION), ("commit", COMMIT)])?)?;
-        let tasks = i64::try_from(tasks()).unwrap_or(i64::MAX);
+        let tasks = i64::try_from((self.sources.tasks)()).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_runtime_tasks", "Asynchronous tasks that have not ended", tasks)?;
         self.process.encode(encoder)?;
         if let Some(refused) = (self.sources.policy_refused)() {
             let help = "1 while the policy's files have mistakes, and the policy before them is in force";
             unlabelled(encoder, "podium_policy_refused", help, refused.into())?;
         }
-        if let Some(journal) = journal() {
+        if let Some(journal) = (self.sources.journal)() {
             encode_journal(encoder, journal)?;
         }
-        if let Some(checkpoint) = checkpoint() {
+        if let Some(checkpoint) = (self.sources.checkpoint)() {
             encode_checkpoint(encoder, checkpoint)?;
         }
         Ok(())
     }
+}
+
+fn encode_runs(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
+    by_result(encoder, plugins, "controller_runtime_reconcile", "Runs by result", |status| {
+        RunResult::ALL.iter().map(|result| (result.name(), status.runs_by(*result))).collect()
+    })?;
+    by_result(encoder, plugins, "podium_writes", "Writes by result", |status| status.writes().into_iter().collect())?;
+    by_result(encoder, plugins, "podium_events", "Events by result", |status| status.events().into_iter().collect())?;
+    by_result(encoder, plugins, "podium_run_failures", "Failed runs by reason", |status| {
+        // The objective of runs needs this one before its first occurrence.
+        let mut failures = status.failures();
+        failures.entry(FailureKind::Host.name()).or_default();
+        failures.into_iter().collect()
+    })?;
+    loops(encoder, plugins)?;
+    let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
+    counter(encoder, plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
+    let panics = "Runs that trapped or exceeded a limit";
+    counter(encoder, plugins, "controller_runtime_reconcile_panics", panics, PluginStatus::panics)?;
+    let terminal = "Runs whose failure the plugin called terminal";
+    let figure = |status: &PluginStatus| status.failures_by(FailureKind::Terminal);
+    counter(encoder, plugins, "controller_runtime_terminal_reconcile_errors", terminal, figure)?;
+    counter(encoder, plugins, "workqueue_adds", "Wake-ups", PluginStatus::adds)?;
+    counter(encoder, plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)
 }
 
 /// Returns the tenant of a plugin as [`TenantFigures`] has it.

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use podium_api::ApiError;
 use podium_pods::pod::CachedPod;
 use podium_vocabulary::{ObjectRef, WriteResult, text};
+use podium_wire::Condition;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::plan::{MetaPatch, Request};
+use super::plan::{MetaPatch, Request, Subject};
 
 /// The most bytes of the API server's message about fields of other managers.
 const MAX_CONFLICT_BYTES: usize = 768;
@@ -35,7 +36,9 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         return match error {
             ApiError::Transport { sent: false, .. } => ErrorClass::Unreachable,
             ApiError::Held(wait) => ErrorClass::Busy(Some(*wait)),
-            _ => ErrorClass::Ambiguous,
+            ApiError::Transport { .. } | ApiError::Timeout(_) | ApiError::Malformed(_) | ApiError::Status { .. } => {
+                ErrorClass::Ambiguous
+            }
         };
     };
     let shown = || message.clone();
@@ -118,34 +121,29 @@ pub(super) fn after_contested_removal(uid: Option<&str>, wanted: &str) -> WriteR
 /// Pod is gone or was replaced, otherwise unknown. `now` is the present Pod of that name, with its annotations before
 /// pruning.
 pub(super) fn resolve(request: &Request, now: Option<(&CachedPod, &Annotations)>) -> WriteResult {
-    let (Request::PatchMeta { key, .. }
-    | Request::PatchStatus { key, .. }
-    | Request::Delete { key, .. }
-    | Request::Evict { key }) = request
-    else {
-        return WriteResult::Unknown;
-    };
-    let Some((pod, annotations)) = now.filter(|(pod, _)| pod.key == *key) else { return WriteResult::Gone };
+    let Subject::Pod(key) = request.subject() else { return WriteResult::Unknown };
+    let Some((pod, annotations)) = now.filter(|(pod, _)| pod.key == key) else { return WriteResult::Gone };
     let shown = match request {
         Request::PatchMeta { patch, .. } => shows(pod, annotations, patch),
-        Request::PatchStatus { conditions, .. } => pod.status().is_ok_and(|status| {
-            conditions.iter().all(|(condition_type, wanted)| {
-                let held = status.conditions.iter().find(|held| held.condition_type == *condition_type);
-                match (held, wanted) {
-                    (None, None) => true,
-                    (Some(held), Some(wanted)) => {
-                        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                        held.status == wanted.status
-                            && text(&held.reason) == text(&wanted.reason)
-                            && text(&held.message) == text(&wanted.message)
-                    }
-                    _ => false,
-                }
-            })
-        }),
-        _ => pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some()),
+        Request::PatchStatus { conditions, .. } => shows_conditions(pod, conditions),
+        Request::Delete { .. } | Request::Evict { .. } | Request::Apply { .. } | Request::DeleteObject { .. } => {
+            pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
+        }
     };
     if shown { WriteResult::Applied } else { WriteResult::Unknown }
+}
+
+fn shows_conditions(pod: &CachedPod, conditions: &BTreeMap<String, Option<Condition>>) -> bool {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    pod.status().is_ok_and(|status| {
+        conditions.iter().all(|(condition_type, wanted)| {
+            let held = status.conditions.iter().find(|held| held.condition_type == *condition_type);
+            let (Some(held), Some(wanted)) = (held, wanted) else { return held.is_none() && wanted.is_none() };
+            held.status == wanted.status
+                && text(&held.reason) == text(&wanted.reason)
+                && text(&held.message) == text(&wanted.message)
+        })
+    })
 }
 
 fn shows(pod: &CachedPod, annotations: &Annotations, patch: &MetaPatch) -> bool {

@@ -66,10 +66,9 @@ impl<'a> Delivery<'a> {
                 result
             }
         };
-        match &result {
-            WriteResult::Applied | WriteResult::Unchanged => {}
-            WriteResult::Gone => drop(self.closed.insert(subject, WriteResult::Gone)),
-            _ => drop(self.closed.insert(subject, WriteResult::NotSent)),
+        if !matches!(result, WriteResult::Applied | WriteResult::Unchanged) {
+            let is_gone = result == WriteResult::Gone;
+            self.closed.insert(subject, if is_gone { WriteResult::Gone } else { WriteResult::NotSent });
         }
         result
     }
@@ -150,13 +149,15 @@ impl<'a> Delivery<'a> {
                     sent.reads += 1;
                     self.check_uid(key).await
                 }
-                class => self.failed(class, sent),
+                class @ (ErrorClass::Final(..) | ErrorClass::Unreachable | ErrorClass::Busy(_)) => {
+                    self.failed(class, sent)
+                }
             },
         };
-        let shown = match result {
-            WriteResult::Applied if removal => Some(Shown::Deletion),
-            WriteResult::Unknown => Some(Shown::Unknown),
-            _ => None,
+        let shown = if removal && result == WriteResult::Applied {
+            Some(Shown::Deletion)
+        } else {
+            (result == WriteResult::Unknown).then_some(Shown::Unknown)
         };
         sent.expected.extend(shown.map(|shown| Expectation { key: key.clone(), shown }));
         result
@@ -194,10 +195,7 @@ impl<'a> Delivery<'a> {
             Err(ApiError::Status { code: 404, .. }) => answer::resolve(request, None),
             Err(_) => WriteResult::Unknown,
         };
-        match result {
-            WriteResult::Unknown => self.failed(ErrorClass::Ambiguous, sent),
-            result => result,
-        }
+        if result == WriteResult::Unknown { self.failed(ErrorClass::Ambiguous, sent) } else { result }
     }
 }
 

@@ -179,7 +179,13 @@ impl Pass<'_> {
             // No answer; the next request is the probe.
             WriteResult::NotSent | WriteResult::Unknown => return None,
             WriteResult::Forbidden(text) => Some(text).filter(|text| is_of_rbac(text)),
-            _ => None,
+            WriteResult::Applied
+            | WriteResult::Unchanged
+            | WriteResult::Gone
+            | WriteResult::Conflict
+            | WriteResult::OwnedByOther(_)
+            | WriteResult::Blocked(_)
+            | WriteResult::Invalid(_) => None,
         };
         let All { closed, refusals } = &mut *all;
         let earlier = refusals.get_mut(&self.kind);

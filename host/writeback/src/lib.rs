@@ -13,6 +13,8 @@
 //! `unknown`, and the plugin runs again on newer data.
 
 #![warn(missing_docs)]
+// A new action has a place in every match.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 #![cfg_attr(
     test,
     allow(

@@ -101,10 +101,7 @@ impl Objects {
     }
 
     async fn delete(&self, target: &Target<'_>, request: &Request, sent: &mut Sent) -> Result<WriteResult, ErrorClass> {
-        let uid = match request {
-            Request::DeleteObject { uid, .. } => uid.clone(),
-            _ => None,
-        };
+        let uid = if let Request::DeleteObject { uid, .. } = request { uid.clone() } else { None };
         let known = self.applied.known_deletion(&target.name, uid.as_deref(), Instant::now());
         if let DeletionState::Removed { is_gone } = known {
             return Ok(if is_gone { WriteResult::Gone } else { WriteResult::Unchanged });
@@ -140,12 +137,17 @@ impl Objects {
                 // A refusal without a precondition has another reason than the uid.
                 (ErrorClass::Contested, Some(wanted)) => match removal(&target.live(sent).await, Some(wanted)) {
                     AfterDeletion::Gone => (Ok(WriteResult::Gone), removed(true)),
-                    _ => (Ok(WriteResult::Conflict), WriteEnd::Other),
+                    AfterDeletion::Deleting
+                    | AfterDeletion::Present
+                    | AfterDeletion::Hidden
+                    | AfterDeletion::Nothing => (Ok(WriteResult::Conflict), WriteEnd::Other),
                 },
                 (ErrorClass::Ambiguous, _) => match removal(&target.live(sent).await, uid.as_deref()) {
                     AfterDeletion::Gone => (Ok(WriteResult::Gone), removed(true)),
                     AfterDeletion::Deleting => (Ok(WriteResult::Applied), removed(false)),
-                    _ => (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
+                    AfterDeletion::Present | AfterDeletion::Hidden | AfterDeletion::Nothing => {
+                        (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now()))
+                    }
                 },
                 (class, _) => (Err(class), WriteEnd::Other),
             },
@@ -218,7 +220,7 @@ impl Target<'_> {
         let mut created = None;
         match known {
             ObjectState::Different(remembered) => created = remembered,
-            _ => match self.live(sent).await {
+            ObjectState::Applied | ObjectState::Lost | ObjectState::Unknown => match self.live(sent).await {
                 Live::Object(live) => {
                     created = self.created(&live);
                     // The annotation decides about a write, and only its proof about force.
@@ -244,14 +246,20 @@ impl Target<'_> {
             Err(error) => match answer::classify(request, &error) {
                 ErrorClass::Ambiguous => match self.live(sent).await {
                     Live::Object(live) if is_as(&live, body) => live,
-                    _ => return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
+                    Live::Object(_) | Live::Absent | Live::Unreadable | Live::Forbidden => {
+                        return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now()));
+                    }
                 },
-                class => return (Err(class), WriteEnd::Other),
+                class @ (ErrorClass::Final(..)
+                | ErrorClass::Unreachable
+                | ErrorClass::Busy(_)
+                | ErrorClass::Contested) => return (Err(class), WriteEnd::Other),
             },
         };
-        let end = match creates && self.has_other_managers(&live) {
-            true => WriteEnd::Adopted(began),
-            false => WriteEnd::Applied { digest, created: self.created(&live), at: began },
+        let end = if creates && self.has_other_managers(&live) {
+            WriteEnd::Adopted(began)
+        } else {
+            WriteEnd::Applied { digest, created: self.created(&live), at: began }
         };
         (Ok(WriteResult::Applied), end)
     }

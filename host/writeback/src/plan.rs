@@ -90,10 +90,7 @@ pub(super) enum Subject {
 impl Request {
     /// Returns the object of another kind that the request writes to.
     pub(super) fn object(&self) -> Option<&ObjectRef> {
-        match self {
-            Self::Apply { object, .. } | Self::DeleteObject { object, .. } => Some(object),
-            _ => None,
-        }
+        if let Self::Apply { object, .. } | Self::DeleteObject { object, .. } = self { Some(object) } else { None }
     }
 
     pub(super) fn subject(&self) -> Subject {
@@ -458,10 +455,7 @@ impl Plan {
             // Not about a Pod.
             Draft::Apply { .. } => {}
             Draft::Whole(request, ids) => {
-                let grace = match &request {
-                    Request::Delete { grace_seconds, .. } => *grace_seconds,
-                    _ => None,
-                };
+                let grace = if let Request::Delete { grace_seconds, .. } = &request { *grace_seconds } else { None };
                 if present.goes_within(grace) {
                     unchanged.extend(ids);
                 } else {

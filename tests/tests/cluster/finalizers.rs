@@ -94,6 +94,35 @@ async fn object(client: &Client, name: &str) -> Result<Value> {
     Ok(client.request(Request::get(format!("{PLUGINS}/{name}")).body(Vec::new())?).await?)
 }
 
+/// The finalizer cannot be taken out of the grant; another one can be added.
+fn a_grant_of_finalizers_only_grows(kubectl: &Kubectl) -> Result<()> {
+    let grant =
+        |finalizers: Value| json!({ "spec": { "grants": { "write": { "finalizers": finalizers } } } }).to_string();
+    let patch = |finalizers: Value| {
+        let patch = ["-n", NAMESPACE, "patch", "reconcileplugin", "holder", "--type=merge", "-p", &grant(finalizers)];
+        kubectl.admin(&patch)
+    };
+    for narrower in [json!(null), json!([]), json!(["guests.example/other"])] {
+        let refusal = patch(narrower.clone()).err().context("it was accepted")?.to_string();
+        ensure!(refusal.contains("lacks a finalizer that it had"), "{narrower}: {refusal}");
+    }
+    patch(json!(["guests.example/other", FINALIZER]))?;
+    Ok(())
+}
+
+/// A second plugin with the name is refused, with both names.
+async fn a_second_plugin_of_the_finalizer_is_refused(client: &Client) -> Result<()> {
+    plugin(client, "second").await?;
+    until("the refusal", SOON, async || {
+        let status = object(client, "second").await?["status"].to_string();
+        ensure!(status.contains("finalizers/holder") && status.contains("finalizers/second"), "{status}");
+        Ok(())
+    })
+    .await?;
+    client.request::<Value>(Request::delete(format!("{PLUGINS}/second")).body(Vec::new())?).await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
@@ -123,28 +152,8 @@ async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     let finalizers = object(&client, "holder").await?["metadata"]["finalizers"].clone();
     ensure!(finalizers == json!(["podium.dev/pod-finalizers"]), "{finalizers}");
 
-    // The finalizer cannot be taken out of the grant; another one can be added.
-    let grant =
-        |finalizers: Value| json!({ "spec": { "grants": { "write": { "finalizers": finalizers } } } }).to_string();
-    let patch = |finalizers: Value| {
-        let patch = ["-n", NAMESPACE, "patch", "reconcileplugin", "holder", "--type=merge", "-p", &grant(finalizers)];
-        kubectl.admin(&patch)
-    };
-    for narrower in [json!(null), json!([]), json!(["guests.example/other"])] {
-        let refusal = patch(narrower.clone()).err().context("it was accepted")?.to_string();
-        ensure!(refusal.contains("lacks a finalizer that it had"), "{narrower}: {refusal}");
-    }
-    patch(json!(["guests.example/other", FINALIZER]))?;
-
-    // A second plugin with the name is refused, with both names.
-    plugin(&client, "second").await?;
-    until("the refusal", SOON, async || {
-        let status = object(&client, "second").await?["status"].to_string();
-        ensure!(status.contains("finalizers/holder") && status.contains("finalizers/second"), "{status}");
-        Ok(())
-    })
-    .await?;
-    client.request::<Value>(Request::delete(format!("{PLUGINS}/second")).body(Vec::new())?).await?;
+    a_grant_of_finalizers_only_grows(&kubectl)?;
+    a_second_plugin_of_the_finalizer_is_refused(&client).await?;
 
     // Half of the Pods are on their way out. The plugin goes together with its account's rights, and the host is
     // killed when it has begun.

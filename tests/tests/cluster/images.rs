@@ -129,6 +129,84 @@ fn manifest(image: &str) -> Result<Digest> {
     Ok(image.split_once('@').context("no digest")?.1.parse()?)
 }
 
+/// Each mistake of a tenant is a condition that says what to do.
+async fn each_mistake_is_a_condition(strict: &Tenant, registry: &Registry, pinned: &str) -> Result<()> {
+    until("the user's rights", SOON, async || strict.image(pinned, "wrong")).await?;
+    strict.condition("Fetched", "False", "PullSecretNotFound").await?;
+    strict.secret("wrong", registry, "s3cret")?;
+    let denied = strict.condition("Fetched", "False", "RegistryDenied").await?;
+    ensure!(!denied.to_string().contains("s3cret"), "{denied}");
+    strict.secret("pull", registry, "word")?;
+    strict.image(pinned, "pull")?;
+    let unsigned = strict.condition("Verified", "False", "SignatureMissing").await?;
+    ensure!(unsigned.to_string().contains("cosign sign"), "{unsigned}");
+    Ok(())
+}
+
+async fn a_tag_is_the_digest_that_it_named(
+    lax: &Tenant,
+    registry: &Registry,
+    tag: &str,
+    pinned: &str,
+) -> Result<String> {
+    lax.secret("pull", registry, "word")?;
+    lax.image(tag, "pull")?;
+    let ready = lax.ready("a").await?;
+    ensure!(ready["status"]["active"]["image"] == pinned, "{}", ready["status"]);
+    lax.condition("Verified", "True", "NotRequired").await?;
+    let moved = push(&lax.directory, tag, "2.0.0")?;
+    ensure!(moved != pinned, "{moved}");
+    let ready = lax.ready("b").await?;
+    ensure!(ready["status"]["active"]["image"] == pinned, "{}", ready["status"]);
+    Ok(moved)
+}
+
+async fn the_version_before_needs_a_present_key(
+    strict: &Tenant,
+    options: &HostOptions,
+    pinned: &str,
+    [policy, other_key]: [&Value; 2],
+) -> Result<()> {
+    let file = strict.directory.join("policy.yaml");
+    let host = Host::spawn(options).await?;
+    let away = strict.condition("Fetched", "False", "RegistryUnavailable").await?;
+    ensure!(away["status"]["active"]["image"] == pinned, "{}", away["status"]);
+    ensure!(host.terminate().await?.success(), "it failed");
+    fs::write(&file, other_key.to_string())?;
+    let host = Host::spawn(options).await?;
+    until("the end of the version", SOON, async || {
+        let away = strict.condition("Fetched", "False", "RegistryUnavailable").await?;
+        ensure!(away["status"]["active"].is_null(), "{}", away["status"]);
+        Ok(())
+    })
+    .await?;
+    ensure!(host.log().contains("no signature of"), "{}", host.log());
+    ensure!(host.terminate().await?.success(), "it failed");
+    fs::write(&file, policy.to_string())?;
+    Ok(())
+}
+
+async fn images_that_the_policy_forbids_are_not_requested(
+    strict: &Tenant,
+    address: &str,
+    tag: &str,
+    pinned: &str,
+) -> Result<()> {
+    strict.image(tag, "pull")?;
+    let refused = strict.condition("Granted", "False", "PolicyForbids").await?;
+    ensure!(refused.to_string().contains("spec.defaults.images.tagsPermitted"), "{refused}");
+    ensure!(refused["status"]["active"]["image"] == pinned, "the version before goes on: {}", refused["status"]);
+    let elsewhere = TcpListener::bind("127.0.0.1:0")?;
+    elsewhere.set_nonblocking(true)?;
+    strict.image(&pinned.replace(address, &elsewhere.local_addr()?.to_string()), "pull")?;
+    let refused = strict.condition("Granted", "False", "PolicyForbids").await?;
+    ensure!(refused.to_string().contains("which is not listed"), "{refused}");
+    ensure!(elsewhere.accept().is_err(), "the host has connected to a registry that is not listed");
+    strict.image(pinned, "pull")?;
+    strict.ready("b").await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -172,16 +250,7 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
     let mark = plane.audit().now()?;
     let host = Host::spawn(&options).await?;
 
-    // Each mistake of a tenant is a condition that says what to do.
-    until("the user's rights", SOON, async || strict.image(&pinned, "wrong")).await?;
-    strict.condition("Fetched", "False", "PullSecretNotFound").await?;
-    strict.secret("wrong", &registry, "s3cret")?;
-    let denied = strict.condition("Fetched", "False", "RegistryDenied").await?;
-    ensure!(!denied.to_string().contains("s3cret"), "{denied}");
-    strict.secret("pull", &registry, "word")?;
-    strict.image(&pinned, "pull")?;
-    let unsigned = strict.condition("Verified", "False", "SignatureMissing").await?;
-    ensure!(unsigned.to_string().contains("cosign sign"), "{unsigned}");
+    each_mistake_is_a_condition(&strict, &registry, &pinned).await?;
 
     // Signed, it is run without another change.
     signer.sign_classic(&manifest(&pinned)?).await?;
@@ -189,30 +258,10 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
     ensure!(ready["status"]["active"]["image"] == pinned, "{}", ready["status"]);
     strict.condition("Verified", "True", "Verified").await?;
 
-    // Images that the policy does not permit are not requested.
-    strict.image(&tag, "pull")?;
-    let refused = strict.condition("Granted", "False", "PolicyForbids").await?;
-    ensure!(refused.to_string().contains("spec.defaults.images.tagsPermitted"), "{refused}");
-    ensure!(refused["status"]["active"]["image"] == pinned, "the version before goes on: {}", refused["status"]);
-    let elsewhere = TcpListener::bind("127.0.0.1:0")?;
-    elsewhere.set_nonblocking(true)?;
-    strict.image(&pinned.replace(&address, &elsewhere.local_addr()?.to_string()), "pull")?;
-    let refused = strict.condition("Granted", "False", "PolicyForbids").await?;
-    ensure!(refused.to_string().contains("which is not listed"), "{refused}");
-    ensure!(elsewhere.accept().is_err(), "the host has connected to a registry that is not listed");
-    strict.image(&pinned, "pull")?;
-    strict.ready("b").await?;
+    images_that_the_policy_forbids_are_not_requested(&strict, &address, &tag, &pinned).await?;
 
     // A tag is the digest that it named, until the plugin or the host is started again.
-    lax.secret("pull", &registry, "word")?;
-    lax.image(&tag, "pull")?;
-    let ready = lax.ready("a").await?;
-    ensure!(ready["status"]["active"]["image"] == pinned, "{}", ready["status"]);
-    lax.condition("Verified", "True", "NotRequired").await?;
-    let moved = push(directory.path(), &tag, "2.0.0")?;
-    ensure!(moved != pinned, "{moved}");
-    let ready = lax.ready("b").await?;
-    ensure!(ready["status"]["active"]["image"] == pinned, "{}", ready["status"]);
+    let moved = a_tag_is_the_digest_that_it_named(&lax, &registry, &tag, &pinned).await?;
     ensure!(host.terminate().await?.success(), "it failed");
     let host = Host::spawn(&options).await?;
     until("the digest that the tag names", SOON, async || {
@@ -235,23 +284,9 @@ async fn an_image_that_its_tenant_pushed_is_pulled_verified_and_run() -> Result<
     // Of an image that cannot be pulled the version before runs, also after a restart, if a key of the present policy
     // has signed it.
     strict.image(&format!("{}@sha256:{}", tag, "0".repeat(64)), "pull")?;
-    let host = Host::spawn(&options).await?;
-    let away = strict.condition("Fetched", "False", "RegistryUnavailable").await?;
-    ensure!(away["status"]["active"]["image"] == pinned, "{}", away["status"]);
-    ensure!(host.terminate().await?.success(), "it failed");
     let mut other_key = policy.clone();
     other_key["spec"]["defaults"]["images"]["signatureKeys"] = json!([other.pem()?]);
-    fs::write(path("policy.yaml"), other_key.to_string())?;
-    let host = Host::spawn(&options).await?;
-    until("the end of the version", SOON, async || {
-        let away = strict.condition("Fetched", "False", "RegistryUnavailable").await?;
-        ensure!(away["status"]["active"].is_null(), "{}", away["status"]);
-        Ok(())
-    })
-    .await?;
-    ensure!(host.log().contains("no signature of"), "{}", host.log());
-    ensure!(host.terminate().await?.success(), "it failed");
-    fs::write(path("policy.yaml"), policy.to_string())?;
+    the_version_before_needs_a_present_key(&strict, &options, &pinned, [&policy, &other_key]).await?;
 
     // Without the bytes nothing runs, and the status says so.
     fs::remove_dir_all(path("state").join("components"))?;

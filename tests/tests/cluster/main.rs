@@ -2,6 +2,7 @@
 
 mod churn;
 mod compaction;
+mod conformance;
 mod deputies;
 mod faulty;
 mod fights;

@@ -309,6 +309,10 @@ async fn a_real_prometheus_has_data_for_each_query() -> Result<()> {
     for query in &without_data {
         prometheus.query(query).await?;
     }
+    the_rules_fire(&prometheus).await
+}
+
+async fn the_rules_fire(prometheus: &Prometheus) -> Result<()> {
     until("the rules", SOON, async || {
         let data = prometheus.get("rules").await?;
         let mut firing = BTreeSet::new();

@@ -158,6 +158,24 @@ pub(crate) async fn start(plane: &ControlPlane, client: &Client) -> Result<(Host
     Ok((HostOptions { kubeconfig, plugins: Vec::new(), arguments }, plane.audit().now()?))
 }
 
+async fn a_plugin_of_the_cluster(client: &Client, sha256: &str) -> Result<()> {
+    let mut of_cluster = spec(sha256);
+    of_cluster["suspend"] = true.into();
+    of_cluster["serviceAccountNamespace"] = NAMESPACE.into();
+    let everywhere = json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ClusterReconcilePlugin",
+        "metadata": { "name": "everywhere" }, "spec": of_cluster,
+    });
+    create(client, CLUSTER_PLUGINS, everywhere).await?;
+    until("the status of a plugin of the cluster", SOON, async || {
+        let request = Request::get(format!("{CLUSTER_PLUGINS}/everywhere")).body(Vec::new())?;
+        let object: Value = client.request(request).await?;
+        ensure!(object["status"]["conditions"][4]["reason"] == "Suspended", "{}", object["status"]);
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
@@ -202,22 +220,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     sleep(Duration::from_secs(20)).await;
     ensure!(own_writes(&plane, quiet)?.is_empty(), "{:?}", own_writes(&plane, quiet)?);
 
-    // A plugin of the cluster.
-    let mut of_cluster = spec(&sha256);
-    of_cluster["suspend"] = true.into();
-    of_cluster["serviceAccountNamespace"] = NAMESPACE.into();
-    let everywhere = json!({
-        "apiVersion": "podium.dev/v1alpha1", "kind": "ClusterReconcilePlugin",
-        "metadata": { "name": "everywhere" }, "spec": of_cluster,
-    });
-    create(&client, CLUSTER_PLUGINS, everywhere).await?;
-    until("the status of a plugin of the cluster", SOON, async || {
-        let request = Request::get(format!("{CLUSTER_PLUGINS}/everywhere")).body(Vec::new())?;
-        let object: Value = client.request(request).await?;
-        ensure!(object["status"]["conditions"][4]["reason"] == "Suspended", "{}", object["status"]);
-        Ok(())
-    })
-    .await?;
+    a_plugin_of_the_cluster(&client, &sha256).await?;
 
     // Narrower grants apply at once, although the component exceeds them.
     let mut narrow = changed.clone();

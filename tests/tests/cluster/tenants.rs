@@ -249,7 +249,11 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
         ensure!(!refused.status.success() && stderr(&refused).contains(message), "{}", stderr(&refused));
     }
 
-    // Alice may do all of it, and is warned that the account may not.
+    what_the_account_may_not_is_a_warning(&kubectl, &client).await
+}
+
+/// Alice may do all of it, and is warned that the account may not.
+async fn what_the_account_may_not_is_a_warning(kubectl: &Kubectl, client: &Client) -> Result<()> {
     let mut all = with(
         "grants.write",
         json!({
@@ -264,7 +268,7 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
         }),
     );
     all["grants"]["read"]["pods"]["live"] = true.into();
-    let warned = apply(&kubectl, "alice", &plugin("all", &all))?;
+    let warned = apply(kubectl, "alice", &plugin("all", &all))?;
     granted(&warned)?;
     for message in [
         "spec.grants.write.labels: system:serviceaccount:shop:tidy may not patch pods in shop",
@@ -288,20 +292,20 @@ async fn a_plugin_beyond_its_authors_rights_is_refused() -> Result<()> {
     };
     for count in [16, 256] {
         let many = with("grants.write", json!({ "objects": kinds(count) }));
-        let warned = apply(&kubectl, "alice", &plugin(&format!("many-{count}"), &many))?;
+        let warned = apply(kubectl, "alice", &plugin(&format!("many-{count}"), &many))?;
         granted(&warned)?;
         ensure!(count > 16 || stderr(&warned).contains("may not patch all of k0, k1"), "{}", stderr(&warned));
     }
     let source = json!({"oci": {"image": "registry.example/a:1", "pullSecretName": "pull"}});
-    let warned = apply(&kubectl, "alice", &plugin("of-registry", &with("source", source)))?;
+    let warned = apply(kubectl, "alice", &plugin("of-registry", &with("source", source)))?;
     granted(&warned)?;
     let message = "spec.source.oci.pullSecretName: system:serviceaccount:shop:tidy may not get the Secret pull in shop";
     ensure!(stderr(&warned).contains(message), "{}", stderr(&warned));
     let account = "system:serviceaccount:shop:tidy";
-    bind(&client, "patches-pods", account, false).await?;
+    bind(client, "patches-pods", account, false).await?;
     until("no warning of labels", SOON, async || {
         let warned = apply(
-            &kubectl,
+            kubectl,
             "alice",
             &plugin("all", &{
                 all["suspend"] = true.into();

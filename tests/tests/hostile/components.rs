@@ -23,6 +23,7 @@ const HEADER: &[u8] = b"\0asm\x0d\0\x01\0";
 /// The id of a core module's section.
 const MODULE: u8 = 1;
 
+#[expect(clippy::too_many_lines, reason = "a table: one entry for each attack")]
 pub(super) fn attacks() -> Vec<Attack> {
     let refused = |name, text, wasm| Attack::made(name, wasm, Refused(text));
     let attacks = vec![

@@ -43,6 +43,7 @@ fn namespaces(spec: &mut PluginSpec) {
     spec.grants.write.objects = vec![grant("Namespace", "namespaces"), grant("ConfigMap", "configmaps")];
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: one entry for each attack")]
 pub(super) fn attacks() -> Vec<Attack> {
     let flood = |name| Attack::guest(name, Fails(Trap, REFUSALS)).with_terms(long);
     let logs = |name| Attack { records: little_log, ..Attack::guest(name, Succeeds(Outcome::Settled, 0)) };

@@ -15,7 +15,7 @@ use super::{
     object::{self, DecodedPod, Event, ListPage},
     observations::{Closed, ObservationSender},
 };
-use crate::{ApiError, NewConnection};
+use crate::{ApiError, Chunks, NewConnection};
 
 /// Time that the end of a watch may take to arrive after the server's timeout. Together with that timeout, it bounds
 /// the time until a dead connection is detected.
@@ -29,14 +29,7 @@ impl Watch {
         let seconds = self.rollback.watch_timeout(self.options.watch_timeout).as_secs().max(1);
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}");
         self.counters.watches.fetch_add(1, Relaxed);
-        let opening = async {
-            let mut request = self.get(&query)?;
-            if self.rollback.needs_new_connection() {
-                request.extensions_mut().insert(NewConnection);
-            }
-            self.api.stream(request).await
-        };
-        let mut lines = match sender.during(opening).await? {
+        let mut lines = match sender.during(self.open(&query)).await? {
             Ok(chunks) => Lines::new(chunks),
             Err(error) => {
                 if !matches!(error, ApiError::Status { .. }) {
@@ -95,8 +88,8 @@ impl Watch {
             if !events.is_empty() {
                 sender.send(Observation::Events(events)).await?;
             }
-            if let Some(bookmark) = bookmark.filter(|bookmark| *bookmark == self.seen) {
-                sender.send(Observation::Bookmark(bookmark)).await?;
+            if bookmark == Some(self.seen) {
+                sender.send(Observation::Bookmark(self.seen)).await?;
             }
             if let Some(next) = next {
                 return Ok(next);
@@ -106,6 +99,14 @@ impl Watch {
                 self.behind = 0;
             }
         }
+    }
+
+    async fn open(&self, query: &str) -> Result<Chunks, ApiError> {
+        let mut request = self.get(query)?;
+        if self.rollback.needs_new_connection() {
+            request.extensions_mut().insert(NewConnection);
+        }
+        self.api.stream(request).await
     }
 
     fn resume(&mut self, sender: &mut ObservationSender) -> Next {

@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 use podium_sync::Notify;
-use podium_vocabulary::{Action, ObjectRef};
+use podium_vocabulary::{self as vocabulary, Action, ObjectRef};
 
 use super::Lane;
 use crate::ports::Staged;
@@ -51,7 +51,7 @@ pub(super) struct Claim<'a> {
 impl Claims {
     /// Waits until no earlier delivery of the plugin writes, or waits to write, to any of these targets.
     pub(super) async fn claim(&self, lane: Lane, staged: &Staged) -> Claim<'_> {
-        let targets = staged.writes.iter().filter_map(|write| Some((lane, target(&write.get().action)?)));
+        let targets = staged.writes.iter().map(|write| (lane, target(&write.get().action)));
         let (claim, turn) = self.enter(targets.collect());
         while !claim.is_first() {
             turn.notified().await;
@@ -97,11 +97,9 @@ impl Drop for Claim<'_> {
 }
 
 /// Returns the Pod or the object that the action writes to.
-fn target(action: &Action) -> Option<Target> {
-    match action {
-        Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => {
-            Some(Target::Object(object.clone()))
-        }
-        action => action.pod().map(|pod| Target::Pod(pod.uid.clone())),
+fn target(action: &Action) -> Target {
+    match action.target() {
+        vocabulary::Target::Object(object) => Target::Object(object.clone()),
+        vocabulary::Target::Pod(pod) => Target::Pod(pod.uid.clone()),
     }
 }

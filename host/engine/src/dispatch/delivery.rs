@@ -13,15 +13,12 @@ use super::{
     under_way::UnderWay, values::Values,
 };
 use crate::{
-    ports::{Failure, FailureKind, Outcome, RunReport, Sent, Staged},
+    ports::{FailureKind, Outcome, RunReport, Sent, Staged},
     queue::Next,
-    status::{ATTEMPTS, is_refusal},
 };
 
 /// The most unsettled writes of one run that are logged, one line each.
 const LOGGED_WRITES: usize = 3;
-/// The most refused writes of one run that are recorded as failures.
-const NOTED_WRITES: usize = 8;
 
 /// A run that has ended.
 pub(super) struct Attempt {
@@ -59,7 +56,9 @@ impl Dispatch {
         let next = match next {
             _ if gave_up => Next::Settled,
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
-            next => next,
+            Next::Settled | Next::Final | Next::Failed | Next::FailedFor(_) | Next::Conflict | Next::Postponed(_) => {
+                next
+            }
         };
         if next.is_failure() {
             self.keep_backoff(job, key, &writes);
@@ -107,8 +106,12 @@ impl Dispatch {
         let took = started.elapsed();
         let counted = plugin.status.end(&result, unsettled.len(), took);
         plugin.runs.ended(&result, key);
-        let attempts = writes.attempts(&unsettled);
-        self.note_failures(plugin, key, &result, &unsettled, attempts);
+        if let Err(failure) = &result
+            && failure.kind != FailureKind::Revoked
+        {
+            self.fail(plugin, key, failure.kind.name(), &failure.message);
+        }
+        let settled = result.is_ok() && unsettled.is_empty() && writes.wait(Instant::now()).is_none();
         tracing::debug!(
             result = counted.name(),
             micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
@@ -139,34 +142,25 @@ impl Dispatch {
                     FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
                     // For the version that follows, if one does.
                     FailureKind::Revoked => Next::Postponed(Duration::ZERO),
-                    _ => Next::Failed,
+                    FailureKind::Retry
+                    | FailureKind::Trap
+                    | FailureKind::Cpu
+                    | FailureKind::Deadline
+                    | FailureKind::Memory
+                    | FailureKind::Host => Next::Failed,
                 }
             }
         };
+        let (attempts, refused) = writes.attempts(settled, matches!(next, Next::Settled));
+        for WriteReport { description, result, .. } in refused {
+            self.fail(plugin, key, result.name(), &format!("{description}: {}", result.text()));
+        }
         (next, Reports { reports: unsettled, attempts })
     }
 
-    /// Records the failures of a run for the status of the plugin.
-    fn note_failures(
-        &self,
-        plugin: &LoadedPlugin,
-        key: &PodKey,
-        result: &Result<Outcome, Failure>,
-        unsettled: &[WriteReport],
-        attempts: u32,
-    ) {
-        let fail = |reason: &str, message: &str| {
-            plugin.health.failed(reason, message, key, self.clock.now_millis(), Instant::now());
-        };
-        if let Err(failure) = result
-            && failure.kind != FailureKind::Revoked
-        {
-            fail(failure.kind.name(), &failure.message);
-        }
-        let refused = unsettled.iter().filter(|report| attempts >= ATTEMPTS && is_refusal(&report.result));
-        for WriteReport { description, result, .. } in refused.take(NOTED_WRITES) {
-            fail(result.name(), &format!("{description}: {}", result.text()));
-        }
+    /// Records a failure for the status of the plugin.
+    fn fail(&self, plugin: &LoadedPlugin, key: &PodKey, reason: &str, message: &str) {
+        plugin.health.failed(reason, message, key, self.clock.now_millis(), Instant::now());
     }
 
     /// Sends staged writes that were admitted, and stores the answers in the cache before any run on these Pods. The
@@ -197,6 +191,7 @@ impl Dispatch {
             plugin.status.event_to_write.record(job.queued.elapsed());
         }
         plugin.status.wrote(&sent.reports, sent.requests);
+        run.sent(&sent.reports);
         sent.events.iter().for_each(|result| plugin.status.event(*result));
         if !sent.pods.is_empty() {
             self.write_through.write_through(std::mem::take(&mut sent.pods)).await;

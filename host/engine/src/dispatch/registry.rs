@@ -117,6 +117,8 @@ struct Inner {
     /// The requests per second of the plugins of a tenant together, where they are not the default.
     rates: BTreeMap<Tenant, RequestRates>,
     states: Arc<States>,
+    /// Grows with each plugin that is added, replaced or removed.
+    changes: u64,
 }
 
 /// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
@@ -183,6 +185,12 @@ impl Registry {
         self.inner.read().plugins.values().cloned().collect()
     }
 
+    /// Returns all loaded plugins and the number of changes of them so far, if that is another one than `seen`.
+    pub(crate) fn since(&self, seen: u64) -> Option<(u64, Vec<Arc<LoadedPlugin>>)> {
+        let inner = self.inner.read();
+        (inner.changes != seen).then(|| (inner.changes, inner.plugins.values().cloned().collect()))
+    }
+
     /// The loaded plugin of that name.
     #[must_use]
     pub fn by_id(&self, id: &PluginId) -> Option<Arc<LoadedPlugin>> {
@@ -235,12 +243,16 @@ impl Registry {
     /// Sets the rates of the tenants of all loaded plugins. Returns the plugins whose rates are others now, which the
     /// queue has to read again.
     pub fn replace_rates(&self, of: impl Fn(&Tenant) -> RequestRates) -> Vec<Lane> {
+        let tenants: BTreeSet<Tenant> = self.all().iter().map(|loaded| loaded.spec.tenant()).collect();
+        let replaced = tenants.into_iter().map(|tenant| (tenant.clone(), of(&tenant)));
+        let replaced: BTreeMap<Tenant, RequestRates> = replaced.collect();
         let mut inner = self.inner.write();
         let Inner { plugins, rates, claims, .. } = &mut *inner;
         let mut changed = Vec::new();
         for (lane, loaded) in plugins.iter() {
             let tenant = loaded.spec.tenant();
-            let rate = of(&tenant);
+            // One that was added since has the rates of its load.
+            let Some(rate) = replaced.get(&tenant).copied() else { continue };
             rates.insert(tenant, rate);
             let demand = budget::demand(&loaded.spec, rate);
             if let Some((_, before)) = claims.get_mut(lane).filter(|(_, before)| *before != demand) {
@@ -269,6 +281,7 @@ impl Registry {
     ) -> Lane {
         let selector = Arc::new(Expressions::from(&spec.watch.selector));
         let mut inner = self.inner.write();
+        inner.changes += 1;
         let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
@@ -306,6 +319,7 @@ impl Registry {
         let mut inner = self.inner.write();
         let lane = *inner.lanes.get(id)?;
         inner.claims.remove(&lane);
+        inner.changes += 1;
         inner.plugins.remove(&lane).map(|loaded| {
             loaded.revocation.revoke();
             loaded.lane

@@ -10,11 +10,17 @@ use parking_lot::Mutex;
 use podium_pods::pod::CachedPod;
 use podium_vocabulary::WriteReport;
 use podium_wire::Section;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::breaker::Field;
-use crate::{ports::Subject, status::is_refusal};
+use crate::{
+    ports::Subject,
+    status::{ATTEMPTS, is_refusal},
+};
+
+/// The most refused writes of one run that are recorded as failures.
+const NOTED_WRITES: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct RunWrites {
@@ -31,6 +37,8 @@ struct Inner {
     applied: BTreeMap<Field, u64>,
     /// When the first of the values may be sent that were withheld.
     until: Option<Instant>,
+    /// The writes that the API server refused, by a commit or at the end, and that no later one of the run settled.
+    refused: Vec<WriteReport>,
 }
 
 impl RunWrites {
@@ -42,10 +50,27 @@ impl RunWrites {
         Self { saw, attempts, inner: Mutex::default() }
     }
 
-    /// Returns the attempts of the key since the API server refused one of its writes, if these reports did not settle.
-    pub(super) fn attempts(&self, unsettled: &[WriteReport]) -> u32 {
-        let is_refused = self.attempts > 0 || unsettled.iter().any(|report| is_refusal(&report.result));
-        if is_refused { self.attempts.saturating_add(1) } else { 0 }
+    /// Records the results of writes that were sent.
+    pub(super) fn sent(&self, reports: &[WriteReport]) {
+        let refused = &mut self.inner.lock().refused;
+        for report in reports {
+            refused.retain(|before| before.description != report.description);
+            if is_refusal(&report.result) && refused.len() < NOTED_WRITES {
+                refused.push(report.clone());
+            }
+        }
+    }
+
+    /// Returns the attempts of the key since the API server refused one of its writes, this run included; 0 if it did
+    /// not, or the run `settled` everything. Also returns the writes that are failures now: those that attempts did not
+    /// settle, or that no attempt follows because the key is `done`.
+    pub(super) fn attempts(&self, settled: bool, done: bool) -> (u32, Vec<WriteReport>) {
+        let refused = std::mem::take(&mut self.inner.lock().refused);
+        if refused.is_empty() && (self.attempts == 0 || settled) {
+            return (0, refused);
+        }
+        let attempts = self.attempts.saturating_add(1);
+        (attempts, if attempts >= ATTEMPTS || done { refused } else { Vec::new() })
     }
 
     /// Records a value of the run's own Pod that the API server took.
@@ -88,12 +113,10 @@ fn json_without(pod: &CachedPod, fields: &BTreeMap<Field, u64>) -> Option<Value>
     for (parent, names) in [("metadata", &["labels", "annotations", "finalizers"][..]), ("status", &["conditions"])] {
         if let Some(parent) = json.get_mut(parent).and_then(Value::as_object_mut) {
             names.iter().for_each(|name| {
-                let is_empty = |value: &Value| match value {
-                    Value::Object(map) => map.is_empty(),
-                    Value::Array(list) => list.is_empty(),
-                    _ => false,
-                };
-                if parent.get(*name).is_some_and(is_empty) {
+                let value = parent.get(*name);
+                let is_empty_map = value.and_then(Value::as_object).is_some_and(Map::is_empty);
+                let is_empty_list = value.and_then(Value::as_array).is_some_and(Vec::is_empty);
+                if is_empty_map || is_empty_list {
                     parent.remove(*name);
                 }
             });

@@ -18,7 +18,7 @@ const MAX_REPORTS: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     pub(super) reports: Vec<WriteReport>,
-    /// The attempts since the API server refused one of the key's writes, this run included; 0 if it did not.
+    /// As [`RunWrites::attempts`](super::RunWrites::attempts) returns them.
     pub(super) attempts: u32,
 }
 
@@ -56,7 +56,6 @@ impl Unsettled {
         let mut inner = self.inner.lock();
         let ended = end();
         match ended.0 {
-            Done::Kept if reports.reports.is_empty() => {}
             Done::Kept => inner.put(lane, uid, reports),
             Done::Forgotten | Done::Orphaned => drop(inner.take(lane, uid)),
         }
@@ -83,7 +82,7 @@ impl Inner {
     /// [`MAX_TEXT_BYTES`] for the plugin a report loses its texts; the result of the write stays.
     fn put(&mut self, lane: Lane, uid: &Arc<str>, Reports { mut reports, attempts }: Reports) {
         self.take(lane, uid);
-        if reports.is_empty() {
+        if reports.is_empty() && attempts == 0 {
             return;
         }
         let held = self.0.entry(lane).or_default();

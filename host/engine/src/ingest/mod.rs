@@ -68,6 +68,8 @@ pub struct Ingest {
     expectations: Arc<Expectations>,
     blocking: Arc<dyn Blocking>,
     interests: Interests,
+    /// The number of changes of `registry` that `interests` and the order of the queue have.
+    seen: u64,
     replay: Replay,
     /// Pods on which plugins ran before a restart, and which the API server has and the cache lacks because they
     /// cannot be decoded.
@@ -97,6 +99,7 @@ impl Ingest {
             expectations,
             blocking,
             interests: Interests::new(replay.journal()),
+            seen: 0,
             replay,
             undecoded: BTreeMap::new(),
             steps: Arc::default(),
@@ -212,9 +215,10 @@ impl Ingest {
             self.expectations.seen_gone(&gone.uid);
         }
         self.exceeded(std::mem::take(&mut plan.excess));
-        match &mut self.replay {
-            Replay::Reading(reading) => reading.meanwhile.plans.extend(plan.into_deletions()),
-            _ => self.queue(plan),
+        if let Replay::Reading(reading) = &mut self.replay {
+            reading.meanwhile.plans.extend(plan.into_deletions());
+        } else {
+            self.queue(plan);
         }
     }
 
@@ -310,15 +314,24 @@ impl Ingest {
         loaded.exceeded(excess);
     }
 
-    fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
-        let plugins = self.registry.all();
+    /// Takes over the changes of the registry. Returns false if there are none: of many removals that come at once,
+    /// the first request that is handled takes over all.
+    fn follow_registry(&mut self) -> bool {
+        let Some((seen, plugins)) = self.registry.since(self.seen) else { return false };
+        self.seen = seen;
         let sharing = self.interests.set_plugins(&plugins);
         self.exceeded(self.expectations.tombstones.share(&self.queue, sharing));
         self.queue.set_order(order(&plugins));
         let lanes: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
-        let stays = |lane: Lane| Some(lane) != fresh && lanes.contains(&lane);
-        self.resyncs.retain(stays);
-        self.sweeps.retain(|sweep| stays(sweep.lane));
+        self.resyncs.retain(|lane| lanes.contains(&lane));
+        self.sweeps.retain(|sweep| lanes.contains(&sweep.lane));
+        true
+    }
+
+    fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
+        self.follow_registry();
+        self.resyncs.retain(|lane| Some(lane) != fresh);
+        self.sweeps.retain(|sweep| Some(sweep.lane) != fresh);
         match fresh {
             Some(lane) => {
                 if let Some(loaded) = self.registry.get(lane) {

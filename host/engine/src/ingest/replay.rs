@@ -89,10 +89,8 @@ impl DeferredObservations {
 
 impl Replay {
     pub(super) fn journal(&self) -> Option<Arc<Journal>> {
-        match self {
-            Self::AwaitingFirstList(Reopened { journal, .. }) => Some(journal.clone()),
-            _ => None,
-        }
+        let Self::AwaitingFirstList(Reopened { journal, .. }) = self else { return None };
+        Some(journal.clone())
     }
 
     /// Returns the undecodable Pods and the observations meanwhile after the journal was read, and waits forever if
@@ -100,9 +98,7 @@ impl Replay {
     pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, DeferredObservations)> {
         let Self::Reading(reading) = self else { return std::future::pending().await };
         let undecoded = (&mut reading.undecoded).await;
-        match std::mem::replace(self, Self::Done) {
-            Self::Reading(Reading { meanwhile, .. }) => Some((undecoded.ok()?, meanwhile)),
-            _ => None,
-        }
+        let Self::Reading(Reading { meanwhile, .. }) = std::mem::replace(self, Self::Done) else { return None };
+        Some((undecoded.ok()?, meanwhile))
     }
 }

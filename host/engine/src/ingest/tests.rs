@@ -18,7 +18,7 @@ use podium_pods::{
     pod::{CachedPod, Record},
     testing,
 };
-use podium_vocabulary::{PluginSpec, WatchSpec};
+use podium_vocabulary::{PluginId, PluginSpec, WatchSpec};
 use tokio::task::JoinSet;
 
 use super::*;
@@ -591,6 +591,34 @@ async fn a_version_that_replaces_another_one_runs_on_all_pods() {
     harness.turn();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(*ran.lock(), SLICE + 2_500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_plugins_that_come_at_once_are_taken_over_once() {
+    let mut harness = Harness::plain(Backoff::default());
+    harness.ingest.follow_registry();
+    assert!(!harness.ingest.follow_registry(), "nothing has changed");
+    let others = harness.ingest.interests.lanes().len();
+    let registry = harness.dispatch.registry.clone();
+    let put = |name: &str| {
+        let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
+        let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
+        let id = PluginId { namespace: Some("shop".into()), name: name.into() };
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+    };
+    let names: Vec<_> = (0..100).map(|at| format!("p{at}")).collect();
+    names.iter().for_each(|name| _ = put(name));
+    let taken = |harness: &mut Harness| {
+        let taken = names.iter().filter(|_| harness.ingest.follow_registry()).count();
+        (taken, harness.ingest.interests.lanes().len())
+    };
+    assert_eq!(taken(&mut harness), (1, others + 100));
+    put("p7");
+    assert_eq!(taken(&mut harness), (1, others + 100), "a version that replaces another one");
+    for name in &names {
+        registry.remove(&PluginId { namespace: Some("shop".into()), name: name.as_str().into() });
+    }
+    assert_eq!(taken(&mut harness), (1, others));
 }
 
 #[tokio::test(start_paused = true)]

@@ -190,7 +190,7 @@ where
             state.stage = match state.stage {
                 Stage::Removed | Stage::Idle if due => Stage::Due,
                 Stage::Due if !due => Stage::Idle,
-                stage => stage,
+                Stage::Removed | Stage::Idle | Stage::Due | Stage::Listed => state.stage,
             };
         }
         self.place(lane, now);

@@ -1,7 +1,8 @@
 //! [`Health`]: the failures of one version of a plugin, as the status of its object lists them.
 //!
 //! A failure is a run that trapped, exceeded a limit or returned an error, or a write that the API server refused and
-//! that the next two attempts of the key did not settle. A write that the host itself holds back is none.
+//! that the next two attempts of the key did not settle, or that no attempt follows. A write that the host itself holds
+//! back is none.
 //!
 //! Failures that differ only in the name and uid of the Pod are one entry, which does not change while it is repeated:
 //! a plugin that fails on every Pod causes no writes of a status. The messages have the author's file and line where

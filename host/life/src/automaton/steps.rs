@@ -77,14 +77,27 @@ impl<P: Parts> Plugin<P> {
                 self.unload(common);
             }
             self.object = None;
+            (self.record, self.is_dirty) = (Record::new(""), true);
         }
+    }
+
+    pub(super) fn beyond(&mut self, common: &mut Common<P>) {
+        if self.file.is_none() {
+            self.withdraw(common);
+        }
+        self.object = None;
     }
 
     /// Removes the installed version and all that is known of it.
     fn unload(&mut self, common: &mut Common<P>) {
+        self.note_stopped();
+        self.withdraw(common);
+    }
+
+    /// Removes the installed version.
+    fn withdraw(&mut self, common: &mut Common<P>) {
         if self.is_wanted() {
             let was_loaded = self.remove(common) || matches!(self.state, State::Suspended);
-            self.note_stopped();
             self.next_attempt(common);
             self.state = State::Gone;
             self.failure = None;

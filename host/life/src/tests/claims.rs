@@ -33,6 +33,15 @@ fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pendin
                 let mut next = world.clone();
                 next.change(*change);
                 visit(next, changes_left - 1, format!("{change:?}"));
+                // An effect ends before the plugins are judged.
+                let Change::Rules(rules) = change else { continue };
+                for at in 0..world.pending.len() {
+                    let mut next = world.clone();
+                    next.step(Event::Rules(*rules));
+                    next.end(at, End::Succeeds);
+                    next.judge();
+                    visit(next, changes_left - 1, format!("{change:?} beside {:?}", world.pending[at]));
+                }
             }
         }
         for (at, pending) in world.pending.iter().enumerate() {
@@ -64,6 +73,7 @@ fn in_every_state_only_what_is_permitted_runs_and_all_comes_to_a_rest() {
     let more = [
         Change::Object("a", "2", "x"),
         Change::ObjectGone("a"),
+        Change::Beyond("a"),
         Change::File("a", "w"),
         Change::FileGone("a"),
         Change::Rules(false),
@@ -224,6 +234,19 @@ fn other_rules_load_only_plugins_that_they_concern() {
 }
 
 #[test]
+fn other_rules_judge_each_plugin_in_a_step_of_its_own() {
+    let mut world = World::new();
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    NAMES.iter().for_each(|name| world.change(Change::Object(name, "1", "w")));
+    world.end_all();
+    let judged = JUDGED.get();
+    world.step(Event::Rules(false));
+    assert_eq!((JUDGED.get(), world.registry.len()), (judged, NAMES.len()));
+    world.judge();
+    assert!(world.registry.is_empty());
+}
+
+#[test]
 fn rules_taken_back_bring_back_the_version_before_a_refused_one() {
     let mut world = World::new();
     world.change(Change::Object("a", "1", "w"));
@@ -242,6 +265,42 @@ fn rules_taken_back_bring_back_the_version_before_a_refused_one() {
     world.change(Change::Rules(true));
     world.end_all();
     assert_eq!(running(&world), Some("w"));
+}
+
+#[test]
+fn an_object_beyond_the_bounds_keeps_its_record_until_it_is_gone() {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    world.change(Change::Object("a", "1", "v"));
+    while !world.pending.is_empty() {
+        let end = if matches!(world.pending[0], Pending::Probe(_)) { End::Fails } else { End::Succeeds };
+        world.end(0, end);
+    }
+    let recorded = world.disk.clone();
+    assert_eq!(running(&world), Some("w"), "the version before a refused one");
+    world.change(Change::Beyond("a"));
+    assert!(world.registry.is_empty(), "it does not run");
+    world.end_all();
+    assert!(world.life.plugins.is_empty() && world.disk == recorded, "{:?}", world.disk);
+    let restart = |mut world: World| {
+        world.change(Change::Restart);
+        world
+    };
+    for mut world in [world.clone(), restart(world.clone())] {
+        world.change(Change::Object("a", "1", "v"));
+        world.end_all();
+        assert_eq!(running(&world), Some("w"));
+    }
+    let mut removing = world.clone();
+    removing.change(Change::Object("a", "1", "v"));
+    removing.end_all();
+    removing.change(Change::Beyond("a"));
+    for mut world in [removing, world.clone(), restart(world)] {
+        world.change(Change::ObjectGone("a"));
+        world.end_all();
+        assert!(world.disk.is_empty(), "{:?}", world.disk);
+    }
 }
 
 #[test]

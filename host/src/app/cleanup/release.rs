@@ -11,14 +11,16 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream};
 use http::Request;
 use parking_lot::Mutex;
 use podium_life::{Plugin, Shown};
 use podium_pods::pod::PodView;
-use podium_vocabulary::{PluginId, PluginSpec, PodKey, PodQuery, text};
+use podium_vocabulary::{PluginId, PluginSpec, PodKey, PodQuery, WriteResult, text};
+use podium_writeback::manager_name;
 use tokio::time::Instant;
 
-use super::{Cleanup, Line, Progress, owned};
+use super::{CONCURRENT, Cleanup, Line, Progress, owned};
 use crate::{
     app::{life::Host, operator::stale},
     objects::{Earlier, Released, Removing},
@@ -40,8 +42,17 @@ const SHOWN: Duration = Duration::from_secs(600);
 /// By plugin, the latest release and the time until which it is shown.
 pub(in crate::app) type Releases = Arc<Mutex<BTreeMap<PluginId, (Released, Instant)>>>;
 
-/// Pods with a finalizer of a plugin, and since when the host has known that they are being deleted.
-type Held = BTreeMap<PodKey, (String, Instant)>;
+type Held = BTreeMap<PodKey, Hold>;
+
+/// A finalizer of a plugin on a Pod that is being deleted.
+#[derive(Debug, Clone)]
+struct Hold {
+    name: String,
+    /// Since when the host has known that the Pod is being deleted.
+    since: Instant,
+    /// Since when no run of a version may remove the finalizer, at every look.
+    idle: Option<Instant>,
+}
 
 /// The Pods that are being deleted and held by plugins whose objects stay, and their namespaces.
 #[derive(Default)]
@@ -63,7 +74,7 @@ enum Namespace {
 impl Holding {
     /// Returns true if a Pod is held by the plugin for so long that it may have to be released.
     pub(super) fn is_long(&self, id: &PluginId) -> bool {
-        self.pods.lock().get(id).is_some_and(|pods| pods.values().any(|(_, since)| since.elapsed() >= ASK))
+        self.pods.lock().get(id).is_some_and(|pods| pods.values().any(|hold| hold.since.elapsed() >= ASK))
     }
 }
 
@@ -95,6 +106,7 @@ impl Cleanup {
             }
         }
         let before = self.holding.pods.lock().clone();
+        let forbidden = (self.forbidden)();
         let mut held: BTreeMap<PluginId, Held> = BTreeMap::new();
         for (_, spec) in plugins {
             let of_namespace = match &spec.id.namespace {
@@ -102,12 +114,20 @@ impl Cleanup {
                 None => deleting.iter().collect(),
             };
             let earlier = if of_namespace.is_empty() { Earlier::default() } else { desired.before(&spec.id) };
-            for (pod, finalizers, left) in of_namespace.into_iter().flat_map(|(_, pods)| pods) {
-                if let Some(name) = finalizers.iter().find(|name| owned(&spec, &earlier, pod, name)) {
+            let is_idle = |namespace: &str| {
+                let refused = forbidden.get(&manager_name(&spec.id));
+                !self.runs(&spec.id) || refused.is_some_and(|namespaces| namespaces.contains(namespace))
+            };
+            for (namespace, pods) in of_namespace {
+                let is_idle = is_idle(namespace);
+                for (pod, finalizers, left) in pods {
+                    let Some(name) = finalizers.iter().find(|name| owned(&spec, &earlier, pod, name)) else { continue };
                     let known = before.get(&spec.id).and_then(|pods| pods.get(pod));
-                    let since = known.map_or(now, |(_, since)| (*since).min(now));
+                    let since = known.map_or(now, |hold| hold.since.min(now));
                     let since = if left.is_zero() { since } else { now + *left };
-                    held.entry(spec.id.clone()).or_default().insert(pod.clone(), (name.clone(), since));
+                    let idle = is_idle.then(|| known.and_then(|hold| hold.idle).unwrap_or(now));
+                    let hold = Hold { name: name.clone(), since, idle };
+                    held.entry(spec.id.clone()).or_default().insert(pod.clone(), hold);
                 }
             }
         }
@@ -121,58 +141,54 @@ impl Cleanup {
         let Some(spec) = object.spec.as_deref().filter(|_| excluded.is_none()) else { return 0 };
         if now >= progress.scan {
             progress.scan = now + LOOK;
-            let due = self.due(spec).await;
+            let due = self.due(spec, &mut progress.ending).await;
             progress.found(due);
         }
         if progress.left.is_empty() || !progress.wait.is_over() || stale(&self.dispatch.reader).is_some() {
             return 0;
         }
-        let pods: Vec<_> = progress.left.iter().take(progress.batch).map(|(pod, _)| pod.namespace.clone()).collect();
         let (done, _) = self.remove_some(line, spec, progress).await;
-        if done > 0 {
-            let ends = pods.iter().any(|namespace| {
-                matches!(self.holding.namespaces.lock().get(&**namespace), Some((Namespace::Ends, _)))
-            });
+        // One that was gone, or had lost the finalizer, was not released.
+        let freed: Vec<_> = done.iter().filter(|(_, result)| *result == WriteResult::Applied).collect();
+        if !freed.is_empty() {
+            let ends = freed.iter().any(|(pod, _)| progress.ending.contains(pod));
             let released = if ends { Released::NamespaceEnds } else { Released::AfterSeconds };
-            let (plugin, reason) = (&spec.id, released.reason());
-            tracing::warn!(%plugin, pods = done, reason, "finalizers removed from pods without a run of the plugin");
+            let (plugin, pods, reason) = (&spec.id, freed.len(), released.reason());
+            tracing::warn!(%plugin, pods, reason, "finalizers removed from pods without a run of the plugin");
             self.show_release(spec, released);
         }
-        done
+        done.len()
     }
 
-    /// Returns the Pods whose time is over.
-    async fn due(&self, spec: &PluginSpec) -> BTreeMap<PodKey, String> {
-        let held = self.holding.pods.lock().get(&spec.id).cloned().unwrap_or_default();
+    /// Returns the Pods whose time is over. `ending` are those of them whose time is that of their namespace.
+    async fn due(&self, spec: &PluginSpec, ending: &mut BTreeSet<PodKey>) -> BTreeMap<PodKey, String> {
+        let now = Instant::now();
+        let mut held = self.holding.pods.lock().get(&spec.id).cloned().unwrap_or_default();
+        let snapshot = self.dispatch.reader.snapshot();
+        held.retain(|pod, Hold { name, since, .. }| {
+            let lifecycle = snapshot.by_uid(&pod.uid).and_then(|pod| pod.lifecycle().ok());
+            now >= *since + ASK && lifecycle.is_some_and(|lifecycle| lifecycle.finalizers.contains(name))
+        });
+        let asked: BTreeSet<_> = held.keys().map(|pod| pod.namespace.clone()).collect();
+        let answers = stream::iter(asked).map(async |namespace| (namespace.clone(), self.namespace(&namespace).await));
+        let answers: BTreeMap<_, _> = answers.buffer_unordered(CONCURRENT).collect().await;
+        let is_over = |since: Instant, limit: Duration| now >= since + limit;
         let mut due = BTreeMap::new();
-        let mut forbidden = None;
-        let mut limits: BTreeMap<Arc<str>, Option<Duration>> = BTreeMap::new();
-        for (pod, (name, since)) in held {
-            let waited = since.elapsed();
-            let now = self.dispatch.reader.snapshot().by_uid(&pod.uid).and_then(|pod| pod.lifecycle().ok());
-            if waited < ASK || !now.is_some_and(|now| now.finalizers.contains(&name)) {
-                continue;
+        ending.clear();
+        for (pod, Hold { name, since, idle }) in held {
+            let is_idle = is_over(since, WITHOUT_RUNS) && idle.is_some_and(|idle| is_over(idle, WITHOUT_RUNS));
+            let ends = matches!(answers[&pod.namespace], Namespace::Ends) && (is_idle || is_over(since, WITH_RUNS));
+            if ends {
+                ending.insert(pod.clone());
             }
-            let of_namespace = match limits.get(&pod.namespace) {
-                Some(limit) => *limit,
-                None => {
-                    let limit = match self.namespace(&pod.namespace).await {
-                        Namespace::Ends if self.runs(spec, &pod.namespace) => Some(WITH_RUNS),
-                        Namespace::Ends => Some(WITHOUT_RUNS),
-                        Namespace::Forbidden(error) => {
-                            forbidden.get_or_insert(error);
-                            None
-                        }
-                        Namespace::Stays | Namespace::Unknown => None,
-                    };
-                    limits.insert(pod.namespace.clone(), limit);
-                    limit
-                }
-            };
-            if of_namespace.into_iter().chain(spec.release_after).any(|limit| waited >= limit) {
+            if ends || spec.release_after.is_some_and(|limit| is_over(since, limit)) {
                 due.insert(pod, name);
             }
         }
+        let forbidden = answers.into_values().find_map(|answer| match answer {
+            Namespace::Forbidden(error) => Some(error),
+            Namespace::Stays | Namespace::Ends | Namespace::Unknown => None,
+        });
         // With a time in the spec the Pods are released anyway.
         if let Some(error) = forbidden.filter(|_| spec.release_after.is_none()) {
             let released = Released::NamespaceForbidden(format!(
@@ -205,11 +221,10 @@ impl Cleanup {
         namespace
     }
 
-    /// Returns true if runs of a version may still remove finalizers in the namespace.
-    fn runs(&self, spec: &PluginSpec, namespace: &str) -> bool {
-        // Also a version before that of the spec.
+    /// Returns true if a version runs, also one before that of the spec, or may soon.
+    fn runs(&self, id: &PluginId) -> bool {
         let runs = |plugin: &Plugin<Host>| plugin.running().is_some() || matches!(plugin.shown(), Shown::Loading);
-        self.driver.read(&spec.id, runs).unwrap_or_default() && !(self.is_forbidden)(&spec.id, namespace)
+        self.driver.read(id, runs).unwrap_or_default()
     }
 
     /// Records a release for the status.

@@ -175,6 +175,9 @@ impl Objects {
         }
         if let Some(name) = path.strip_prefix("/api/v1/namespaces/").filter(|name| !name.contains('/')) {
             self.asked.lock().push(name.to_owned());
+            if name.starts_with("hangs") {
+                std::future::pending::<()>().await;
+            }
             let metadata = self.namespace.lock().clone();
             let body = Bytes::from(json!({ "metadata": metadata }).to_string());
             let response = Response::builder().status(if metadata.is_some() { 200 } else { 403 });
@@ -209,6 +212,7 @@ impl Objects {
 #[derive(Clone, Copy)]
 enum Answer {
     Freed,
+    Gone,
     Refused,
     Never,
 }
@@ -248,6 +252,7 @@ impl Deliver for Pods {
                     sent.pods.push(pod(&subject.namespace, &subject.name, revision, &["bank.example/other"]));
                     result = WriteResult::Applied;
                 }
+                Answer::Gone => result = WriteResult::Gone,
                 Answer::Refused => {}
                 Answer::Never => return Box::pin(std::future::pending()),
             }
@@ -325,7 +330,10 @@ impl Rig {
             removals: removals.clone(),
             holding: Holding::default(),
             releases: releases.clone(),
-            is_forbidden: Box::new(move |_, _| *flag.lock()),
+            forbidden: Box::new(move || {
+                let of = flag.lock().then(|| (manager_name(&id("a")), BTreeSet::from(["shop".to_owned()])));
+                of.into_iter().collect()
+            }),
         };
         tokio::spawn(follower.run());
         tokio::spawn(cleanup.run());

@@ -1,10 +1,11 @@
 //! Claims about policies that are replaced while the host runs, and at its start.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use podium_engine::status::LoadState;
-use podium_registry::signature::Key;
+use futures::future::BoxFuture;
+use podium_engine::{fixtures::log_to, status::LoadState};
+use podium_registry::{Resolve, signature::Key};
 use podium_vocabulary::{PluginId, PluginSpec, Source};
 use rcgen::PublicKeyData as _;
 
@@ -29,6 +30,14 @@ fn file_of(directory: &Path) -> PolicyFile {
     };
     let disk = Cache::open(directory, random, 0).unwrap();
     PolicyFile::new(directory.join("policy.yaml"), Proxies::default()).stored_in(Some(Arc::new(disk)))
+}
+
+/// Returns the certificate of a new authority.
+fn authority() -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    let pem = BASE64_STANDARD.encode(authority.der());
+    format!("-----BEGIN CERTIFICATE-----\n{pem}\n-----END CERTIFICATE-----\n")
 }
 
 const WIDE: &str = "{ defaults: { limits: { writes: 20 } } }";
@@ -76,16 +85,120 @@ async fn runs_end_with_a_narrower_policy_and_begin_with_a_wider_one() {
     assert!(file.is_refused() && load(&tidy) == LoadState::Loaded, "a policy that is gone is none that permits more");
 }
 
+/// Resolves no name; a copy of this lives as long as it resolves one.
+struct Resolving(Arc<()>);
+
+impl Resolve for Resolving {
+    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let resolving = self.0.clone();
+        Box::pin(async move {
+            let _resolving = resolving;
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_ends_with_the_policy_that_lists_its_registry() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = |rules: &str| Policy::read(&write(directory.path(), rules)).unwrap();
+    let listed = policy("{ registries: [{ host: registry.example }] }");
+    let allowed = disk::registries(&listed, listed.registries().unwrap(), &Proxies::default()).unwrap().unwrap();
+    let resolving = Arc::new(());
+    let images = Some(Images::new(allowed, Resolving(resolving.clone())));
+    let (driver, _observe) = driver_on(Rules { policy: Some(listed), images, ..Rules::default() }, None).await;
+    let image = format!("registry.example/a@sha256:{}", "0".repeat(64));
+    let fetched = PluginSpec { source: Source::Oci { image, pull_secret: None }, ..spec() };
+    let narrower = async {
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(Arc::strong_count(&resolving), 3);
+        driver.set_policy(policy("{}"), None);
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(Arc::strong_count(&resolving), 1, "nothing connects to it any more");
+    };
+    let (prepared, ()) = tokio::join!(driver.prepare(fetched), narrower);
+    let failure = prepared.err().unwrap().to_string();
+    assert!(failure.contains("registry.example, which is not listed"), "{failure}");
+}
+
+#[test]
+fn files_that_are_replaced_between_two_of_them_are_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let pem = |name: &str| fs::write(directory.path().join(name), authority()).unwrap();
+    let listed = |file: &str, writes: u32| {
+        let registry = format!("registries: [{{ host: registry.example, caFile: {file} }}]");
+        write(directory.path(), &format!("{{ {registry}, defaults: {{ limits: {{ writes: {writes} }} }} }}"));
+    };
+    pem("one.pem");
+    listed("one.pem", 19);
+    let file = file_of(directory.path());
+    let mut read = 0;
+    let replaced = file.read_from(&mut |path| {
+        let bytes = read_file(path);
+        read += 1;
+        if read == 1 {
+            listed("two.pem", 18);
+            fs::remove_file(directory.path().join("one.pem")).unwrap();
+            pem("two.pem");
+        }
+        bytes
+    });
+    let (policy, _) = replaced.unwrap().unwrap();
+    assert!(policy.problems(&spec())[0].message.contains("at most 18"));
+    // The same name with another text.
+    let mut read = 0;
+    let replaced = file.read_from(&mut |path| {
+        let bytes = read_file(path);
+        read += 1;
+        if read == 1 {
+            pem("two.pem");
+            listed("two.pem", 17);
+        }
+        bytes
+    });
+    let (policy, _) = replaced.unwrap().unwrap();
+    assert!(policy.problems(&spec())[0].message.contains("at most 17"));
+    assert!(file.read().unwrap().is_none() && !file.is_refused());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_has_each_mistake_once_and_says_when_it_is_corrected() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let lines = Arc::new(fs::File::options().create(true).append(true).open(&log).unwrap());
+    let _logged = log_to(tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish());
+    write(directory.path(), WIDE);
+    let file = Arc::new(file_of(directory.path()));
+    let (policy, images) = file.read().unwrap().unwrap();
+    let (driver, _observe) = driver_on(Rules { policy: Some(policy), images, ..Rules::default() }, None).await;
+    tokio::spawn(file.clone().follow(driver));
+    let other = BAD.replace("wites", "memory");
+    for (rules, expected) in [
+        (WIDE, vec![]),
+        (BAD, vec!["ERROR", "policy.yaml", "line=3", "spec.defaults.limits.wites", IN_FORCE]),
+        (&other, vec!["ERROR", "spec.defaults.limits.memory"]),
+        (WIDE, vec!["INFO", "policy accepted; it is the one in force"]),
+        (NARROW, vec!["INFO", "policy replaced"]),
+        (BAD, vec!["ERROR", "wites"]),
+        (WIDE, vec!["INFO", "policy replaced"]),
+        (WIDE, vec![]),
+    ] {
+        write(directory.path(), rules);
+        lines.set_len(0).unwrap();
+        sleep(3 * READ_AGAIN).await;
+        let logged = fs::read_to_string(&log).unwrap();
+        let logged: Vec<_> = logged.lines().filter(|line| line.contains("policy")).collect();
+        assert_eq!(logged.len(), usize::from(!expected.is_empty()), "{rules}: {logged:?}");
+        assert!(expected.iter().all(|text| logged[0].contains(text)), "{rules}: {logged:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_start_with_mistakes_has_the_last_good_policy_of_this_host() {
     let directory = tempfile::tempdir().unwrap();
     let stored = directory.path().join(LAST_GOOD);
     let registry = "registries: [{ host: registry.example, caFile: ca.pem }]";
-    let authority = rcgen::KeyPair::generate().unwrap();
-    let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&authority).unwrap();
-    let pem = BASE64_STANDARD.encode(authority.der());
-    let pem = format!("-----BEGIN CERTIFICATE-----\n{pem}\n-----END CERTIFICATE-----\n");
-    fs::write(directory.path().join("ca.pem"), pem).unwrap();
+    fs::write(directory.path().join("ca.pem"), authority()).unwrap();
     write(directory.path(), &format!("{{ {registry}, defaults: {{ limits: {{ writes: 19 }} }} }}"));
     let good = Arc::new(file_of(directory.path()));
     assert!(good.last_good().err().unwrap().contains("no good one"));

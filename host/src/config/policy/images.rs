@@ -1,6 +1,6 @@
 //! The part of the policy about components in registries: which registries, tags and signatures it permits.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use podium_config::{
     Problem,
@@ -14,21 +14,30 @@ use super::{
     Policy, ReadFile,
 };
 
-impl Policy {
-    /// The mistakes in keys that are public keys, but none that a signature can be checked with.
-    pub(super) fn wrong_keys(&self) -> impl Iterator<Item = Problem> {
-        let Spec { registries: _, defaults, namespaces, cluster } = &self.spec;
-        let sections = [("spec.defaults".to_owned(), defaults), ("spec.cluster".to_owned(), cluster)];
-        let of_namespaces = namespaces.iter().map(|(name, rules)| (format!("spec.namespaces.{}", &**name), rules));
-        sections.into_iter().chain(of_namespaces).flat_map(|(path, rules)| {
-            let keys = rules.images.signature_keys.iter().flatten().enumerate();
-            keys.filter_map(move |(at, key)| {
-                let message = Key::from_pem(key).err()?.to_string();
-                Some(Problem { line: None, field: format!("{path}.images.signatureKeys[{at}]"), message })
-            })
-        })
+/// Reads the keys, by their texts.
+///
+/// # Errors
+/// Returns the mistakes in keys that are public keys, but none that a signature can be checked with.
+pub(super) fn keys(spec: &Spec) -> Result<BTreeMap<String, Key>, Vec<Problem>> {
+    let Spec { registries: _, defaults, namespaces, cluster } = spec;
+    let sections = [("spec.defaults".to_owned(), defaults), ("spec.cluster".to_owned(), cluster)];
+    let of_namespaces = namespaces.iter().map(|(name, rules)| (format!("spec.namespaces.{}", &**name), rules));
+    let (mut keys, mut problems) = (BTreeMap::new(), Vec::new());
+    for (path, rules) in sections.into_iter().chain(of_namespaces) {
+        for (at, text) in rules.images.signature_keys.iter().flatten().enumerate() {
+            match Key::from_pem(text) {
+                Ok(key) => drop(keys.insert(text.to_string(), key)),
+                Err(error) => {
+                    let field = format!("{path}.images.signatureKeys[{at}]");
+                    problems.push(Problem { line: None, field, message: error.to_string() });
+                }
+            }
+        }
     }
+    if problems.is_empty() { Ok(keys) } else { Err(problems) }
+}
 
+impl Policy {
     /// Returns a mistake in a field of the policy.
     pub(crate) fn error(&self, field: &str, message: String) -> ConfigError {
         ConfigError { file: self.file.clone(), line: None, field: field.to_owned(), message }
@@ -81,8 +90,7 @@ impl Policy {
     pub fn required_keys(&self, tenant: &Tenant) -> Option<Vec<Key>> {
         self.rule(tenant, |rules| rules.images.signature_required).filter(|(_, required)| *required)?;
         let keys = self.rule(tenant, |rules| rules.images.signature_keys.as_ref());
-        // All of them were read before.
-        Some(keys.into_iter().flat_map(|(_, keys)| keys).filter_map(|key| Key::from_pem(key).ok()).collect())
+        Some(keys.into_iter().flat_map(|(_, keys)| keys).filter_map(|key| self.keys.get(&**key)).cloned().collect())
     }
 
     /// Compares the place of a component with the list of registries and the rules of images. A file is the platform's.

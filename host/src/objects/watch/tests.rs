@@ -82,6 +82,7 @@ fn described((kind, change): (Kind, Change)) -> String {
         Change::Absent => "absent".to_owned(),
         Change::Applied(object) => format!("applied {}", object.id),
         Change::Deleted(id) => format!("deleted {id}"),
+        Change::Left(id) => format!("left {id}"),
     };
     format!("{}: {described}", kind.resource())
 }

@@ -109,14 +109,11 @@ impl Memories {
         let pod = Digest::of(&[manager, &*event.target.uid]);
         let bucket = self.buckets.get_or_insert_mut(pod, || Bucket::full(POD_RATE, now));
         let may_create = bucket.try_take(POD_EVENT, now);
-        match step {
-            step if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.try_take(1, now) => {
-                step
-            }
-            Step::Create { digest, note } if may_create => Step::Wait { digest, note },
-            Step::Create { .. } => Step::Drop,
-            _ => Step::Nothing,
+        if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.try_take(1, now) {
+            return step;
         }
+        let Step::Create { digest, note } = step else { return Step::Nothing };
+        if may_create { Step::Wait { digest, note } } else { Step::Drop }
     }
 
     /// Counts an Event that will not be sent.

@@ -81,6 +81,44 @@ fn uid(random: &mut SmallRng) -> String {
     uid
 }
 
+/// Returns the labels that the controller of the kind sets.
+fn labels_of_the_owner(kind: Kind, name: &str, hash: &str, owner_uid: &str) -> Vec<(&'static str, String)> {
+    match kind {
+        Kind::Deployment | Kind::Real => vec![("pod-template-hash", hash.to_owned())],
+        Kind::StatefulSet => vec![
+            ("controller-revision-hash", format!("{name}-{hash}")),
+            ("statefulset.kubernetes.io/pod-name", Hole::Name.character().to_string()),
+            ("apps.kubernetes.io/pod-index", Hole::Ordinal.character().to_string()),
+        ],
+        Kind::DaemonSet => {
+            vec![("controller-revision-hash", hash.to_owned()), ("pod-template-generation", "3".to_owned())]
+        }
+        Kind::Job => vec![
+            ("batch.kubernetes.io/controller-uid", owner_uid.to_owned()),
+            ("batch.kubernetes.io/job-name", name.to_owned()),
+            ("controller-uid", owner_uid.to_owned()),
+            ("job-name", name.to_owned()),
+        ],
+    }
+}
+
+fn owner(kind: Kind, name: &str, uid: String) -> Json {
+    let (api_version, owner_kind) = match kind {
+        Kind::Deployment | Kind::Real => ("apps/v1", "ReplicaSet"),
+        Kind::StatefulSet => ("apps/v1", "StatefulSet"),
+        Kind::DaemonSet => ("apps/v1", "DaemonSet"),
+        Kind::Job => ("batch/v1", "Job"),
+    };
+    object([
+        ("apiVersion", text(api_version)),
+        ("kind", text(owner_kind)),
+        ("name", text(name)),
+        ("uid", text(uid)),
+        ("controller", Json::Bool(true)),
+        ("blockOwnerDeletion", Json::Bool(true)),
+    ])
+}
+
 impl Draft {
     pub(super) fn new(random: &mut SmallRng, kind: Kind, namespace: &str, at: usize) -> Self {
         let service = pick(random, &SERVICES);
@@ -106,24 +144,7 @@ impl Draft {
             ("app.kubernetes.io/version", version.clone()),
             ("team", format!("team-{}", at % 17)),
         ];
-        match kind {
-            Kind::Deployment | Kind::Real => labels.push(("pod-template-hash", hash.clone())),
-            Kind::StatefulSet => labels.extend([
-                ("controller-revision-hash", format!("{name}-{hash}")),
-                ("statefulset.kubernetes.io/pod-name", Hole::Name.character().to_string()),
-                ("apps.kubernetes.io/pod-index", Hole::Ordinal.character().to_string()),
-            ]),
-            Kind::DaemonSet => {
-                labels
-                    .extend([("controller-revision-hash", hash.clone()), ("pod-template-generation", "3".to_owned())]);
-            }
-            Kind::Job => labels.extend([
-                ("batch.kubernetes.io/controller-uid", owner_uid.clone()),
-                ("batch.kubernetes.io/job-name", name.clone()),
-                ("controller-uid", owner_uid.clone()),
-                ("job-name", name.clone()),
-            ]),
-        }
+        labels.extend(labels_of_the_owner(kind, &name, &hash, &owner_uid));
         let mut annotations =
             vec![("checksum/config", format!("{:016x}{:016x}", random.random::<u64>(), random.random::<u64>()))];
         if random.random_bool(0.6) {
@@ -133,20 +154,7 @@ impl Draft {
         if kind == Kind::Deployment && random.random_bool(0.3) {
             annotations.push(("kubectl.kubernetes.io/restartedAt", "2026-03-02T09:14:33Z".to_owned()));
         }
-        let (api_version, owner_kind) = match kind {
-            Kind::Deployment | Kind::Real => ("apps/v1", "ReplicaSet"),
-            Kind::StatefulSet => ("apps/v1", "StatefulSet"),
-            Kind::DaemonSet => ("apps/v1", "DaemonSet"),
-            Kind::Job => ("batch/v1", "Job"),
-        };
-        let owner = object([
-            ("apiVersion", text(api_version)),
-            ("kind", text(owner_kind)),
-            ("name", text(owner_name.as_str())),
-            ("uid", text(owner_uid)),
-            ("controller", Json::Bool(true)),
-            ("blockOwnerDeletion", Json::Bool(true)),
-        ]);
+        let owner = owner(kind, &owner_name, owner_uid);
         let mut volumes =
             vec![object([("name", text("config")), ("configMap", named(&format!("{name}-config"), true))])];
         if kind == Kind::StatefulSet {

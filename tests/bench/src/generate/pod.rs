@@ -295,6 +295,19 @@ fn is_sidecar(container: &Json) -> bool {
     container.get("restartPolicy").and_then(Json::as_text) == Some("Always")
 }
 
+fn mounts_of_status(mut mounts: Json) -> Json {
+    for mount in mounts.items_mut() {
+        if let Json::Object(fields) = mount {
+            // Name, then path, then the rest, as in a status.
+            fields.sort_by_key(|(key, _)| ["name", "mountPath", "readOnly"].iter().position(|known| known == key));
+        }
+        if mount.get("readOnly").is_some() {
+            mount.set("recursiveReadOnly", text("Disabled"));
+        }
+    }
+    mounts
+}
+
 fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Json {
     let part = |key: &str| container.get(key).cloned().unwrap_or(Json::Null);
     let containerd = |hole: Hole| text(format!("containerd://{}", hole.character()));
@@ -367,17 +380,7 @@ fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Js
         status.set("allocatedResources", requests.clone());
     }
     status.set("resources", resources);
-    let mut mounts = part("volumeMounts");
-    for mount in mounts.items_mut() {
-        if let Json::Object(fields) = mount {
-            // Name, then path, then the rest, as in a status.
-            fields.sort_by_key(|(key, _)| ["name", "mountPath", "readOnly"].iter().position(|known| known == key));
-        }
-        if mount.get("readOnly").is_some() {
-            mount.set("recursiveReadOnly", text("Disabled"));
-        }
-    }
-    status.set("volumeMounts", mounts);
+    status.set("volumeMounts", mounts_of_status(part("volumeMounts")));
     let linux =
         object([("uid", number(1000)), ("gid", number(0)), ("supplementalGroups", list([number(0), number(1000)]))]);
     status.set("user", object([("linux", linux)]));

@@ -148,7 +148,11 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
             Op::Send(..) | Op::Ran(..) | Op::Done(..) => {}
         }
     }
-    // Whatever is left is run, and workers that wait learn of it.
+    drain(&queue, oracle, scarce).await;
+}
+
+/// Whatever is left is run, and workers that wait learn of it.
+async fn drain(queue: &Queue<u8, u8, u8>, mut oracle: Oracle, scarce: bool) {
     oracle.operation += 1;
     while !oracle.running.is_empty() {
         queue.done(&oracle.running[0].job, Next::Settled);

@@ -89,6 +89,40 @@ async fn a_namespace_that_ends_has_no_pods_of_a_plugin_that_does_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_ends_has_no_pods_of_an_object_beyond_the_bounds() {
+    let created = |mut object: Value, at: &str| {
+        object["metadata"]["creationTimestamp"] = at.into();
+        object
+    };
+    let older = || created(object(Some("shop"), "older", &[]), "2025-01-01T00:00:00Z");
+    let directory = tempfile::tempdir().unwrap();
+    let policy = |most: u32| {
+        let file = directory.path().join("policy.yaml");
+        let spec = format!("{{ namespaces: {{ shop: {{ maxPlugins: {most} }} }} }}");
+        std::fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {spec}\n")).unwrap();
+        Policy::read(&file).unwrap()
+    };
+    let large = with("config", json!({ "a": "x".repeat(300 << 10) }));
+    for (object, most) in [(with("config", json!({})), 1), (large, 2)] {
+        let rules = Rules { policy: Some(policy(most)), ..Rules::default() };
+        let rig = Rig::with(vec![older(), object], frees, Some(CLEANUP), rules, Vec::new()).await;
+        *rig.objects.namespace.lock() = ending();
+        rig.hold_deleting("shop", 2, HOLD).await;
+        let seconds = rig.freed("shop", 2).await.unwrap_or_else(|| panic!("of {most}"));
+        assert!((60..95).contains(&seconds), "{seconds}");
+        assert_eq!(rig.released(), Some(Released::NamespaceEnds));
+    }
+    let rig = Rig::running().await;
+    rig.objects.put(older());
+    sleep(Duration::from_secs(2)).await;
+    rig.driver.set_policy(policy(1), None);
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((60..95).contains(&seconds), "{seconds}");
+    assert!(rig.driver.read(&id("a"), |_| ()).is_none(), "it is not loaded");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plugin_that_runs_has_ten_minutes_unless_rbac_refuses_it() {
     let rig = Rig::running().await;
     rig.hold_deleting("shop", 2, HOLD).await;
@@ -100,6 +134,53 @@ async fn a_plugin_that_runs_has_ten_minutes_unless_rbac_refuses_it() {
     rig.hold_deleting("shop", 2, HOLD).await;
     let seconds = rig.freed("shop", 2).await.unwrap();
     assert!((60..90).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moment_without_runs_does_not_shorten_the_ten_minutes() {
+    let rig = Rig::running().await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    for _ in 0..4 {
+        sleep(Duration::from_secs(75)).await;
+        *rig.forbidden.lock() = true;
+        sleep(Duration::from_secs(45)).await;
+        *rig.forbidden.lock() = false;
+    }
+    assert_eq!(rig.pods.of("shop"), 0);
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((120..150).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shown_reason_is_that_of_the_pods_that_were_released() {
+    let rig = Rig::running().await;
+    rig.objects.put(with("finalizers", json!({ "releaseAfterSeconds": 120 })));
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((120..150).contains(&seconds), "{seconds}");
+    assert_eq!(rig.released(), Some(Released::AfterSeconds), "the namespace ends too, and has more time");
+
+    let gone = |_: &PodKey| Answer::Gone;
+    let rig = Rig::started(vec![with("suspend", true.into())], gone).await;
+    *rig.objects.namespace.lock() = ending();
+    sleep(Duration::from_secs(1)).await;
+    rig.hold_deleting("shop", 2, HOLD).await;
+    assert!(rig.freed("shop", 2).await.is_some());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.released(), None, "the pods were gone before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_not_answered_delays_few_others() {
+    let mut platform = held(object(None, "guard", &[HOLD]));
+    platform["spec"]["suspend"] = true.into();
+    let rig = Rig::beside(platform, ending()).await;
+    for number in 0..40 {
+        rig.hold_deleting(&format!("hangs-{number}"), 1, HOLD).await;
+    }
+    rig.hold_deleting("shop", 2, HOLD).await;
+    let seconds = rig.freed("shop", 2).await.unwrap();
+    assert!((60..130).contains(&seconds), "{seconds}");
 }
 
 #[tokio::test(start_paused = true)]
