@@ -112,6 +112,10 @@ figures-timing PROBES="100000":
 test-cancel TIMES="100000":
     PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test embedded -- --nocapture cancel::
 
+# TIMES starts of the host while plugin objects change without a pause, and one plugin cannot be loaded
+test-starts TIMES="200":
+    PODIUM_STARTS={{TIMES}} cargo test -p podium-host --lib -- starts_under_a_flood
+
 # SWAPS runs that leave marks in their sandbox, each followed by a run that looks for them
 test-residue SWAPS="1000000":
     PODIUM_SWAPS={{SWAPS}} cargo test --workspace --test embedded -- residue::
@@ -141,7 +145,7 @@ lint:
 bench *ARGS:
     cargo bench --workspace {{ARGS}}
 
-# The cache beside kube-rs and client-go: one table. Flags: --pods --events --repeats --subjects --output json
+# The cache beside kube-rs and client-go: one table. Flags: --pods --events --rate --repeats --subjects --output json
 bench-cache *ARGS:
     bash tests/bench/run.sh compare {{ARGS}}
 
@@ -149,9 +153,14 @@ bench-cache *ARGS:
 bench-queue *ARGS:
     bash tests/bench/run.sh queue {{ARGS}}
 
-# Rolling restarts of 20 Deployments on a real control plane, a plugin for each, beside kube-rs and controller-runtime
-bench-load SECONDS="300" REPLICAS="100" PAUSE_MILLIS="5000":
-    bash tests/bench/load.sh {{SECONDS}} {{REPLICAS}} {{PAUSE_MILLIS}}
+# A new Pod on a real control plane from its event to its label: podium-host, its floor, kube-rs and controller-runtime
+bench-load *ARGS:
+    bash tests/bench/run.sh load {{ARGS}}
+
+# Switches, system calls and bytes of podium-host per new Pod and idle second, beside those of tests/bench/cost.json
+cost *ARGS:
+    bash tests/bench/run.sh load --subjects podium --rates 20 --unconcerned 20 --pods 200 --idle 60 --repeats 3 \
+        $(test ! -f tests/bench/cost.json || echo --against tests/bench/cost.json) {{ARGS}}
 
 # The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases
 bench-runs *ARGS:

@@ -46,7 +46,10 @@ impl Drop for Entered {
 fn with<T>(call: impl FnOnce(&mut Fake) -> Result<T, CallError>) -> Result<T, CallError> {
     let current = CURRENT.with_borrow(Clone::clone);
     let none = || CallError::Unavailable("no testing::Host runs a plugin on this thread".to_owned());
-    call(&mut current.ok_or_else(none)?.borrow_mut())
+    let current = current.ok_or_else(none)?;
+    let mut fake = current.borrow_mut();
+    fake.take_call()?;
+    call(&mut fake)
 }
 
 pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, CallError> {
@@ -71,6 +74,8 @@ pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, C
 
 pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
     with(|fake| {
+        // Pages are smaller than the host's, so only the first one counts as a call.
+        fake.taken_calls -= u32::from(after.is_some());
         fake.authorize_query(query)?;
         let page = fake.page(query, limit, after);
         fake.pods_read += split_page(&page.pods).map_or(0, |records| records.len());

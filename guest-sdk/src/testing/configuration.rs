@@ -1,5 +1,5 @@
-//! The parts of a plugin's configuration that its tests see: scope, grants, config and the limit of writes. It is
-//! parsed by the host's own schema, with the same errors.
+//! The parts of a plugin's configuration that its tests see: scope, grants, config, and the limits of writes and
+//! host calls. It is parsed by the host's own schema, with the same errors.
 
 use std::path::Path;
 
@@ -18,11 +18,13 @@ pub(super) struct Configuration {
     /// JSON text.
     pub(super) config: String,
     pub(super) writes: u32,
+    pub(super) calls: u32,
 }
 
 impl Default for Configuration {
     fn default() -> Self {
-        Self { scope: Scope::Cluster, grants: None, config: "{}".to_owned(), writes: Limits::default().writes }
+        let Limits { writes, host_calls: calls, .. } = Limits::default();
+        Self { scope: Scope::Cluster, grants: None, config: "{}".to_owned(), writes, calls }
     }
 }
 
@@ -40,7 +42,7 @@ impl Configuration {
         let spec = podium_config::spec(content.map_err(problems)?, Path::new(""));
         let scope = spec.scope();
         let PluginSpec { grants, config, limits, .. } = spec;
-        Ok(Self { scope, grants: Some(grants), config, writes: limits.writes })
+        Ok(Self { scope, grants: Some(grants), config, writes: limits.writes, calls: limits.host_calls })
     }
 
     /// Returns the readable sections; `None` if the plugin may read no Pods except the run's own.

@@ -47,6 +47,8 @@ pub(super) struct Fake {
     next_id: u32,
     /// Writes and Events of the run, including those that were refused after parsing.
     taken_writes: u32,
+    /// Host calls of the run.
+    pub(super) taken_calls: u32,
     /// The Pod of the run.
     subject: Option<PodKey>,
     staged: Vec<StagedWrite>,
@@ -88,6 +90,7 @@ impl Fake {
             state_version: 0,
             next_id: 0,
             taken_writes: 0,
+            taken_calls: 0,
             subject: None,
             staged: Vec::new(),
             staged_events: Vec::new(),
@@ -202,6 +205,16 @@ impl Fake {
         authz::check(&self.configuration, StagedWrite { id: self.next_id, action }, |why| *refusal = Some(why))
     }
 
+    /// Counts a host call of the run; a refused one counts too, as in the host.
+    pub(super) fn take_call(&mut self) -> Result<(), CallError> {
+        if self.taken_calls >= self.configuration.calls {
+            self.refusal = Some(refusal::used_up("hostCalls", self.configuration.calls));
+            return Err(CallError::OverBudget);
+        }
+        self.taken_calls += 1;
+        Ok(())
+    }
+
     fn take_write(&mut self) -> Result<(), CallError> {
         if self.taken_writes >= self.configuration.writes {
             self.refusal = Some(refusal::used_up("writes", self.configuration.writes));
@@ -270,6 +283,7 @@ impl Fake {
         self.subject = Some(subject);
         self.next_id = 0;
         self.taken_writes = 0;
+        self.taken_calls = 0;
         self.refusal = None;
         self.drop_staged();
         self.writes.clear();

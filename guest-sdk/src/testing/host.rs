@@ -48,7 +48,8 @@ impl Host {
         Self { fake: Rc::new(RefCell::new(fake)), failures: BTreeMap::new() }
     }
 
-    /// Sets scope, grants, config and the limit of writes from the plugin's own configuration file, as in production:
+    /// Sets scope, grants, config and the limits of writes and host calls from the plugin's own configuration file, as
+    /// in production:
     /// `host.configured_by(include_str!("../plugin.yaml"))`. A file that the host would refuse is refused here too,
     /// except that the component need not exist.
     ///

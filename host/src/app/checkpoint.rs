@@ -141,12 +141,70 @@ pub(super) async fn load(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use futures::{FutureExt, StreamExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use kube::client::Body;
+    use podium_api::{
+        Api,
+        watch::{Watch, WatchOptions},
+    };
     use podium_pods::{
         cache,
-        pod::{PodList, Staleness},
+        pod::{Observation, PodList, Staleness},
     };
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
 
     use super::*;
+
+    fn pod(name: &str, containers: Value) -> Value {
+        let metadata = json!({ "namespace": "shop", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5" });
+        json!({ "metadata": metadata, "spec": { "containers": containers }, "status": {} })
+    }
+
+    /// A start from the checkpoint would resume behind the states that are missing in it.
+    #[tokio::test(start_paused = true)]
+    async fn no_checkpoint_is_saved_while_a_pod_cannot_be_decoded() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, reader) = cache::new(7);
+        let (counters, pool) = (Arc::<Counters>::default(), Arc::new(Pool::new(7)));
+        let line = |kind: &str, object: Value| json!({ "type": kind, "object": object }).to_string() + "\n";
+        let mut end = pod("", json!([]));
+        end["metadata"] = json!({ "resourceVersion": "10", "annotations": { "k8s.io/initial-events-end": "true" } });
+        let mut changed = pod("b", json!([]));
+        changed["metadata"]["resourceVersion"] = "12".into();
+        let list = line("ADDED", pod("a", json!([]))) + &line("ADDED", pod("b", json!(7))) + &line("BOOKMARK", end);
+        let change = line("MODIFIED", changed);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_list = request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"));
+            let text = if is_list { list.clone() } else { change.clone() };
+            let wait = Duration::from_secs(if is_list { 0 } else { 3 });
+            let frame = tokio::time::sleep(wait).map(|()| Ok::<_, Infallible>(Frame::data(bytes::Bytes::from(text))));
+            let frames = stream::once(frame).chain(stream::pending());
+            async move { Ok::<_, Infallible>(http::Response::new(StreamBody::new(frames))) }
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        let watch = Watch::new(api, WatchOptions::default(), pool.clone(), Arc::new(reader.clone()), 7);
+        let (sender, mut observations) = mpsc::channel(4);
+        tokio::spawn(watch.counted_by(counters.clone()).run(sender));
+
+        let options = CheckpointOptions { directory: directory.path().to_owned(), every: Duration::from_secs(1) };
+        let (coverage, clock) = (Coverage::new(None, &Default::default()), Clock::starting_at(1_000));
+        let mut task =
+            CheckpointTask::new(options, coverage.clone(), reader, counters.clone(), Cluster::default(), clock, true);
+        let saved = || checkpoint::load(directory.path(), &coverage, &pool).map(|checkpoint| checkpoint.revision.0);
+        let Some(Observation::Relisted { pods, revision }) = observations.recv().await else { panic!("no list") };
+        writer.relist(pods, revision).publish();
+        writer.set_live();
+        task.save().await.unwrap();
+        assert_eq!((counters.undecoded(), saved()), (1, None));
+        while !matches!(observations.recv().await, Some(Observation::Events(_))) {}
+        task.save().await.unwrap();
+        assert_eq!((counters.undecoded(), saved()), (0, Some(10)));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_checkpoint_is_saved_only_while_the_watch_is_live() {

@@ -401,6 +401,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_load_that_does_not_end_is_shown_once_after_a_minute() {
+        let (server, team) = (Server::default(), Team::default());
+        let (driver, _observe) = server.running(&team).await;
+        let written = |generation: i64| {
+            server.object.lock()["spec"]["config"] = json!({ "is": generation });
+            server.object.lock()["metadata"]["generation"] = generation.into();
+        };
+        let before = server.status();
+        let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+        // Its compilation never ends.
+        driver.components.given.lock().insert(id, None);
+        written(5);
+        sleep(Duration::from_secs(55)).await;
+        assert_eq!(server.status(), before, "most loads end before");
+        sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(server.applied.lock().len(), 2, "{:#?}", server.applied.lock());
+        let ready = server.status()["conditions"][4].clone();
+        assert_eq!((&ready["reason"], &ready["observedGeneration"]), (&json!("Loading"), &json!(5)));
+        assert!(ready["message"].as_str().unwrap().ends_with("the version of generation 4 goes on"), "{ready}");
+        assert_eq!(
+            (&server.status()["active"], &server.status()["observedGeneration"]),
+            (&before["active"], &json!(4))
+        );
+        server.object.lock()["spec"]["suspend"] = true.into();
+        written(6);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(server.status()["conditions"][4]["reason"], "Suspended");
+        assert_eq!(server.reasons(), ["Loaded"], "a load under way is no Event");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_thousand_failing_pods_with_two_messages_are_two_writes() {
         let (server, team) = (Server::default(), Team::default());
         let (_driver, observe) = server.running(&team).await;

@@ -226,7 +226,7 @@ impl Desired {
         let tenants = BTreeSet::from([&None, &id.namespace]);
         let tenants = tenants.into_iter().filter_map(|namespace| self.tenants.get(namespace));
         let others = tenants.flat_map(|of_tenant| of_tenant.objects.values());
-        // One that is beyond the bounds is in nobody's way.
+        // One that is beyond the bounds has no precedence over others.
         let others = others.filter(|other| !other.is_forgotten());
         let earlier = others.filter(|other| other.precedence() < object.precedence());
         Earlier::of(files.chain(earlier.filter_map(Object::of_finalizers)))

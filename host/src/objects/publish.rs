@@ -2,8 +2,8 @@
 //!
 //! A status is written when it differs from what the API server shows, at most once in [`PAUSE`] for an object and
 //! [`MOST`] times for all objects at each call. Nothing is written while nothing changes. The status of a load that has
-//! not ended is written after [`PROVISIONAL`]: most loads end before, so that a start with many plugins costs one write
-//! for each.
+//! not ended is written after [`PROVISIONAL`], or [`HANGING`]: most loads end before, so that a start with many plugins
+//! costs one write for each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,6 +34,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub(crate) const MOST: usize = 50;
 /// For how long an object waits for its first result before its status says that it is being loaded.
 const PROVISIONAL: Duration = Duration::from_secs(10);
+/// The same for an object that has a status: it says what runs meanwhile.
+const HANGING: Duration = Duration::from_secs(60);
 
 /// The last write to each object.
 #[derive(Debug, Default)]
@@ -53,7 +55,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) object: &'a Object,
     /// With `None` it stays as it is.
     pub(crate) status: Option<Value>,
-    /// The first load of the object has not ended.
+    /// The load of the object has not ended.
     pub(crate) is_provisional: bool,
 }
 
@@ -101,7 +103,8 @@ impl Publisher {
             let Some(status) = status else { continue };
             if is_provisional {
                 let known = provisional.remove(&object.id).filter(|(uid, _)| *uid == object.uid);
-                let (uid, at) = known.unwrap_or_else(|| (object.uid.clone(), now + PROVISIONAL));
+                let wait = if self.shown(object)["conditions"].is_array() { HANGING } else { PROVISIONAL };
+                let (uid, at) = known.unwrap_or_else(|| (object.uid.clone(), now + wait));
                 self.provisional.insert(object.id.clone(), (uid, at));
                 if now < at {
                     continue;

@@ -129,11 +129,10 @@ pub(super) struct Judged {
 }
 
 /// Returns the status for an object whose status is `shown`, from which the times of conditions that did not change
-/// are taken. Returns `None` while an object that has a status is loaded again: its conditions, with their
-/// observedGeneration, are those of the spec before.
+/// are taken. While an object that has a status is loaded again, all but its condition Ready is of the spec before.
 pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Value> {
     if facts.state == State::Loading && shown["conditions"].is_array() {
-        return None;
+        return still_loading(facts, shown, now_millis);
     }
     let released = facts.released.as_ref().map(Released::judged);
     let all = conditions(facts).into_iter().chain([healthy(facts, shown)]).chain(released);
@@ -148,6 +147,27 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
     };
     // A tree of texts and numbers always becomes JSON.
     serde_json::to_value(status).ok()
+}
+
+fn still_loading(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Value> {
+    let message = format!("the load of this spec has not ended{}", going_on(facts));
+    let ready = Judged { kind: "Ready", holds: None, reason: "Loading", message };
+    let mut status = shown.clone();
+    let mut conditions = status["conditions"].as_array_mut()?.iter_mut();
+    let place = conditions.find(|of| matches!(of["type"].as_str(), Some("Ready" | "Suspended")))?;
+    *place = serde_json::to_value(condition(ready, facts.generation, shown, now_millis)).ok()?;
+    Some(status)
+}
+
+/// Returns which version runs beside a spec that does not.
+fn going_on(facts: &Facts) -> String {
+    match &facts.active {
+        Some(ActiveVersion { generation: Some(generation), .. }) => {
+            format!("; the version of generation {generation} goes on")
+        }
+        Some(_) => "; an earlier version goes on".to_owned(),
+        None => "; no version runs".to_owned(),
+    }
 }
 
 pub(super) fn time(millis: u64) -> String {
@@ -317,14 +337,7 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
         }
         State::Failed { step, reason, message, retried } => {
             let retried = if *retried { "; it is tried again with back-off" } else { "" };
-            let version = match &facts.active {
-                Some(ActiveVersion { generation: Some(generation), .. }) => {
-                    format!("; the version of generation {generation} goes on")
-                }
-                Some(_) => "; an earlier version goes on".to_owned(),
-                None => "; no version runs".to_owned(),
-            };
-            let ready = ready(Some(false), reason, &format!("{message}{retried}{version}"));
+            let ready = ready(Some(false), reason, &format!("{message}{retried}{}", going_on(facts)));
             let before: &[Step] = match step {
                 // A component's imports are compared with the grants before it is compiled, everything else before it
                 // is fetched.
@@ -527,10 +540,26 @@ mod tests {
     }
 
     #[test]
-    fn a_load_under_way_is_shown_for_a_new_object_only() {
+    fn a_load_under_way_changes_only_ready_of_the_status_before() {
         let new = status(&facts(State::Loading), &Value::Null, 0).unwrap();
         assert_eq!(listed(&new)[4], "Ready=Unknown Loading");
-        assert_eq!(status(&facts(State::Loading), &new, 0), None);
+        let [reason, message, pod, since] = ["retry", "no team", "shop/a", "2026-01-01T00:00:00Z"].map(str::to_owned);
+        let failing = vec![Failing { reason, message, pod, since, is_of_before: false }];
+        let runs = Facts { active: active(3), failing, ..facts(RUNNING) };
+        for before in [runs, facts(State::Suspended), facts(failed(Step::Fetched, "A"))] {
+            let before = status(&before, &Value::Null, 1_000).unwrap();
+            let loading = Facts { generation: 4, active: active(3), ..facts(State::Loading) };
+            let shown = status(&loading, &before, 9_000).unwrap();
+            assert_eq!(status(&loading, &shown, 20_000), Some(shown.clone()), "the same in every byte");
+            let mut expected = before;
+            expected["conditions"][4] = json!({
+                "type": "Ready", "status": "Unknown", "reason": "Loading", "observedGeneration": 4,
+                "message": "the load of this spec has not ended; the version of generation 3 goes on",
+                "lastTransitionTime": "1970-01-01T00:00:09Z",
+            });
+            assert_eq!(shown, expected);
+        }
+        assert_eq!(status(&facts(State::Loading), &json!({ "conditions": [7] }), 0), None, "of another client");
     }
 
     #[test]

@@ -197,12 +197,13 @@ impl Figures {
             ConstGauge::new(pods).encode(metric.encode_family(&labels)?)?;
         }
         let help = "1 while a version of the configured plugin is loaded";
-        by_load(encoder, &self.sources.status.loads(), "podium_plugin_ready", help, |plugin| plugin.runs)?;
+        let loads = self.sources.status.loads();
+        by_load(encoder, &loads, "podium_plugin_ready", help, |plugin| plugin.runs)?;
         let help = "1 while the configuration of the plugin suspends it";
-        by_load(encoder, &self.sources.status.loads(), "podium_plugin_suspended", help, |plugin| {
-            plugin.load == LoadState::Suspended
-        })?;
-        Ok(())
+        by_load(encoder, &loads, "podium_plugin_suspended", help, |plugin| plugin.load == LoadState::Suspended)?;
+        let loading = loads.iter().filter(|plugin| plugin.load == LoadState::Loading).count();
+        let help = "Plugins whose present configuration is being loaded";
+        unlabelled(encoder, "podium_plugins_loading", help, i64::try_from(loading).unwrap_or(i64::MAX))
     }
 
     fn encode_queue(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {

@@ -314,8 +314,8 @@ impl Ingest {
         loaded.exceeded(excess);
     }
 
-    /// Takes over the changes of the registry. Returns false if there are none: of many removals that come at once,
-    /// the first request that is handled takes over all.
+    /// Applies the changes of the registry. Returns false if there are none: of many removals that come at once, the
+    /// first request that is handled applies all.
     fn follow_registry(&mut self) -> bool {
         let Some((seen, plugins)) = self.registry.since(self.seen) else { return false };
         self.seen = seen;

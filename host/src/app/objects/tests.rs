@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{super::life::tests, *};
 
 mod changes;
+mod hangs;
 mod many;
 
 /// Answers lists with these bodies, and no watch.

@@ -300,6 +300,7 @@ fn every_configured_plugin_is_shown_as_ready_or_suspended() {
         r#"podium_plugin_suspended{controller="shop/one"} 0"#,
         r#"podium_plugin_suspended{controller="shop/two"} 0"#,
         r#"podium_plugin_suspended{controller="shop/three"} 1"#,
+        "podium_plugins_loading 1",
         r#"podium_tenant_runs{tenant="shop"} 2.0"#,
         r#"podium_tenant_deliveries{tenant="shop"} 1.0"#,
         r#"podium_tenant_waiting_keys{tenant="shop"} 9.0"#,

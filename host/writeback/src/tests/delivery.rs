@@ -191,6 +191,21 @@ async fn refusals_mean_what_the_table_says() {
     }
 }
 
+/// The host's own credentials were refused, which says nothing about the plugin's rights; a webhook's 401 does.
+#[tokio::test]
+async fn refused_credentials_are_no_missing_right() {
+    let bare = json!({ "kind": "Status", "code": 401, "message": "Unauthorized", "reason": "Unauthorized" });
+    let wire = Wire::answering([Some((401, bare))]);
+    let writeback = wire.writeback();
+    let staged = Staged { writes: authorised([label("a", "2"), apply(&[])]), events: Vec::new() };
+    let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+    assert_eq!(results(&sent), [WriteResult::NotSent, WriteResult::NotSent], "both wait");
+    assert!(writeback.closed_kinds().is_empty(), "{:?}", writeback.closed_kinds());
+    wire.seen();
+    let sent = deliver(&Wire::answering([status(401, "", "Denied")]), [label("a", "2")]).await;
+    assert_eq!(results(&sent), [WriteResult::Forbidden("because".to_owned())]);
+}
+
 #[tokio::test]
 async fn a_contested_removal_is_gone_only_if_a_read_shows_it() {
     let table = [

@@ -1,6 +1,10 @@
 //! The chart with values that clusters of companies need, and with values that are null; without a cluster.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Command, Output},
+};
 
 use anyhow::{Context, Result, ensure};
 use podium_tests::{helm::Helm, process::workspace_dir};
@@ -191,6 +195,45 @@ async fn a_second_client_side_apply_changes_nothing() -> Result<()> {
     ensure!(first.lines().count() > 35 && first.lines().all(|line| line.ends_with(" created")), "{first}");
     let changed: Vec<_> = second.lines().filter(|line| !line.ends_with(" unchanged")).collect();
     ensure!(changed.is_empty(), "{changed:?}");
+    Ok(())
+}
+
+/// Helm leaves the kinds to the release of their name and namespace; docs/install.md names the flag.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_another_name_takes_the_kinds_over_with_a_flag() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let Some((plane, _client, _turn)) = cluster(0).await? else { return Ok(()) };
+    let home = tempfile::tempdir()?;
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(helm.path());
+        command.args(arguments).env("KUBECONFIG", plane.kubeconfig_path());
+        command.env("HELM_CACHE_HOME", home.path()).env("HELM_CONFIG_HOME", home.path());
+        command.output()
+    };
+    let chart = deploy("chart");
+    let install = |name: &str, more: &[&str]| {
+        // No node runs the hook's Job.
+        let flags = ["--namespace", name, "--create-namespace", "--set", "policyCheck.enabled=false"];
+        run(&[&["install", name, &*chart.to_string_lossy()][..], &flags, more].concat())
+    };
+    let done = |output: Output| {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{said}");
+        Ok(said)
+    };
+    done(install("podium", &[])?)?;
+    done(run(&["uninstall", "podium", "--namespace", "podium"])?)?;
+    done(install("podium", &[])?)?;
+    done(run(&["uninstall", "podium", "--namespace", "podium"])?)?;
+    let refused = install("plat", &[])?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(!refused.status.success() && said.contains("invalid ownership metadata"), "{said}");
+    done(install("plat", &["--take-ownership"])?)?;
+    let owner = ["get", "crd", "reconcileplugins.podium.dev", "--output=jsonpath={.metadata.annotations}"];
+    let owner = Kubectl::new(&plane).admin(&owner)?;
+    ensure!(owner.contains("\"meta.helm.sh/release-name\":\"plat\""), "{owner}");
+    let page = fs::read_to_string(workspace_dir().join("docs/install.md"))?;
+    ensure!(["--take-ownership", "invalid ownership metadata"].iter().all(|words| page.contains(words)));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Commands and manifests of the documentation against `deploy/kustomize/base`: an operator copies them.
 
-use std::fs;
+use std::{fs, net::IpAddr};
 
 use serde_json::Value;
 
@@ -124,4 +124,76 @@ fn the_commands_of_the_readme_wait_only_for_objects_that_they_make() {
     // The rest is what a person reads next, and the suite `cluster` runs its commands.
     let install = fs::read_to_string(workspace().join("docs/install.md")).unwrap();
     assert!(section.contains("(docs/install.md#a-first-plugin)") && install.contains("\n## A first plugin\n"));
+}
+
+/// Returns true if a block of addresses, such as `10.0.0.0/8`, has this address.
+fn has(block: &Value, address: IpAddr) -> bool {
+    let (network, length) = block.as_str().unwrap().split_once('/').unwrap();
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => u128::from(address),
+    };
+    let network: IpAddr = network.parse().unwrap();
+    let differing = bits(network) ^ bits(address);
+    network.is_ipv4() == address.is_ipv4() && differing.leading_zeros() >= length.parse().unwrap()
+}
+
+/// Returns true if a rule permits a connection to this address.
+fn leads_to(rule: &Value, address: &str) -> bool {
+    let address: IpAddr = address.parse().unwrap();
+    rule["to"].as_array().unwrap().iter().map(|peer| &peer["ipBlock"]).filter(|block| block.is_object()).any(|block| {
+        let mut except = block["except"].as_array().into_iter().flatten();
+        has(&block["cidr"], address) && !except.any(|block| has(block, address))
+    })
+}
+
+#[test]
+fn the_network_policy_permits_dns_and_no_service_of_metadata() {
+    let policy = base("network.yaml").remove(0);
+    let rules = policy["spec"]["egress"].as_array().unwrap();
+    let [dns, api_server] = &rules[..] else { panic!("{rules:?}") };
+    let ports = |rule: &Value| rule["ports"].as_array().unwrap().clone();
+    // Of OpenShift's DNS too, and of NodeLocal DNSCache.
+    for port in [53, 5353] {
+        for protocol in ["TCP", "UDP"] {
+            let port = serde_json::json!({ "port": port, "protocol": protocol });
+            assert!(ports(dns).contains(&port), "{port}");
+        }
+    }
+    let namespaces = &dns["to"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+    assert!(["kube-system", "openshift-dns"].iter().all(|name| namespaces.to_string().contains(name)), "{namespaces}");
+    assert!(leads_to(dns, "169.254.20.10") && !leads_to(dns, "169.254.169.254"), "{dns}");
+    for address in ["10.96.0.1", "192.0.2.7", "fd00:1::1", "2001:db8::1"] {
+        assert!(leads_to(api_server, address), "{address}");
+    }
+    for metadata in [
+        "169.254.169.254",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fe80::a9fe:a9fe",
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd00:c1::a9fe:a9fe",
+        "fd00:42::42",
+        "fd20:ce::254",
+    ] {
+        assert!(rules.iter().all(|rule| !leads_to(rule, metadata)), "{metadata}");
+    }
+}
+
+/// A host that reads a large state directory is not restarted by its liveness probe.
+#[test]
+fn the_host_has_minutes_for_its_start_and_for_an_outage() {
+    let container = &base("deployment.yaml")[0]["spec"]["template"]["spec"]["containers"][0];
+    let seconds = |probe: &str| {
+        let number = |field: &str, default| container[probe][field].as_i64().unwrap_or(default);
+        number("periodSeconds", 10) * number("failureThreshold", 3)
+    };
+    assert!(seconds("startupProbe") >= 120, "{}", container["startupProbe"]);
+    assert!(seconds("livenessProbe") >= 60, "{}", container["livenessProbe"]);
+    for probe in ["startupProbe", "livenessProbe"] {
+        assert_eq!(container[probe]["httpGet"]["path"], "/healthz");
+    }
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
 }

@@ -4,6 +4,7 @@ mod cache;
 mod dispatch;
 mod life;
 mod queue;
+mod watch;
 mod writes;
 
 /// A fault: one expression or statement of one file, and what it becomes.
@@ -66,5 +67,5 @@ impl In {
 }
 
 pub(super) fn all() -> Vec<Fault> {
-    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults(), life::faults()].concat()
+    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults(), watch::faults(), life::faults()].concat()
 }

@@ -34,18 +34,18 @@ use super::{
 use crate::{images::Store, objects::Object};
 
 /// A disk whose calls take a random time.
-struct SlowDisk {
+pub(super) struct SlowDisk {
     /// The longest time of a call.
     seconds: u64,
     random: Mutex<SmallRng>,
     /// Half of the calls do nothing.
     fails: bool,
     /// No call ends.
-    hangs: AtomicBool,
+    pub(super) hangs: AtomicBool,
 }
 
 impl SlowDisk {
-    fn new(seconds: u64, seed: u64, fails: bool) -> Arc<Self> {
+    pub(super) fn new(seconds: u64, seed: u64, fails: bool) -> Arc<Self> {
         let random = Mutex::new(SmallRng::seed_from_u64(seed));
         Arc::new(Self { seconds, random, fails, hangs: AtomicBool::default() })
     }

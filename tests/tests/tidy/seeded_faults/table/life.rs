@@ -1,4 +1,4 @@
-//! Faults of the life of a plugin, of the failures in its status, and of what a host finds after a restart.
+//! Faults of the life of a plugin, of the failures in its status, and of the finalizers that outlive it.
 
 use super::{Fault, In};
 
@@ -6,6 +6,8 @@ pub(super) fn faults() -> Vec<Fault> {
     let automaton = In { file: "host/life/src/automaton.rs", tests: "" };
     let steps = In { file: "host/life/src/automaton/steps.rs", tests: "" };
     let slots = In { file: "host/life/src/slots.rs", tests: "" };
+    let driver = In { file: "host/src/app/life.rs", tests: "app::life app::objects" };
+    let cleanup = In { file: "host/src/app/cleanup.rs", tests: "app::cleanup" };
     let health = In { file: "host/engine/src/status/health.rs", tests: "health" };
     vec![
         automaton.fault(
@@ -66,6 +68,23 @@ pub(super) fn faults() -> Vec<Fault> {
         steps.fault("a version that the policy forbids goes on", "is_some_and(|version| «!stays(version)»)", "false"),
         steps.fault("a failed trial keeps the new version", "self.install(before, false, common);", "drop(before);"),
         steps.fault("a failed load stops the version that runs", "if «!self.may_stay()» {", "true"),
+        steps.fault(
+            "a version goes on beside a spec that permits less",
+            "self.running().is_some_and(|version| «!spec.permits(&version.spec)»)",
+            "false",
+        ),
+        driver.fault("an effect waits for the one before", "drop(tasks.spawn(task))", "task.await"),
+        cleanup.fault("an object goes before a late write", "«unloaded.elapsed() >= LATE_WRITES»", "true"),
+        cleanup.fault(
+            "finalizers are judged on a stale cache",
+            "if «stale(&self.dispatch.reader).is_some()» {",
+            "false",
+        ),
+        cleanup.fault(
+            "a Pod that was refused is written to at once",
+            "progress.refused.entry(pod).or_insert_with(Wait::none).refused();",
+            "drop(pod);",
+        ),
         slots.fault("a tenant takes all slots", "«of_tenant(&taker(plugin)) < self.bounds.tenant»", "true"),
         slots.fault(
             "a tenant is first in turn again",

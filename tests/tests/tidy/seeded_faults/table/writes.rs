@@ -5,6 +5,7 @@ use super::{Fault, In};
 pub(super) fn faults() -> Vec<Fault> {
     let pod = In { file: "guest-sdk/vocabulary/src/authz/pod.rs", tests: "authz::" };
     let query = In { file: "guest-sdk/vocabulary/src/authz/query.rs", tests: "authz::" };
+    let answer = In { file: "host/writeback/src/answer.rs", tests: "" };
     let closings = In { file: "host/writeback/src/closings.rs", tests: "" };
     let holds = In { file: "host/api/src/backpressure.rs", tests: "backpressure::" };
     let plan = In { file: "host/writeback/src/plan.rs", tests: "" };
@@ -35,6 +36,7 @@ pub(super) fn faults() -> Vec<Fault> {
             "grants.delete || grants.evict",
         ),
         query.fault("a search reveals a section that is not granted", "*asked && «!is_covered(*section)»", "false"),
+        answer.fault("refused credentials are a missing right", "401 if «error.is_unauthenticated()»", "false"),
         closings.fault(
             "a 403 does not close its kind of writes",
             "all.closed.close(self.kind.clone(), now + wait, now + wait + LONGEST, now);",

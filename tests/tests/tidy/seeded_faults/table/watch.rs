@@ -1,0 +1,38 @@
+//! Faults of the watches, and of the checkpoint that follows them.
+
+use super::{Fault, In};
+
+pub(super) fn faults() -> Vec<Fault> {
+    let list = In { file: "host/api/src/watch/list.rs", tests: "watch::" };
+    let stream = In { file: "host/api/src/watch/stream.rs", tests: "watch::" };
+    let rollback = In { file: "host/api/src/watch/rollback.rs", tests: "watch::" };
+    let objects = In { file: "host/src/objects/watch.rs", tests: "objects::watch" };
+    let checkpoint = In { file: "host/src/app/checkpoint.rs", tests: "app::checkpoint" };
+    vec![
+        list.fault(
+            "a list from a server that is behind is applied",
+            "(self.seen > Revision(0) && «!is_any_accepted»)",
+            "false",
+        ),
+        list.fault(
+            "a set-back history is not announced",
+            "if «revision < self.seen || self.rollback.is_proven()» {",
+            "false",
+        ),
+        list.fault("the watch does not begin at its list", "self.position = Some(revision);", "{}"),
+        stream.fault(
+            "a watch that goes back is followed",
+            "if «revision < self.seen» {\n            let reason",
+            "false",
+        ),
+        stream.fault("a revision before the observed one is no proof", "self.rollback.prove();", "{}"),
+        rollback.fault("silent watches are not counted", "self.quiet = self.quiet.saturating_add(1);", "{}"),
+        objects.fault(
+            "a kind that is not served for a moment is gone",
+            "now - *self.absent.get_or_insert(now) >= ABSENT",
+            "true",
+        ),
+        checkpoint.fault("a checkpoint lacks Pods that were not decoded", "self.counters.undecoded() > 0", "false"),
+        checkpoint.fault("a checkpoint is of no history", "snapshot.staleness().is_some()", "false"),
+    ]
+}
