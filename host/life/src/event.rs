@@ -159,8 +159,8 @@ pub enum Effect<P: Parts> {
     Read(Ticket),
     /// Ends with [`Event::Fetched`]. The finalizer of an object that needs one is added before.
     Fetch(Ticket, Arc<PluginSpec>, Option<Object>, From),
-    /// Ends with [`Event::Compiled`]. `None` for a component in a file.
-    Compile(Ticket, Arc<PluginSpec>, Option<P::Fetched>),
+    /// Ends with [`Event::Compiled`].
+    Compile(Ticket, Arc<PluginSpec>, P::Fetched),
     /// Ends with [`Event::Probed`].
     Probe(Ticket, Arc<PluginSpec>, P::Code),
     /// Ends with [`Event::Installed`], and the trial, if there is one, with [`Event::Tried`].

@@ -27,7 +27,7 @@ pub(crate) enum State<P: Parts> {
     },
     Compiling {
         waits: bool,
-        /// `Some` while it waits, unless the component is in a file.
+        /// `Some` while it waits.
         fetched: Option<P::Fetched>,
     },
     Probing {

@@ -42,7 +42,7 @@ use tokio::{
 };
 
 use super::{life::Driver, objects::Shared, operator::stale};
-use crate::objects::{Desired, Kind, Removing, hold, release};
+use crate::objects::{Desired, Earlier, Kind, Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -308,7 +308,8 @@ impl Cleanup {
         if now >= progress.scan {
             progress.scan = now + SCAN;
             let held = object.spec.as_deref().map_or_else(BTreeMap::new, |spec| {
-                let earlier = self.known.lock().desired.before(id);
+                let desired = self.known.lock().desired.clone();
+                let earlier = desired.before(id);
                 held(&*self.dispatch.reader.snapshot(), spec, &earlier)
             });
             let undecoded = object.spec.is_some() && (self.undecoded)();
@@ -457,7 +458,7 @@ impl Cleanup {
 
 /// Returns the Pods in the plugin's scope with a finalizer that it may hold and no earlier plugin may, and the first of
 /// these.
-fn held(view: &dyn PodView, spec: &PluginSpec, earlier: &[Arc<PluginSpec>]) -> BTreeMap<PodKey, String> {
+fn held(view: &dyn PodView, spec: &PluginSpec, earlier: &Earlier) -> BTreeMap<PodKey, String> {
     let query = PodQuery { namespace: spec.id.namespace.clone(), ..PodQuery::default() };
     let pods = view.find(&query, usize::MAX - 1, None).pods;
     // A Pod that cannot be decoded has no finalizer that could be removed by name.
@@ -468,11 +469,9 @@ fn held(view: &dyn PodView, spec: &PluginSpec, earlier: &[Arc<PluginSpec>]) -> B
 }
 
 /// Returns true if the plugin may hold the finalizer of a Pod in its scope, and no earlier plugin may.
-fn owned(spec: &PluginSpec, earlier: &[Arc<PluginSpec>], pod: &PodKey, name: &str) -> bool {
-    let may_hold =
-        |spec: &PluginSpec, name: &str| spec.grants.write.finalizers.iter().any(|pattern| pattern.matches(name));
-    let sees = |other: &&Arc<PluginSpec>| other.scope().contains(&pod.namespace);
-    may_hold(spec, name) && !earlier.iter().filter(sees).any(|other| may_hold(other, name))
+fn owned(spec: &PluginSpec, earlier: &Earlier, pod: &PodKey, name: &str) -> bool {
+    let may_hold = spec.grants.write.finalizers.iter().any(|pattern| pattern.matches(name));
+    may_hold && !earlier.has(&pod.namespace, name)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod parts;
 use std::sync::Arc;
 
 pub(super) use component::Components;
-pub(super) use disk::Disk;
+pub(super) use disk::{Disk, disk_turns};
 pub use failure::LoadFailure;
 use futures::future::BoxFuture;
 pub(super) use hold::Holds;

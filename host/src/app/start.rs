@@ -39,7 +39,7 @@ use super::{
     cluster::{self, Cluster},
     deliveries::Deliveries,
     journal::JournalTask,
-    life::{Components, Disk, Driver, Holds, Rules},
+    life::{Components, Disk, Driver, Holds, Rules, disk_turns},
     operator::Observed,
     thread::Thread,
     wall_clock,
@@ -93,6 +93,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         api: core.api,
         store: options.components.map(|store| Disk::new(store, core.blocking.clone())),
         simulated: core.simulated,
+        files: disk_turns(),
         holds: Holds::default(),
         #[cfg(test)]
         given: <_>::default(),

@@ -15,7 +15,7 @@ use podium_vocabulary::{PluginId, PluginSpec};
 pub(crate) use super::tenant::Decision;
 use super::{
     bounds::Beyond,
-    finalizers::Owners,
+    finalizers::{Earlier, Owners},
     object::{Kind, Object},
     tenant::OfTenant,
     watch::Change,
@@ -216,12 +216,12 @@ impl Desired {
         Self { rules: self.rules.clone(), tenants: tenants.collect(), platform: self.platform.clone() }
     }
 
-    /// Returns the other plugins that see Pods of the plugin of an object, and have their finalizers before it.
-    pub(crate) fn before(&self, id: &PluginId) -> Vec<Arc<PluginSpec>> {
+    /// Returns the finalizers of the other plugins that see Pods of the plugin of an object, and have theirs before it.
+    pub(crate) fn before(&self, id: &PluginId) -> Earlier {
         let own = |namespace: &&Namespace| namespace.is_none() || id.namespace.is_none() || **namespace == id.namespace;
         let of_files = self.rules.files.iter().filter(|(namespace, _)| own(namespace));
         let files = of_files.flat_map(|(_, files)| files.values().cloned());
-        let Some(object) = self.object(id) else { return files.collect() };
+        let Some(object) = self.object(id) else { return Earlier::of(files) };
         // No object of a namespace is before one of the cluster.
         let tenants = BTreeSet::from([&None, &id.namespace]);
         let tenants = tenants.into_iter().filter_map(|namespace| self.tenants.get(namespace));
@@ -229,7 +229,7 @@ impl Desired {
         // One that is beyond the bounds has no precedence over others.
         let others = others.filter(|other| !other.is_forgotten());
         let earlier = others.filter(|other| other.precedence() < object.precedence());
-        files.chain(earlier.filter_map(Object::of_finalizers)).collect()
+        Earlier::of(files.chain(earlier.filter_map(Object::of_finalizers)))
     }
 
     /// Returns the objects that are being deleted and have the host's finalizer. The plugin of a file keeps its

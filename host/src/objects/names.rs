@@ -1,8 +1,8 @@
 //! The objects of one kind by name and age, and which of them [`super::Desired`] has. Pure.
 //!
 //! Of each tenant it has those within the number of [`super::bounds`], as many of those that were within it or have the
-//! host's finalizer, and a few of which the status does not say yet that they are beyond it. All others are known here only, so they cost nothing but this memory, however many a tenant
-//! makes.
+//! host's finalizer, and a few of which the status does not say yet that they are beyond it. All others are known here
+//! only, so they cost nothing but this memory, however many a tenant makes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -66,9 +66,6 @@ impl HostRig {
     pub(super) async fn new() -> Result<Self> {
         let alone = ALONE.lock().await;
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
-        for namespace in ["shop", "bank"] {
-            cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
-        }
         let wire = Wire::new(&cluster);
         let app = App::start_simulated(embedded::options(&cluster, wire.client())).await?;
         let folder = tempfile::tempdir()?;
@@ -80,11 +77,13 @@ impl HostRig {
         fs::write(&file, NEIGHBOUR.component()?)?;
         let neighbour = app.status().plugin(&spec.id);
         app.load(spec).await?;
-        Ok(Self { cluster, app, folder, neighbour, rounds: 0, _alone: alone })
+        let rig = Self { cluster, app, folder, neighbour, rounds: 0, _alone: alone };
+        ["shop", "bank"].iter().try_for_each(|namespace| rig.create_namespace(namespace))?;
+        Ok(rig)
     }
 
     /// Commits an attack on a Pod of one tenant while a Pod of the other appears and goes.
-    async fn round(&mut self, attack: Option<&Attack>) -> Result<Delta> {
+    pub(super) async fn round(&mut self, attack: Option<&Attack>) -> Result<Delta> {
         self.rounds += 1;
         let (ours, theirs) = (format!("cart-{}", self.rounds), format!("vault-{}", self.rounds));
         let before = (self.neighbour.runs(), self.neighbour.writes_applied());
@@ -112,12 +111,21 @@ impl HostRig {
 
     /// Loads the plugin of an attack. `None` if it must be refused, and was.
     pub(super) async fn load(&self, attack: &Attack) -> Result<Option<(PluginSpec, Arc<PluginStatus>)>> {
+        self.load_as(attack, "shop", &format!("attack-{}", self.rounds)).await
+    }
+
+    pub(super) async fn load_as(
+        &self,
+        attack: &Attack,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<(PluginSpec, Arc<PluginStatus>)>> {
         let mut spec = attack.spec();
         // Fuel is the only limit in a simulation, and a loop of one instruction uses it slowly.
         if spec.limits.cpu == LIMIT {
             spec.limits.cpu = Duration::from_millis(20);
         }
-        spec.id.name = format!("attack-{}", self.rounds).into();
+        spec.id = PluginId { namespace: Some(namespace.into()), name: name.into() };
         let file = self.folder.path().join(Path::new("attack.wasm"));
         spec.source = Source::File(file.clone());
         fs::write(&file, attack.component()?)?;
@@ -134,6 +142,11 @@ impl HostRig {
         ensure!(matches!(state.load, LoadState::Refused { .. }) && status.runs() == 0, "{state:?}");
         self.app.unload(&id).await;
         Ok(None)
+    }
+
+    pub(super) fn create_namespace(&self, name: &str) -> Result<()> {
+        self.cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
+        Ok(())
     }
 
     pub(super) fn create(&self, namespace: &str, name: &str) -> Result<()> {

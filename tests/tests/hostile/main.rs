@@ -1,7 +1,8 @@
 //! The hostile suite: components that attack the host, each named for its attack. An attack is a row of a table: the
 //! component, its terms, and the end that it must have. Each row is tested twice. In the sandbox ([`in_sandbox`]) the
 //! cost of the run, the memory of the host, a neighbour beside it and the memory of the next run are checked. In a
-//! whole host ([`in_host`]) the record of the run and the writes of a neighbour are checked.
+//! whole host ([`in_host`]) the record of the run and the writes of a neighbour are checked. All rows beside each other
+//! ([`many`]) are plugins of one tenant, or of each of five.
 //!
 //! Attacks that need the host calls are in one guest, `tests/guests/hostile`, whose configuration names the attack.
 //! Attacks that no compiler writes are WebAssembly in text form. Components that are slow to compile have suites of
@@ -15,6 +16,7 @@ mod configurations;
 mod guests;
 mod in_host;
 mod in_sandbox;
+mod many;
 mod modules;
 mod texts;
 

@@ -178,9 +178,7 @@ impl Breaker {
     /// Forgets a plugin that was unloaded.
     pub(super) fn forget_lane(&self, lane: Lane) {
         let mut pods = self.pods.lock();
-        pods.changes.retain(|id, _| id.lane != lane);
-        pods.order.retain(|(of, ..), _| *of != lane);
-        pods.counts.remove(&lane);
+        pods.forget_old_of(lane, Instant::now() + LONGEST_WAIT + WINDOW);
     }
 
     #[cfg(test)]

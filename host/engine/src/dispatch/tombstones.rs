@@ -148,7 +148,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                     let mut inner = self.inner.lock();
                     for lane in &lanes {
                         inner.record(*lane, key, Some(Arc::clone(last)), now);
-                        let excess = inner.enforce(*lane, queue);
+                        let mut excess = inner.enforce(*lane, queue);
+                        excess.given_up.extend(inner.enforce_name(*lane, &slot(key), queue));
                         plan.excess.extend((excess != Excess::default()).then_some((*lane, excess)));
                     }
                     true

@@ -28,16 +28,14 @@ pub(super) struct Unsettled {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    reports: BTreeMap<(Lane, Arc<str>), Reports>,
-    /// The number and the texts of `reports`, by plugin.
-    held: BTreeMap<Lane, Totals>,
-}
+struct Inner(BTreeMap<Lane, Held>);
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Totals {
+/// The reports of one plugin, by uid.
+#[derive(Debug, Default)]
+struct Held {
+    of_pods: BTreeMap<Arc<str>, Reports>,
     reports: usize,
-    /// The size of their texts.
+    /// The size of the reports' texts.
     bytes: usize,
 }
 
@@ -70,14 +68,12 @@ impl Unsettled {
 
     /// Forgets a plugin that was unloaded.
     pub(super) fn forget_lane(&self, lane: Lane) {
-        let mut inner = self.inner.lock();
-        inner.reports.retain(|(of, _), _| *of != lane);
-        inner.held.remove(&lane);
+        self.inner.lock().0.remove(&lane);
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.inner.lock().reports.len()
+        self.inner.lock().0.values().map(|held| held.of_pods.len()).sum()
     }
 }
 
@@ -89,7 +85,7 @@ impl Inner {
         if reports.is_empty() && attempts == 0 {
             return;
         }
-        let held = self.held.entry(lane).or_default();
+        let held = self.0.entry(lane).or_default();
         reports.truncate(MAX_REPORTS.saturating_sub(held.reports).max(1));
         reports.shrink_to_fit();
         held.reports += reports.len();
@@ -104,17 +100,16 @@ impl Inner {
                 held.bytes += wanted;
             }
         }
-        self.reports.insert((lane, uid.clone()), Reports { reports, attempts });
+        held.of_pods.insert(uid.clone(), Reports { reports, attempts });
     }
 
     fn take(&mut self, lane: Lane, uid: &Arc<str>) -> Reports {
-        let reports = self.reports.remove(&(lane, uid.clone())).unwrap_or_default();
-        if let Some(held) = self.held.get_mut(&lane) {
-            held.reports -= reports.reports.len();
-            held.bytes -= bytes_of(&reports.reports);
-            if *held == Totals::default() {
-                self.held.remove(&lane);
-            }
+        let Some(held) = self.0.get_mut(&lane) else { return Reports::default() };
+        let reports = held.of_pods.remove(uid).unwrap_or_default();
+        held.reports -= reports.reports.len();
+        held.bytes -= bytes_of(&reports.reports);
+        if held.of_pods.is_empty() {
+            self.0.remove(&lane);
         }
         reports
     }
@@ -144,7 +139,7 @@ mod tests {
         assert!((10_000..=10_200).contains(&kept.iter().sum::<usize>()), "{kept:?}");
         unsettled.inner.lock().put(lane, &uid(0), many());
         assert_eq!(unsettled.take(lane, &uid(0)).reports.len(), 1_000);
-        assert!(unsettled.inner.lock().held.is_empty());
+        assert!(unsettled.inner.lock().0.is_empty());
     }
 
     #[test]
@@ -159,9 +154,13 @@ mod tests {
         let all: Vec<_> = (0..10_000).flat_map(|index| unsettled.take(lane, &uid(index)).reports).collect();
         assert!(all.iter().all(|report| report.id == 7 && report.result.name() == "invalid"));
         assert!(bytes_of(&all) <= MAX_TEXT_BYTES && bytes_of(&all) > MAX_TEXT_BYTES - 2_000);
-        assert_eq!((unsettled.len(), unsettled.inner.lock().held.len()), (0, 0));
+        assert!(unsettled.inner.lock().0.is_empty());
         unsettled.inner.lock().put(lane, &uid(0), report(1_000));
         unsettled.inner.lock().put(lane, &uid(0), report(500));
-        assert_eq!(unsettled.inner.lock().held[&lane], Totals { reports: 1, bytes: 509 });
+        unsettled.inner.lock().put(other, &uid(0), report(1));
+        let figures = |lane| unsettled.inner.lock().0.get(&lane).map(|held| (held.reports, held.bytes));
+        assert_eq!((figures(lane), figures(other)), (Some((1, 509)), Some((1, 10))));
+        unsettled.forget_lane(lane);
+        assert_eq!((figures(lane), figures(other)), (None, Some((1, 10))));
     }
 }

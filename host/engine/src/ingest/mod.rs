@@ -254,7 +254,7 @@ impl Ingest {
         // A plugin whose load is not known here yet gets its deletions and its Pods with it.
         let lanes = self.interests.lanes();
         for lane in &lanes {
-            self.queue_pending_deletions(*lane);
+            self.queue_pending_deletions(*lane, None, usize::MAX);
         }
         plans.into_iter().for_each(|plan| self.queue(plan));
         let deletions: Vec<_> = deletions.into_iter().map(PodEvent::deleted).collect();
@@ -262,7 +262,7 @@ impl Ingest {
         self.wake_unknown(gone);
         self.queue_undecoded(&held);
         for lane in lanes {
-            self.run_on_all(lane, None);
+            self.run_on_all(lane, None, false);
         }
     }
 
@@ -293,12 +293,18 @@ impl Ingest {
         gone
     }
 
-    /// Queues the deletions that the journal has for the plugin.
-    fn queue_pending_deletions(&self, lane: Lane) {
-        let loaded = self.registry.get(lane);
+    /// Queues the next deletions that the journal has for the plugin behind a key. Returns the last of them; `None` if
+    /// no more follow.
+    fn queue_pending_deletions(&self, lane: Lane, after: Option<&PodKey>, most: usize) -> Option<PodKey> {
+        let loaded = self.registry.get(lane)?;
+        let entries = loaded.entries.as_ref()?;
+        let mut last = None;
         self.queue_deletions(lane, || {
-            loaded.and_then(|loaded| Some(loaded.entries.as_ref()?.pending_deletions())).unwrap_or_default()
+            let keys = entries.pending_deletions_after(after, most);
+            last = keys.get(most.saturating_sub(1)).cloned();
+            keys
         });
+        last
     }
 
     fn queue_deletions(&self, lane: Lane, keys: impl FnOnce() -> Vec<PodKey>) {
@@ -332,10 +338,7 @@ impl Ingest {
                     self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
                 }
                 // While the journal is being read nothing is queued: all plugins' deletions follow at its end.
-                if matches!(self.replay, Replay::Done) {
-                    self.queue_pending_deletions(lane);
-                }
-                self.run_on_all(lane, Some(done));
+                self.run_on_all(lane, Some(done), matches!(self.replay, Replay::Done));
             }
             None => _ = done.send(()),
         }
@@ -349,11 +352,12 @@ impl Ingest {
         }
     }
 
-    /// Starts queueing every Pod that the plugin watches. `done` is dropped when all are queued.
-    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>) {
+    /// Starts queueing every Pod that the plugin watches, before them the deletions that the journal has for it if
+    /// `deletions`. `done` is dropped when all are queued.
+    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>, deletions: bool) {
         let under_way = self.sweeps.iter().any(|sweep| sweep.lane == lane);
         if let Some(loaded) = self.registry.get(lane).filter(|_| !under_way) {
-            self.sweeps.push_back(Sweep::new(&loaded, done));
+            self.sweeps.push_back(Sweep::new(&loaded, done).behind(deletions && loaded.entries.is_some()));
         }
     }
 
@@ -361,12 +365,16 @@ impl Ingest {
         !self.sweeps.is_empty() && !matches!(self.replay, Replay::Reading(_))
     }
 
-    /// Queues a slice of a plugin's Pods.
+    /// Queues a slice of a plugin's deletions or Pods.
     fn sweep(&mut self) {
         if !self.is_sweeping() {
             return;
         }
         let Some(mut sweep) = self.sweeps.pop_front() else { return };
+        if let Some(after) = sweep.deletions.take() {
+            sweep.deletions = self.queue_pending_deletions(sweep.lane, after.as_ref(), SLICE).map(Some);
+            return self.sweeps.push_back(sweep);
+        }
         let (keys, last) = sweep.slice(&self.reader.snapshot(), SLICE);
         self.add(sweep.lane, keys);
         if !last {

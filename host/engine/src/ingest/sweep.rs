@@ -24,6 +24,8 @@ pub(super) struct Sweep {
     query: PodQuery,
     /// The last Pod of the previous slice.
     after: Option<Cursor>,
+    /// The deletions that the journal has for the plugin are queued first, behind this key.
+    pub(super) deletions: Option<Option<PodKey>>,
     /// Dropped at the end of the sweep.
     _done: Option<oneshot::Sender<()>>,
 }
@@ -35,7 +37,12 @@ impl Sweep {
         let mut wake = Wake::new([]);
         let namespace = loaded.spec.id.namespace.as_ref();
         wake.set(namespace, [(loaded.lane, &loaded.spec, loaded.selector.clone())]);
-        Self { lane: loaded.lane, wake, query, after: None, _done: done }
+        Self { lane: loaded.lane, wake, query, after: None, deletions: None, _done: done }
+    }
+
+    /// Queues the deletions of the journal before the Pods.
+    pub(super) fn behind(self, deletions: bool) -> Self {
+        Self { deletions: deletions.then_some(None), ..self }
     }
 
     /// Returns the number of all Pods, or of those in the plugin's namespace. They are not searched.

@@ -121,6 +121,8 @@ pub(super) struct Harness {
     jobs: Arc<Jobs>,
     lane: Lane,
     workers: JoinSet<()>,
+    /// The most keys that one step has queued.
+    most: usize,
 }
 
 impl Harness {
@@ -155,7 +157,7 @@ impl Harness {
             seed: 1,
         });
         let (status, workers) = (Arc::default(), JoinSet::new());
-        Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers }
+        Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers, most: 0 }
     }
 
     /// Returns a harness without a journal.
@@ -188,7 +190,7 @@ impl Harness {
         let registry = &self.dispatch.registry;
         self.lane = registry.put(spec, reconcile, sender, self.status.clone(), entries);
         let (done, _) = oneshot::channel();
-        self.ingest.plugins_changed(Some(self.lane), done);
+        self.step(|ingest, lane| ingest.plugins_changed(Some(lane), done));
         self.turn();
     }
 
@@ -199,8 +201,14 @@ impl Harness {
             self.ingest.replayed(undecoded, meanwhile);
         }
         while self.ingest.is_sweeping() {
-            self.ingest.sweep();
+            self.step(|ingest, _| ingest.sweep());
         }
+    }
+
+    fn step(&mut self, step: impl FnOnce(&mut Ingest, Lane)) {
+        let before = self.dispatch.queue.depth(self.lane);
+        step(&mut self.ingest, self.lane);
+        self.most = self.most.max(self.dispatch.queue.depth(self.lane).saturating_sub(before));
     }
 
     fn observe(&mut self, observation: Observation) {
@@ -310,10 +318,15 @@ async fn a_pod_whose_final_write_left_the_selector_has_its_last_state() {
 
 /// Returns a journal with an entry for the plugin and the Pod.
 fn noted(directory: &Path, key: &PodKey) -> Opened {
+    noted_all(directory, std::slice::from_ref(key))
+}
+
+/// Returns a journal with an entry for the plugin and each Pod.
+fn noted_all(directory: &Path, keys: &[PodKey]) -> Opened {
     let mut opened = journal::open(directory, 0).unwrap();
     let entries = opened.journal.plugin_entries(&spec(None).id);
-    let mut entering = Box::pin(entries.enter(key));
-    assert!(FutureExt::now_or_never(entering.as_mut()).is_none());
+    let mut entering: Vec<_> = keys.iter().map(|key| Box::pin(entries.enter(key))).collect();
+    assert!(entering.iter_mut().all(|entering| FutureExt::now_or_never(entering.as_mut()).is_none()));
     opened.store.write(&opened.journal).unwrap();
     drop(opened);
     journal::open(directory, 0).unwrap()
@@ -443,6 +456,22 @@ async fn a_plugin_loaded_after_the_start_gets_the_deletions_of_the_journal() {
     harness.work(1);
     harness.settle().await;
     assert_eq!(*delivered.lock(), [Delivered::Deleted(None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_queues_the_deletions_of_the_journal_in_slices() {
+    let directory = tempfile::tempdir().unwrap();
+    for count in [1, SLICE, 3 * SLICE + 7] {
+        let directory = directory.path().join(count.to_string());
+        let keys: Vec<_> =
+            (0..count).map(|at| pod(&format!("p{at}"), &format!("u{at}"), "web", 5).key.clone()).collect();
+        let Opened { journal, recovery, .. } = noted_all(&directory, &keys);
+        let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+        harness.list(PodList::default(), 9);
+        let (_, body) = noting(|_| Ok(Outcome::Settled));
+        harness.load(None, body);
+        assert_eq!((harness.dispatch.queue.depth(harness.lane), harness.most), (count, count.min(SLICE)));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ mod tests;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    ops::Bound::{Excluded, Unbounded},
     sync::Arc,
     time::Duration,
 };
@@ -524,6 +525,14 @@ impl PluginEntries {
     /// Returns the deletions that have not settled for the plugin, by namespace and name.
     #[must_use]
     pub fn pending_deletions(&self) -> Vec<PodKey> {
-        self.journal.state.lock().pending_deletions.get(&self.number).into_iter().flatten().cloned().collect()
+        self.pending_deletions_after(None, usize::MAX)
+    }
+
+    /// Returns the next of [`Self::pending_deletions`] behind a key.
+    #[must_use]
+    pub fn pending_deletions_after(&self, key: Option<&PodKey>, most: usize) -> Vec<PodKey> {
+        let state = self.journal.state.lock();
+        let Some(pending) = state.pending_deletions.get(&self.number) else { return Vec::new() };
+        pending.range((key.map_or(Unbounded, Excluded), Unbounded)).take(most).cloned().collect()
     }
 }

@@ -7,6 +7,7 @@
 //! an order ([`Order`]): then the items that one change makes due run in it.
 
 mod admission;
+mod by_lane;
 mod order;
 mod parking;
 mod slots;
@@ -282,6 +283,12 @@ where
             self.wake.notify_one();
         }
         removed
+    }
+
+    /// Returns the oldest item of a slot that waits, if the slot has a thousand items, each of which would be looked at
+    /// with each addition.
+    pub fn excess(&self, lane: L, slot: &S) -> Option<I> {
+        self.slots.lock().excess(&(lane, slot.clone()))
     }
 
     /// Returns those of `lanes` in which the item waits or runs.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
+    by_lane::ByLane,
     order::{Lanes, Order},
     stale::Marks,
     turns::{JOB, TenantFigures, Turns},
@@ -20,7 +21,7 @@ use super::{
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
-    pub(super) slots: HashMap<(L, S), SlotState<I>, FixedState>,
+    pub(super) slots: ByLane<L, S, SlotState<I>>,
     pub(super) turns: Turns<L>,
     /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
     /// look at the others. No lane's is empty.
@@ -102,6 +103,8 @@ pub(super) enum Cause {
     Other,
 }
 
+/// The most items of a slot before [`Slots::excess`]: each addition looks at all.
+pub(super) const MOST_ITEMS: usize = 1_000;
 /// How many slots are examined before the queue is unlocked.
 const ROUNDS: usize = 64;
 
@@ -147,7 +150,7 @@ where
             order: Arc::default(),
             parked: HashMap::with_hasher(hasher.clone()),
             waiting: HashMap::with_hasher(hasher.clone()),
-            slots: HashMap::with_hasher(hasher.clone()),
+            slots: ByLane::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
             marks: Marks::default(),
             delayed: BTreeMap::new(),
@@ -317,7 +320,7 @@ where
         };
         if state.items.is_empty() {
             entry.remove();
-            self.shrink();
+            self.slots.shrink(job.lane);
         } else {
             let key = entry.key().clone();
             self.place(key, None, now);
@@ -344,6 +347,13 @@ where
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
         self.slots.get(&(lane, slot.clone())).is_some_and(|state| state.find(item).is_some())
+    }
+
+    /// Returns the oldest item of a slot that waits, if the slot has many.
+    pub(super) fn excess(&self, key: &(L, S)) -> Option<I> {
+        let state = self.slots.get(key).filter(|state| state.items.len() >= MOST_ITEMS)?;
+        let from = usize::from(matches!(state.at, SlotStage::Running | SlotStage::Orphaned));
+        state.items.get(from).map(|item| item.item.clone())
     }
 
     pub(super) fn is_orphaned(&self, lane: L, slot: &S) -> bool {
@@ -400,7 +410,7 @@ where
         let Some(state) = self.slots.get_mut(&key) else { return };
         let Some(due) = state.items.iter().map(|item| item.due).min() else {
             self.slots.remove(&key);
-            self.shrink();
+            self.slots.shrink(key.0);
             return;
         };
         self.numbers += 1;
@@ -425,14 +435,6 @@ where
         ready.insert(number, slot);
         if is_first {
             self.turns.due(lane, true, now);
-        }
-    }
-
-    /// Frees the memory of a burst, such as all Pods of the first list at once.
-    fn shrink(&mut self) {
-        const LEAST: usize = 1_024;
-        if self.slots.capacity() > LEAST && self.slots.len() < self.slots.capacity() / 8 {
-            self.slots.shrink_to(2 * self.slots.len());
         }
     }
 
@@ -478,17 +480,17 @@ where
     }
 
     pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {
-        self.slots.retain(|(of, _), slot| {
-            if *of == lane && slot.at == SlotStage::Running {
-                slot.at = SlotStage::Orphaned;
+        let delayed = &mut self.delayed;
+        self.slots.retain(lane, |slot| {
+            match slot.at {
+                SlotStage::Running => slot.at = SlotStage::Orphaned,
+                SlotStage::Delayed(due) | SlotStage::Parked(_, Some(due)) => drop(delayed.remove(&due)),
+                _ => {}
             }
-            if *of == lane && slot.at == SlotStage::Orphaned {
-                slot.items.truncate(1);
-            }
-            *of != lane || slot.at == SlotStage::Orphaned
+            slot.items.truncate(1);
+            slot.at == SlotStage::Orphaned
         });
         self.ready.remove(&lane);
-        self.delayed.retain(|_, (of, _)| *of != lane);
         self.turns.remove(lane, now);
         self.waiting.remove(&lane);
         let parked = self.parked.remove(&lane);

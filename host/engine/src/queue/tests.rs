@@ -405,3 +405,39 @@ async fn removing_an_item_looks_at_no_other_however_many_are_due() {
     let expected: Vec<_> = (1..5_000).step_by(2).chain([0]).collect();
     assert_eq!((taken == expected, queue.depth(1), queue.is_idle()), (true, 0, true));
 }
+
+/// A lane whose comparisons are counted.
+#[derive(Debug, Clone, Copy, Eq, PartialOrd, Ord)]
+struct CountedLane(u32);
+
+impl PartialEq for CountedLane {
+    fn eq(&self, other: &Self) -> bool {
+        COMPARED.set(COMPARED.get() + 1);
+        self.0 == other.0
+    }
+}
+
+impl Hash for CountedLane {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn removing_a_lane_looks_at_no_keys_of_others() {
+    let removing = async |others: u32| {
+        let queue: Queue<CountedLane, u32, u32> = Queue::new(Backoff::default(), usize::MAX, 1);
+        for lane in 0..=others {
+            queue.add((0..5).map(|key| (CountedLane(lane), key, key)));
+        }
+        for _ in 0..=others {
+            let job = queue.next().await.unwrap();
+            queue.done(&job, Next::After(Duration::from_secs(60)));
+        }
+        COMPARED.set(0);
+        queue.remove_lane(CountedLane(0));
+        COMPARED.get()
+    };
+    let (few, many) = (removing(10).await, removing(1_000).await);
+    assert!(many <= 2 * few, "{few} comparisons beside 10 lanes, {many} beside 1,000");
+}

@@ -226,9 +226,9 @@ impl<P: Parts> Plugin<P> {
         });
         match found {
             Err(error) => self.not_restored(error, common),
-            Ok(before) => {
+            Ok(_) => {
                 self.restoring = true;
-                self.fetch(&before, common);
+                self.fetch(common);
             }
         }
     }
@@ -253,15 +253,12 @@ impl<P: Parts> Plugin<P> {
             self.state = State::Ready { code: None, pods: None };
             self.ready(common);
         } else {
-            self.fetch(&spec, common);
+            self.fetch(common);
         }
     }
 
-    fn fetch(&mut self, spec: &PluginSpec, common: &mut Common<P>) {
-        match spec.source.file() {
-            Some(_) => self.wait(Work::Compile, State::Compiling { waits: true, fetched: None }, common),
-            None => self.wait(Work::Fetch, State::Fetching { waits: true }, common),
-        }
+    fn fetch(&mut self, common: &mut Common<P>) {
+        self.wait(Work::Fetch, State::Fetching { waits: true }, common);
     }
 
     pub(super) fn wait(&mut self, work: Work, state: State<P>, common: &mut Common<P>) {
@@ -287,7 +284,7 @@ impl<P: Parts> Plugin<P> {
             }
             State::Compiling { waits, fetched } => {
                 *waits = false;
-                Some(Effect::Compile(ticket, spec, fetched.take()))
+                Some(Effect::Compile(ticket, spec, fetched.take()?))
             }
             State::Probing { waits, code } => {
                 *waits = false;

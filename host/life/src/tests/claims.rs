@@ -200,6 +200,21 @@ fn a_version_that_fails_leaves_the_one_that_runs_unless_it_permits_less() {
 }
 
 #[test]
+fn a_component_in_a_file_is_read_before_its_turn_to_be_compiled() {
+    let mut world = World::new();
+    for name in ["a", "b"] {
+        let spec = PluginSpec { source: Place::File("/a".into()), ..PluginSpec::clone(&spec(&id(name), "w")) };
+        world.step(Event::Seen(id(name), Source::File(true), Want::Run(spec.into())));
+    }
+    assert!(matches!(world.pending[..], [Pending::Fetch(_), Pending::Fetch(_)]), "{:?}", world.pending);
+    world.end(1, End::Succeeds);
+    assert!(
+        matches!(world.pending[..], [Pending::Fetch(_), Pending::Compile(..)]),
+        "a file that hangs delays no other"
+    );
+}
+
+#[test]
 fn other_rules_load_only_plugins_that_they_concern() {
     let mut world = World::new();
     world.change(Change::File("a", "w"));

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::{CONCURRENT, Cleanup, Line, Progress, owned};
 use crate::{
     app::{life::Host, operator::stale},
-    objects::{Released, Removing},
+    objects::{Earlier, Released, Removing},
 };
 
 /// How often the Pods that are held are looked for, which takes about a microsecond for each Pod in the namespaces of
@@ -113,7 +113,7 @@ impl Cleanup {
                 Some(namespace) => deleting.get_key_value(namespace).into_iter().collect::<Vec<_>>(),
                 None => deleting.iter().collect(),
             };
-            let earlier = if of_namespace.is_empty() { Vec::new() } else { desired.before(&spec.id) };
+            let earlier = if of_namespace.is_empty() { Earlier::default() } else { desired.before(&spec.id) };
             let is_idle = |namespace: &str| {
                 let refused = forbidden.get(&manager_name(&spec.id));
                 !self.runs(&spec.id) || refused.is_some_and(|namespaces| namespaces.contains(namespace))

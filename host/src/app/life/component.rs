@@ -1,6 +1,6 @@
 //! Fetches and compiles components.
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use podium_api::Api;
@@ -9,10 +9,11 @@ use podium_life::{From, Object, Recorded};
 use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
 use podium_vocabulary::{LimitClass, PluginId, PluginSpec, Source, text};
 use podium_writeback::manager_name;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     Code, Component, LoadFailure, Rules,
-    disk::{Disk, on_disk},
+    disk::{Disk, GIVE_UP, on_disk},
     hold::Holds,
     image::{Fetched, not_on_disk},
 };
@@ -31,6 +32,8 @@ pub(in crate::app) struct Components {
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
     /// time.
     pub(in crate::app) simulated: bool,
+    /// The turns to read a file.
+    pub(in crate::app) files: Arc<Semaphore>,
     pub(in crate::app) holds: Holds,
     /// The code of plugins whose components are not read. `None` for a compilation that never ends.
     #[cfg(test)]
@@ -52,8 +55,7 @@ impl Components {
             return Ok(Fetched::plain(Bytes::new()));
         }
         match (&spec.source, from) {
-            // The automaton has these compiled from their files.
-            (Source::File(path), _) => Ok(Fetched::plain(component(path, spec.limits.class)?.into())),
+            (Source::File(path), _) => Ok(Fetched::plain(self.in_file(path, spec.limits.class).await?)),
             (Source::ConfigMap { sha256, .. }, From::Disk(_)) => {
                 let bytes = self.bytes_on_disk(spec, sha256).await;
                 let missing =
@@ -75,12 +77,12 @@ impl Components {
         }
     }
 
-    /// Compiles a component that was fetched, or is in a file.
+    /// Compiles a component.
     pub(super) async fn compile(
         &self,
         rules: &Rules,
         spec: Arc<PluginSpec>,
-        fetched: Option<Fetched>,
+        fetched: Fetched,
     ) -> Result<Code, LoadFailure> {
         #[cfg(test)]
         {
@@ -95,11 +97,7 @@ impl Components {
         let policy = rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
         let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
         let compile = move || {
-            let in_file = || component(spec.source.file().unwrap_or(Path::new("")), spec.limits.class);
-            let Fetched { bytes: wasm, image, signer, stored } = match fetched {
-                Some(fetched) => fetched,
-                None => Fetched::plain(in_file()?.into()),
-            };
+            let Fetched { bytes: wasm, image, signer, stored } = fetched;
             let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
             let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image, signer, stored };
             Ok(Code { reconcile: Arc::new(plugin), component: component.into() })
@@ -109,6 +107,23 @@ impl Components {
         }
         let compiled = tokio::task::spawn_blocking(compile).await;
         compiled.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+    }
+
+    /// Reads a component from a file, again later if the disk does not answer within [`GIVE_UP`].
+    async fn in_file(&self, path: &Path, class: LimitClass) -> Result<Bytes, LoadFailure> {
+        let file = path.to_owned();
+        let read = move || component(&file, class).map(Bytes::from);
+        if self.simulated {
+            return read();
+        }
+        let reading = async {
+            // Until the call has ended, so that a disk that hangs keeps a few threads only.
+            let turn = self.files.clone().acquire_owned().await;
+            let reading = tokio::task::spawn_blocking(move || (read(), turn).0);
+            reading.await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+        };
+        let slow = |_| Err(unreadable(path, FileError::Io(io::ErrorKind::TimedOut.into())));
+        timeout(GIVE_UP, reading).await.unwrap_or_else(slow)
     }
 
     /// Reads the record of a plugin's object, of which only the host can have written the file.
@@ -163,6 +178,10 @@ fn component(path: &Path, class: LimitClass) -> Result<Vec<u8>, LoadFailure> {
             let problem = Box::new(LoadProblem::too_large(bytes, class));
             LoadFailure::Refused(LoadError { file: path.to_owned(), problem })
         }
-        error => LoadFailure::Unreadable { path: text::path(path), error },
+        error => unreadable(path, error),
     })
+}
+
+fn unreadable(path: &Path, error: FileError) -> LoadFailure {
+    LoadFailure::Unreadable { path: text::path(path), error }
 }

@@ -17,7 +17,7 @@ const CALLS: usize = 16;
 /// After so long a call is reported.
 const SLOW: Duration = Duration::from_secs(5);
 /// After so long a load goes on without the disk.
-const GIVE_UP: Duration = Duration::from_secs(10);
+pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The store, and the threads on which it may block.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub(in crate::app) struct Disk {
 
 impl Disk {
     pub(in crate::app) fn new(store: Store, blocking: Arc<dyn Blocking>) -> Self {
-        Self { store: Arc::new(store), blocking, calls: Arc::new(Semaphore::new(CALLS)), slow: Arc::default() }
+        Self { store: Arc::new(store), blocking, calls: disk_turns(), slow: Arc::default() }
     }
 
     /// Calls the store, and waits until the call has ended. `None` if it panicked.
@@ -61,6 +61,11 @@ impl Disk {
         }
         calling.await
     }
+}
+
+/// Returns the turns for calls of one disk.
+pub(in crate::app) fn disk_turns() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(CALLS))
 }
 
 /// Calls the store for a load. `None` if the disk does not answer within [`GIVE_UP`], or the call panicked.

@@ -162,7 +162,7 @@ async fn driver_until(
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     let (given, holds) = (<_>::default(), Holds::default());
-    let components = Components { engine, api, store, simulated: false, holds, given };
+    let components = Components { engine, api, store, simulated: false, files: disk_turns(), holds, given };
     let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
     tokio::spawn(driver.clone().run());
     (driver, observe)
@@ -265,6 +265,18 @@ async fn the_policy_refuses_a_plugin_before_its_component_is_read() {
     // A permitted plugin's component is read, and does not exist.
     let modest = PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() };
     assert!(matches!(*failure_of(&driver, modest).await, LoadFailure::Unreadable { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_on_a_disk_that_hangs_is_read_again_later() {
+    let (driver, _observe) = driver().await;
+    let hang = driver.components.files.clone().acquire_many_owned(16).await.unwrap();
+    let failure = failure_of(&driver, spec()).await;
+    assert!(failure.is_passing() && failure.to_string().contains("timed out"), "{failure}");
+    drop(hang);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let [LoadState::Waiting { reason, .. }] = &states(&driver)[..] else { unreachable!("it does not exist") };
+    assert!(reason.contains("No such file"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use podium_vocabulary::PodKey;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{Bounds, Excess, Figures, Keys, slot};
+use super::{Bounds, Excess, Figures, Keys, Slot, slot};
 
 /// The tombstones of a Pod: plugins and numbers.
 type Numbers<L> = SmallVec<[(L, u64); 1]>;
@@ -177,6 +177,12 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
             excess.given_up.extend(self.give_up(lane, *oldest, queue));
         }
         excess
+    }
+
+    /// Abandons the oldest deletion of a name under which Pods come and go faster than the plugin settles on them.
+    pub(super) fn enforce_name(&mut self, lane: L, slot: &Slot, queue: &Keys<L>) -> Option<PodKey> {
+        let number = self.number(lane, &queue.excess(lane, slot)?)?;
+        self.give_up(lane, number, queue)
     }
 
     pub(super) fn lanes(&self) -> Vec<L> {

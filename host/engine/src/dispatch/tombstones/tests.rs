@@ -84,6 +84,24 @@ async fn the_plugins_of_a_tenant_have_equal_parts_of_its_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deletions_of_one_name_are_bounded_and_the_oldest_are_given_up() {
+    let rig = Rig::within(Bounds::default());
+    let mut given_up = Vec::new();
+    for uid in 0..1_500 {
+        let mut pod = podium_wire::Pod::default();
+        (pod.header.namespace, pod.header.name) = ("shop".into(), "cart".into());
+        (pod.header.uid, pod.header.resource_version) = (format!("u{uid}"), "5".into());
+        let gone = Change::between(Some(Arc::new(CachedPod::new(&pod).unwrap())), None).unwrap();
+        let mut plan = rig.tombstones.plan(&rig.queue, &[gone], |_| vec![1, 2], |_| Vec::new(), Instant::now());
+        let excess = std::mem::take(&mut plan.excess).into_iter().filter(|(lane, _)| *lane == 1);
+        given_up.extend(excess.flat_map(|(_, excess)| excess.given_up));
+        rig.tombstones.queue(&rig.queue, plan);
+    }
+    let expected: Vec<_> = (0..500).map(|uid| format!("u{uid}")).collect();
+    assert_eq!((uids(&given_up), rig.tombstones.figures(1).all), (expected.iter().map(|uid| &**uid).collect(), 1_000));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_oldest_unsettled_deletions_are_dropped_first() {
     let rig = Rig::new();
     let hour = Duration::from_secs(3_600);

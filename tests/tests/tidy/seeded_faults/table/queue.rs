@@ -38,10 +38,14 @@ fn slots() -> Vec<Fault> {
         ),
         slots.fault(
             "a key of a reloaded plugin runs beside its run of before",
-            "«slot.at = SlotStage::Orphaned;»",
-            "slot.items.clear();",
+            "SlotStage::Running => «slot.at = SlotStage::Orphaned»,",
+            "slot.items.clear()",
         ),
-        slots.fault("delayed keys outlive their plugin", "self.delayed.retain(|_, (of, _)| «*of != lane»);", "true"),
+        slots.fault(
+            "delayed keys outlive their plugin",
+            "SlotStage::Parked(_, Some(due)) => «drop(delayed.remove(&due))»,",
+            "{}",
+        ),
         In { file: "host/engine/src/queue/mod.rs", tests: "queue::" }.fault(
             "a closed queue hands out keys",
             "«self.slots.lock().closed = true;»",
