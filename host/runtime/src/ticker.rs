@@ -26,8 +26,9 @@ use watchdog::Watchdog;
 
 use super::{EngineError, meter::SystemMeter};
 
-/// Ticks without a run before the ticker rests: a wake-up costs a system call, a busy host should not pay it per run.
-const IDLE_TICKS: u32 = 100;
+/// Ticks without a run before the ticker rests. A host with a run each millisecond does not wake the ticker for each,
+/// and one with 20 a second does not tick between them.
+const IDLE_TICKS: u32 = 2;
 /// The time without a tick after which no run is started; ten ticks if these are longer. A hundred ticks of the
 /// default.
 const STALL: Duration = Duration::from_millis(100);
