@@ -240,7 +240,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         self.inner.lock().tombstone(lane, uid).map(|tombstone| now - tombstone.since)
     }
 
-    /// Returns a job to the queue, where the queue left its item, and what was dropped because the item is kept.
+    /// Returns a job to the queue, and returns where the queue left its item and what it displaced because it is kept.
     /// `on_deletion`: the subject of its run was the deletion. `settled` is called under the lock if with this run the
     /// deletion has settled, or was given up before it and is not run again.
     pub fn done(

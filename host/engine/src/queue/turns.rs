@@ -368,7 +368,7 @@ where
         }
     }
 
-    /// Puts the lane and its tenant where they belong. Called after whatever changes them.
+    /// Places the lane and its tenant where they belong. Called after whatever changes them.
     fn place(&mut self, lane: L, now: Instant) {
         self.put(lane, now);
         if let Some(number) = self.lanes.get(&lane).map(|state| state.tenant) {
@@ -381,7 +381,7 @@ where
         lane.stage == Stage::Due && lane.jobs < self.lane_limit
     }
 
-    /// Puts the lane into its group if it may start a job, else among those that wait for tokens, or nowhere.
+    /// Moves the lane into its group if it may start a job, else among those that wait for tokens, or nowhere.
     fn put(&mut self, lane: L, now: Instant) {
         let Some(state) = self.lanes.get(&lane) else { return };
         let is_open = if self.may_start(state) { self.is_open(lane, now) } else { self.end_waiting(lane) };
