@@ -145,7 +145,7 @@ lint:
 bench *ARGS:
     cargo bench --workspace {{ARGS}}
 
-# The cache beside kube-rs and client-go: one table. Flags: --pods --events --repeats --subjects --output json
+# The cache beside kube-rs and client-go: one table. Flags: --pods --events --rate --repeats --subjects --output json
 bench-cache *ARGS:
     bash tests/bench/run.sh compare {{ARGS}}
 
@@ -153,9 +153,14 @@ bench-cache *ARGS:
 bench-queue *ARGS:
     bash tests/bench/run.sh queue {{ARGS}}
 
-# Rolling restarts of 20 Deployments on a real control plane, a plugin for each, beside kube-rs and controller-runtime
-bench-load SECONDS="300" REPLICAS="100" PAUSE_MILLIS="5000":
-    bash tests/bench/load.sh {{SECONDS}} {{REPLICAS}} {{PAUSE_MILLIS}}
+# A new Pod on a real control plane from its event to its label: podium-host, its floor, kube-rs and controller-runtime
+bench-load *ARGS:
+    bash tests/bench/run.sh load {{ARGS}}
+
+# Switches, system calls and bytes of podium-host per new Pod and idle second, beside those of tests/bench/cost.json
+cost *ARGS:
+    bash tests/bench/run.sh load --subjects podium --rates 20 --unconcerned 20 --pods 200 --idle 60 --repeats 3 \
+        $(test ! -f tests/bench/cost.json || echo --against tests/bench/cost.json) {{ARGS}}
 
 # The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases
 bench-runs *ARGS:

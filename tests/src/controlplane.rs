@@ -234,6 +234,12 @@ impl ControlPlane {
         etcd::compact(self.etcd_address).await
     }
 
+    /// Returns the process ids of kube-apiserver and etcd.
+    #[must_use]
+    pub fn servers(&self) -> [u32; 2] {
+        [self.apiserver.id(), self.etcd.id()]
+    }
+
     /// Returns the address of the API server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

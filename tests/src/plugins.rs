@@ -42,6 +42,22 @@ pub fn sample_yaml(name: &str) -> Result<String> {
     Ok(text.replace(file, &component.display().to_string()))
 }
 
+/// Writes the sample of the plugin `workload-label` into a directory as a plugin of each namespace.
+///
+/// # Errors
+/// Returns an error if it does not build, or if the directory cannot be written.
+pub fn write_labellers(directory: &Path, namespaces: &[String]) -> Result<()> {
+    let sample = sample_yaml("workload-label")?;
+    let (kind, name) = ("kind: ClusterReconcilePlugin", "name: workload-label");
+    ensure!(sample.contains(kind) && sample.contains(name), "{sample}");
+    for namespace in namespaces {
+        let own = sample.replace(kind, "kind: ReconcilePlugin");
+        let own = own.replace(name, &format!("name: workload-label\n  namespace: {namespace}"));
+        fs::write(directory.join(format!("{namespace}.yaml")), own)?;
+    }
+    Ok(())
+}
+
 /// Builds the component of the plugin in Python by its own recipe. Returns `None` without Python.
 ///
 /// # Errors

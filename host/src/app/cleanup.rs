@@ -42,7 +42,7 @@ use tokio::{
 };
 
 use super::{life::Driver, objects::Shared, operator::stale};
-use crate::objects::{Desired, Removing, hold, release};
+use crate::objects::{Desired, Kind, Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -195,17 +195,13 @@ impl Cleanup {
             while let Some(ended) = tasks.try_join_next() {
                 busy.remove(&ended?);
             }
+            let names = this.known.lock().names.clone();
+            this.driver
+                .components
+                .holds
+                .forget(|id, uid| names.lock().get(&Kind::of(id)).is_some_and(|names| names.has(id, uid)));
             // Only copied under the lock, however many objects there are.
-            let desired = this.desired(None);
-            let is_there = |desired: &Desired, id: &PluginId, uid: &str| {
-                desired.object(id).is_some_and(|object| object.uid == uid)
-            };
-            let holds = &this.driver.components.holds;
-            if holds.any(|id, uid| !is_there(&desired, id, uid)) {
-                let known = this.known.lock();
-                holds.forget(|id, uid| is_there(&known.desired, id, uid));
-            }
-            let work = this.work(&desired);
+            let work = this.work(&this.desired(None));
             let removed = work.iter().filter(|(.., work)| matches!(work, Work::Remove(_)));
             let removed: BTreeSet<&PluginId> = removed.map(|(id, ..)| id).collect();
             this.removals.lock().retain(|id, _| removed.contains(id));

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     config::Policy,
-    objects::{Action, Beyond, Change, Desired, Kind, ObjectWatch},
+    objects::{Action, Beyond, Change, Desired, Kind, Names, ObjectWatch},
 };
 
 /// Capacity of the channel of changes.
@@ -36,6 +36,8 @@ pub(super) type Shared = Arc<Mutex<Known>>;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) desired: Desired,
+    /// All objects, also those that do not decide anything.
+    pub(super) names: Arc<Mutex<BTreeMap<Kind, Names>>>,
     /// The first lists of all kinds are there. Before, it is not known whose a finalizer is.
     pub(super) is_listed: bool,
 }
@@ -77,7 +79,8 @@ impl Follower {
         let watches = kinds.iter().map(watch).collect();
         let (started, has_started) = watch::channel(false);
         let (sender, changes) = mpsc::channel(CHANGES);
-        let known = Known { desired: Desired::beside(files, policy.borrow_and_update().clone()), is_listed: false };
+        let desired = Desired::beside(files, policy.borrow_and_update().clone());
+        let known = Known { desired, ..Known::default() };
         let follower = Self {
             driver,
             policy,
@@ -117,13 +120,19 @@ impl Follower {
                 // The driver is here.
                 Ok(()) = self.policy.changed() => {
                     let policy = self.policy.borrow_and_update().clone();
-                    let actions = self.decide(|desired| desired.set_policy(policy), Vec::new());
+                    let names = self.known.lock().names.clone();
+                    let of_kind = |(kind, names): (&Kind, &mut Names)| {
+                        names.set_policy(policy.as_ref()).into_iter().map(|change| (*kind, change)).collect::<Vec<_>>()
+                    };
+                    let changes = names.lock().iter_mut().flat_map(of_kind).collect();
+                    let actions = self.decide(|desired| desired.set_policy(policy, changes), Vec::new());
                     actions.into_iter().for_each(|action| self.act(action));
                 }
                 Some((kind, change)) = self.changes.recv() => {
                     let one = match &change {
                         Change::Listed(_) | Change::Absent => None,
-                        Change::Applied(object) | Change::Deleted(object) => Some(object.id.clone()),
+                        Change::Applied(object) => Some(object.id.clone()),
+                        Change::Deleted(id) | Change::Left(id) => Some(id.clone()),
                     };
                     let actions = self.observe(kind, change);
                     actions.into_iter().for_each(|action| self.act(action));
@@ -165,7 +174,33 @@ impl Follower {
             }
             _ => Vec::new(),
         };
-        self.decide(|desired| desired.change(kind, change), adopted)
+        let changes = self.passed(kind, change);
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        self.decide(|desired| desired.change(kind, changes), adopted)
+    }
+
+    /// Records the names of a change, and returns the changes that may decide something.
+    fn passed(&self, kind: Kind, change: Change) -> Vec<Change> {
+        let all = self.known.lock().names.clone();
+        let policy = self.policy.borrow();
+        let listed = |mut objects| {
+            let names = Names::listed(&mut objects, policy.as_ref());
+            // Those of before are dropped without the lock.
+            let _before = all.lock().insert(kind, names);
+            objects
+        };
+        match change {
+            Change::Listed(objects) => vec![Change::Listed(listed(objects))],
+            Change::Absent => {
+                listed(Vec::new());
+                vec![Change::Absent]
+            }
+            Change::Applied(object) => all.lock().entry(kind).or_default().applied(*object, policy.as_ref()),
+            Change::Deleted(id) => all.lock().entry(kind).or_default().deleted(&id),
+            Change::Left(_) => vec![change],
+        }
     }
 
     /// Decides. This is slow for a tenant with many objects, so it is done on a copy; only this task changes the
@@ -178,8 +213,8 @@ impl Follower {
         let before = self.known.lock().desired.clone();
         let mut desired = before.clone();
         let actions = change(&mut desired);
-        for (id, Beyond { reason, message }, plugins) in desired.newly_beyond(&before) {
-            tracing::warn!(plugin = %id, plugins, reason, error = message, "plugin objects not loaded");
+        for (id, Beyond { reason, message }) in desired.newly_beyond(&before) {
+            tracing::warn!(plugin = %id, reason, error = message, "plugin objects not loaded");
         }
         // One lock: the removal of finalizers forgets the holds of objects that are not known.
         let mut known = self.known.lock();

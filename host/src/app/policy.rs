@@ -38,6 +38,9 @@ pub(super) const IN_FORCE: &str = "the policy before stays in force, and still p
 /// The texts by file: of the policy, and of the certificates that it names.
 type Texts = BTreeMap<PathBuf, String>;
 
+/// A policy, and the registries that it lists.
+type Listed = (Policy, Vec<Registry>);
+
 /// A policy that can be in force, and the registries that it lists.
 pub(super) type Read = (Policy, Option<Images>);
 
@@ -122,7 +125,7 @@ impl PolicyFile {
     }
 
     /// Reads the files once. Also returns their texts.
-    fn texts_of(&self, files: ReadFile<'_>) -> (Texts, Result<(Policy, Vec<Registry>), Vec<ConfigError>>) {
+    fn texts_of(&self, files: ReadFile<'_>) -> (Texts, Result<Listed, Vec<ConfigError>>) {
         let mut texts = Texts::new();
         let read = self.read_by(&mut |path| {
             let bytes = files(path)?;
@@ -132,13 +135,13 @@ impl PolicyFile {
         (texts, read)
     }
 
-    fn read_by(&self, read: ReadFile<'_>) -> Result<(Policy, Vec<Registry>), Vec<ConfigError>> {
+    fn read_by(&self, read: ReadFile<'_>) -> Result<Listed, Vec<ConfigError>> {
         let policy = Policy::read_by(&self.file, read)?;
         let registries = policy.registries_by(read)?;
         Ok((policy, registries))
     }
 
-    fn with_registries(&self, (policy, registries): (Policy, Vec<Registry>)) -> Result<Read, Vec<ConfigError>> {
+    fn with_registries(&self, (policy, registries): Listed) -> Result<Read, Vec<ConfigError>> {
         let allowed = disk::registries(&policy, registries, &self.proxies)?;
         let images = allowed.map(|allowed| Images::new(allowed, SystemResolver).through(self.proxies.clone()));
         Ok((policy, images))

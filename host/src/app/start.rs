@@ -194,7 +194,9 @@ impl Core {
         let registry = Arc::new(Registry::default());
         let occupancy = Occupancy::new(workers);
         let queue: PodQueue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), seed);
-        let queue = queue.shared(occupancy).within(MemoryBudget::new(options.run_memory), registry.clone());
+        let memory = MemoryBudget::new(options.run_memory);
+        registry.bound_runs(memory);
+        let queue = queue.shared(occupancy).within(memory, registry.clone());
         Ok(Self {
             api: own_api.with_backpressure(),
             own_api,

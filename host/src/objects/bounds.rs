@@ -16,8 +16,6 @@ const MOST_PLUGINS: u32 = 100;
 /// a spec and the statuses take a multiple of it.
 const MOST_SPEC_BYTES: usize = 4 << 20;
 
-const UNREAD: &str = "SpecNotRead";
-
 /// Why an object is not read although it may have no mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Beyond {
@@ -25,6 +23,18 @@ pub(crate) struct Beyond {
     pub(crate) reason: &'static str,
     /// With the number and the next step. It has no number that changes with other objects.
     pub(crate) message: String,
+}
+
+/// Returns the most objects of a tenant that are read, and the field of the policy that says so.
+pub(super) fn most_plugins(tenant: &Tenant, policy: Option<&Policy>) -> (Option<String>, usize) {
+    let set = policy.and_then(|policy| policy.max_plugins(tenant));
+    let (field, most) = set.map_or((None, MOST_PLUGINS), |(field, most)| (Some(field), most));
+    (field, most as usize)
+}
+
+/// Returns the beginning of the message about an object that is beyond the number.
+pub(super) fn too_many(most: usize) -> String {
+    format!("is not one of the {most} oldest plugins")
 }
 
 /// Returns why each object of a tenant beyond the bounds is not read. The oldest are within them: by the time of
@@ -35,8 +45,7 @@ pub(super) fn beyond<'a>(
     objects: impl Iterator<Item = &'a Object>,
     policy: Option<&Policy>,
 ) -> BTreeMap<PluginId, Beyond> {
-    let set = policy.and_then(|policy| policy.max_plugins(tenant));
-    let most = set.as_ref().map_or(MOST_PLUGINS, |(_, most)| *most) as usize;
+    let (field, most) = most_plugins(tenant, policy);
     let mut objects: Vec<_> = objects.collect();
     objects.sort_by_key(|object| (object.deleting, &object.created, &object.uid));
     let mut beyond = BTreeMap::new();
@@ -45,10 +54,11 @@ pub(super) fn beyond<'a>(
         for (at, object) in objects.iter().enumerate() {
             bytes = bytes.saturating_add(object.spec_bytes);
             let (reason, message) = if at >= most {
-                let field = set.as_ref().map_or("maxPlugins in a policy", |(field, _)| field);
+                let field = field.as_deref().unwrap_or("maxPlugins in a policy");
                 let message = format!(
-                    "is not one of the {most} oldest plugins of {tenant}, and the host reads no more ({field}); delete \
-                     plugins that are not needed, or ask the platform team to change the policy"
+                    "{} of {tenant}, and the host reads no more ({field}); delete plugins that are not needed, or ask \
+                     the platform team to change the policy",
+                    too_many(most)
                 );
                 ("TooManyPlugins", message)
             } else if bytes > MOST_SPEC_BYTES {
@@ -71,14 +81,7 @@ pub(super) fn beyond<'a>(
 pub(super) fn unread(object: &Object) -> Beyond {
     let message =
         format!("the spec is read again, because older plugins have gone (since revision {})", object.revision);
-    Beyond { reason: UNREAD, message }
-}
-
-impl Beyond {
-    /// Returns true if the object is within the bounds, and waits to be brought again.
-    pub(super) fn is_unread(&self) -> bool {
-        self.reason == UNREAD
-    }
+    Beyond { reason: "SpecNotRead", message }
 }
 
 /// Reads lists of many objects without the specs that are beyond the bounds.

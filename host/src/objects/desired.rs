@@ -80,15 +80,17 @@ impl Desired {
         Self { rules, platform, tenants: BTreeMap::new() }
     }
 
-    /// Replaces the policy, decides about all objects, and returns the actions.
-    pub(crate) fn set_policy(&mut self, policy: Option<Policy>) -> Vec<Action> {
+    /// Replaces the policy, records changes of objects, decides about all, and returns the actions.
+    pub(crate) fn set_policy(&mut self, policy: Option<Policy>, changes: Vec<(Kind, Change)>) -> Vec<Action> {
         Arc::make_mut(&mut self.rules).policy = policy;
+        changes.into_iter().for_each(|(kind, change)| drop(self.changed(kind, change)));
         self.decide(self.tenants.keys().cloned().collect())
     }
 
-    /// Records a change of objects, decides about the objects of the tenants that it is about, and returns the actions.
-    pub(crate) fn change(&mut self, kind: Kind, change: Change) -> Vec<Action> {
-        let changed = self.changed(kind, change);
+    /// Records changes of objects, decides about the objects of the tenants that they are about, and returns the
+    /// actions.
+    pub(crate) fn change(&mut self, kind: Kind, changes: Vec<Change>) -> Vec<Action> {
+        let changed = changes.into_iter().flat_map(|change| self.changed(kind, change)).collect();
         self.decide(changed)
     }
 
@@ -98,12 +100,9 @@ impl Desired {
         match change {
             Change::Listed(objects) => self.listed(kind, objects, &mut changed),
             Change::Absent => self.listed(kind, Vec::new(), &mut changed),
-            Change::Applied(mut object) => {
+            Change::Applied(object) => {
                 let of_tenant = self.tenant(&object.id.namespace);
                 let before = of_tenant.objects.get(&object.id);
-                if of_tenant.stays_beyond(&object) {
-                    object.forget_spec();
-                }
                 // Other metadata and the status decide nothing.
                 let same = |before: &Object| {
                     before.uid == object.uid && before.spec == object.spec && before.deleting == object.deleting
@@ -113,10 +112,18 @@ impl Desired {
                 }
                 of_tenant.put(*object);
             }
-            Change::Deleted(object) => {
-                let id = &object.id;
-                if self.tenants.contains_key(&id.namespace) && self.tenant(&id.namespace).objects.remove(id).is_some() {
+            Change::Deleted(id) => {
+                if self.object(&id).is_some() {
+                    self.tenant(&id.namespace).objects.remove(&id);
                     changed.insert(id.namespace.clone());
+                }
+            }
+            Change::Left(id) => {
+                if self.object(&id).is_some() {
+                    let of_tenant = self.tenant(&id.namespace);
+                    of_tenant.objects.remove(&id);
+                    changed.insert(id.namespace.clone());
+                    of_tenant.left.insert(id);
                 }
             }
         }
@@ -170,15 +177,10 @@ impl Desired {
     }
 
     /// Returns the reasons why objects are beyond the bounds, with the first such object of each tenant that had none
-    /// before, and how many it has.
-    pub(crate) fn newly_beyond(&self, before: &Self) -> Vec<(PluginId, Beyond, usize)> {
-        let had =
-            |namespace: &Namespace| before.tenants.get(namespace).is_some_and(|had| had.beyond().next().is_some());
-        let of_tenant = |(namespace, of_tenant): (&Namespace, &Arc<OfTenant>)| {
-            let (id, beyond) = of_tenant.beyond().next().filter(|_| !had(namespace))?;
-            Some((id.clone(), beyond.clone(), of_tenant.beyond().count()))
-        };
-        self.tenants.iter().filter_map(of_tenant).collect()
+    /// before.
+    pub(crate) fn newly_beyond(&self, before: &Self) -> Vec<(PluginId, Beyond)> {
+        let had = |namespace: &Namespace| before.tenants.get(namespace).is_some_and(|had| had.beyond.is_some());
+        self.tenants.iter().filter(|(namespace, _)| !had(namespace)).filter_map(|(_, of)| of.beyond.clone()).collect()
     }
 
     /// Returns the object of a plugin.
@@ -263,15 +265,15 @@ mod tests {
 
     impl Desired {
         fn listed_all(&mut self, kind: Kind, objects: Vec<Object>) -> Vec<Action> {
-            self.change(kind, Change::Listed(objects))
+            self.change(kind, vec![Change::Listed(objects)])
         }
 
         fn applied(&mut self, object: Object) -> Vec<Action> {
-            self.change(Kind::of(&object.id), Change::Applied(object.into()))
+            self.change(Kind::of(&object.id), vec![Change::Applied(object.into())])
         }
 
         fn deleted(&mut self, object: Object) -> Vec<Action> {
-            self.change(Kind::of(&object.id), Change::Deleted(object.into()))
+            self.change(Kind::of(&object.id), vec![Change::Deleted(object.id)])
         }
     }
 
@@ -314,10 +316,14 @@ mod tests {
         };
         let mut desired = Desired::default();
         desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec()), object("b", 1, &spec())]);
-        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"))), ["exceed b"]);
-        assert!(desired.set_policy(policy("{ cluster: { maxPlugins: 7 } }")).is_empty(), "its spec was not kept");
-        let asked =
-            desired.decided().any(|(_, decision)| matches!(decision, Decision::Beyond(beyond) if beyond.is_unread()));
+        assert_eq!(described(&desired.set_policy(policy("{ defaults: { maxPlugins: 1 } }"), Vec::new())), ["exceed b"]);
+        assert!(
+            desired.set_policy(policy("{ cluster: { maxPlugins: 7 } }"), Vec::new()).is_empty(),
+            "its spec was not kept"
+        );
+        let asked = desired
+            .decided()
+            .any(|(_, decision)| matches!(decision, Decision::Beyond(of) if of.reason == "SpecNotRead"));
         assert!(asked, "a status is written, and the watch brings the object again");
         assert_eq!(described(&desired.applied(object("b", 1, &spec()))), ["load b"]);
     }

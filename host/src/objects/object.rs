@@ -185,6 +185,25 @@ impl Object {
         (!spec.grants.write.finalizers.is_empty()).then(|| spec.clone())
     }
 
+    /// Returns an object of which only this is known.
+    pub(super) fn unread(id: &PluginId, uid: &str, generation: i64, revision: &str) -> Self {
+        let spec = Spec::new(&Value::Null);
+        Self {
+            id: id.clone(),
+            uid: uid.to_owned(),
+            generation,
+            revision: revision.to_owned(),
+            deleting: false,
+            held: None,
+            created: String::new(),
+            spec_bytes: spec.text().len() + 1,
+            spec,
+            status: Arc::default(),
+            plugin: Err([].into()),
+            finalizing: None,
+        }
+    }
+
     /// Frees the memory of everything in a spec that has some, except few finalizers: Pods may have them.
     pub(super) fn forget_spec(&mut self) {
         let known = self.finalizing.take();

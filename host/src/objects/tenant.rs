@@ -9,7 +9,7 @@ use podium_config::Problem;
 use podium_vocabulary::{PluginId, PluginSpec};
 
 use super::{
-    bounds::{Beyond, beyond, unread},
+    bounds::{Beyond, beyond, most_plugins, unread},
     desired::Action,
     finalizers::{Owners, conflicts},
     object::{self, Object, Spec},
@@ -23,6 +23,10 @@ pub(super) struct OfTenant {
     pub(super) decisions: BTreeMap<PluginId, Decision>,
     /// The names of objects that were deleted and created again since the last decision.
     replaced: BTreeSet<PluginId>,
+    /// The names of objects that are beyond the bounds and were forgotten since the last decision.
+    pub(super) left: BTreeSet<PluginId>,
+    /// The first object beyond the bounds, also after its status has said so, while the tenant has no place for it.
+    pub(super) beyond: Option<(PluginId, Beyond)>,
     /// By plugin, the spec of the latest object that was read without a mistake.
     last_good: BTreeMap<PluginId, Spec>,
     /// By plugin, a spec with mistakes and what it permits: each change of an object of the tenant decides about all.
@@ -58,24 +62,10 @@ impl OfTenant {
     /// Adds an object, or replaces the one of its name.
     pub(super) fn put(&mut self, object: Object) {
         let (id, uid) = (object.id.clone(), object.uid.clone());
+        self.left.remove(&id);
         if self.objects.insert(id.clone(), object).is_some_and(|before| before.uid != uid) {
             self.replaced.insert(id);
         }
-    }
-
-    /// Returns why each object beyond the bounds is not read.
-    pub(super) fn beyond(&self) -> impl Iterator<Item = (&PluginId, &Beyond)> {
-        self.decisions.iter().filter_map(|(id, decision)| match decision {
-            Decision::Beyond(beyond) => Some((id, beyond)),
-            _ => None,
-        })
-    }
-
-    /// Returns true if a change of an object that is beyond the bounds decides nothing.
-    pub(super) fn stays_beyond(&self, object: &Object) -> bool {
-        let same = |before: &Object| (&before.uid, before.spec_bytes) == (&object.uid, object.spec_bytes);
-        let is_beyond = matches!(self.decisions.get(&object.id), Some(Decision::Beyond(beyond)) if !beyond.is_unread());
-        is_beyond && self.objects.get(&object.id).is_some_and(|before| before.is_forgotten() && same(before))
     }
 
     /// Decides about every object, and returns the differences from the decisions before. `files` are the plugins of
@@ -91,13 +81,15 @@ impl OfTenant {
         let Some((first, _)) = self.objects.first_key_value() else {
             (self.last_good, self.permitted) = <_>::default();
             self.replaced.clear();
-            return differences(&std::mem::take(&mut self.decisions), &self.decisions, &self.replaced);
+            let (before, left) = (std::mem::take(&mut self.decisions), std::mem::take(&mut self.left));
+            return differences(&before, &self.decisions, &self.replaced, &left);
         };
         for id in &self.replaced {
             self.last_good.remove(id);
             self.permitted.remove(id);
         }
-        let mut beyond = beyond(&first.tenant(), self.objects.values(), policy);
+        let tenant = first.tenant();
+        let mut beyond = beyond(&tenant, self.objects.values(), policy);
         for (id, object) in &mut self.objects {
             if beyond.contains_key(id) {
                 object.forget_spec();
@@ -105,6 +97,9 @@ impl OfTenant {
                 beyond.insert(id.clone(), unread(object));
             }
         }
+        let is_full = self.objects.len() >= most_plugins(&tenant, policy).1;
+        let first = beyond.first_key_value().map(|(id, beyond)| (id.clone(), beyond.clone()));
+        self.beyond = first.or(self.beyond.take().filter(|_| is_full));
         let read = || self.objects.values().filter(|object| !beyond.contains_key(&object.id));
         let of_objects = || read().filter(|object| !files.contains_key(&object.id));
         let after_of = |object: &Object| {
@@ -149,22 +144,25 @@ impl OfTenant {
         self.permitted.retain(|id, _| decisions.contains_key(id));
         decisions.extend(beyond.into_iter().map(|(id, beyond)| (id, Decision::Beyond(beyond))));
         let before = std::mem::replace(&mut self.decisions, decisions);
-        differences(&before, &self.decisions, &std::mem::take(&mut self.replaced))
+        let (replaced, left) = (std::mem::take(&mut self.replaced), std::mem::take(&mut self.left));
+        differences(&before, &self.decisions, &replaced, &left)
     }
 }
 
 /// Removals come first, so that a name can be used again by the same step. Objects that were replaced are new, whatever
-/// their specs say.
+/// their specs say. Those that `left` are beyond the bounds.
 fn differences(
     before: &BTreeMap<PluginId, Decision>,
     now: &BTreeMap<PluginId, Decision>,
     replaced: &BTreeSet<PluginId>,
+    left: &BTreeSet<PluginId>,
 ) -> Vec<Action> {
     let known = before.iter().filter(|(_, decision)| decision.is_known());
     let ends = known.filter_map(|(id, decision)| match now.get(id).filter(|_| !replaced.contains(id)) {
+        None if left.contains(id) => decision.acts().then(|| Action::Exceed(id.clone())),
         None | Some(Decision::NameTaken) => Some(Action::Unload(id.clone())),
-        Some(Decision::Beyond(_)) if decision.acts() => Some(Action::Exceed(id.clone())),
-        Some(_) => None,
+        Some(Decision::Beyond(_)) => decision.acts().then(|| Action::Exceed(id.clone())),
+        Some(Decision::Run(_) | Decision::Refused { .. }) => None,
     });
     let mut actions: Vec<Action> = ends.collect();
     let changed = |(id, decision): &(&PluginId, &Decision)| before.get(id) != Some(*decision) || replaced.contains(id);

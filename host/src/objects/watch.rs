@@ -11,7 +11,7 @@ use podium_api::{
     watch::{Batch, Lines, Retries, RollbackDetector},
 };
 use podium_engine::intervals::Intervals;
-use podium_vocabulary::text;
+use podium_vocabulary::{PluginId, text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{
@@ -52,7 +52,9 @@ pub(crate) enum Change {
     /// A new object, or a new state of one.
     Applied(Box<Object>),
     /// An object is gone.
-    Deleted(Box<Object>),
+    Deleted(PluginId),
+    /// An object is beyond the number of its tenant, and decides nothing. Not of the API server.
+    Left(PluginId),
 }
 
 /// A list and watch of the objects of one kind.
@@ -314,10 +316,9 @@ impl ObjectWatch {
         {
             *revision = metadata.resource_version;
         }
-        let change = |change: fn(Box<Object>) -> Change| self.object(json).map(Box::new).map(change);
         Ok(match kind {
-            "ADDED" | "MODIFIED" => change(Change::Applied),
-            "DELETED" => change(Change::Deleted),
+            "ADDED" | "MODIFIED" => self.object(json).map(Box::new).map(Change::Applied),
+            "DELETED" => self.object(json).map(|object| Change::Deleted(object.id)),
             _ => None,
         })
     }

@@ -1,15 +1,17 @@
-// The peer in Go of the benchmark of rolling restarts: one program of controller-runtime with a controller for each
-// namespace, which labels Pods as the plugin workload-label does.
+// The peer in Go of the benchmark of new Pods: one program of controller-runtime with a controller for each namespace,
+// which labels Pods as the plugin workload-label does.
 //
-// Usage: controller WORKERS KUBECONFIG NAMESPACE...
+// Usage: controller [-leader-elect] WORKERS KUBECONFIG NAMESPACE...
 //
 // WORKERS is the number of reconciles that a controller has at a time, by default of controller-runtime 1. All
 // controllers share the manager's cache of all Pods. The client sends as many requests as the controllers have:
-// the API server, and not a rate of the client, is what limits it.
+// the API server, and not a rate of the client, is what limits it. With -leader-elect it is one of many operators: it
+// holds a lease, and its cache has its own namespaces only.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	controllers "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -29,17 +32,19 @@ import (
 const label = "podium.dev/workload"
 
 func main() {
-	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "usage: controller WORKERS KUBECONFIG NAMESPACE...")
+	elect := flag.Bool("leader-elect", false, "hold a lease, and cache the own namespaces only")
+	flag.Parse()
+	if flag.NArg() < 3 {
+		fmt.Fprintln(os.Stderr, "usage: controller [-leader-elect] WORKERS KUBECONFIG NAMESPACE...")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+	if err := run(*elect, flag.Arg(0), flag.Arg(1), flag.Args()[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "controller:", err)
 		os.Exit(1)
 	}
 }
 
-func run(workers, kubeconfig string, namespaces []string) error {
+func run(elect bool, workers, kubeconfig string, namespaces []string) error {
 	concurrent, err := strconv.Atoi(workers)
 	if err != nil {
 		return err
@@ -51,6 +56,14 @@ func run(workers, kubeconfig string, namespaces []string) error {
 	}
 	config.QPS = -1
 	options := ctrl.Options{Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0"}
+	if elect {
+		options.LeaderElection, options.LeaderElectionID = true, "labeller-"+namespaces[0]
+		options.LeaderElectionNamespace = namespaces[0]
+		options.Cache.DefaultNamespaces = map[string]cache.Config{}
+		for _, namespace := range namespaces {
+			options.Cache.DefaultNamespaces[namespace] = cache.Config{}
+		}
+	}
 	manager, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return err

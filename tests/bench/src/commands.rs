@@ -5,9 +5,9 @@ use std::{path::PathBuf, process::ExitCode, sync::LazyLock, thread, time::Durati
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValue};
 
 use crate::{
-    controller, driver,
+    controller, driver, floor,
     generate::{self, PopulationKind},
-    queue, server, subject,
+    load, queue, server, subject,
 };
 
 /// Measures Podium's cache and other clients: the cost of an event, the memory of a Pod, the latency of a change.
@@ -36,13 +36,18 @@ enum Command {
     },
     /// The queue of keys beside kube-rs' scheduler and client-go's workqueue
     Queue(QueueFlags),
-    /// Label the Pods of namespaces by kube-rs' Controller, until it is stopped
-    Controller {
-        #[arg(value_name = "KUBECONFIG")]
-        kubeconfig: PathBuf,
-        #[arg(value_name = "NAMESPACE", required = true)]
-        namespaces: Vec<String>,
+    /// podium-host, kube-rs and controller-runtime label new Pods of a real control plane: the cost of each
+    Load {
+        #[command(flatten)]
+        options: load::Options,
+        /// table or json
+        #[arg(long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
     },
+    /// Label the Pods of namespaces by kube-rs, until it is stopped
+    Controller(Labels),
+    /// Label them with nothing but the host's client, until it is stopped
+    Floor(Labels),
     /// Measure one queue, and print its figures as JSON
     QueueSubject {
         #[arg(value_enum)]
@@ -50,6 +55,14 @@ enum Command {
         #[arg(value_name = "KEYS")]
         keys: usize,
     },
+}
+
+#[derive(Debug, Args)]
+struct Labels {
+    #[arg(value_name = "KUBECONFIG")]
+    kubeconfig: PathBuf,
+    #[arg(value_name = "NAMESPACE", required = true)]
+    namespaces: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -111,10 +124,10 @@ struct Compare {
     /// Events without pause, to measure the cost of one
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     events: usize,
-    /// Events per second, to measure the latency of one
-    #[arg(long, value_name = "N", default_value_t = 2_000)]
-    rate: u32,
-    /// Seconds at that rate
+    /// Events per second, to measure the cost and the latency of one; several, separated by commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "20,200,2000")]
+    rate: Vec<u32>,
+    /// Seconds at each rate; more for fewer than 200 events
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     seconds: u32,
     /// Runs of each subject
@@ -189,7 +202,7 @@ pub fn main() -> ExitCode {
             populations: each(&flags.population),
             generate: flags.generate.options(PopulationKind::default()),
             events: flags.events,
-            rate: flags.rate,
+            rates: flags.rate,
             seconds: flags.seconds,
             repeats: flags.repeats,
             tls: flags.tls,
@@ -203,7 +216,9 @@ pub fn main() -> ExitCode {
         Command::Queue(QueueFlags { keys, repeats, go, output }) => {
             queue::compare(&queue::Options { keys, repeats, go, json: output == Output::Json })
         }
-        Command::Controller { kubeconfig, namespaces } => controller::run(&kubeconfig, &namespaces),
+        Command::Load { options, output } => load::compare(&options, output == Output::Json),
+        Command::Controller(Labels { kubeconfig, namespaces }) => controller::run(&kubeconfig, &namespaces),
+        Command::Floor(Labels { kubeconfig, namespaces }) => floor::run(&kubeconfig, &namespaces),
         Command::QueueSubject { subject, keys } => queue::measure(subject, keys),
     };
     match done {

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 fn compare(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podium-bench"));
     command.args(["compare", "--pods", "60", "--events", "100", "--repeats", "1", "--settle", "0"]);
-    command.args(["--rate", "200", "--seconds", "1"]).args(arguments).output().unwrap()
+    command.args(["--rate", "200,1000", "--seconds", "1"]).args(arguments).output().unwrap()
 }
 
 #[test]
@@ -24,11 +24,14 @@ fn every_figure_of_podium_and_of_kube_rs_is_measured() {
         for figure in ["event_cpu_micros", "start_cpu_micros_per_pod", "bytes_per_pod", "bytes_per_pod_after_events"] {
             assert!(run[figure].as_f64().is_some_and(|value| value >= 0.0), "{figure} of {run}");
         }
-        for figure in ["start_wall_seconds", "latency_p50_micros", "latency_p99_micros", "get_micros"] {
-            assert!(run[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} of {run}");
+        let paced = &run["rates"][0];
+        assert_eq!((&paced["rate"], run["rates"].as_array().unwrap().len()), (&200.into(), 2));
+        for (of, figure) in [(run, "start_wall_seconds"), (run, "get_micros"), (paced, "event_cpu_micros")] {
+            assert!(of[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} of {of}");
         }
         assert!(run["relist_peak_ratio"].as_f64().is_some_and(|ratio| ratio >= 0.9), "{run}");
-        assert!(run["latency_p50_micros"].as_f64() <= run["latency_p99_micros"].as_f64(), "{run}");
+        assert!(paced["latency_p50_micros"].as_f64().is_some_and(|micros| micros > 0.0), "{run}");
+        assert!(paced["latency_p50_micros"].as_f64() <= paced["latency_p99_micros"].as_f64(), "{run}");
     }
 }
 
@@ -75,7 +78,10 @@ fn all_is_seen_by(subject: &str, arguments: &[&str]) {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let measured = &report["subjects"][0];
     assert_eq!((&measured["subject"], &measured["runs"][0]["get_micros"]), (&subject.into(), &0.0.into()));
-    assert!(measured["runs"][0]["latency_p50_micros"].as_f64().is_some_and(|micros| micros > 0.0), "{measured}");
+    assert!(
+        measured["runs"][0]["rates"][0]["latency_p50_micros"].as_f64().is_some_and(|micros| micros > 0.0),
+        "{measured}"
+    );
 }
 
 #[test]

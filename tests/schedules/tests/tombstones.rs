@@ -175,7 +175,7 @@ fn worker(shared: Arc<Shared>, reader: Reader, ran: mpsc::Sender<()>) -> thread:
             };
             let ended = shared.stones.done(&shared.queue, &job, next, looked.gone_for.is_some(), || {});
             // Deliveries to an unloaded plugin do not count for the one that was loaded since.
-            if let (Subject::Deleted(last), true) = (&looked.subject, ended.done != Done::Orphaned) {
+            if let (Subject::Deleted(last), true) = (&looked.subject, ended.0 != Done::Orphaned) {
                 let last = last
                     .as_ref()
                     .unwrap_or_else(|| panic!("{} was delivered to {} without its state", job.item, job.lane));

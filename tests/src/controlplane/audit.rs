@@ -3,6 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// The audit log of a control plane. It contains writes and some reads, see `controlplane/audit-policy.yaml`.
@@ -28,6 +29,9 @@ pub struct AuditedWrite {
     pub code: u16,
     /// The User-Agent; empty if the request had none.
     pub user_agent: String,
+    /// The time at which the API server received the request, and that at which it had answered it.
+    pub received: Timestamp,
+    pub answered: Timestamp,
 }
 
 /// A position in the log.
@@ -44,6 +48,8 @@ struct Line {
     #[serde(default)]
     user_agent: String,
     response_status: Option<Status>,
+    request_received_timestamp: String,
+    stage_timestamp: String,
 }
 
 #[derive(Deserialize)]
@@ -118,5 +124,7 @@ fn parse(line: &str) -> Result<AuditedWrite> {
         name: object.name,
         code: line.response_status.map_or(0, |status| status.code),
         user_agent: line.user_agent,
+        received: line.request_received_timestamp.parse().context("a time of the audit log")?,
+        answered: line.stage_timestamp.parse().context("a time of the audit log")?,
     })
 }

@@ -1,16 +1,24 @@
 //! A proxy to the API server whose connections can be cut: bytes pass unchanged until all connections are closed at
-//! once.
+//! once. It counts them.
 
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
     sync::watch,
     task::JoinSet,
 };
@@ -20,6 +28,7 @@ use tokio::{
 pub struct Proxy {
     kubeconfig: PathBuf,
     losses: watch::Sender<u64>,
+    passed: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
@@ -34,15 +43,17 @@ impl Proxy {
         fs::write(&kubeconfig, text.replace(&direct, &through))?;
         let losses = watch::Sender::new(0);
         let lost = losses.subscribe();
+        let passed = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&passed);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                connections.spawn(pass(near, api_server, lost.clone()));
+                connections.spawn(pass(near, api_server, lost.clone(), Arc::clone(&counter)));
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Self { kubeconfig, losses, _tasks: tasks })
+        Ok(Self { kubeconfig, losses, passed, _tasks: tasks })
     }
 
     /// Returns the kubeconfig that uses the proxy.
@@ -51,21 +62,43 @@ impl Proxy {
         &self.kubeconfig
     }
 
+    /// Returns the bytes that have passed in both directions.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
     /// Closes all open connections. New ones are accepted.
     pub fn lose_connections(&self) {
         self.losses.send_modify(|losses| *losses += 1);
     }
 }
 
-async fn pass(mut near: TcpStream, api_server: SocketAddr, mut lost: watch::Receiver<u64>) {
+async fn pass(mut near: TcpStream, api_server: SocketAddr, mut lost: watch::Receiver<u64>, passed: Arc<AtomicU64>) {
     lost.mark_unchanged();
     let passing = async {
         let mut far = TcpStream::connect(api_server).await?;
-        tokio::io::copy_bidirectional(&mut near, &mut far).await
+        // The proxy delays nothing.
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let ((from_near, to_near), (from_far, to_far)) = (near.split(), far.split());
+        tokio::try_join!(copy(from_near, to_far, &passed), copy(from_far, to_near, &passed))
     };
     tokio::select! {
         // The client sees the end of its connection.
         _ = passing => {}
         _ = lost.changed() => {}
+    }
+}
+
+async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, passed: &AtomicU64) -> std::io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        passed.fetch_add(read as u64, Ordering::Relaxed);
+        to.write_all(&buffer[..read]).await?;
     }
 }

@@ -239,11 +239,11 @@ pub fn workspace_dir() -> &'static Path {
     tests.parent().unwrap_or(tests)
 }
 
-/// Returns cargo's directory of this test's profile: `target/debug`.
+/// Returns cargo's directory of this program's profile, `target/debug`; tests are in its folder `deps`.
 fn profile_dir() -> Result<PathBuf> {
     let executable = env::current_exe()?;
-    let profile = executable.ancestors().skip_while(|path| !path.ends_with("deps")).nth(1);
-    Ok(profile.context("the test does not run from cargo's target directory")?.to_owned())
+    let profile = executable.ancestors().skip(1).find(|path| !path.ends_with("deps"));
+    Ok(profile.context("the program does not run from cargo's target directory")?.to_owned())
 }
 
 /// Returns cargo's target directory.

@@ -38,7 +38,6 @@ use tokio::time::{Instant, sleep};
 use crate::{
     cluster,
     kubectl::Kubectl,
-    load::memory,
     objects::{HOST, digest},
     workloads::{account, create, namespace, pod},
 };
@@ -307,4 +306,12 @@ async fn follow(client: Client, seen: Arc<Mutex<HashMap<String, Seen>>>) {
             of_pod.labelled.entry(label).or_insert(now);
         }
     }
+}
+
+/// Returns a figure of `/proc/ID/status` in MiB.
+fn memory(id: u32, name: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such figure")?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib / 1_024.0)
 }

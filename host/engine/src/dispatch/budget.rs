@@ -5,7 +5,9 @@
 //! waits within a run: a commit, a live read or an Event without a token is not sent, and the key is run again when
 //! there are tokens.
 
-use podium_vocabulary::{EventResult, PluginSpec, RequestRates, WriteGrants, WriteReport, WriteResult};
+use podium_vocabulary::{
+    EventResult, PluginSpec, RequestRates, Write, WriteGrants, WriteReport, WriteResult, authz::Authorized,
+};
 
 use super::{Dispatch, LoadedPlugin, PodJob};
 use crate::{
@@ -58,11 +60,7 @@ impl Dispatch {
         if writes.is_empty() || self.queue.has_tokens(job, WRITES, count(writes.len())) {
             return None;
         }
-        let not_sent = writes.iter().map(|write| {
-            let write = write.get();
-            WriteReport { id: write.id, description: write.action.describe(), result: WriteResult::NotSent }
-        });
-        let not_sent = not_sent.collect::<Vec<_>>();
+        let not_sent = writes.iter().map(not_sent).collect::<Vec<_>>();
         plugin.status.wrote(&not_sent, 0);
         Some(not_sent)
     }
@@ -74,6 +72,11 @@ impl Dispatch {
         self.queue.spend(job, WRITES, writes);
         self.queue.spend(job, EVENTS, sent.event_requests.saturating_add(count(delayed)));
     }
+}
+
+pub(super) fn not_sent(write: &Authorized<Write>) -> WriteReport {
+    let Write { id, action } = write.get();
+    WriteReport { id: *id, description: action.describe(), result: WriteResult::NotSent }
 }
 
 pub(super) fn count(items: usize) -> u32 {

@@ -29,7 +29,7 @@ const WINDOW: Duration = Duration::from_secs(BURST);
 /// The rates of all tenants that have a plugin, or had one until lately.
 #[derive(Debug, Default)]
 pub(super) struct LogRates {
-    tenants: BTreeMap<Tenant, Arc<TenantRate>>,
+    tenants: BTreeMap<Tenant, Arc<Mutex<TenantRate>>>,
     active: Arc<Mutex<Active>>,
 }
 
@@ -44,17 +44,17 @@ struct Active {
     before: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct TenantRate {
-    bucket: Mutex<Allowance>,
+    bucket: Allowance,
     /// The last window in which it logged.
-    seen: Mutex<u64>,
+    seen: u64,
 }
 
 /// The rate of one plugin within that of its tenant.
 #[derive(Debug)]
 pub(super) struct LogRate {
-    tenant: Arc<TenantRate>,
+    tenant: Arc<Mutex<TenantRate>>,
     active: Arc<Mutex<Active>>,
     own: Mutex<Allowance>,
     losses: Mutex<Intervals>,
@@ -76,7 +76,7 @@ pub(super) enum Line {
 impl LogRates {
     /// Returns the rate of another plugin of a tenant, or of another version of one.
     pub(super) fn plugin(&mut self, tenant: Tenant) -> LogRate {
-        let tenant = self.tenants.entry(tenant).or_insert_with(|| Arc::new(TenantRate::new()));
+        let tenant = self.tenants.entry(tenant).or_default();
         LogRate {
             tenant: Arc::clone(tenant),
             active: Arc::clone(&self.active),
@@ -87,7 +87,7 @@ impl LogRates {
 
     /// Forgets the tenants that have no plugin and that may log as much as new ones.
     pub(super) fn forget_unused(&mut self, now: Instant) {
-        self.tenants.retain(|_, rate| Arc::strong_count(rate) > 1 || !rate.bucket.lock().is_full(now));
+        self.tenants.retain(|_, rate| Arc::strong_count(rate) > 1 || !rate.lock().bucket.is_full(now));
     }
 }
 
@@ -106,23 +106,18 @@ impl Active {
     }
 }
 
-impl TenantRate {
-    fn new() -> Self {
-        Self { bucket: Mutex::default(), seen: Mutex::new(0) }
-    }
-}
-
 impl LogRate {
     /// Counts a line with `text` bytes of text against the rate.
     pub(super) fn take(&self, text: usize, now: Instant) -> Line {
-        let share = self.active.lock().share(&mut self.tenant.seen.lock(), now).max(1);
+        let mut tenant = self.tenant.lock();
+        let share = self.active.lock().share(&mut tenant.seen, now).max(1);
         // One plugin of several must not take all that its tenant has. One reference is that of `LogRates`.
         let is_only = Arc::strong_count(&self.tenant) <= 2;
         let burst = (share * BURST).max(MIN_BURST);
         let own = if is_only { (share, burst) } else { (share.div_ceil(2), burst / 2) };
         let bytes = u32::try_from(text.saturating_add(LINE_BYTES)).unwrap_or(u32::MAX);
-        let (mut plugin, mut tenant) = (self.own.lock(), self.tenant.bucket.lock());
-        let (plugin, tenant) = (plugin.at(own, now), tenant.at((share, burst), now));
+        let mut plugin = self.own.lock();
+        let (plugin, tenant) = (plugin.at(own, now), tenant.bucket.at((share, burst), now));
         // A line longer than a full bucket would otherwise never be logged.
         if plugin.wait(bytes, now).is_zero() && tenant.try_take(bytes, now) {
             plugin.take(bytes, now);

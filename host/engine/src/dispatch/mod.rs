@@ -45,8 +45,8 @@ pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
 pub use state::State;
 use tokio::time::Instant;
+use tombstones::FoundSubject;
 pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
-use tombstones::{EndedJob, FoundSubject};
 use tracing::Instrument;
 pub use trial::{TRIAL_RUNS, TRIAL_TIME};
 use unsettled::Reports;
@@ -148,21 +148,13 @@ impl Dispatch {
 
     /// Runs a job, and returns it to the queue unless it has something to send; also after a panic.
     async fn begin(self: Arc<Self>, job: PodJob) -> NextOrDelivery {
-        let Some(plugin) = self.registry.get(job.lane) else {
-            self.queue.done(&job, Next::Settled);
-            return Either::Left(Next::Settled);
+        let plugin = match self.admit(&job) {
+            Ok(plugin) => plugin,
+            Err(next) => {
+                self.queue.done(&job, next);
+                return Either::Left(next);
+            }
         };
-        if let Some(pause) = plugin.revocation.pause() {
-            let next = Next::Postponed(pause);
-            self.queue.done(&job, next);
-            return Either::Left(next);
-        }
-        // A version with more memory was loaded since the key was taken.
-        if job.claim.is_some_and(|claim| claim.bytes < registry::claimed(&plugin.spec)) {
-            let next = Next::Postponed(Duration::ZERO);
-            self.queue.done(&job, next);
-            return Either::Left(next);
-        }
         let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
         let run = AssertUnwindSafe(self.run(&job, &plugin, &key)).catch_unwind();
         let attempt = match run.await {
@@ -179,6 +171,17 @@ impl Dispatch {
         if has_nothing_to_send { Either::Left(settle.await) } else { Either::Right(Box::pin(settle)) }
     }
 
+    /// Returns the plugin of a job, or when the job is tried again if it is not run now.
+    fn admit(&self, job: &PodJob) -> Result<Arc<LoadedPlugin>, Next> {
+        let plugin = self.registry.get(job.lane).ok_or(Next::Settled)?;
+        if let Some(pause) = plugin.revocation.pause() {
+            return Err(Next::Postponed(pause));
+        }
+        // A version with more memory was loaded since the key was taken.
+        let has_grown = job.claim.is_some_and(|claim| claim.bytes < registry::claimed(&plugin.spec));
+        if has_grown { Err(Next::Postponed(Duration::ZERO)) } else { Ok(plugin) }
+    }
+
     fn finish(&self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, ran: JobResult) -> Next {
         let JobResult { next, on_deletion, gave_up, unsettled } = ran;
         let settled = || {
@@ -187,9 +190,7 @@ impl Dispatch {
             }
         };
         let (done, excess) = self.expectations.unsettled.end(job.lane, &job.item, unsettled, || {
-            let EndedJob { done, excess } =
-                self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled);
-            (done, excess)
+            self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled)
         });
         plugin.exceeded(excess);
         if gave_up && done == Done::Forgotten {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     journal::PluginEntries,
     ports::{Reconcile, Sender},
-    queue::{Claim, Claims, Demand, Remembered},
+    queue::{Claim, Claims, Demand, MemoryBudget, Remembered},
     status::{Health, PluginStatus},
 };
 
@@ -117,6 +117,8 @@ struct Inner {
     /// The requests per second of the plugins of a tenant together, where they are not the default.
     rates: BTreeMap<Tenant, RequestRates>,
     states: Arc<States>,
+    /// The memory of all runs.
+    memory: MemoryBudget,
     /// Grows with each plugin that is added, replaced or removed.
     changes: u64,
 }
@@ -268,6 +270,11 @@ impl Registry {
         self.inner.read().states.set_most(bytes);
     }
 
+    /// Sets the memory of all runs, in whose steps the claims of plugins that are added later are counted.
+    pub fn bound_runs(&self, memory: MemoryBudget) {
+        self.inner.write().memory = memory;
+    }
+
     /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
     /// new one. Runs of the version before continue if `spec` permits everything that the version may do; otherwise
     /// they are ended.
@@ -284,7 +291,8 @@ impl Registry {
         inner.changes += 1;
         let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
-        inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
+        let bytes = inner.memory.counted(claimed(&spec));
+        inner.claims.insert(lane, (Claim { tenant, bytes }, budget::demand(&spec, rates)));
         let (state, states) = (inner.state(lane, &spec), inner.states.clone());
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let revocation = Revocation::default();

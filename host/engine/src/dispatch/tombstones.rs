@@ -84,15 +84,6 @@ pub struct FoundSubject {
     pub gone_for: Option<Duration>,
 }
 
-/// The end of a job in the queue, and the tombstones that it displaced.
-#[derive(Debug)]
-pub struct EndedJob {
-    /// Where the queue left the item.
-    pub done: Done,
-    /// Deletions and last states that were dropped because the item is kept.
-    pub excess: Excess,
-}
-
 /// The deletions that have not settled, with the last states of their Pods, by plugin and Pod. [`Bounds`] limits them
 /// for each tenant.
 #[derive(Debug)]
@@ -248,8 +239,9 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         self.inner.lock().tombstone(lane, uid).map(|tombstone| now - tombstone.since)
     }
 
-    /// Returns a job to the queue. `on_deletion`: the subject of its run was the deletion. `settled` is called under
-    /// the lock if with this run the deletion has settled, or was given up before it and is not run again.
+    /// Returns a job to the queue, where the queue left its item, and what was dropped because the item is kept.
+    /// `on_deletion`: the subject of its run was the deletion. `settled` is called under the lock if with this run the
+    /// deletion has settled, or was given up before it and is not run again.
     pub fn done(
         &self,
         queue: &Keys<L>,
@@ -257,15 +249,15 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         next: Next,
         on_deletion: bool,
         settled: impl FnOnce(),
-    ) -> EndedJob {
+    ) -> (Done, Excess) {
         if !on_deletion {
-            return EndedJob { done: queue.done(job, next), excess: Excess::default() };
+            return (queue.done(job, next), Excess::default());
         }
         let mut inner = self.inner.lock();
         let number = inner.number(job.lane, &job.item);
         if let Some(number) = number.filter(|number| inner.is_back(job.lane, *number)) {
             inner.remove(job.lane, number);
-            return EndedJob { done: queue.done(job, next), excess: Excess::default() };
+            return (queue.done(job, next), Excess::default());
         }
         let next = match number {
             Some(_) if next == Next::Settled => Next::Final,
@@ -289,7 +281,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                 excess = inner.enforce(job.lane, queue);
             }
         }
-        EndedJob { done, excess }
+        (done, excess)
     }
 
     /// The plugin was unloaded.

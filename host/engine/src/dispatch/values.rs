@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::{
     Dispatch, LoadedPlugin,
     breaker::{Breaker, Field, Tripped, present, would_change},
+    budget::not_sent,
     run_writes::RunWrites,
 };
 use crate::ports::{Closing, Sent, Staged};
@@ -85,11 +86,7 @@ impl Values {
                 // Events beside writes depend on a change; the next run emits them again.
                 staged.events.clear();
             }
-            let report = |write: Authorized<Write>| {
-                let Write { id, action } = write.into_inner();
-                WriteReport { id, description: action.describe(), result: WriteResult::NotSent }
-            };
-            withheld = go.into_iter().map(report).collect();
+            withheld = go.iter().map(not_sent).collect();
         }
         Self { values, withheld, until: wait.map(|wait| now + wait) }
     }

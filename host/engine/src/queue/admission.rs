@@ -50,6 +50,12 @@ pub struct MemoryBudget {
     bytes: u64,
 }
 
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self::UNLIMITED
+    }
+}
+
 impl MemoryBudget {
     /// The budget of a queue that does not count memory.
     pub(super) const UNLIMITED: Self = Self::new(u64::MAX);
@@ -65,6 +71,15 @@ impl MemoryBudget {
     #[must_use]
     pub const fn of_tenant(self) -> u64 {
         self.bytes / 2
+    }
+
+    /// Returns the bytes that count for a job that declares this number: 4 MiB, doubled as often as necessary, so that
+    /// there are few sizes; but no more than a tenant may take if it declares no more.
+    #[must_use]
+    pub fn counted(self, declared: u64) -> u64 {
+        const LEAST: u64 = 4 << 20;
+        let rounded = declared.max(LEAST).checked_next_power_of_two().unwrap_or(declared);
+        rounded.min(self.of_tenant()).max(declared)
     }
 
     pub(super) const fn left(self, taken: u64) -> u64 {
@@ -97,13 +112,7 @@ impl Occupancy {
     /// for it, whatever their turn.
     #[must_use]
     pub const fn runs_of_tenant(self) -> usize {
-        if self.workers == usize::MAX {
-            usize::MAX
-        } else if self.workers < 8 {
-            1
-        } else {
-            self.workers / 4
-        }
+        if self.workers < 8 { 1 } else { self.workers / 4 }
     }
 
     /// Returns how many jobs of one tenant are under way at most. Beside its runs these are as many deliveries, which
@@ -115,7 +124,7 @@ impl Occupancy {
 
     /// Returns how many workers run only light tenants' jobs: one, if there is another.
     pub(super) const fn kept(self) -> usize {
-        if self.workers == usize::MAX || self.workers < 2 { 0 } else { 1 }
+        if self.workers < 2 { 0 } else { 1 }
     }
 
     /// Returns how many workers are idle.

@@ -183,7 +183,7 @@ where
         loop {
             let (job, due, more) = {
                 let mut slots = self.slots.lock();
-                if slots.is_closed() {
+                if slots.closed {
                     drop(slots);
                     self.wake.notify_one();
                     return None;
@@ -196,7 +196,7 @@ where
                 let may_start = slots.has_ready() || slots.turns.next_tokens().is_some();
                 let more = job.is_some() && (may_start || is_unwatched || may_pass);
                 if job.is_none() {
-                    slots.looked();
+                    slots.has_new_delays = false;
                 }
                 (job, due, more)
             };
@@ -209,6 +209,8 @@ where
             }
             slept = false;
             match due {
+                // Keys are left to be examined, or were due while the lock was not held.
+                Some(due) if due <= Instant::now() => {}
                 Some(due) => tokio::select! {
                     biased;
                     () = self.wake.notified() => {}
@@ -309,7 +311,7 @@ where
 
     /// Closes the queue: every [`Queue::next`], also one that waits, returns `None` from now on.
     pub fn close(&self) {
-        self.slots.lock().close();
+        self.slots.lock().closed = true;
         self.wake.notify_one();
     }
 

@@ -30,8 +30,8 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq + Hash,
 {
-    /// Parks a slot that is in no list if this due item of it has to wait. Returns true if it does.
-    pub(super) fn park(&mut self, key: &(L, S), at: usize, now: Instant) -> bool {
+    /// Parks a slot of this number that is in no list if this due item of it has to wait. Returns true if it does.
+    pub(super) fn park(&mut self, key: &(L, S), at: usize, number: u64, now: Instant) -> bool {
         let Some((on, until)) = self.waits_for(key, at, now) else { return false };
         let hasher = self.parked.hasher().clone();
         let slots = self.parked.entry(on).or_insert_with(|| HashMap::with_hasher(hasher));
@@ -39,12 +39,13 @@ where
         if !lanes.contains(&key.0) {
             lanes.push(key.0);
         }
-        if let Some(until) = until {
-            self.numbers += 1;
-            self.delay(key.clone(), until);
-        } else if let Some(state) = self.slots.get_mut(key) {
-            state.at = SlotStage::Parked;
-            self.count_parked(key.0, true);
+        self.numbers += 1;
+        let until = until.map(|until| (until, self.numbers));
+        self.delayed.extend(until.map(|until| (until, key.clone())));
+        self.has_new_delays |= until.is_some();
+        self.waiting.entry(key.0).or_default().insert(number, ());
+        if let Some(state) = self.slots.get_mut(key) {
+            state.at = SlotStage::Parked(number, until);
         }
         // Predecessors do not wait for a slot that waits.
         let behind = self.parked.get(&key.0).and_then(|slots| slots.get(&key.1)).into_iter().flatten().copied();
@@ -104,16 +105,11 @@ where
         for (slot, lanes) in slots {
             for lane in lanes {
                 let key = (lane, slot.clone());
-                if let Some(SlotStage::Parked | SlotStage::Delayed(_)) = self.slots.get(&key).map(|state| state.at) {
+                if let Some(SlotStage::Parked(..)) = self.slots.get(&key).map(|state| state.at) {
                     self.replace(key, now);
                 }
             }
         }
-    }
-
-    pub(super) fn count_parked(&mut self, lane: L, parked: bool) {
-        let count = self.counts.entry(lane).or_default();
-        *count = if parked { *count + 1 } else { *count - 1 };
     }
 
     /// Examines again slots that are parked behind slots of lanes that are delayed since, except behind a run.

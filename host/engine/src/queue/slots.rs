@@ -15,7 +15,7 @@ use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
     order::{Lanes, Order},
     stale::Marks,
-    turns::{TenantFigures, Turns},
+    turns::{JOB, TenantFigures, Turns},
 };
 
 #[derive(Debug)]
@@ -28,18 +28,18 @@ pub(super) struct Slots<L, S, I> {
     /// When the numbers of due slots were assigned.
     marks: Marks,
     /// Slots that become due later, each once.
-    delayed: BTreeMap<Due, (L, S)>,
-    /// Slots were delayed since the last [`Self::looked`].
+    pub(super) delayed: BTreeMap<Due, (L, S)>,
+    /// Slots were delayed since a worker last found no job, and began to wait until [`Self::next_due`].
     pub(super) has_new_delays: bool,
     pub(super) order: Arc<Order<L>>,
     /// The lanes whose slots of a name are parked, by the lane and the name that they wait for. May name more.
     pub(super) parked: HashMap<L, HashMap<S, Lanes<L>, FixedState>, FixedState>,
-    /// How many slots of each lane are [`SlotStage::Parked`].
-    pub(super) counts: HashMap<L, usize, FixedState>,
+    /// The numbers of the slots of each lane that are [`SlotStage::Parked`].
+    pub(super) waiting: HashMap<L, BTreeMap<u64, ()>, FixedState>,
     /// Due slots may be left that were not examined.
     look_again: Option<Instant>,
     pub(super) numbers: u64,
-    closed: bool,
+    pub(super) closed: bool,
     backoff: Backoff,
     random: SmallRng,
 }
@@ -61,10 +61,10 @@ pub(super) struct SlotState<I> {
 pub(super) enum SlotStage {
     /// With its number in the lane's ready slots.
     Ready(u64),
-    /// Until a time, or until the item that it waits for was run.
+    /// Until a time.
     Delayed(Due),
-    /// Its first due item waits for one of another lane.
-    Parked,
+    /// Its first due item waits for one of another lane, perhaps until a time at most. It keeps its number.
+    Parked(u64, Option<Due>),
     Running,
     /// Its lane was removed while its first item was running. Further items were added to the lane after that.
     Orphaned,
@@ -118,15 +118,16 @@ impl<I: Eq> SlotState<I> {
 }
 
 impl<I> Item<I> {
-    /// Delays it. From then on it is due for another reason than a step.
+    /// Delays it. When it is due it is a step of its own.
     pub(super) fn delay(&mut self, (due, queued): (Instant, Instant)) {
         (self.due, self.queued) = (due, queued);
-        self.steps.cause = Cause::Other;
+        self.steps = Steps { first: u64::MAX, latest: u64::MAX, cause: Cause::Other };
     }
 }
 
 impl Steps {
     fn join(&mut self, later: Self) {
+        self.first = self.first.min(later.first);
         self.latest = later.latest;
         self.cause = self.cause.max(later.cause);
     }
@@ -145,7 +146,7 @@ where
             turns: Turns::new(lane_limit, &hasher),
             order: Arc::default(),
             parked: HashMap::with_hasher(hasher.clone()),
-            counts: HashMap::with_hasher(hasher.clone()),
+            waiting: HashMap::with_hasher(hasher.clone()),
             slots: HashMap::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
             marks: Marks::default(),
@@ -175,10 +176,9 @@ where
         let fresh = Item { item, due: now, queued: now, failures: 0, steps, before: None, dirty: None };
         let mut entry = match self.slots.entry(key) {
             Entry::Vacant(entry) => {
-                let (lane, slot) = entry.key().clone();
-                self.numbers += 1;
-                entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Ready(self.numbers) });
-                self.push_ready(lane, slot, self.numbers, now);
+                let key = entry.key().clone();
+                entry.insert(SlotState { items: smallvec![fresh], at: SlotStage::Running });
+                self.place(key, None, now);
                 return;
             }
             Entry::Occupied(entry) => entry,
@@ -203,7 +203,7 @@ where
             }
             None => state.items.push(fresh),
         }
-        if matches!(state.at, SlotStage::Delayed(_) | SlotStage::Parked) {
+        if matches!(state.at, SlotStage::Delayed(_) | SlotStage::Parked(..)) {
             let key = entry.key().clone();
             self.replace(key, now);
         }
@@ -229,6 +229,7 @@ where
             if job.is_some() {
                 return job;
             }
+            self.turns.charge_cost(lane, JOB, now);
         }
         self.look_again = Some(now);
         None
@@ -236,10 +237,10 @@ where
 
     /// Starts a job of the lane's first due item, or parks its slot.
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
-        let (_, slot) = self.ready.get_mut(&lane)?.pop_first()?;
+        let (number, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot);
         let first = self.slots.get(&key)?.items.iter().position(|item| item.due <= now)?;
-        if self.park(&key, first, now) {
+        if self.park(&key, first, number, now) {
             return None;
         }
         let state = self.slots.get_mut(&key)?;
@@ -274,7 +275,7 @@ where
         let mut item = state.items.remove(0);
         if is_orphaned {
             let key = entry.key().clone();
-            self.place(key, now);
+            self.place(key, None, now);
             return Done::Orphaned;
         }
         let delay = match next {
@@ -319,7 +320,7 @@ where
             self.shrink();
         } else {
             let key = entry.key().clone();
-            self.place(key, now);
+            self.place(key, None, now);
         }
         self.free(job.lane, &job.slot, now);
         done
@@ -366,10 +367,19 @@ where
 
     /// Places a slot that is not running again.
     pub(super) fn replace(&mut self, key: (L, S), now: Instant) {
-        match self.slots.get(&key).map(|state| state.at) {
+        let number = match self.slots.get(&key).map(|state| state.at) {
             None | Some(SlotStage::Running | SlotStage::Orphaned) => return,
-            Some(SlotStage::Parked) => self.count_parked(key.0, false),
-            Some(SlotStage::Delayed(due)) => drop(self.delayed.remove(&due)),
+            Some(SlotStage::Delayed(due)) => {
+                self.delayed.remove(&due);
+                None
+            }
+            Some(SlotStage::Parked(number, due)) => {
+                due.iter().for_each(|due| _ = self.delayed.remove(due));
+                if let Some(waiting) = self.waiting.get_mut(&key.0) {
+                    waiting.remove(&number);
+                }
+                Some(number)
+            }
             Some(SlotStage::Ready(number)) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
                     ready.remove(&number);
@@ -378,36 +388,44 @@ where
                         self.turns.due(key.0, false, now);
                     }
                 }
+                Some(number)
             }
-        }
-        self.place(key, now);
+        };
+        self.place(key, number, now);
     }
 
-    /// Moves a slot that is not running to the due or the delayed slots, as its items are.
-    fn place(&mut self, key: (L, S), now: Instant) {
+    /// Moves a slot that is in no list to the due or the delayed slots, as its items are. One that was due before
+    /// keeps its number.
+    fn place(&mut self, key: (L, S), number: Option<u64>, now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
-        if state.items.is_empty() {
+        let Some(due) = state.items.iter().map(|item| item.due).min() else {
             self.slots.remove(&key);
             self.shrink();
             return;
-        }
-        let Some(due) = state.items.iter().map(|item| item.due).min() else { return };
+        };
         self.numbers += 1;
-        if due <= now {
-            state.at = SlotStage::Ready(self.numbers);
-            self.push_ready(key.0, key.1, self.numbers, now);
-        } else {
-            self.delay(key, due);
+        if due > now {
+            let due = (due, self.numbers);
+            state.at = SlotStage::Delayed(due);
+            self.delayed.insert(due, key);
+            self.has_new_delays = true;
+            return;
         }
-    }
-
-    /// Delays a slot that is in no list. [`Self::numbers`] is a new one.
-    pub(super) fn delay(&mut self, key: (L, S), until: Instant) {
-        let Some(state) = self.slots.get_mut(&key) else { return };
-        let due = (until, self.numbers);
-        state.at = SlotStage::Delayed(due);
-        self.delayed.insert(due, key);
-        self.has_new_delays = true;
+        for item in state.items.iter_mut().filter(|item| item.due <= now && item.steps.first == u64::MAX) {
+            (item.steps.first, item.steps.latest) = (self.numbers, self.numbers);
+        }
+        let number = number.unwrap_or_else(|| {
+            self.marks.due(self.numbers, now);
+            self.numbers
+        });
+        state.at = SlotStage::Ready(number);
+        let (lane, slot) = key;
+        let ready = self.ready.entry(lane).or_default();
+        let is_first = ready.is_empty();
+        ready.insert(number, slot);
+        if is_first {
+            self.turns.due(lane, true, now);
+        }
     }
 
     /// Frees the memory of a burst, such as all Pods of the first list at once.
@@ -418,27 +436,11 @@ where
         }
     }
 
-    /// `number` is the latest of all.
-    fn push_ready(&mut self, lane: L, slot: S, number: u64, now: Instant) {
-        self.marks.due(number, now);
-        let ready = self.ready.entry(lane).or_default();
-        let is_first = ready.is_empty();
-        ready.insert(number, slot);
-        if is_first {
-            self.turns.due(lane, true, now);
-        }
-    }
-
     fn promote(&mut self, now: Instant) {
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
-            let (lane, slot) = first.remove();
-            self.place((lane, slot), now);
+            let key = first.remove();
+            self.replace(key, now);
         }
-    }
-
-    /// A worker has found no job, and waits until [`Self::next_due`].
-    pub(super) fn looked(&mut self) {
-        self.has_new_delays = false;
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
@@ -460,7 +462,7 @@ where
     }
 
     pub(super) fn depth(&self, lane: L) -> usize {
-        self.ready.get(&lane).map_or(0, BTreeMap::len) + self.counts.get(&lane).copied().unwrap_or(0)
+        self.ready.get(&lane).map_or(0, BTreeMap::len) + self.waiting.get(&lane).map_or(0, BTreeMap::len)
     }
 
     pub(super) fn claim_changed(&mut self, lane: L, now: Instant) {
@@ -471,22 +473,8 @@ where
         // Keys become due even while no worker is free to notice it.
         self.promote(now);
         let newest = self.marks.stale(now);
-        self.turns.figures(|lane| (self.depth(lane), newest.map_or(0, |newest| self.stale(lane, newest))))
-    }
-
-    /// How many due slots of the lane have at most this number. Takes a time in proportion to the smaller of their
-    /// number and that of the others.
-    fn stale(&self, lane: L, newest: u64) -> usize {
-        let Some(ready) = self.ready.get(&lane) else { return 0 };
-        let (mut old, mut new) = (ready.range(..=newest), ready.range(newest + 1..));
-        let mut pairs = 0;
-        loop {
-            match (old.next(), new.next()) {
-                (None, _) => return pairs,
-                (Some(_), None) => return ready.len() - pairs,
-                (Some(_), Some(_)) => pairs += 1,
-            }
-        }
+        let stale = |lane: &L, newest| stale(self.ready.get(lane), newest) + stale(self.waiting.get(lane), newest);
+        self.turns.figures(|lane| (self.depth(lane), newest.map_or(0, |newest| stale(&lane, newest))))
     }
 
     pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {
@@ -502,16 +490,23 @@ where
         self.ready.remove(&lane);
         self.delayed.retain(|_, (of, _)| *of != lane);
         self.turns.remove(lane, now);
-        self.counts.remove(&lane);
+        self.waiting.remove(&lane);
         let parked = self.parked.remove(&lane);
         parked.into_iter().for_each(|slots| self.free_all(slots, now));
     }
+}
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closed = true;
+/// Returns how many slots have at most the number `newest`. Takes a time in proportion to the smaller of their number
+/// and that of the others.
+fn stale<T>(slots: Option<&BTreeMap<u64, T>>, newest: u64) -> usize {
+    let Some(slots) = slots else { return 0 };
+    let (mut old, mut new) = (slots.range(..=newest), slots.range(newest + 1..));
+    let mut pairs = 0;
+    loop {
+        match (old.next(), new.next()) {
+            (None, _) => return pairs,
+            (Some(_), None) => return slots.len() - pairs,
+            (Some(_), Some(_)) => pairs += 1,
+        }
     }
 }

@@ -12,7 +12,6 @@
 
 mod board;
 mod budget;
-mod delay;
 mod remembered;
 mod tenant;
 
@@ -23,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use board::{Board, Entry, Listing};
+use board::{Board, Listing};
 use budget::{LaneTokens, Timer};
 use foldhash::quality::FixedState;
 pub use remembered::Remembered;
@@ -31,13 +30,13 @@ use tenant::{Tenant, Wait};
 use tokio::time::Instant;
 
 use super::{
-    admission::{Claim, Claims, MemoryBudget, Occupancy, PATIENCE},
+    admission::{Claim, Claims, MemoryBudget, Occupancy},
     tokens::KINDS,
     virtual_time::{Account, Key, Present, nanos},
 };
 
 /// The charge for every job beside its run: the host takes the key, reads the cache and returns the key.
-const JOB: Duration = Duration::from_micros(10);
+pub(super) const JOB: Duration = Duration::from_micros(10);
 
 #[derive(Debug)]
 pub(super) struct Turns<L> {
@@ -51,8 +50,6 @@ pub(super) struct Turns<L> {
     tenants: HashMap<u32, Tenant<L>, FixedState>,
     present: Present,
     board: Board,
-    /// Groups that wait for memory and have not waited too long, the first to wait first.
-    patience: BTreeMap<u64, Waiting>,
     /// Lanes that began to wait for tokens or memory, for the one that looks at what waits for them.
     pub(super) delayed: Vec<L>,
     /// When lanes that wait for tokens may have them.
@@ -74,6 +71,8 @@ struct Lane {
     tenant: u32,
     bytes: u64,
     stage: Stage,
+    /// Its key in its group, if it is in it.
+    listed: Option<Key>,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
     /// The cost of its latest runs, in nanoseconds.
@@ -89,17 +88,6 @@ enum Stage {
     Idle,
     /// It has a due slot.
     Due,
-    /// It has a due slot and is in its group.
-    Listed,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    tenant: u32,
-    bytes: u64,
-    since: Instant,
-    /// The value of [`Turns::started`] at that time.
-    from: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +134,6 @@ where
             tenants: HashMap::with_hasher(hasher.clone()),
             present: Present::default(),
             board: Board::default(),
-            patience: BTreeMap::new(),
             delayed: Vec::new(),
             timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
@@ -183,14 +170,11 @@ where
 
     /// Records whether a lane whose job has just started has another due slot. Its claim was read for that job.
     pub(super) fn set_due(&mut self, lane: L, due: bool, now: Instant) {
-        if !due {
-            self.unlist_lane(lane);
-        }
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.stage = match state.stage {
                 Stage::Removed | Stage::Idle if due => Stage::Due,
                 Stage::Due if !due => Stage::Idle,
-                Stage::Removed | Stage::Idle | Stage::Due | Stage::Listed => state.stage,
+                Stage::Removed | Stage::Idle | Stage::Due => state.stage,
             };
         }
         self.place(lane, now);
@@ -200,7 +184,6 @@ where
     /// for it, unless the lane has no due slot after all, and [`Self::set_due`].
     pub(super) fn next(&mut self, now: Instant) -> Option<L> {
         self.hand_out(now);
-        self.age(now);
         loop {
             let lane = self.choose(now)?;
             let claim = self.claim(lane);
@@ -221,13 +204,13 @@ where
         let turn = self.numbers;
         let number = self.lanes.get(&lane)?.tenant;
         if let Some(tenant) = self.tenants.get_mut(&number)
-            && let Some((first, _)) = tenant.least()
+            && let Some((first, ..)) = tenant.least()
         {
             tenant.present.advance(first);
         }
-        self.unlist_lane(lane);
         let state = self.lanes.get_mut(&lane)?;
         let claim = Claim { tenant: state.tenant, bytes: state.bytes };
+        state.stage = Stage::Idle;
         let charged = state.estimate.max(nanos(JOB));
         state.account.charge(charged, turn);
         state.jobs += 1;
@@ -239,11 +222,8 @@ where
             tenant.runs += 1;
             tenant.jobs += 1;
             tenant.memory = tenant.memory.saturating_add(claim.bytes);
-            if let Some(group) = tenant.groups.get_mut(&claim.bytes) {
-                end_wait(&mut group.wait, &mut self.patience);
-            }
         }
-        self.serve(claim.tenant, now);
+        self.place(lane, now);
         self.claims.is_some().then_some(claim)
     }
 
@@ -268,7 +248,8 @@ where
                 state.estimate = state.estimate - state.estimate / 4 + used / 4;
             }
         }
-        self.refresh(claim.tenant, now);
+        self.place(lane, now);
+        self.serve(claim.tenant, now);
         true
     }
 
@@ -279,21 +260,15 @@ where
         }
         let Some(tenant) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
         self.correct((tenant, lane), 0, nanos(cost));
-        self.refresh(tenant, now);
+        self.place(lane, now);
     }
 
-    /// Replaces a cost that a tenant and its lane were charged. The caller refreshes the tenant.
+    /// Replaces a cost that a tenant and its lane were charged.
     fn correct(&mut self, (number, lane): (u32, L), charged: u64, used: u64) {
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
         tenant.account.correct(charged, used);
-        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == number) else { return };
-        let before = state.account.key();
-        state.account.correct(charged, used);
-        if state.stage == Stage::Listed
-            && let Some(group) = tenant.groups.get_mut(&state.bytes)
-        {
-            group.remove(&before);
-            group.insert(state.account.key(), lane, state.jobs);
+        if let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == number) {
+            state.account.correct(charged, used);
         }
     }
 
@@ -306,13 +281,6 @@ where
         }
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.jobs -= 1;
-            let group = self.tenants.get_mut(&state.tenant).and_then(|tenant| tenant.groups.get_mut(&state.bytes));
-            if state.stage == Stage::Listed
-                && let Some(group) = group
-            {
-                group.remove(&state.account.key());
-                group.insert(state.account.key(), lane, state.jobs);
-            }
             if state.stage == Stage::Removed && state.jobs == 0 {
                 self.lanes.remove(&lane);
             }
@@ -323,15 +291,13 @@ where
 
     /// The lane was removed. Without jobs, nothing is kept of it.
     pub(super) fn remove(&mut self, lane: L, now: Instant) {
-        self.unlist_lane(lane);
-        self.end_waiting(lane);
         let Some(state) = self.lanes.get_mut(&lane) else { return };
-        let tenant = state.tenant;
         state.stage = Stage::Removed;
-        if state.jobs == 0 {
+        let has_jobs = state.jobs > 0;
+        self.place(lane, now);
+        if !has_jobs {
             self.lanes.remove(&lane);
         }
-        self.serve(tenant, now);
     }
 
     /// True if a job may start now, perhaps except for memory.
@@ -376,7 +342,7 @@ where
         let account = self.open_account(claim.tenant, now);
         let Claim { tenant, bytes } = claim;
         let tokens = LaneTokens::new(now);
-        let state = Lane { account, tenant, bytes, stage: Stage::Idle, jobs: 0, estimate: 0, tokens };
+        let state = Lane { account, tenant, bytes, stage: Stage::Idle, listed: None, jobs: 0, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
@@ -389,10 +355,12 @@ where
 
     /// Moves the lane to the group, and perhaps the tenant, of another claim.
     fn move_to(&mut self, lane: L, claim: Claim, now: Instant) {
-        self.unlist_lane(lane);
-        self.end_waiting(lane);
-        let Some(old) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
-        self.serve(old, now);
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        let old = state.tenant;
+        if state.stage == Stage::Due {
+            state.stage = Stage::Idle;
+        }
+        self.place(lane, now);
         let account = (old != claim.tenant).then(|| self.open_account(claim.tenant, now));
         if let Some(state) = self.lanes.get_mut(&lane) {
             (state.tenant, state.bytes) = (claim.tenant, claim.bytes);
@@ -400,162 +368,134 @@ where
         }
     }
 
-    /// True if the lane's own jobs permit another one.
-    fn may_start(&self, lane: &Lane) -> bool {
-        matches!(lane.stage, Stage::Due | Stage::Listed) && lane.jobs < self.lane_limit
-    }
-
-    /// Adds the lane to its group if the lane's own jobs permit another one and the tokens for it are there.
+    /// Puts the lane and its tenant where they belong. Called after whatever changes them.
     fn place(&mut self, lane: L, now: Instant) {
-        let Some(state) = self.lanes.get(&lane) else { return };
-        let number = state.tenant;
-        if self.may_start(state) {
-            self.list(lane, false, now);
-            self.refresh(number, now);
-        } else {
-            self.unlist_lane(lane);
-            self.end_waiting(lane);
+        self.put(lane, now);
+        if let Some(number) = self.lanes.get(&lane).map(|state| state.tenant) {
             self.serve(number, now);
         }
     }
 
-    /// Adds the lane to its group, or leaves it waiting for tokens. The caller refreshes the tenant. `admitted`: it
-    /// has waited its turn for those of its tenant.
-    fn list(&mut self, lane: L, admitted: bool, now: Instant) {
-        if !self.lanes.get(&lane).is_some_and(|state| self.may_start(state) && state.stage == Stage::Due)
-            || !self.is_open(lane, admitted, now)
-        {
-            return;
-        }
-        let Some(state) = self.lanes.get_mut(&lane) else { return };
-        if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
-            tenant.present.cap_credit(&mut state.account);
-            let group = tenant.groups.entry(state.bytes).or_default();
-            group.insert(state.account.key(), lane, state.jobs);
-            // Its successors pass it as those of the lanes that were there when the group began to wait.
-            self.delayed.extend((group.wait != Wait::No).then_some(lane));
-            state.stage = Stage::Listed;
-        }
+    /// True if the lane's own jobs permit another one.
+    fn may_start(&self, lane: &Lane) -> bool {
+        lane.stage == Stage::Due && lane.jobs < self.lane_limit
     }
 
-    /// Removes the lane from its group. The caller refreshes or serves the tenant.
-    fn unlist_lane(&mut self, lane: L) {
-        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.stage == Stage::Listed) else { return };
-        state.stage = Stage::Due;
+    /// Puts the lane into its group if it may start a job, else among those that wait for tokens, or nowhere.
+    fn put(&mut self, lane: L, now: Instant) {
+        let Some(state) = self.lanes.get(&lane) else { return };
+        let is_open = if self.may_start(state) { self.is_open(lane, now) } else { self.end_waiting(lane) };
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
         let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return };
-        tenant.tokens.admitted = tenant.tokens.admitted.filter(|admitted| *admitted != lane);
-        let Some(group) = tenant.groups.get_mut(&state.bytes) else { return };
-        group.remove(&state.account.key());
-        if group.is_empty() {
-            end_wait(&mut group.wait, &mut self.patience);
-            tenant.groups.remove(&state.bytes);
+        let listed = state.listed.take();
+        listed.iter().for_each(|key| tenant.remove(state.bytes, key));
+        if is_open {
+            if listed.is_none() {
+                tenant.present.cap_credit(&mut state.account);
+                // Its successors pass it as those of the lanes that were there when the wait began.
+                self.delayed.extend(tenant.wait.filter(|wait| wait.bytes <= state.bytes).map(|_| lane));
+            }
+            state.listed = Some(state.account.key());
+            tenant.insert(state.bytes, state.account.key(), lane, state.jobs);
+        } else if listed.is_some() {
+            tenant.wait = tenant.wait.filter(|wait| wait.lane != lane);
+            tenant.tokens.admitted = tenant.tokens.admitted.filter(|admitted| *admitted != lane);
         }
     }
 
     /// Lists the tenant on the board if it may start a job, where it belongs now.
     fn refresh(&mut self, number: u32, now: Instant) {
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
-        let may_start = !tenant.groups.is_empty()
-            && tenant.runs < self.occupancy.runs_of_tenant()
-            && tenant.jobs < self.occupancy.jobs_of_tenant();
-        if !may_start {
-            self.board.set(number, tenant, Listing::default());
+        let (runs, jobs) = (self.occupancy.runs_of_tenant(), self.occupancy.jobs_of_tenant());
+        if tenant.groups.is_empty() || tenant.runs >= runs || tenant.jobs >= jobs {
+            self.board.set(number, tenant, None);
             return;
         }
-        tenant.has_last_place =
-            tenant.runs + 1 == self.occupancy.runs_of_tenant() || tenant.jobs + 1 == self.occupancy.jobs_of_tenant();
+        tenant.has_last_place = tenant.runs + 1 == runs || tenant.jobs + 1 == jobs;
         self.present.cap_credit(&mut tenant.account);
-        let heavy = !tenant.lately.is_light(now);
         let left = self.budget.left_of_tenant(tenant.memory);
-        let mut listing = Listing::default();
-        if let Some((wait, bytes)) = tenant.overdue() {
+        self.wait_beyond(number, self.budget.of_tenant(), left, now);
+        let Some(tenant) = self.tenants.get_mut(&number) else { return };
+        let least = match &tenant.wait {
             // Nothing else of the tenant starts before.
-            listing.urgent = (bytes <= left).then_some(((heavy, wait), bytes));
-            self.board.set(number, tenant, listing);
-            return;
-        }
-        let (key, first) = (tenant.account.key(), tenant.first_within(left).map(|(key, _)| key));
-        for (bytes, group) in &mut tenant.groups {
-            let is_before = || group.first().is_some_and(|(key, _)| first.is_none_or(|first| key < first));
-            if *bytes <= left {
-                listing.entries.push(Entry { place: (heavy, *bytes), key, passed: group.wait != Wait::No });
-            } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
-                self.numbers += 1;
-                group.wait = Wait::Waits(self.numbers);
-                self.delayed.extend(group.ready.iter().flat_map(BTreeMap::values));
-                let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
-                self.patience.insert(self.numbers, waiting);
-            }
-        }
-        self.board.set(number, tenant, listing);
+            Some(wait) if wait.is_overdue(self.started, now) => wait.bytes,
+            Some(_) | None => tenant.groups.first_key_value().map_or(u64::MAX, |(bytes, _)| *bytes),
+        };
+        let wait = tenant.wait.filter(|wait| wait.bytes <= left).map(|wait| wait.number);
+        let place = (!tenant.lately.is_light(now), least);
+        let listing = Listing { place, key: tenant.account.key(), wait };
+        self.board.set(number, tenant, (least <= left).then_some(listing));
     }
 
-    /// Marks the groups that have waited too long.
-    fn age(&mut self, now: Instant) {
-        let (passed, waited) = PATIENCE;
-        while let Some(first) = self.patience.first_entry() {
-            let Waiting { tenant: number, bytes, since, from } = *first.get();
-            if self.started - from < u64::from(passed) && now.saturating_duration_since(since) < waited {
-                return;
-            }
-            let (wait, _) = first.remove_entry();
-            if let Some(group) = self.tenants.get_mut(&number).and_then(|tenant| tenant.groups.get_mut(&bytes)) {
-                group.wait = Wait::Overdue(wait);
-            }
-            self.refresh(number, now);
-        }
+    /// The tenant's next job of those that take at most `fits` bytes begins to wait if it takes more than `most`.
+    fn wait_beyond(&mut self, number: u32, fits: u64, most: u64, now: Instant) {
+        let Some(tenant) = self.tenants.get_mut(&number).filter(|tenant| tenant.wait.is_none()) else { return };
+        let Some((_, bytes, lane)) = tenant.first_within(fits).filter(|(_, bytes, _)| *bytes > most) else { return };
+        self.numbers += 1;
+        tenant.wait = Some(Wait { number: self.numbers, lane, bytes, since: now, from: self.started });
+        self.delayed.extend(tenant.listed(bytes));
+    }
+
+    /// True if the lane waits for tokens or memory. Lanes that would otherwise go after it do not wait for it then.
+    pub(super) fn is_delayed(&self, lane: L) -> bool {
+        let Some(state) = self.lanes.get(&lane) else { return false };
+        let wait = self.tenants.get(&state.tenant).and_then(|tenant| tenant.wait);
+        let waits_for_memory = state.bytes > self.budget.of_tenant() || wait.is_some_and(|it| it.bytes <= state.bytes);
+        state.tokens.is_waiting() || waits_for_memory
     }
 
     fn choose(&mut self, now: Instant) -> Option<L> {
-        let idle = self.occupancy.idle(self.running);
-        if idle == 0 {
-            return None;
-        }
-        let only_light = idle <= self.occupancy.kept();
-        let free = self.budget.left(self.memory);
-        let urgent = self.board.first_urgent(only_light);
-        let most = match urgent {
-            Some((number, bytes)) if bytes <= free => {
-                return self.tenants.get(&number)?.first_of(bytes).map(|(_, lane)| lane);
+        loop {
+            let idle = self.occupancy.idle(self.running);
+            if idle == 0 {
+                return None;
             }
-            // All free memory is kept for it.
-            Some(_) => 0,
-            None => free,
-        };
-        let first = self.board.first(only_light, most);
-        if urgent.is_none() {
-            if let Some((head, _)) = self.board.first(false, u64::MAX) {
-                self.present.advance(head);
+            let only_light = idle <= self.occupancy.kept();
+            let free = self.budget.left(self.memory);
+            let longest = self.board.longest(only_light).and_then(|number| self.tenants.get(&number)?.wait);
+            let overdue = longest.filter(|wait| wait.is_overdue(self.started, now));
+            let most = match overdue {
+                Some(wait) if wait.bytes <= free => return Some(wait.lane),
+                // All free memory is kept for it.
+                Some(_) => 0,
+                None => free,
+            };
+            let first = self.board.first(only_light, most, (0, 0));
+            if overdue.is_none() {
+                self.pass(only_light, free, first, now);
             }
-            self.pass(only_light, free, first, now);
-        }
-        let tenant = self.tenants.get(&first?.1)?;
-        tenant.first_within(most.min(self.budget.left_of_tenant(tenant.memory))).map(|(_, lane)| lane)
-    }
-
-    /// Counts from now on for groups that would come before `first` if there were memory for them.
-    fn pass(&mut self, only_light: bool, free: u64, first: Option<(Key, u32)>, now: Instant) {
-        for (bytes, number) in self.board.passed(only_light, free, first.map(|(key, _)| key)) {
-            let Some(tenant) = self.tenants.get_mut(&number) else { continue };
-            let next = tenant.first_within(free).filter(|_| first.is_some_and(|(_, first)| first == number));
-            let Some((key, _)) = tenant.first_of(bytes) else { continue };
-            // The tenant's own lanes have an order too.
-            if next.is_some_and(|(next, _)| next < key) {
-                continue;
+            let (_, number) = first?;
+            let tenant = self.tenants.get(&number)?;
+            let most = most.min(self.budget.left_of_tenant(tenant.memory));
+            let overdue = tenant.wait.filter(|wait| wait.is_overdue(self.started, now));
+            let next = match overdue {
+                Some(wait) => (wait.bytes <= most).then_some(wait.lane),
+                None => tenant.first_within(most).map(|(.., lane)| lane),
+            };
+            if next.is_some() {
+                return next;
             }
-            let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
-            self.numbers += 1;
-            group.wait = Wait::Waits(self.numbers);
-            self.delayed.extend(group.ready.iter().flat_map(BTreeMap::values));
-            self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
+            // Since it was listed its wait has become overdue.
             self.refresh(number, now);
         }
     }
-}
 
-fn end_wait(wait: &mut Wait, patience: &mut BTreeMap<u64, Waiting>) {
-    if let Wait::Waits(number) = std::mem::replace(wait, Wait::No) {
-        patience.remove(&number);
+    /// The jobs that would come before the one of `first` begin to wait for memory. If the very first one waits, those
+    /// after it began to wait when it did.
+    fn pass(&mut self, only_light: bool, free: u64, first: Option<(Key, u32)>, now: Instant) {
+        if let Some((head, _)) = self.board.first(false, free, (0, 0)) {
+            self.present.advance(head);
+        }
+        let mut next = self.board.first(only_light, u64::MAX, (0, 0));
+        if next.is_some_and(|(_, number)| self.tenants.get(&number).is_some_and(|tenant| tenant.wait.is_some())) {
+            return;
+        }
+        while let Some((key, number)) = next.filter(|(key, _)| first.is_none_or(|(first, _)| *key <= first)) {
+            let left = self.tenants.get(&number).map_or(0, |tenant| self.budget.left_of_tenant(tenant.memory));
+            self.wait_beyond(number, left, free, now);
+            self.refresh(number, now);
+            next = self.board.first(only_light, u64::MAX, key);
+        }
     }
 }
 

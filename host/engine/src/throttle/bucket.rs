@@ -40,15 +40,10 @@ impl Bucket {
     }
 
     /// Changes the rate from now on. Tokens above a lower burst are lost; a higher burst is not filled at once.
-    /// Returns whether the rate was another one.
-    pub fn set_rate(&mut self, rate: Rate, now: Instant) -> bool {
-        let changes = self.rate != rate;
-        if changes {
-            self.refill(now);
-            self.rate = rate;
-            self.level = self.level.min(billionths(rate.burst));
-        }
-        changes
+    pub fn set_rate(&mut self, rate: Rate, now: Instant) {
+        self.refill(now);
+        self.rate = rate;
+        self.level = self.level.min(billionths(rate.burst));
     }
 
     /// Returns the most tokens that the bucket holds.

@@ -40,11 +40,6 @@ impl Holds {
         self.0.lock().contains(&(id.clone(), uid.to_owned()))
     }
 
-    /// Returns true if any of the objects is like this.
-    pub(in crate::app) fn any(&self, is_it: impl Fn(&PluginId, &str) -> bool) -> bool {
-        self.0.lock().iter().any(|(id, uid)| is_it(id, uid))
-    }
-
     /// Forgets the objects that are gone.
     pub(in crate::app) fn forget(&self, is_there: impl Fn(&PluginId, &str) -> bool) {
         self.0.lock().retain(|(id, uid)| is_there(id, uid));

@@ -13,6 +13,7 @@ use super::{super::life::tests, *};
 
 mod changes;
 mod hangs;
+mod many;
 
 /// Answers lists with these bodies, and no watch.
 fn api(namespaced: Option<String>, cluster: Option<String>) -> Api {

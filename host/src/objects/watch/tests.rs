@@ -81,7 +81,8 @@ fn described((kind, change): (Kind, Change)) -> String {
         Change::Listed(objects) => format!("listed {}", names(&objects).join(" ")),
         Change::Absent => "absent".to_owned(),
         Change::Applied(object) => format!("applied {}", object.id),
-        Change::Deleted(object) => format!("deleted {}", object.id),
+        Change::Deleted(id) => format!("deleted {id}"),
+        Change::Left(id) => format!("left {id}"),
     };
     format!("{}: {described}", kind.resource())
 }

@@ -20,8 +20,11 @@ use super::{
 /// The processors of the server and of the subject.
 const PROCESSORS: (usize, usize) = (0, 1);
 
+/// The fewest events at a rate, so that a low one has a 99th percentile.
+const LEAST_PACED: usize = 200;
+
 /// The figures of docs/benchmarks.md, in the order of its table.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub(super) struct Figures {
     /// The number of Pods in the subject.
     pub(super) pods: f64,
@@ -32,29 +35,37 @@ pub(super) struct Figures {
     pub(super) relist_peak_ratio: f64,
     pub(super) start_cpu_micros_per_pod: f64,
     pub(super) start_wall_seconds: f64,
-    pub(super) latency_p50_micros: f64,
-    pub(super) latency_p99_micros: f64,
-    /// Percent of one processor, while events arrive at the rate.
-    pub(super) pace_processor_percent: f64,
+    pub(super) rates: Vec<Paced>,
     pub(super) snapshot_micros: f64,
     pub(super) get_micros: f64,
+}
+
+/// The figures while events arrive at a rate per second.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(super) struct Paced {
+    pub(super) rate: u32,
+    pub(super) event_cpu_micros: f64,
+    pub(super) latency_p50_micros: f64,
+    pub(super) latency_p99_micros: f64,
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{:.1} us/event, {:.0} then {:.0} B/Pod, relist {:.2}x, start {:.1} us/Pod in {:.2} s, p50 {:.0} us, p99 \
-            {:.0} us",
+            "{:.1} us/event, {:.0} then {:.0} B/Pod, relist {:.2}x, start {:.1} us/Pod in {:.2} s",
             self.event_cpu_micros,
             self.bytes_per_pod,
             self.bytes_per_pod_after_events,
             self.relist_peak_ratio,
             self.start_cpu_micros_per_pod,
             self.start_wall_seconds,
-            self.latency_p50_micros,
-            self.latency_p99_micros,
-        )
+        )?;
+        self.rates.iter().try_for_each(|paced| {
+            let Paced { rate, event_cpu_micros, latency_p50_micros, latency_p99_micros } = paced;
+            write!(formatter, ", at {rate}/s {event_cpu_micros:.1} us/event, p50 {latency_p50_micros:.0} us, ")?;
+            write!(formatter, "p99 {latency_p99_micros:.0} us")
+        })
     }
 }
 
@@ -102,7 +113,7 @@ pub(super) fn run(contender: &Contender, generate: &generate::Options, options: 
     subject.say("go")?;
     let synced = subject.expect("synced")?;
     let &[begun, end, listed] = synced.as_slice() else { anyhow::bail!("synced {synced:?}") };
-    figures.start_cpu_micros_per_pod = (subject.cpu_micros()? - cpu) as f64 / pods;
+    figures.start_cpu_micros_per_pod = (subject.cpu_micros()? - cpu) / pods;
     figures.start_wall_seconds = (end - begun) as f64 / 1e9;
     anyhow::ensure!(listed == expected as u64, "it holds {listed} Pods of {pods}");
     pause(options.settle);
@@ -113,11 +124,13 @@ pub(super) fn run(contender: &Contender, generate: &generate::Options, options: 
     let cpu = subject.cpu_micros()?;
     post(address, "send?rate=0")?;
     subject.expect("reached")?;
-    figures.event_cpu_micros = (subject.cpu_micros()? - cpu) as f64 / options.events as f64;
+    figures.event_cpu_micros = (subject.cpu_micros()? - cpu) / options.events as f64;
     pause(options.settle);
     figures.bytes_per_pod_after_events = per_pod(subject.memory()?.anonymous);
 
-    latency(&mut subject, address, options, &folder.0, &mut figures)?;
+    for rate in &options.rates {
+        figures.rates.push(paced(&mut subject, address, *rate, options, &folder.0)?);
+    }
 
     pause(options.settle);
     let steady = subject.memory()?.resident;
@@ -164,22 +177,16 @@ fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Resul
     Ok(())
 }
 
-/// Measures the time from the server's write to visible and queued, at a rate: median, 99th percentile, and processor
-/// time.
-fn latency(
-    subject: &mut Process,
-    address: &str,
-    options: &Options,
-    folder: &Path,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
+/// Sends events at a rate: their processor time, and the time from the server's write to visible and queued.
+fn paced(subject: &mut Process, address: &str, rate: u32, options: &Options, folder: &Path) -> anyhow::Result<Paced> {
+    let events = ((rate * options.seconds) as usize).max(LEAST_PACED);
     subject.say("record")?;
     subject.expect("ok")?;
-    prepare(subject, address, (options.rate * options.seconds) as usize)?;
+    prepare(subject, address, events)?;
     let cpu = subject.cpu_micros()?;
-    post(address, &format!("send?rate={}", options.rate))?;
+    post(address, &format!("send?rate={rate}"))?;
     subject.expect("reached")?;
-    figures.pace_processor_percent = (subject.cpu_micros()? - cpu) as f64 / f64::from(options.seconds) / 1e4;
+    let event_cpu_micros = (subject.cpu_micros()? - cpu) / events as f64;
     let file = folder.join("times");
     subject.say(&format!("times {}", file.display()))?;
     subject.expect("ok")?;
@@ -188,12 +195,10 @@ fn latency(
     let sent: HashMap<u64, u64> = pairs(&sent).filter(|(_, time)| *time > 0).collect();
     let mut took: Vec<u64> =
         pairs(&seen).filter_map(|(revision, time)| time.checked_sub(*sent.get(&revision)?)).collect();
-    let wanted = (options.rate * options.seconds) as usize;
-    anyhow::ensure!(took.len() + 1 >= wanted, "{} of {wanted} events were seen", took.len());
+    anyhow::ensure!(took.len() + 1 >= events, "{} of {events} events were seen", took.len());
     took.sort_unstable();
     let quantile = |share: f64| took[((took.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-    (figures.latency_p50_micros, figures.latency_p99_micros) = (quantile(0.5), quantile(0.99));
-    Ok(())
+    Ok(Paced { rate, event_cpu_micros, latency_p50_micros: quantile(0.5), latency_p99_micros: quantile(0.99) })
 }
 
 fn pairs(lines: &str) -> impl Iterator<Item = (u64, u64)> {

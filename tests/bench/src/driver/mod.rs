@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub(crate) generate: generate::Options,
     pub(crate) populations: Vec<PopulationKind>,
     pub(crate) events: usize,
-    pub(crate) rate: u32,
+    pub(crate) rates: Vec<u32>,
     pub(crate) seconds: u32,
     pub(crate) repeats: usize,
     /// Whether subjects connect over TLS.
@@ -58,7 +58,6 @@ struct Measured {
 struct Report {
     pods: usize,
     events: usize,
-    rate: u32,
     tls: bool,
     subjects: Vec<Measured>,
 }
@@ -74,8 +73,8 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
         all.extend(of_population(*kind, &contenders, options)?);
     }
     if options.json {
-        let Options { generate, events, rate, tls, .. } = options;
-        let report = Report { pods: generate.pods, events: *events, rate: *rate, tls: *tls, subjects: all };
+        let Options { generate, events, tls, .. } = options;
+        let report = Report { pods: generate.pods, events: *events, tls: *tls, subjects: all };
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         println!("{}", table::render(&all));
@@ -148,7 +147,7 @@ mod tests {
             generate: generate::Options::default(),
             populations: vec![PopulationKind::default()],
             events: 1,
-            rate: 1,
+            rates: vec![1],
             seconds: 1,
             repeats: 1,
             tls: false,

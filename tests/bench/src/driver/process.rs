@@ -13,15 +13,15 @@ use std::{
 
 use anyhow::Context;
 
+use crate::threads::Threads;
+
 /// Timeout of the slowest step of the slowest subject: a list of 100,000 Pods in a debug build.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The unit in which the kernel reports processor time: 1/100 s on every architecture that Rust runs the rig on.
-const TICK_MICROS: u64 = 10_000;
-
 pub(super) struct Process {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
+    threads: Threads,
 }
 
 /// Memory in bytes.
@@ -63,7 +63,7 @@ impl Process {
                 }
             }
         });
-        Ok(Self { child, input, lines })
+        Ok(Self { child, input, lines, threads: Threads::default() })
     }
 
     pub(super) fn say(&mut self, line: &str) -> anyhow::Result<()> {
@@ -83,12 +83,9 @@ impl Process {
     }
 
     /// Returns the processor time of all threads until now, in microseconds.
-    pub(super) fn cpu_micros(&self) -> anyhow::Result<u64> {
-        let stat = self.proc("stat")?;
-        // The name in parentheses may contain anything; fields are counted after it. utime and stime are 14 and 15.
-        let (_, fields) = stat.rsplit_once(')').context("/proc has no stat")?;
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        Ok(ticks.sum::<Result<u64, _>>()? * TICK_MICROS)
+    pub(super) fn cpu_micros(&mut self) -> anyhow::Result<f64> {
+        self.threads.look(&[self.child.id()])?;
+        Ok(self.threads.cpu_micros(|_| true))
     }
 
     pub(super) fn memory(&self) -> anyhow::Result<Memory> {
@@ -141,7 +138,7 @@ mod tests {
     #[test]
     fn time_on_the_processor_and_memory_of_a_process_are_read() {
         let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done 1 2; read x";
-        let process = Process::start(Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], 0).unwrap();
+        let mut process = Process::start(Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], 0).unwrap();
         let before = process.cpu_micros().unwrap();
         assert_eq!(process.expect("done").unwrap(), [1, 2]);
         assert!(process.cpu_micros().unwrap() > before, "the loop takes more than one tick");

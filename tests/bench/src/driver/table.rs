@@ -1,86 +1,67 @@
 //! The table: a row for each population and subject; each cell has the median, the spread of the runs, and the ratio
-//! to podium. It is split in two, because it would be wider than a screen.
+//! to podium. It is split in three, because it would be wider than a screen.
 
-use comfy_table::{Cell, CellAlignment, Table, presets::ASCII_MARKDOWN};
+use comfy_table::{Cell, Table, presets::ASCII_MARKDOWN};
 
 use super::{Figures, Measured};
+use crate::cells::{cell, number};
 
-type Column = (&'static str, fn(&Figures) -> f64);
+type Column = (String, Box<dyn Fn(&Figures) -> f64>);
 
-/// Columns with the same value in every run and for every subject of a population.
-const OF_POPULATION: [Column; 2] =
-    [("Pods", |figures| figures.pods), ("own B/Pod", |figures| figures.own_bytes_per_pod)];
-const COSTS: [Column; 5] = [
-    ("A: CPU us/event", |figures| figures.event_cpu_micros),
-    ("B: B/Pod", |figures| figures.bytes_per_pod),
-    ("B: after events", |figures| figures.bytes_per_pod_after_events),
-    ("C: relist peak", |figures| figures.relist_peak_ratio),
-    ("M: CPU us/Pod", |figures| figures.start_cpu_micros_per_pod),
-];
-const TIMES: [Column; 6] = [
-    ("M: wall s", |figures| figures.start_wall_seconds),
-    ("N: p50 us", |figures| figures.latency_p50_micros),
-    ("N: p99 us", |figures| figures.latency_p99_micros),
-    ("L: CPU %", |figures| figures.pace_processor_percent),
-    ("G: snapshot us", |figures| figures.snapshot_micros),
-    ("get us", |figures| figures.get_micros),
-];
-
-pub(super) fn render(all: &[Measured]) -> String {
-    format!("{}\n\n{}", half(all, &OF_POPULATION, &COSTS), half(all, &[], &TIMES))
+fn column(name: &str, figure: impl Fn(&Figures) -> f64 + 'static) -> Column {
+    (name.to_owned(), Box::new(figure))
 }
 
-fn half(all: &[Measured], of_population: &[Column], columns: &[Column]) -> String {
+pub(super) fn render(all: &[Measured]) -> String {
+    // With the same value in every run and for every subject of a population.
+    let of_population =
+        [column("Pods", |figures| figures.pods), column("own B/Pod", |figures| figures.own_bytes_per_pod)];
+    let costs = [
+        column("A: CPU us/event", |figures| figures.event_cpu_micros),
+        column("B: B/Pod", |figures| figures.bytes_per_pod),
+        column("B: after events", |figures| figures.bytes_per_pod_after_events),
+        column("C: relist peak", |figures| figures.relist_peak_ratio),
+        column("M: CPU us/Pod", |figures| figures.start_cpu_micros_per_pod),
+        column("M: wall s", |figures| figures.start_wall_seconds),
+        column("G: snapshot us", |figures| figures.snapshot_micros),
+        column("get us", |figures| figures.get_micros),
+    ];
+    let (of_costs, of_reads) = costs.split_at(5);
+    let rates = all.iter().find_map(|measured| measured.runs.first()).map_or(&[][..], |run| &run.rates);
+    let paced: Vec<Column> = (rates.iter().enumerate())
+        .flat_map(|(at, paced)| {
+            let rate = paced.rate;
+            [
+                column(&format!("L: CPU us/event at {rate}/s"), move |figures| figures.rates[at].event_cpu_micros),
+                column(&format!("N: p50 us at {rate}/s"), move |figures| figures.rates[at].latency_p50_micros),
+                column(&format!("N: p99 us at {rate}/s"), move |figures| figures.rates[at].latency_p99_micros),
+            ]
+        })
+        .collect();
+    let parts = [part(all, &of_population, of_costs), part(all, &[], &paced), part(all, &[], of_reads)];
+    parts.join("\n\n")
+}
+
+fn part(all: &[Measured], of_population: &[Column], columns: &[Column]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
-    let names = of_population.iter().chain(columns).map(|(name, _)| *name);
+    let names = of_population.iter().chain(columns).map(|(name, _)| name.as_str());
     table.set_header(["population", "subject"].into_iter().chain(names));
     for measured in all {
         let is_base = |other: &&Measured| other.subject == "podium" && other.population == measured.population;
         let base = all.iter().find(is_base);
-        let first = |figure: fn(&Figures) -> f64| measured.runs.first().map_or(f64::NAN, figure);
-        let same = of_population.iter().map(|(_, figure)| Cell::new(format!("{:.0}", first(*figure))));
-        let cells = same.chain(columns.iter().map(|(_, figure)| Cell::new(cell(measured, base, *figure))));
-        let cells = cells.map(|cell| cell.set_alignment(CellAlignment::Right));
+        let of = |measured: &Measured, figure: &dyn Fn(&Figures) -> f64| -> Vec<f64> {
+            measured.runs.iter().map(figure).collect()
+        };
+        let first = |figure: &dyn Fn(&Figures) -> f64| measured.runs.first().map_or(f64::NAN, figure);
+        let same = of_population.iter().map(|(_, figure)| number(&format!("{:.0}", first(figure))));
+        let cells =
+            same.chain(columns.iter().map(|(_, figure)| {
+                cell(&of(measured, figure), &base.map(|base| of(base, figure)).unwrap_or_default())
+            }));
         table.add_row([Cell::new(&measured.population), Cell::new(measured.subject)].into_iter().chain(cells));
     }
     table.to_string()
-}
-
-fn cell(measured: &Measured, base: Option<&Measured>, figure: fn(&Figures) -> f64) -> String {
-    let Some((low, middle, high)) = spread(measured, figure) else { return "-".to_owned() };
-    let ratio = match base.and_then(|base| spread(base, figure)) {
-        Some((_, of_base, _)) if of_base > 0.0 => format!(" {}x", ratio(middle / of_base)),
-        _ => String::new(),
-    };
-    let spread = if measured.runs.len() > 1 { format!(" ({}-{})", digits(low), digits(high)) } else { String::new() };
-    format!("{}{spread}{ratio}", digits(middle))
-}
-
-/// Returns minimum, median and maximum.
-fn spread(measured: &Measured, figure: fn(&Figures) -> f64) -> Option<(f64, f64, f64)> {
-    let mut all: Vec<f64> = measured.runs.iter().map(figure).collect();
-    all.sort_by(f64::total_cmp);
-    Some((*all.first()?, all[all.len() / 2], *all.last()?))
-}
-
-/// Formats three digits, or all before the decimal point.
-fn digits(value: f64) -> String {
-    match value {
-        100.0.. => format!("{value:.0}"),
-        10.0.. => format!("{value:.1}"),
-        1.0.. => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-/// Formats two digits, which show the better one and by how much.
-fn ratio(value: f64) -> String {
-    match value {
-        10.0.. => format!("{value:.0}"),
-        0.1.. => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use std::path::Path;
 use anyhow::Context;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
+pub(crate) use self::wire::{Encoding, Event, Events};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subject {
     /// Watch, cache, wake of ten plugins and queue, as in the host
@@ -49,7 +51,7 @@ pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Res
         Subject::PodiumCache => podium::run(config, 0),
         Subject::KubeRs => runtime()?.block_on(kube_rs::follow(config, false)),
         Subject::KubeRsStripped => runtime()?.block_on(kube_rs::follow(config, true)),
-        Subject::Wire => runtime()?.block_on(wire::follow(config, wire::Encoding::Json)),
-        Subject::WireProtobuf => runtime()?.block_on(wire::follow(config, wire::Encoding::Protobuf)),
+        Subject::Wire => runtime()?.block_on(wire::follow(config, Encoding::Json)),
+        Subject::WireProtobuf => runtime()?.block_on(wire::follow(config, Encoding::Protobuf)),
     }
 }

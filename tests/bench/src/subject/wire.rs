@@ -9,8 +9,7 @@ use anyhow::Context;
 use http::{Request, header::ACCEPT};
 use podium_api::{self, Api};
 
-pub(super) use self::events::Encoding;
-use self::events::{Event, Events};
+pub(crate) use self::events::{Encoding, Event, Events};
 use super::control::{Control, Reads};
 
 /// Deadlines as in the host.

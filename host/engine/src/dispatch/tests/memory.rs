@@ -72,9 +72,9 @@ async fn a_tenant_is_a_namespace_or_one_cluster_plugin() {
 
     let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     let registry = &rig.dispatch.registry;
-    let (neighbour, stranger) = (load(&rig, "shop", "other", 7), load(&rig, "bank", "tidy", 8));
+    let (neighbour, stranger) = (load(&rig, "shop", "other", 20 << 20), load(&rig, "bank", "tidy", 8));
     let [own, neighbour, stranger] = [rig.lane, neighbour, stranger].map(|lane| registry.claim(lane));
-    assert_eq!((own.bytes, neighbour.bytes, stranger.bytes), (32 << 20, 7, 8));
+    assert_eq!((own.bytes, neighbour.bytes, stranger.bytes), (32 << 20, 32 << 20, 4 << 20));
     assert!(own.tenant == neighbour.tenant && own.tenant != stranger.tenant);
     let of_cluster = ["a", "b"].map(|name| registry.claim(load_in(&rig, None, name, 1)).tenant);
     let tenants = [own.tenant, stranger.tenant, of_cluster[0], of_cluster[1]].map(|of| registry.tenants()[&of].clone());

@@ -26,15 +26,19 @@ pub(super) struct TombstoneTable<L> {
     numbers: u64,
     /// By uid, the plugins that have a tombstone of the Pod, and the tombstones' numbers.
     pub(super) by_uid: HashMap<Arc<str>, Numbers<L>, FixedState>,
-    /// By plugin, the oldest first.
-    tombstones: BTreeMap<(L, u64), Tombstone>,
+    lanes: BTreeMap<L, OfLane>,
+}
+
+/// The tombstones of one plugin by their numbers, the oldest first.
+#[derive(Debug, Default)]
+struct OfLane {
+    all: BTreeMap<u64, Tombstone>,
     /// Those on which a run did not settle.
-    unsettled: BTreeSet<(L, u64)>,
+    unsettled: BTreeSet<u64>,
     /// Those of `unsettled` that have a last state.
-    states: BTreeSet<(L, u64)>,
+    states: BTreeSet<u64>,
     /// The others that have a last state.
-    waiting: BTreeSet<(L, u64)>,
-    figures: BTreeMap<L, Figures>,
+    waiting: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -53,21 +57,16 @@ pub(super) struct Tombstone {
 
 impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            sharing: BTreeMap::new(),
-            numbers: 0,
-            by_uid: HashMap::default(),
-            tombstones: BTreeMap::new(),
-            unsettled: BTreeSet::new(),
-            states: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            figures: BTreeMap::new(),
-        }
+        Self { bounds, sharing: BTreeMap::new(), numbers: 0, by_uid: HashMap::default(), lanes: BTreeMap::new() }
     }
 
     pub(super) fn figures(&self, lane: L) -> Figures {
-        self.figures.get(&lane).copied().unwrap_or_default()
+        self.lanes.get(&lane).map_or_else(Figures::default, |of| Figures {
+            states: of.states.len(),
+            waiting: of.waiting.len(),
+            unsettled: of.unsettled.len(),
+            all: of.all.len(),
+        })
     }
 
     pub(super) fn number(&self, lane: L, uid: &Arc<str>) -> Option<u64> {
@@ -76,12 +75,16 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
 
     pub(super) fn tombstone(&mut self, lane: L, uid: &Arc<str>) -> Option<&mut Tombstone> {
         let number = self.number(lane, uid)?;
-        self.tombstones.get_mut(&(lane, number))
+        self.numbered(lane, number)
+    }
+
+    fn numbered(&mut self, lane: L, number: u64) -> Option<&mut Tombstone> {
+        self.lanes.get_mut(&lane)?.all.get_mut(&number)
     }
 
     /// True if there is a tombstone and no run on the deletion has begun.
     pub(super) fn is_unseen(&self, lane: L, uid: &Arc<str>) -> bool {
-        let tombstone = self.number(lane, uid).and_then(|number| self.tombstones.get(&(lane, number)));
+        let tombstone = self.number(lane, uid).and_then(|number| self.lanes.get(&lane)?.all.get(&number));
         tombstone.is_some_and(|tombstone| !tombstone.seen)
     }
 
@@ -90,30 +93,22 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
             self.remove(lane, number);
         }
         self.numbers += 1;
-        let waits = last.is_some();
+        let of = self.lanes.entry(lane).or_default();
+        of.waiting.extend(last.is_some().then_some(self.numbers));
         let tombstone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false, back: false };
-        self.tombstones.insert((lane, self.numbers), tombstone);
+        of.all.insert(self.numbers, tombstone);
         self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
-        let figures = self.figures.entry(lane).or_default();
-        figures.all += 1;
-        if waits {
-            self.waiting.insert((lane, self.numbers));
-            figures.waiting += 1;
-        }
     }
 
     pub(super) fn forget_lane(&mut self, lane: L) {
-        let numbers: Vec<_> = self.tombstones.range(of(lane)).map(|((_, number), _)| *number).collect();
-        for number in numbers {
-            self.remove(lane, number);
-        }
-        self.figures.remove(&lane);
+        let of = self.lanes.remove(&lane).unwrap_or_default();
+        of.all.values().for_each(|tombstone| self.forget_number(lane, &tombstone.key.uid));
     }
 
     /// The Pod is there again.
     pub(super) fn forget_uid(&mut self, uid: &Arc<str>) {
         for (lane, number) in self.by_uid.get(uid).cloned().unwrap_or_default() {
-            match self.tombstones.get_mut(&(lane, number)).filter(|tombstone| tombstone.running) {
+            match self.numbered(lane, number).filter(|tombstone| tombstone.running) {
                 Some(tombstone) => tombstone.back = true,
                 None => drop(self.remove(lane, number)),
             }
@@ -121,42 +116,38 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     }
 
     /// True for a deletion that was taken back during a run on it.
-    pub(super) fn is_back(&self, lane: L, number: u64) -> bool {
-        self.tombstones.get(&(lane, number)).is_some_and(|tombstone| tombstone.back)
+    pub(super) fn is_back(&mut self, lane: L, number: u64) -> bool {
+        self.numbered(lane, number).is_some_and(|tombstone| tombstone.back)
     }
 
     /// A run on the deletion did not settle.
     pub(super) fn fail(&mut self, lane: L, number: u64) {
-        let Some(tombstone) = self.tombstones.get_mut(&(lane, number)) else { return };
+        let Some(of) = self.lanes.get_mut(&lane) else { return };
+        let Some(tombstone) = of.all.get_mut(&number) else { return };
         tombstone.running = false;
-        let fresh = self.unsettled.insert((lane, number));
-        let state = tombstone.last.is_some() && self.states.insert((lane, number));
-        let waited = self.waiting.remove(&(lane, number));
-        let figures = self.figures.entry(lane).or_default();
-        figures.unsettled += usize::from(fresh);
-        figures.states += usize::from(state);
-        figures.waiting -= usize::from(waited);
+        of.unsettled.insert(number);
+        of.waiting.remove(&number);
+        of.states.extend(tombstone.last.is_some().then_some(number));
     }
 
     pub(super) fn remove(&mut self, lane: L, number: u64) -> Option<Tombstone> {
-        let tombstone = self.tombstones.remove(&(lane, number))?;
-        if let Some(lanes) = self.by_uid.get_mut(&tombstone.key.uid) {
+        let of = self.lanes.get_mut(&lane)?;
+        let tombstone = of.all.remove(&number)?;
+        [&mut of.unsettled, &mut of.states, &mut of.waiting]
+            .into_iter()
+            .for_each(|numbers| _ = numbers.remove(&number));
+        self.forget_number(lane, &tombstone.key.uid);
+        Some(tombstone)
+    }
+
+    fn forget_number(&mut self, lane: L, uid: &Arc<str>) {
+        if let Some(lanes) = self.by_uid.get_mut(uid) {
             lanes.retain(|(of, _)| *of != lane);
             if lanes.is_empty() {
-                self.by_uid.remove(&tombstone.key.uid);
+                self.by_uid.remove(uid);
                 self.shrink();
             }
         }
-        let at = (lane, number);
-        let (unsettled, state, waited) =
-            (self.unsettled.remove(&at), self.states.remove(&at), self.waiting.remove(&at));
-        if let Some(figures) = self.figures.get_mut(&lane) {
-            figures.all -= 1;
-            figures.unsettled -= usize::from(unsettled);
-            figures.states -= usize::from(state);
-            figures.waiting -= usize::from(waited);
-        }
-        Some(tombstone)
     }
 
     /// Frees the memory of a burst.
@@ -171,46 +162,25 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>) -> Excess {
         let bounds = self.bounds.of_one(self.sharing.get(&lane).copied().unwrap_or(1));
         let mut excess = Excess::default();
-        while self.figures(lane).states > bounds.states {
-            let Some(oldest) = self.states.range(of(lane)).next().copied() else { break };
-            excess.states += u64::from(self.drop_state(oldest));
+        let Some(OfLane { all, states, waiting, .. }) = self.lanes.get_mut(&lane) else { return excess };
+        for (numbers, most) in [(states, bounds.states), (waiting, bounds.waiting)] {
+            while numbers.len() > most {
+                let state = numbers.pop_first().and_then(|oldest| all.get_mut(&oldest)?.last.take());
+                excess.states += u64::from(state.is_some());
+            }
         }
-        while self.figures(lane).waiting > bounds.waiting {
-            let Some(oldest) = self.waiting.range(of(lane)).next().copied() else { break };
-            excess.states += u64::from(self.drop_state(oldest));
-        }
-        while self.figures(lane).unsettled > bounds.unsettled {
-            let Some(oldest) =
-                self.unsettled.range(of(lane)).map(|(_, number)| *number).find(|at| self.waits(lane, *at))
-            else {
-                break;
-            };
-            excess.given_up.extend(self.give_up(lane, oldest, queue));
-        }
-        while self.figures(lane).all > bounds.all {
-            let oldest = self.tombstones.range(of(lane)).find(|(_, tombstone)| !tombstone.running);
-            let Some(oldest) = oldest.map(|((_, number), _)| *number) else { break };
-            excess.given_up.extend(self.give_up(lane, oldest, queue));
+        while let Some(OfLane { all, unsettled, .. }) = self.lanes.get(&lane) {
+            let mut fails = unsettled.iter().filter(|_| unsettled.len() > bounds.unsettled);
+            let mut more = all.keys().filter(|_| all.len() > bounds.all);
+            let is_idle = |number: &&u64| all.get(number).is_some_and(|tombstone| !tombstone.running);
+            let Some(oldest) = fails.find(is_idle).or_else(|| more.find(is_idle)) else { break };
+            excess.given_up.extend(self.give_up(lane, *oldest, queue));
         }
         excess
     }
 
-    /// The lanes that have figures.
     pub(super) fn lanes(&self) -> Vec<L> {
-        self.figures.keys().copied().collect()
-    }
-
-    /// Returns false if there is no last state.
-    fn drop_state(&mut self, at: (L, u64)) -> bool {
-        let (state, waited) = (self.states.remove(&at), self.waiting.remove(&at));
-        let figures = self.figures.entry(at.0).or_default();
-        figures.states -= usize::from(state);
-        figures.waiting -= usize::from(waited);
-        self.tombstones.get_mut(&at).is_some_and(|tombstone| tombstone.last.take().is_some())
-    }
-
-    fn waits(&self, lane: L, number: u64) -> bool {
-        self.tombstones.get(&(lane, number)).is_some_and(|tombstone| !tombstone.running)
+        self.lanes.keys().copied().collect()
     }
 
     fn give_up(&mut self, lane: L, number: u64, queue: &Keys<L>) -> Option<PodKey> {
@@ -218,9 +188,4 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         queue.remove(lane, slot(&key), &key.uid);
         Some(key)
     }
-}
-
-/// All tombstones of a lane.
-fn of<L: Copy>(lane: L) -> std::ops::RangeInclusive<(L, u64)> {
-    (lane, 0)..=(lane, u64::MAX)
 }

@@ -54,8 +54,8 @@ impl Rig {
             let mark = if matches!(subject, Subject::Deleted(Some(_))) { "+" } else { "" };
             ran.push(format!("{}{mark}", job.item));
             let ended = self.tombstones.done(&self.queue, &job, next, gone_for.is_some(), || {});
-            excess.states += ended.excess.states;
-            excess.given_up.extend(ended.excess.given_up);
+            excess.states += ended.1.states;
+            excess.given_up.extend(ended.1.given_up);
         }
         ran.sort();
         (ran, excess)
@@ -149,7 +149,7 @@ async fn a_recreated_pod_has_no_last_state_and_is_run() {
     writer.apply(vec![podium_pods::pod::PodEvent::applied(pod(0, 3))]).publish();
     rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
-    assert_eq!((ended.done, rig.tombstones.figures(1).all), (Done::Kept, 0));
+    assert_eq!((ended.0, rig.tombstones.figures(1).all), (Done::Kept, 0));
     let job = rig.queue.next().await.unwrap();
     let looked = rig.tombstones.find_subject(&rig.queue, &job, &*reader.snapshot(), Instant::now());
     assert!(matches!(looked.subject, Subject::Present(_)));
@@ -165,7 +165,7 @@ async fn a_requeued_deletion_that_settled_is_not_delivered_again() {
     // The plugin's component is swapped: its pending deletions are queued again.
     rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now());
     let mut settled = false;
-    assert_eq!(rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || settled = true).done, Done::Forgotten);
+    assert_eq!(rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || settled = true).0, Done::Forgotten);
     assert!(settled && rig.queue.is_idle());
 }
 
@@ -197,7 +197,7 @@ async fn a_deletion_given_up_while_its_key_was_taken_ends() {
     let looked = rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
     let mut settled = false;
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
-    assert_eq!((ended.done, settled), (Done::Forgotten, true), "the journal may have noted the run since");
+    assert_eq!((ended.0, settled), (Done::Forgotten, true), "the journal may have noted the run since");
     let mut runs = 0;
     for _ in 0..30 * 24 {
         tokio::time::advance(Duration::from_secs(3_600)).await;
@@ -217,7 +217,7 @@ async fn a_run_on_a_withdrawn_deletion_is_repeated() {
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
     rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, true, || panic!("the Pod is there"));
-    assert_eq!((ended.done, rig.tombstones.figures(1)), (Done::Kept, Figures::default()));
+    assert_eq!((ended.0, rig.tombstones.figures(1)), (Done::Kept, Figures::default()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,7 +235,7 @@ async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     rig.tombstones.find_subject(&rig.queue, &old, &*nothing(), Instant::now());
     rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
-    assert_eq!(ended.done, Done::Orphaned);
+    assert_eq!(ended.0, Done::Orphaned);
     assert_eq!(rig.tombstones.figures(1).all, 1, "the deletion is kept");
     assert_eq!(rig.run(Next::Settled).0, ["u0+"], "and is delivered");
 }

@@ -1,7 +1,7 @@
 //! Claims about memory that jobs take, under paused time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -59,6 +59,22 @@ async fn a_tenant_holds_at_most_half_also_while_it_is_alone() {
     assert_eq!(lanes(&all(&queue).await), [2, 2], "the other tenant finds the other half");
     queue.done(&first[0], Next::Settled);
     assert_eq!(all(&queue).await.len(), 1);
+}
+
+#[test]
+fn declared_memory_is_counted_in_seven_sizes_within_the_half_of_a_tenant() {
+    const MIB: u64 = 1 << 20;
+    let sizes = |budget: u64| {
+        let counted =
+            (1..=256).map(|declared| (declared, MemoryBudget::new(budget * MIB).counted(declared * MIB) / MIB));
+        let (fits, larger): (Vec<_>, Vec<_>) = counted.partition(|(declared, _)| declared * 2 <= budget);
+        assert!(larger.iter().all(|(declared, counted)| declared == counted), "they never start");
+        assert!(fits.iter().all(|(declared, counted)| declared <= counted));
+        fits.into_iter().map(|(_, counted)| counted).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(1_024), [4, 8, 16, 32, 64, 128, 256]);
+    assert_eq!(sizes(200), [4, 8, 16, 32, 64, 100]);
+    assert_eq!(sizes(4), [2]);
 }
 
 /// Runs small jobs, each new one there before the place of the last one is free, beside a large one of lane 0 that

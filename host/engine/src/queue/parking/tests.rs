@@ -342,15 +342,15 @@ async fn a_worker_that_waits_runs_the_requeue_of_a_job_whose_end_freed_another()
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_its_timer_woke_leaves_the_next_delay_to_another() {
     let queue = Arc::new(queue());
-    changed(&queue, &[2]);
-    let second = now(&queue).await.unwrap();
+    changed(&queue, &[1]);
+    let first = now(&queue).await.unwrap();
     let workers = waiting_workers(&queue, 3).await;
-    // Lane 1 waits for lane 2, which was due before, and for lane 9.
-    written(&queue, &[9, 1]);
+    // Lane 2 waits for lane 1, which was due before, and for lane 9.
+    changed(&queue, &[9, 2]);
     tokio::task::yield_now().await;
     // Two delays of which one worker learns.
-    queue.done(&second, Next::After(Duration::from_secs(1)));
-    let expected = [(9, Duration::ZERO), (1, Duration::from_millis(100)), (2, Duration::from_secs(1))];
+    queue.done(&first, Next::After(Duration::from_secs(1)));
+    let expected = [(9, Duration::ZERO), (2, Duration::from_millis(100)), (1, Duration::from_millis(1_100))];
     let mut ends = ends(workers).await;
     ends.sort_by_key(|(_, after)| *after);
     assert_eq!(ends, expected);
@@ -546,4 +546,51 @@ fn an_order_that_is_set_again_examines_no_key() {
     assert!(take().is_none());
     queue.set_order(order());
     assert!(!queue.slots.lock().has_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_is_a_step_of_its_own() {
+    let queue = queue();
+    changed(&queue, &[2]);
+    queue.done(&now(&queue).await.unwrap(), Next::After(Duration::from_secs(10)));
+    advance(Duration::from_secs(5)).await;
+    changed(&queue, &[1]);
+    advance(Duration::from_secs(5)).await;
+    let first = all(&queue).await;
+    assert_eq!(lanes(&first), [1], "it was due before the requeue of lane 2");
+    changed(&queue, &[3]);
+    queue.done(&first[0], Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [2], "which lane 3 waits for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waited_keeps_its_place_in_the_lane_and_its_age() {
+    let queue = queue();
+    changed(&queue, &[1, 2]);
+    let first = now(&queue).await.unwrap();
+    queue.add_changed(["cart-1", "cart-2"].map(|name| (2, name, 7)));
+    assert_eq!(now(&queue).await.unwrap().slot, "cart-1", "cart-0 waits");
+    advance(Duration::from_secs(31)).await;
+    let figures = queue.tenants().values().map(|of| (of.waiting, of.stale)).collect::<Vec<_>>();
+    assert_eq!(figures, [(0, 0), (2, 2)]);
+    queue.done(&first, Next::Settled);
+    assert_eq!([now(&queue).await.unwrap().slot, now(&queue).await.unwrap().slot], ["cart-0", "cart-2"]);
+    // A key that waits for a leading lane is due too.
+    let queue = self::queue();
+    changed(&queue, &[9, 1]);
+    assert_eq!((lanes(&all(&queue).await), queue.depth(1)), (vec![9], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_only_wait_do_not_delay_the_next_one() {
+    let queue = queue();
+    let names: Vec<&'static str> = (0..1_000).map(|at| &*at.to_string().leak()).collect();
+    queue.add_changed(names.iter().map(|name| (1, *name, 7)));
+    assert_eq!(all(&queue).await.len(), 1_000);
+    queue.charge(20, Duration::from_millis(5));
+    queue.add_changed(names.iter().map(|name| (2, *name, 7)));
+    queue.add([(2, "last", 7), (20, "other", 7)]);
+    let before = Instant::now();
+    assert_eq!(queue.next().await.unwrap().slot, "other", "lane 2 pays for the examinations");
+    assert_eq!((queue.next().await.unwrap().slot, before.elapsed()), ("last", Duration::ZERO));
 }

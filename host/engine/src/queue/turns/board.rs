@@ -1,114 +1,69 @@
-//! The tenants that may start a job now, except for memory, in the order of their turns.
+//! The tenants that may start a job now, except for memory that others hold, in the order of their turns.
 //!
-//! They are listed by the memory of their jobs, so that the first one that fits is found without a look at those that
-//! do not. A host has a few sizes: each is a value of `memoryMiB`.
+//! They are listed by the memory of their smallest job, so that the first one that fits is found without a look at
+//! those that do not. A host has a few sizes, because claims are rounded.
 
-use std::collections::BTreeMap;
-
-use smallvec::SmallVec;
+use std::{
+    collections::BTreeMap,
+    ops::Bound::{Excluded, Unbounded},
+};
 
 use super::{super::virtual_time::Key, tenant::Tenant};
 
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    classes: BTreeMap<Place, Class>,
-    /// Groups that have waited too long for memory, the first to wait first.
-    urgent: BTreeMap<Urgent, (u32, u64)>,
+    classes: BTreeMap<Place, BTreeMap<Key, u32>>,
+    /// Tenants whose waiting job fits the tenant's half, in the order in which they began to wait; true for one that is
+    /// not light.
+    waits: BTreeMap<u64, (bool, u32)>,
 }
 
-/// True for a tenant that is not light, and the bytes of a job.
-pub(super) type Place = (bool, u64);
-/// True for a tenant that is not light, and the number among those that wait.
-pub(super) type Urgent = (bool, u64);
+/// True for a tenant that is not light, and the bytes of its smallest job.
+type Place = (bool, u64);
 
 /// Where a tenant is listed.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing {
-    /// For its jobs of each size.
-    pub(super) entries: SmallVec<[Entry; 1]>,
-    /// For its jobs that have waited too long, with their bytes.
-    pub(super) urgent: Option<(Urgent, u64)>,
-}
-
-/// At a place, and there under its key. `passed`: a job has started past it for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct Listing {
     pub(super) place: Place,
     pub(super) key: Key,
-    pub(super) passed: bool,
-}
-
-#[derive(Debug, Default)]
-struct Class {
-    /// No job has started past these for want of memory.
-    fresh: BTreeMap<Key, u32>,
-    passed: BTreeMap<Key, u32>,
-}
-
-impl Class {
-    fn tenants(&mut self, passed: bool) -> &mut BTreeMap<Key, u32> {
-        if passed { &mut self.passed } else { &mut self.fresh }
-    }
-
-    fn first(&self) -> Option<(Key, u32)> {
-        let firsts = [&self.fresh, &self.passed].into_iter().filter_map(BTreeMap::first_key_value);
-        firsts.map(|(key, tenant)| (*key, *tenant)).min()
-    }
+    /// The number of its wait for memory that others hold.
+    pub(super) wait: Option<u64>,
 }
 
 impl Board {
     pub(super) fn is_empty(&self) -> bool {
-        self.classes.is_empty() && self.urgent.is_empty()
+        self.classes.is_empty()
     }
 
-    /// Lists a tenant, and nowhere else than this.
-    pub(super) fn set<L>(&mut self, number: u32, tenant: &mut Tenant<L>, listing: Listing) {
+    /// Lists a tenant here, and nowhere else.
+    pub(super) fn set<L>(&mut self, number: u32, tenant: &mut Tenant<L>, listing: Option<Listing>) {
         if tenant.listing == listing {
             return;
         }
-        let before = std::mem::replace(&mut tenant.listing, listing);
-        for Entry { place, key, passed } in before.entries {
+        if let Some(Listing { place, key, wait }) = std::mem::replace(&mut tenant.listing, listing) {
             if let Some(class) = self.classes.get_mut(&place) {
-                class.tenants(passed).remove(&key);
-                if class.fresh.is_empty() && class.passed.is_empty() {
+                class.remove(&key);
+                if class.is_empty() {
                     self.classes.remove(&place);
                 }
             }
+            wait.iter().for_each(|wait| _ = self.waits.remove(wait));
         }
-        if let Some((at, _)) = before.urgent {
-            self.urgent.remove(&at);
-        }
-        for Entry { place, key, passed } in &tenant.listing.entries {
-            self.classes.entry(*place).or_default().tenants(*passed).insert(*key, number);
-        }
-        if let Some((at, bytes)) = tenant.listing.urgent {
-            self.urgent.insert(at, (number, bytes));
+        if let Some(Listing { place, key, wait }) = listing {
+            self.classes.entry(place).or_default().insert(key, number);
+            self.waits.extend(wait.map(|wait| (wait, (place.0, number))));
         }
     }
 
-    /// Returns the tenant and the size of the jobs that have waited longest of those that have waited too long.
-    pub(super) fn first_urgent(&self, only_light: bool) -> Option<(u32, u64)> {
-        let of = |heavy: bool| self.urgent.range((heavy, 0)..=(heavy, u64::MAX)).next();
-        let heavy = if only_light { None } else { of(true) };
-        let first = [of(false), heavy].into_iter().flatten().min_by_key(|((_, number), _)| *number);
-        first.map(|(_, found)| *found)
+    /// Returns the tenant that has waited longest of those whose waiting job fits their half.
+    pub(super) fn longest(&self, only_light: bool) -> Option<u32> {
+        self.waits.values().find(|(heavy, _)| !(only_light && *heavy)).map(|(_, number)| *number)
     }
 
-    /// Returns the first tenant of those whose jobs take at most `most` bytes.
-    pub(super) fn first(&self, only_light: bool, most: u64) -> Option<(Key, u32)> {
+    /// Returns the first tenant after this place in the order whose smallest job takes at most `most` bytes.
+    pub(super) fn first(&self, only_light: bool, most: u64, after: Key) -> Option<(Key, u32)> {
         let classes = self.classes.iter().filter(|((heavy, bytes), _)| !(only_light && *heavy) && *bytes <= most);
-        classes.filter_map(|(_, class)| class.first()).min()
-    }
-
-    /// Returns the sizes and numbers of tenants up to `until` in the order, `None` for all, whose jobs take more than
-    /// `free` bytes and past which no job has started yet.
-    pub(super) fn passed(&self, only_light: bool, free: u64, until: Option<Key>) -> Vec<(u64, u32)> {
-        let classes = self.classes.iter().filter(|((heavy, bytes), _)| !(only_light && *heavy) && *bytes > free);
-        let before = |key: &Key| until.is_none_or(|until| *key <= until);
-        let of = |((_, bytes), class): (&Place, &Class)| {
-            let tenants = class.fresh.iter().take_while(|(key, _)| before(key));
-            tenants.map(|(_, number)| (*bytes, *number)).collect::<Vec<_>>()
-        };
-        classes.flat_map(of).collect()
+        let firsts = classes.filter_map(|(_, class)| class.range((Excluded(after), Unbounded)).next());
+        firsts.min().map(|(key, number)| (*key, *number))
     }
 }

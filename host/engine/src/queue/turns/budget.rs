@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     super::tokens::{Demand, KINDS, WRITES},
-    Stage, Turns,
+    Turns,
 };
 use crate::throttle::{Bucket, Rate};
 
@@ -26,10 +26,8 @@ impl Buckets {
         Self([Bucket::full(Rate::UNLIMITED, now); KINDS])
     }
 
-    /// Returns whether a rate has changed.
-    fn set_rates(&mut self, rates: [Rate; KINDS], now: Instant) -> bool {
-        let changes = self.0.iter_mut().zip(rates).map(|(bucket, rate)| bucket.set_rate(rate, now));
-        changes.fold(false, |changed, change| changed | change)
+    fn set_rates(&mut self, rates: [Rate; KINDS], now: Instant) {
+        self.0.iter_mut().zip(rates).for_each(|(bucket, rate)| bucket.set_rate(rate, now));
     }
 
     /// True if no token is missing.
@@ -88,7 +86,7 @@ pub(super) struct TenantTokens<L> {
     pub(super) refused: [u64; KINDS],
 }
 
-impl<L> TenantTokens<L> {
+impl<L: Copy + PartialEq> TenantTokens<L> {
     pub(super) fn new(now: Instant) -> Self {
         let buckets = Buckets::new(now);
         let waiting = BTreeMap::new();
@@ -97,8 +95,10 @@ impl<L> TenantTokens<L> {
         Self { buckets, waiting, admitted, timer, refused: [0; KINDS] }
     }
 
-    fn is_closed(&self, now: Instant) -> bool {
-        self.admitted.is_some() || !self.waiting.is_empty() || !self.buckets.wait(WRITES, now).is_zero()
+    /// True if a lane has to wait for a token, or for its turn to have one.
+    fn is_closed(&self, lane: L, now: Instant) -> bool {
+        let is_shared = self.admitted.is_some() || !self.waiting.is_empty();
+        !self.buckets.wait(WRITES, now).is_zero() || is_shared && self.admitted != Some(lane)
     }
 }
 
@@ -113,15 +113,13 @@ impl<L> Turns<L>
 where
     L: Copy + Eq + Hash,
 {
-    /// Sets the rates of a lane's and its tenant's buckets.
+    /// Sets the rates of a lane's and its tenant's buckets. [`Self::set_due`] follows.
     pub(super) fn set_demand(&mut self, lane: L, demand: &Demand, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         state.tokens.buckets.set_rates(demand.lane, now);
         state.tokens.writes = demand.writes;
-        let number = state.tenant;
-        let Some(tenant) = self.tenants.get_mut(&number) else { return };
-        if tenant.tokens.buckets.set_rates(demand.tenant, now) {
-            self.serve(number, now);
+        if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
+            tenant.tokens.buckets.set_rates(demand.tenant, now);
         }
     }
 
@@ -137,9 +135,7 @@ where
                 Timer::Lane(lane) => {
                     let Some(state) = self.lanes.get_mut(&lane) else { continue };
                     state.tokens.waits = Waits::No;
-                    let tenant = state.tenant;
-                    self.list(lane, false, now);
-                    self.refresh(tenant, now);
+                    self.place(lane, now);
                 }
                 Timer::Tenant(number) => {
                     if let Some(tenant) = self.tenants.get_mut(&number) {
@@ -151,9 +147,8 @@ where
         }
     }
 
-    /// Returns true if the lane is open. Otherwise it waits. `admitted`: it has waited its turn among the lanes of its
-    /// tenant.
-    pub(super) fn is_open(&mut self, lane: L, admitted: bool, now: Instant) -> bool {
+    /// Returns true if the lane is open. Otherwise it waits.
+    pub(super) fn is_open(&mut self, lane: L, now: Instant) -> bool {
         let Some(state) = self.lanes.get_mut(&lane) else { return false };
         match state.tokens.waits {
             Waits::No => {}
@@ -176,30 +171,30 @@ where
             return false;
         }
         tokens.short = [false; KINDS];
-        if tokens.writes && !admitted && tenant.tokens.is_closed(now) {
+        if tokens.writes && tenant.tokens.is_closed(lane, now) {
             let (_, turn) = state.account.key();
             tokens.waits = Waits::Tenant(turn);
             tenant.tokens.waiting.insert(turn, lane);
             self.delayed.push(lane);
-            let number = state.tenant;
-            self.set_timer(number, now);
             return false;
         }
         true
     }
 
-    /// The lane does not wait for tokens any more. The caller calls [`Self::serve`].
-    pub(super) fn end_waiting(&mut self, lane: L) {
-        let Some(state) = self.lanes.get_mut(&lane) else { return };
-        match std::mem::replace(&mut state.tokens.waits, Waits::No) {
-            Waits::No => {}
-            Waits::Timer(at) => drop(self.timers.remove(&at)),
-            Waits::Tenant(turn) => {
-                if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
-                    tenant.tokens.waiting.remove(&turn);
+    /// The lane does not wait for tokens any more, because it may not start. Returns false.
+    pub(super) fn end_waiting(&mut self, lane: L) -> bool {
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            match std::mem::replace(&mut state.tokens.waits, Waits::No) {
+                Waits::No => {}
+                Waits::Timer(at) => drop(self.timers.remove(&at)),
+                Waits::Tenant(turn) => {
+                    if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
+                        tenant.tokens.waiting.remove(&turn);
+                    }
                 }
             }
         }
+        false
     }
 
     /// Lists the next of a tenant's lanes that waited for its tokens, if there are any, and refreshes the tenant.
@@ -216,15 +211,14 @@ where
                 break;
             }
             let Some((_, lane)) = tokens.waiting.pop_first() else { break };
+            tokens.admitted = Some(lane);
             if let Some(state) = self.lanes.get_mut(&lane) {
                 state.tokens.waits = Waits::No;
             }
-            self.list(lane, true, now);
-            if !is_enough
-                && self.lanes.get(&lane).is_some_and(|state| state.stage == Stage::Listed)
-                && let Some(tenant) = self.tenants.get_mut(&number)
-            {
-                tenant.tokens.admitted = Some(lane);
+            self.put(lane, now);
+            let is_listed = self.lanes.get(&lane).is_some_and(|state| state.listed.is_some());
+            if let Some(tenant) = self.tenants.get_mut(&number).filter(|_| is_enough || !is_listed) {
+                tenant.tokens.admitted = None;
             }
         }
         self.set_timer(number, now);
@@ -282,19 +276,11 @@ where
     /// Closes the lane, and all lanes of the tenant that write, if they have no tokens any more.
     fn close(&mut self, number: u32, lane: L, now: Instant) {
         let Some(tenant) = self.tenants.get(&number) else { return };
-        let is_closed = !tenant.tokens.buckets.wait(WRITES, now).is_zero();
-        let lanes: Vec<L> = if is_closed { tenant.listed().collect() } else { vec![lane] };
-        for lane in lanes {
-            // Another lane that sends nothing keeps its place, and its wait for memory.
-            let is_listed = |state: &super::Lane| {
-                let needs_tokens = state.tokens.writes || state.tokens.short.contains(&true);
-                state.stage == Stage::Listed && state.tenant == number && needs_tokens
-            };
-            if self.lanes.get(&lane).is_some_and(is_listed) {
-                self.unlist_lane(lane);
-                self.list(lane, false, now);
-            }
+        if !tenant.tokens.buckets.wait(WRITES, now).is_zero() {
+            let lanes: Vec<L> = tenant.listed(0).collect();
+            lanes.into_iter().for_each(|lane| self.put(lane, now));
         }
+        self.place(lane, now);
         self.serve(number, now);
     }
 }

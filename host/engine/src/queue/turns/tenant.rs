@@ -1,4 +1,4 @@
-//! One tenant: its lanes that have a due slot, by the memory that their jobs take, and what its jobs have taken.
+//! One tenant: its lanes that may start a job, by the memory that their jobs take, and what its jobs have taken.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        admission::RecentRuns,
+        admission::{PATIENCE, RecentRuns},
         virtual_time::{Account, Key, Present},
     },
     board::Listing,
@@ -18,8 +18,10 @@ pub(super) struct Tenant<L> {
     pub(super) account: Account,
     /// The least virtual time of its lanes that wait.
     pub(super) present: Present,
-    /// By the bytes of one job. None is empty.
-    pub(super) groups: BTreeMap<u64, Group<L>>,
+    /// By the bytes of one job: the lanes that have no job, and those that have one. No group is empty.
+    pub(super) groups: BTreeMap<u64, [BTreeMap<Key, L>; 2]>,
+    /// Its job that waits for memory.
+    pub(super) wait: Option<Wait<L>>,
     /// Bytes that its runs have taken.
     pub(super) memory: u64,
     /// Jobs whose run is under way.
@@ -30,104 +32,81 @@ pub(super) struct Tenant<L> {
     pub(super) has_last_place: bool,
     pub(super) lately: RecentRuns,
     /// Where it stands on the board.
-    pub(super) listing: Listing,
+    pub(super) listing: Option<Listing>,
     pub(super) tokens: TenantTokens<L>,
 }
 
-/// The lanes of a tenant whose jobs take the same memory. For memory they are alike, so they wait for it together.
-#[derive(Debug)]
-pub(super) struct Group<L> {
-    /// Lanes that have no job, and lanes that have one.
-    pub(super) ready: [BTreeMap<Key, L>; 2],
-    pub(super) wait: Wait,
+/// A lane whose job was next and did not fit. It waits until it starts a job, or may not start one for other reasons.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait<L> {
+    /// Higher than those of earlier waits.
+    pub(super) number: u64,
+    pub(super) lane: L,
+    pub(super) bytes: u64,
+    pub(super) since: Instant,
+    /// The number of jobs that had started by then.
+    pub(super) from: u64,
 }
 
-/// Whether a group waits for memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    No,
-    /// It waits, with its number among the groups that wait.
-    Waits(u64),
-    /// It has waited too long.
-    Overdue(u64),
-}
-
-impl<L> Default for Group<L> {
-    fn default() -> Self {
-        Self { ready: [BTreeMap::new(), BTreeMap::new()], wait: Wait::No }
+impl<L> Wait<L> {
+    pub(super) fn is_overdue(&self, started: u64, now: Instant) -> bool {
+        let (passed, waited) = PATIENCE;
+        started - self.from >= u64::from(passed) || now.saturating_duration_since(self.since) >= waited
     }
 }
 
-impl<L: Copy> Group<L> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.ready.iter().all(BTreeMap::is_empty)
-    }
-
-    /// Adds a lane that has this number of jobs.
-    pub(super) fn insert(&mut self, key: Key, lane: L, jobs: usize) {
-        self.ready[usize::from(jobs > 0)].insert(key, lane);
-    }
-
-    pub(super) fn remove(&mut self, key: &Key) {
-        for ready in &mut self.ready {
-            ready.remove(key);
-        }
-    }
-
-    pub(super) fn first(&self) -> Option<(Key, L)> {
-        self.ready.iter().filter_map(first_of).min_by_key(|(key, _)| *key)
-    }
-}
-
-impl<L: Copy> Tenant<L> {
+impl<L: Copy + PartialEq> Tenant<L> {
     pub(super) fn new(account: Account, now: Instant) -> Self {
         Self {
             account,
             present: Present::default(),
             groups: BTreeMap::new(),
+            wait: None,
             memory: 0,
             runs: 0,
             jobs: 0,
             has_last_place: false,
             lately: RecentRuns::default(),
-            listing: Listing::default(),
+            listing: None,
             tokens: TenantTokens::new(now),
         }
     }
 
-    /// Returns the group's first lane.
-    pub(super) fn first_of(&self, bytes: u64) -> Option<(Key, L)> {
-        self.groups.get(&bytes)?.first()
+    /// Adds a lane that has this number of jobs.
+    pub(super) fn insert(&mut self, bytes: u64, key: Key, lane: L, jobs: usize) {
+        self.groups.entry(bytes).or_default()[usize::from(jobs > 0)].insert(key, lane);
+    }
+
+    pub(super) fn remove(&mut self, bytes: u64, key: &Key) {
+        let Some(group) = self.groups.get_mut(&bytes) else { return };
+        group.iter_mut().for_each(|lanes| _ = lanes.remove(key));
+        if group.iter().all(BTreeMap::is_empty) {
+            self.groups.remove(&bytes);
+        }
     }
 
     /// Returns the lane with the least virtual time.
-    pub(super) fn least(&self) -> Option<(Key, L)> {
-        self.groups.values().filter_map(Group::first).min_by_key(|(key, _)| *key)
+    pub(super) fn least(&self) -> Option<(Key, u64, L)> {
+        self.first(u64::MAX, 2)
     }
 
-    /// Returns the first lane of those whose jobs take at most `most` bytes. The last place is for a lane without a
-    /// job, if there is one.
-    pub(super) fn first_within(&self, most: u64) -> Option<(Key, L)> {
-        let groups = || self.groups.range(..=most).map(|(_, group)| group);
-        let without_job = || groups().filter_map(|group| first_of(&group.ready[0])).min_by_key(|(key, _)| *key);
-        let first = || groups().filter_map(Group::first).min_by_key(|(key, _)| *key);
-        if self.has_last_place { without_job().or_else(first) } else { first() }
+    /// Returns the first lane of those whose jobs take at most `most` bytes, and these bytes. The last place is for a
+    /// lane without a job, if there is one.
+    pub(super) fn first_within(&self, most: u64) -> Option<(Key, u64, L)> {
+        let without_job = if self.has_last_place { self.first(most, 1) } else { None };
+        without_job.or_else(|| self.first(most, 2))
     }
 
-    pub(super) fn listed(&self) -> impl Iterator<Item = L> {
-        self.groups.values().flat_map(|group| group.ready.iter().flat_map(BTreeMap::values)).copied()
+    fn first(&self, most: u64, kinds: usize) -> Option<(Key, u64, L)> {
+        let firsts = self.groups.range(..=most).flat_map(|(bytes, group)| {
+            let firsts = group[..kinds].iter().filter_map(BTreeMap::first_key_value);
+            firsts.map(|(key, lane)| (*key, *bytes, *lane))
+        });
+        firsts.min_by_key(|(key, ..)| *key)
     }
 
-    /// Returns the group that has waited too long, and first, with its number.
-    pub(super) fn overdue(&self) -> Option<(u64, u64)> {
-        let overdue = |(bytes, group): (&u64, &Group<L>)| match group.wait {
-            Wait::Overdue(number) => Some((number, *bytes)),
-            Wait::No | Wait::Waits(_) => None,
-        };
-        self.groups.iter().filter_map(overdue).min()
+    /// Returns the lanes whose jobs take at least this number of bytes.
+    pub(super) fn listed(&self, least: u64) -> impl Iterator<Item = L> {
+        self.groups.range(least..).flat_map(|(_, group)| group.iter().flat_map(BTreeMap::values)).copied()
     }
-}
-
-fn first_of<L: Copy>(ready: &BTreeMap<Key, L>) -> Option<(Key, L)> {
-    ready.first_key_value().map(|(key, lane)| (*key, *lane))
 }

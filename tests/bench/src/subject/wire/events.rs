@@ -18,20 +18,20 @@ const JSON_REVISION: &[u8] = br#""resourceVersion":""#;
 const MAGIC: &[u8] = b"k8s\0";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Encoding {
+pub(crate) enum Encoding {
     Json,
     Protobuf,
 }
 
 /// The part of an event that is read; the numbers are revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Pod(u64),
     Bookmark(u64),
     Error,
 }
 
-pub(super) struct Events {
+pub(crate) struct Events {
     chunks: Chunks,
     encoding: Encoding,
     revision: Finder<'static>,
@@ -42,13 +42,13 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(chunks: Chunks, encoding: Encoding) -> Self {
+    pub(crate) fn new(chunks: Chunks, encoding: Encoding) -> Self {
         Self { chunks, encoding, revision: Finder::new(JSON_REVISION), whole: Vec::new(), buffer: BytesMut::new() }
     }
 
     /// Returns all complete events that have arrived, or waits for the next one, as in host/api/src/watch/lines.rs;
     /// `None` at the end.
-    pub(super) async fn batch(&mut self) -> anyhow::Result<Option<Vec<Bytes>>> {
+    pub(crate) async fn batch(&mut self) -> anyhow::Result<Option<Vec<Bytes>>> {
         let (mut taken, mut waited) = (0, false);
         loop {
             let next =
@@ -123,7 +123,7 @@ impl Events {
         Ok(())
     }
 
-    pub(super) fn read(&self, event: &[u8]) -> anyhow::Result<Event> {
+    pub(crate) fn read(&self, event: &[u8]) -> anyhow::Result<Event> {
         let read = match self.encoding {
             Encoding::Json => json(event, &self.revision),
             Encoding::Protobuf => protobuf(event),

@@ -74,16 +74,12 @@ fn deletions() -> Vec<Fault> {
         ),
         tombstones.fault(
             "a run before the deletion settles it",
-            "if «!on_deletion» {\n            return EndedJob",
+            "if «!on_deletion» {\n            return (queue",
             "false",
         ),
         table.fault("a Pod that is back stays deleted", "Some(tombstone) => «tombstone.back = true»,", ""),
-        table.fault(
-            "deletions that fail have no bound",
-            "while «self.figures(lane).unsettled > bounds.unsettled» {",
-            "false",
-        ),
-        table.fault("last states have no bound", "while «self.figures(lane).states > bounds.states» {", "false"),
+        table.fault("deletions that fail have no bound", "filter(|_| «unsettled.len() > bounds.unsettled»)", "false"),
+        table.fault("last states have no bound", "while «numbers.len() > most» {", "false"),
     ]
 }
 

@@ -42,7 +42,18 @@ fn slots() -> Vec<Fault> {
             "slot.items.clear();",
         ),
         slots.fault("delayed keys outlive their plugin", "self.delayed.retain(|_, (of, _)| «*of != lane»);", "true"),
-        slots.fault("a closed queue hands out keys", "self.closed = true;", ""),
+        In { file: "host/engine/src/queue/mod.rs", tests: "queue::" }.fault(
+            "a closed queue hands out keys",
+            "«self.slots.lock().closed = true;»",
+            "",
+        ),
+        slots.fault("a requeue is a step of before", "Steps { first: «u64::MAX», latest:", "0"),
+        slots.fault("examinations cost nothing", "self.turns.charge_cost(lane, JOB, now);", ""),
+        slots.fault(
+            "a key that waited goes to the end of its lane",
+            "waiting.remove(&number);\n                }\n                «Some(number)»",
+            "None",
+        ),
         slots.fault(
             "items behind one that is tried again wait for it",
             "let from = usize::from(«running»);",
@@ -67,24 +78,39 @@ fn turns() -> Vec<Fault> {
     vec![
         turns.fault("a tenant is not charged what its run cost", "tenant.account.correct(charged, «used»);", "charged"),
         turns.fault("a plugin is not charged what its run cost", "state.account.correct(charged, «used»);", "charged"),
-        turns.fault("a tenant may take every worker", "«tenant.runs < self.occupancy.runs_of_tenant()»", "true"),
-        turns.fault("deliveries of a tenant have no bound", "«tenant.jobs < self.occupancy.jobs_of_tenant()»", "true"),
+        turns.fault("a tenant may take every worker", "«tenant.runs >= runs»", "false"),
+        turns.fault("deliveries of a tenant have no bound", "«tenant.jobs >= jobs»", "false"),
         turns.fault("no worker is kept", "let only_light = «idle <= self.occupancy.kept()»;", "false"),
         turns.fault("credit has no bound", "«self.present.cap_credit(&mut tenant.account);»", ""),
         turns.fault("memory is not freed", "«self.memory = self.memory.saturating_sub(claim.bytes);»", ""),
+        tenant.fault(
+            "a run that does not fit is passed for a second by any number",
+            "«started - self.from >= u64::from(passed)» ||",
+            "false",
+        ),
+        tenant.fault(
+            "a run that does not fit is passed by 32 however long that takes",
+            "|| «now.saturating_duration_since(self.since) >= waited»",
+            "now < self.since",
+        ),
         turns.fault(
-            "a run that does not fit is passed for ever",
-            "«self.started - from < u64::from(passed)» && now.saturating_duration_since(since) < waited",
-            "true",
+            "a run that does not fit the memory of all is passed for ever",
+            "«self.wait_beyond(number, left, free, now);»",
+            "",
+        ),
+        turns.fault(
+            "a run that does not fit its tenant's half is passed for ever",
+            "«self.wait_beyond(number, self.budget.of_tenant(), left, now);»",
+            "",
         ),
         turns.fault(
             "a run that does not fit keeps no memory free",
-            "// All free memory is kept for it.\n            Some(_) => «0»,",
+            "// All free memory is kept for it.\n                Some(_) => «0»,",
             "free",
         ),
         tenant.fault(
             "a plugin takes the last place of its tenant",
-            "if «self.has_last_place» { without_job()",
+            "if «self.has_last_place» { self.first(most, 1)",
             "false",
         ),
     ]
@@ -112,7 +138,7 @@ fn tokens() -> Vec<Fault> {
         ),
         budget.fault(
             "the plugins of a tenant in debt start",
-            "if tokens.writes && !admitted && «tenant.tokens.is_closed(now)» {",
+            "if tokens.writes && «tenant.tokens.is_closed(lane, now)» {",
             "false",
         ),
         budget.fault(
