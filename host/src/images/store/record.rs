@@ -1,6 +1,6 @@
 //! The records of plugin objects on disk.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use podium_life::Record;
 use podium_registry::Digest;
@@ -14,16 +14,22 @@ const RECORD: &str = "plugin";
 const MAX_BYTES: u64 = 2 << 20;
 impl Store {
     /// Returns the record of a plugin.
-    pub(crate) fn record(&self, plugin: &PluginId) -> Option<Record> {
+    ///
+    /// # Errors
+    /// Those of the disk. Then there may be a record.
+    pub(crate) fn record(&self, plugin: &PluginId) -> io::Result<Option<Record>> {
         let read = |bytes: bytes::Bytes| serde_json::from_slice::<Record>(&bytes).map_err(|_| Unusable::Malformed);
-        self.loaded(&self.record_path(plugin), MAX_BYTES, read).filter(Record::is_readable)
+        Ok(self.try_loaded(&self.record_path(plugin), MAX_BYTES, read)?.filter(Record::is_readable))
     }
 
-    /// Replaces the record of a plugin, or removes it. Only logs a failure.
-    pub(crate) fn keep_record(&self, plugin: &PluginId, record: Option<&Record>) {
+    /// Replaces the record of a plugin, or removes it.
+    ///
+    /// # Errors
+    /// Those of the disk. Then the record on disk is the one before.
+    pub(crate) fn keep_record(&self, plugin: &PluginId, record: Option<&Record>) -> io::Result<()> {
         let path = self.record_path(plugin);
-        match record.and_then(|record| serde_json::to_vec(record).ok()) {
-            Some(json) => self.write(&path, &[&json]),
+        match record {
+            Some(record) => self.try_write(&path, &[&serde_json::to_vec(record)?]),
             None => self.remove(&path),
         }
     }
