@@ -355,8 +355,8 @@ impl Driver {
         self.step(&mut life, Event::Removed(id));
     }
 
-    /// Records in the journal which of its plugins are not loaded, and returns them with the numbers of their Pods. None
-    /// is loaded meanwhile.
+    /// Records in the journal which of its plugins are not loaded, and returns them with the numbers of their Pods.
+    /// None is loaded meanwhile.
     pub(super) fn note_absent(&self) -> Vec<(PluginId, usize)> {
         let Some(journal) = &self.journal else { return Vec::new() };
         let _life = self.life.lock();

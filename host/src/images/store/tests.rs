@@ -151,7 +151,7 @@ fn room_is_made_with_components_and_never_with_records_or_tags() {
     assert!(store.get(&tenant("shop"), "a.example/a:1", &component(10, 10_000)).is_some());
     assert_eq!(store.record(&id).unwrap(), Some(record), "a restart runs the version before a refused one");
     assert!(store.tag(&id).exists());
-    // Without components the bound refuses what is new.
+    // Without components the bound refuses new files.
     let store = Store { max_bytes: 1, ..store };
     store.tag_names(&id, &reference("a.example/b:1"), &Digest::of(b"b"));
     assert!(store.record(&id).unwrap().is_some() && store.files().unwrap().len() == 2, "only the record and the tag");
