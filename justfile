@@ -113,7 +113,7 @@ test-cancel TIMES="100000":
     PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test embedded -- --nocapture cancel::
 
 # TIMES starts of the host while plugin objects change without a pause, and one plugin cannot be loaded
-test-starts TIMES="200":
+test-starts TIMES="2000":
     PODIUM_STARTS={{TIMES}} cargo test -p podium-host --lib -- starts_under_a_flood
 
 # SWAPS runs that leave marks in their sandbox, each followed by a run that looks for them

@@ -150,7 +150,8 @@ fn list(field: &Field<'_>, schema: &Map<String, Value>) {
 
 fn integer(field: &Field<'_>, schema: &Map<String, Value>) {
     let bound = |name| schema.get(name).and_then(Value::as_u64);
-    let (least, most) = (bound("minimum").unwrap_or(0), bound("maximum").unwrap_or(u64::MAX));
+    let least = bound("minimum").unwrap_or(0);
+    let most = bound("maximum").unwrap_or(u64::MAX);
     if !field.number().is_some_and(|number| (least..=most).contains(&number)) {
         field.problem(format!("must be a whole number from {least} to {most}"));
     }

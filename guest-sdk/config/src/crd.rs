@@ -227,7 +227,8 @@ fn of<T: JsonSchema>() -> Value {
 /// Translates JSON Schema as `schema` generates it; `null` is no value here. The keywords that are not named have no
 /// equivalent.
 fn structural(schema: &Map<String, Value>) -> Value {
-    let (mut translated, mut validations) = (Map::new(), Vec::new());
+    let mut translated = Map::new();
+    let mut validations = Vec::new();
     for (keyword, value) in schema {
         let value = match (&**keyword, value) {
             ("type", _) => check::kind(schema).into(),

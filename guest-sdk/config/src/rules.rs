@@ -118,7 +118,8 @@ fn of_cluster(document: &Field<'_>, spec: &Field<'_>) {
     if namespace.is_set() {
         namespace.problem("a ClusterReconcilePlugin has no namespace; remove it, or use ReconcilePlugin");
     }
-    let (name, own) = (spec.get("serviceAccountName"), spec.get("serviceAccountNamespace"));
+    let name = spec.get("serviceAccountName");
+    let own = spec.get("serviceAccountNamespace");
     if spec.get("source").get("configMap").is_set() && !own.is_set() {
         own.problem("is missing: the ConfigMap of a ClusterReconcilePlugin is one of its account's namespace");
     }
@@ -167,7 +168,8 @@ fn selector(selector: &Field<'_>) {
 /// A write of a kind is sent to one path, and writes to one path are of one kind: the host orders and remembers writes
 /// by kind, resource and name together. In one pass, because a file may have tens of thousands of grants.
 fn objects(objects: &Field<'_>) {
-    let (mut resources, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+    let mut resources = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
     for grant in objects.items() {
         let [version, kind, resource] = ["apiVersion", "kind", "resource"].map(|name| grant.get(name));
         let (Some(version), Some(own_kind), Some(own_resource)) = (version.text(), kind.text(), resource.text()) else {

@@ -113,7 +113,8 @@ pub(crate) fn plugin(schema: &mut Schema) {
         let set = json!({ "required": [one], "properties": { one: { "type": "string" } } });
         json!({ "if": set, "then": { "required": [other], "properties": { other: { "type": "string" } } } })
     };
-    let (name, own) = ("serviceAccountName", "serviceAccountNamespace");
+    let name = "serviceAccountName";
+    let own = "serviceAccountNamespace";
     let rules = json!([
         of("ReconcilePlugin", namespace_is_set),
         of("ReconcilePlugin", json!({ "properties": { "spec": { "properties": { own: is_absent } } } })),

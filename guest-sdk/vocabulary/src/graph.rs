@@ -9,7 +9,9 @@ pub fn components<'a>(nodes: usize, edges: impl Fn(usize) -> &'a [usize]) -> Vec
     let mut order = vec![0; nodes];
     // The lowest number on the stack that the node leads to.
     let mut low = vec![0; nodes];
-    let (mut visits, mut stack, mut components) = (0, Vec::new(), Vec::new());
+    let mut visits = 0;
+    let mut stack = Vec::new();
+    let mut components = Vec::new();
     // Without recursion: a chain may be long. The nodes under way, and their edges that are left.
     let mut path: Vec<(usize, std::slice::Iter<'a, usize>)> = Vec::new();
     for start in 0..nodes {

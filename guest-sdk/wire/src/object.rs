@@ -77,7 +77,8 @@ fn label_value(value: &str) -> Result<(), String> {
 }
 
 fn annotation_value(value: &str) -> Result<(), String> {
-    let (bytes, most) = (value.len(), syntax::MAX_ANNOTATION_VALUE_BYTES);
+    let bytes = value.len();
+    let most = syntax::MAX_ANNOTATION_VALUE_BYTES;
     if bytes <= most {
         return Ok(());
     }

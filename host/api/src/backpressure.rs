@@ -146,14 +146,18 @@ impl Pass<'_> {
             };
             // A hold that was renewed after this probe began does not end with it.
             if is_over && holds.open(&scope, self.began) {
-                let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
+                let name = scope.name();
+                let account = scope.account();
+                let plugin = scope.plugin();
                 tracing::info!(scope = name, account, plugin, "requests to the API server resumed");
             }
         }
         let Advice::Wait(scope, wait) = advice else { return };
         let end = now + wait.max(LONGEST_OF_ALL) + PROBE_PAUSE;
         if holds.close(scope.clone(), now + wait, end, now) {
-            let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
+            let name = scope.name();
+            let account = scope.account();
+            let plugin = scope.plugin();
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             let why = match error.is_some_and(ApiError::is_unauthenticated) {
                 true => "refused the host's credentials",

@@ -104,7 +104,8 @@ impl Connection {
 impl SharedClients {
     /// Returns the renewal to wait for: the latest, or a new one if it is due. `None` if there is nothing to wait for.
     fn renewal(self: &Arc<Self>, refused: u64, why: &str) -> Option<Done> {
-        let (now, mut state) = (Instant::now(), self.state.lock());
+        let now = Instant::now();
+        let mut state = self.state.lock();
         let make = self.make.as_ref().filter(|_| state.number == refused)?;
         let is_recent = |renewal: &Renewal| {
             let wait = if renewal.done.peek().is_some() { EVERY } else { ABANDONED };
@@ -116,7 +117,8 @@ impl SharedClients {
         if let Some(count) = state.log.occurred(now) {
             tracing::warn!(error = why, count, "the API server refuses the credentials; reading them again");
         }
-        let (making, own) = (make(), self.clone());
+        let making = make();
+        let own = self.clone();
         let store = async move {
             match making.await {
                 Ok(clients) => {

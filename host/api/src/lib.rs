@@ -124,7 +124,9 @@ impl Api {
     /// See [`ApiError`].
     pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
         let deadline = self.deadline()?;
-        let (method, uri, began) = (request.method().clone(), request.uri().clone(), Instant::now());
+        let method = request.method().clone();
+        let uri = request.uri().clone();
+        let began = Instant::now();
         let pass = self.backpressure.as_ref().map(|backpressure| backpressure.admit(&request, began));
         let pass = pass.transpose().map_err(ApiError::Held)?;
         let answered = match self.send(request, deadline).await {
@@ -196,7 +198,8 @@ impl Api {
         request: Request<Vec<u8>>,
         deadline: Deadline,
     ) -> Result<Response<Body>, (ApiError, bool)> {
-        let (method, began) = (request.method().clone(), Instant::now());
+        let method = request.method().clone();
+        let began = Instant::now();
         let sent = timeout_at(deadline.at, client.send(request.map(Body::from))).await;
         if let Some(observe) = &self.observer {
             let response = sent.as_ref().ok().and_then(|sent| sent.as_ref().ok());

@@ -162,11 +162,13 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             report.warnings.push(Mistake { file: file.clone(), line: Some(lines.of(&field)), field, message });
         }
         for Problem { field, message, .. } in forbidden {
-            let (line, message) = (Some(lines.of(&field)), format!("of plugin {}: {message}", spec.id));
+            let line = Some(lines.of(&field));
+            let message = format!("of plugin {}: {message}", spec.id);
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
         let singular = singular(&spec).map(|(field, message)| {
-            let (line, message) = (Some(lines.of(&field)), format!("of plugin {}: {message}", spec.id));
+            let line = Some(lines.of(&field));
+            let message = format!("of plugin {}: {message}", spec.id);
             Mistake { file: file.clone(), line, field, message }
         });
         report.warnings.extend(singular);

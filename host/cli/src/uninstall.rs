@@ -162,7 +162,8 @@ fn field<'a>(object: &'a Value, name: &str) -> &'a str {
 }
 
 fn path(object: &Value) -> String {
-    let (resource, name) = (object["resource"].as_str().unwrap_or_default(), field(object, "name"));
+    let resource = object["resource"].as_str().unwrap_or_default();
+    let name = field(object, "name");
     match field(object, "namespace") {
         "" => format!("{API}/{resource}/{name}"),
         namespace => format!("{API}/namespaces/{namespace}/{resource}/{name}"),

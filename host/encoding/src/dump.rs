@@ -129,7 +129,8 @@ impl Pool {
                     None => self.verified(texts.map(|number| &*restored.texts[number]), &own, identity)?,
                 };
                 let shared = Arc::clone(shared.insert(Arc::clone(&packed.shape)));
-                let (namespace, revision) = (Arc::clone(shared.namespace()), Revision(revision));
+                let namespace = Arc::clone(shared.namespace());
+                let revision = Revision(revision);
                 return Some(Some(Read { namespace, name: name.into(), uid: uid.into(), revision, packed }));
             }
             Entry::Whole(json) => {
@@ -171,7 +172,8 @@ impl Pool {
 /// its position.
 fn is_as_decoded(packed: &Packed, identity: PodIdentity<'_>) -> Option<bool> {
     let decoded = podium_wire::json::decode(&packed.rendered(identity)?).ok()?;
-    let (header, namespace) = (&decoded.header, packed.shape.namespace());
+    let header = &decoded.header;
+    let namespace = packed.shape.namespace();
     let is_named = (&*header.namespace, &*header.name, &*header.uid) == (namespace, identity.name, identity.uid);
     let expected = SectionBytes::encode(&decoded).ok()?;
     let is_same = |section| section == Section::Full || *packed.section(identity, section) == *expected.get(section);

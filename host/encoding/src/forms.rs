@@ -71,7 +71,9 @@ pub(super) fn node_ip(name: &[u8]) -> Option<[u8; 4]> {
 /// Parses an IPv6 address in the only form that [`put_ipv6`] writes, which is the canonical one (RFC 5952) except for
 /// addresses that end with an IPv4 address.
 pub(super) fn ipv6(text: &[u8]) -> Option<[u8; 16]> {
-    let (mut groups, mut count, mut gap) = ([0_u16; 8], 0, None);
+    let mut groups = [0_u16; 8];
+    let mut count = 0;
+    let mut gap = None;
     let mut at = 0;
     if text.starts_with(b"::") {
         (gap, at) = (Some(0), 2);
@@ -310,8 +312,12 @@ pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
     // Each byte times ten, plus the next one.
     let [early, middle, late] = parts.map(|digits| digits * 10 + (digits >> 8));
     let two = |word: u64, byte: u32| u32::from((word >> (8 * byte)) as u8);
-    let (year, month, day) = (two(early, 0) * 100 + two(early, 2), two(early, 5), two(middle, 0));
-    let (hour, minute, second) = (two(middle, 3), two(middle, 6), two(late, 5));
+    let year = two(early, 0) * 100 + two(early, 2);
+    let month = two(early, 5);
+    let day = two(middle, 0);
+    let hour = two(middle, 3);
+    let minute = two(middle, 6);
+    let second = two(late, 5);
     if year < 1 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }

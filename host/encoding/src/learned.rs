@@ -84,7 +84,8 @@ impl Learned {
         owner: Owner,
         structure: &Structure,
     ) -> (Positions, SmallVec<[Arc<Skeleton>; RECENT]>) {
-        let (mut positions, mut skeletons) = (Positions::default(), SmallVec::new());
+        let mut positions = Positions::default();
+        let mut skeletons = SmallVec::new();
         if let Some(entry) = self.structures.get(&id) {
             if let Some(generalised) = &entry.generalised {
                 positions.clone_from(&generalised.0);

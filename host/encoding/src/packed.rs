@@ -61,7 +61,9 @@ fn split(own: &[u8]) -> Option<Offsets> {
 /// Returns the values of each fragment, or `None` if the bytes are malformed.
 pub(super) fn own_of(own: &[u8]) -> Option<PerFragment<&[u8]>> {
     let PerFragment([object, spec, status]) = split(own)?;
-    let (object, spec, status) = (object as usize, spec as usize, status as usize);
+    let object = object as usize;
+    let spec = spec as usize;
+    let status = status as usize;
     Some(PerFragment([&own[object..spec], &own[spec..status], &own[status..]]))
 }
 
@@ -198,10 +200,13 @@ impl Packed {
         // No section contains the Pod's own revision.
         let identity = PodIdentity { name, uid, revision: 0 };
         let mut changed = SectionSet::EMPTY;
-        let (all_own, all_others) = (self.all_own(), old.all_own());
+        let all_own = self.all_own();
+        let all_others = old.all_own();
         for fragment in Fragment::ALL {
-            let (here, own) = (self.skeleton(fragment), all_own[fragment]);
-            let (there, others) = (old.skeleton(fragment), all_others[fragment]);
+            let here = self.skeleton(fragment);
+            let own = all_own[fragment];
+            let there = old.skeleton(fragment);
+            let others = all_others[fragment];
             if Arc::ptr_eq(here, there) && own == others {
                 continue;
             }
@@ -239,7 +244,8 @@ impl Packed {
             changed = changed.with(Section::Full);
         }
         let decoded = |packed: &Self| packed.is_decoded_when_read(fragment).then(|| packed.decoded(fragment, identity));
-        let (here, there) = (decoded(self), decoded(old));
+        let here = decoded(self);
+        let there = decoded(old);
         for (section, _) in sections(fragment) {
             let bytes = |packed: &Self, decoded: &Option<SectionBytes>| match decoded {
                 Some(decoded) => decoded.get(section).to_vec(),

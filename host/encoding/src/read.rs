@@ -75,7 +75,8 @@ impl Read<'_> {
     pub(super) fn whole(pod: Pod, json: &[u8], prune: &Prune) -> Result<Self, ReadError> {
         let revision = Revision::parse(&pod.header.resource_version)?;
         let packed = Packed::whole(&pod, json, prune)?;
-        let (name, uid) = (Cow::Owned(pod.header.name), Cow::Owned(pod.header.uid));
+        let name = Cow::Owned(pod.header.name);
+        let uid = Cow::Owned(pod.header.uid);
         Ok(Self { namespace: Arc::clone(packed.shape.namespace()), name, uid, revision, packed })
     }
 }

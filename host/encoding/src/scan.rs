@@ -508,7 +508,8 @@ impl<'a> Scanner<'a, '_> {
         // Everything before this offset was scanned.
         let mut seen = 0;
         for [open, close] in quotes.at.as_chunks().0 {
-            let (open, close) = (*open as usize, *close as usize);
+            let open = *open as usize;
+            let close = *close as usize;
             if open < seen {
                 continue;
             }

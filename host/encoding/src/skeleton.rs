@@ -193,7 +193,8 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
         tokens::write_sentinel(resolved_kind(&placeholders, at), fragment as usize * MAX_PLACEHOLDERS + at, out);
         Some(())
     })?;
-    let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(&actual).ok()?);
+    let traced_bytes = SectionBytes::encode(&traced).ok()?;
+    let actual_bytes = SectionBytes::encode(&actual).ok()?;
     let mut templates = Vec::new();
     for (section, _) in sections(fragment) {
         let template = Template::trace(traced_bytes.get(section), fragment, &placeholders)?;
@@ -412,7 +413,8 @@ impl Skeleton {
     /// Bytes of another process may have other forms of equal values.
     #[expect(clippy::expect_used, reason = "checked when the Pods were encoded")]
     pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> u8 {
-        let (mut one, mut other) = (ValueReader::new(one), ValueReader::new(other));
+        let mut one = ValueReader::new(one);
+        let mut other = ValueReader::new(other);
         let mut places = 0;
         for placeholder in self.placeholders.iter().filter(|placeholder| placeholder.kind.is_kept()) {
             let here = one.next(placeholder.kind).expect("values of the skeleton");
@@ -444,7 +446,8 @@ impl Skeleton {
 
     /// Returns true if a section has the same bytes with this skeleton and values as with another one.
     pub(super) fn is_same(&self, place: usize, own: &[u8], other: (&Self, &[u8]), identity: PodIdentity<'_>) -> bool {
-        let (here, there) = (&self.templates[place], &other.0.templates[place]);
+        let here = &self.templates[place];
+        let there = &other.0.templates[place];
         if here.holes.is_empty() && there.holes.is_empty() {
             return here.bytes == there.bytes;
         }
@@ -458,7 +461,8 @@ impl Skeleton {
         if own == other.1 && self.text == other.0.text {
             return true;
         }
-        let (values, others) = (self.values(own, identity), other.0.values(other.1, identity));
+        let values = self.values(own, identity);
+        let others = other.0.values(other.1, identity);
         let is_same = Json::new(self.tokens(), &values).equals(Json::new(other.0.tokens(), &others));
         is_same.expect("skeletons with their values")
     }

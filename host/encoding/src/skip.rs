@@ -174,7 +174,8 @@ fn walk(
     let mut depth = 0_i32;
     // `inside` is all ones within a string; `carried` is one if the last byte was a backslash that escapes the next
     // byte.
-    let (mut inside, mut carried) = (0_u64, 0_u64);
+    let mut inside = 0_u64;
+    let mut carried = 0_u64;
     let mut tail = [0; 64];
     while at < json.len() {
         let bytes = match json[at..].first_chunk::<64>() {
@@ -190,7 +191,8 @@ fn walk(
         let real = block.quotes & !escaped;
         let within = prefix_xor(real) ^ inside;
         inside = ((within as i64) >> 63) as u64;
-        let (opening, closing) = (block.opening & !within, block.closing & !within);
+        let opening = block.opening & !within;
+        let closing = block.closing & !within;
         let closed = closing.count_ones() as i32;
         if closed < depth {
             depth += opening.count_ones() as i32 - closed;

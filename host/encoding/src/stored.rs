@@ -112,7 +112,8 @@ impl<'a> Stored<'a> {
             }
         };
         let prefix = if name & WHOLE == 0 { shared.name_prefix() } else { "" };
-        let (name, revision) = ([prefix, str::from_utf8(suffix).ok()?], Revision(revision));
+        let name = [prefix, str::from_utf8(suffix).ok()?];
+        let revision = Revision(revision);
         Some(Self { shared, namespace: shared.namespace(), name, uid, revision, values })
     }
 
@@ -130,7 +131,8 @@ impl Pool {
         if !stored.shared.is_superseded() {
             return None;
         }
-        let (name, uid) = (stored.name.concat(), Cow::from(stored.uid));
+        let name = stored.name.concat();
+        let uid = Cow::from(stored.uid);
         let packed = stored.packed();
         let json = packed.json(PodIdentity { name: &name, uid: &uid, revision: stored.revision.0 });
         // With its previous state; otherwise it would count as another user of the skeletons that it keeps.

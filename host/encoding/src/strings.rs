@@ -121,7 +121,8 @@ impl<'a> Scanner<'a, '_> {
     }
 
     fn uid_within(&mut self, from: usize, end: usize) {
-        let (text, length) = (&self.json[from..end], self.uid.len());
+        let text = &self.json[from..end];
+        let length = self.uid.len();
         let place = text.windows(length.max(MIN_NAME)).position(|bytes| bytes == self.uid);
         if let Some(place) = place {
             self.placeholder(Kind::Uid, from + place, from + place + length);

@@ -135,7 +135,8 @@ const DEEPEST: usize = 128;
 impl Structure {
     /// Parses a key. Returns `None` if the bytes are not a key.
     pub(super) fn of(fragment: Fragment, key: &[u8], hashers: &FixedState) -> Option<Self> {
-        let (mut strings, mut hasher) = (Vec::new(), hashers.build_hasher());
+        let mut strings = Vec::new();
+        let mut hasher = hashers.build_hasher();
         // The member names of the present path, and for each open object or array the number of names that lead to
         // it; for an array also the index of the present element.
         let mut path: Vec<&str> = match fragment {
@@ -146,7 +147,9 @@ impl Structure {
         let mut open: Vec<(usize, Option<usize>)> = Vec::new();
         // A name with escapes may be any name.
         const ESCAPED: &str = "\\";
-        let (mut at, mut placeholder, mut hashed) = (0, 0, 0);
+        let mut at = 0;
+        let mut placeholder = 0;
+        let mut hashed = 0;
         let kinds = real_kinds(key)?;
         while let Some(byte) = key.get(at) {
             match *byte {
@@ -178,7 +181,8 @@ impl Structure {
                     at += length;
                 }
                 b'"' => {
-                    let (from, first) = (at + 1, placeholder);
+                    let from = at + 1;
+                    let first = placeholder;
                     let Text { end, is_escaped, placeholders } = text_from(key, from)?;
                     placeholder += placeholders;
                     at = end + 1;
@@ -262,7 +266,8 @@ impl Structure {
         placeholders: &[(Kind, usize, usize)],
     ) -> Option<Generalised> {
         let kinds = real_kinds(key)?;
-        let (mut out, mut own) = (Vec::with_capacity(key.len()), ValueWriter::default());
+        let mut out = Vec::with_capacity(key.len());
+        let mut own = ValueWriter::default();
         // The new number of each placeholder.
         let mut numbers: Vec<Option<usize>> = Vec::with_capacity(placeholders.len());
         let mut now = Vec::with_capacity(placeholders.len());
@@ -362,7 +367,8 @@ pub(super) fn mark(key: &[u8]) -> Option<(Kind, usize)> {
 
 /// Hashes a piece of a key with placeholders of these kinds in its texts.
 fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<()> {
-    let (mut at, mut kinds) = (0, kinds.iter());
+    let mut at = 0;
+    let mut kinds = kinds.iter();
     let mut hashed = 0;
     while at < piece.len() {
         if piece[at] != PLACEHOLDER {

@@ -141,7 +141,8 @@ impl Template {
     pub(super) fn share(&mut self, interner: &mut Interner) {
         const LEAST: usize = 32;
         let Some(bytes) = self.bytes.contiguous().filter(|_| !self.holes.is_empty()) else { return };
-        let (mut chunks, mut from) = (Vec::new(), 0);
+        let mut chunks = Vec::new();
+        let mut from = 0;
         for hole in &self.holes {
             let at = hole.at as usize;
             if at - from >= LEAST {
@@ -158,10 +159,13 @@ impl Template {
     /// Before the first byte that differs, both templates have the same holes at the same offsets. Different values in
     /// these holes make different sections: times and counts have one size, and a string has its length before it.
     pub(super) fn differs_always(&self, placeholders: &[Placeholder], other: &Self, others: &[Placeholder]) -> bool {
-        let (mut bytes, mut other_bytes) = (self.bytes.reader(), other.bytes.reader());
-        let (lengths, mut from) = ((self.bytes.len(), other.bytes.len()), 0);
+        let mut bytes = self.bytes.reader();
+        let mut other_bytes = other.bytes.reader();
+        let lengths = (self.bytes.len(), other.bytes.len());
+        let mut from = 0;
         for at in 0.. {
-            let (here, there) = (self.holes.get(at), other.holes.get(at));
+            let here = self.holes.get(at);
+            let there = other.holes.get(at);
             let end = |length: usize, hole: Option<&Hole>| hole.map_or(length, |hole| hole.at as usize);
             let ends = (end(lengths.0, here), end(lengths.1, there));
             if !bytes.is_like(&mut other_bytes, ends.0.min(ends.1) - from) {
@@ -175,8 +179,9 @@ impl Template {
             let text = |placeholders: &[Placeholder], hole: &Hole| {
                 placeholders.get(usize::from(hole.placeholder)).and_then(|placeholder| placeholder.text)
             };
-            let (text, other_text) = (text(placeholders, here), text(others, there));
-            let is_alone = text == other_text && text.is_some_and(|text| text.placeholders.get() == 1);
+            let own_text = text(placeholders, here);
+            let other_text = text(others, there);
+            let is_alone = own_text == other_text && own_text.is_some_and(|text| text.placeholders.get() == 1);
             if matches!(here.kind, HoleKind::Text | HoleKind::Length) && !is_alone {
                 return false;
             }
@@ -199,7 +204,8 @@ impl Template {
 
     pub(super) fn fill(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len(placeholders, values));
-        let (mut bytes, mut from) = (self.bytes.reader(), 0);
+        let mut bytes = self.bytes.reader();
+        let mut from = 0;
         for hole in &self.holes {
             let at = hole.at as usize;
             bytes.take_to(at - from, &mut out);

@@ -360,7 +360,8 @@ impl<'a> Json<'a> {
     /// Returns true if both are the same bytes, or `None` if a skeleton or its values are malformed.
     pub(super) fn equals(mut self, mut other: Self) -> Option<bool> {
         loop {
-            let (here, there) = (self.next_bytes()?, other.next_bytes()?);
+            let here = self.next_bytes()?;
+            let there = other.next_bytes()?;
             let length = here.len().min(there.len());
             if length == 0 || here[..length] != there[..length] {
                 return Some(here.is_empty() && there.is_empty());

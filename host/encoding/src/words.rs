@@ -60,7 +60,9 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
     if contents.len() > LONGEST {
         return None;
     }
-    let (mut pieces, mut at, mut words) = (Vec::new(), 0, 0);
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    let mut words = 0;
     let mut after_placeholder = false;
     while at < contents.len() {
         let rest = &contents[at..];
@@ -108,7 +110,8 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
 /// Returns the words in which two strings differ, or which are a placeholder in one of them. Returns `None` if the
 /// strings differ in anything else, or if storing the whole string costs little more.
 pub(super) fn differing(one: &[u8], other: &[u8]) -> Option<WordSet> {
-    let (pieces, others) = (split(one)?, split(other)?);
+    let pieces = split(one)?;
+    let others = split(other)?;
     if pieces.len() != others.len() {
         return None;
     }

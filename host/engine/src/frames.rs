@@ -128,7 +128,8 @@ impl<R: Read> Frames<R> {
         let &[a, b, c, d, e, f, g, h] = head else {
             return if head.is_empty() { Ok(None) } else { Err(torn()) };
         };
-        let (length, wanted) = ([a, b, c, d], u32::from_le_bytes([e, f, g, h]));
+        let length = [a, b, c, d];
+        let wanted = u32::from_le_bytes([e, f, g, h]);
         let payload_bytes = u32::from_le_bytes(length) as usize;
         if payload_bytes > self.max_payload {
             return Err(ReadError::Damaged(format!("an entry of {payload_bytes} bytes")));

@@ -92,7 +92,8 @@ impl<L: Copy + Ord> Wake<L> {
     /// predecessors first.
     #[must_use]
     pub fn concerned(&self, change: &Change) -> Vec<L> {
-        let (old, new) = (LazyLabels::new(change.old.as_deref()), LazyLabels::new(change.new.as_deref()));
+        let old = LazyLabels::new(change.old.as_deref());
+        let new = LazyLabels::new(change.new.as_deref());
         // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
         let mut woken: BTreeSet<((Phase, usize), L)> = BTreeSet::new();
@@ -121,7 +122,8 @@ impl<L: Copy + Ord> Wake<L> {
     ) {
         let Some(key) = change.key() else { return };
         let moves = change.sections.contains(Section::Labels);
-        let (left, entered) = (LazyCell::new(|| old.without(new)), LazyCell::new(|| new.without(old)));
+        let left = LazyCell::new(|| old.without(new));
+        let entered = LazyCell::new(|| new.without(old));
         for group in self.near(&key.namespace).flat_map(|of_tenant| &of_tenant.groups) {
             let watched = group.sections.intersects(change.sections);
             let mut each = |places: &[usize]| {

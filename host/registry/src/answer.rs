@@ -201,7 +201,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => {
             let date = headers.get(header::DATE)?.to_str().ok()?;
-            let (until, from) = (httpdate::parse_http_date(text).ok()?, httpdate::parse_http_date(date).ok()?);
+            let until = httpdate::parse_http_date(text).ok()?;
+            let from = httpdate::parse_http_date(date).ok()?;
             until.duration_since(from).unwrap_or_default()
         }
     };

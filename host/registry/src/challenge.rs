@@ -58,7 +58,8 @@ impl Challenge {
 
 /// Splits a header at the commas that are not in quotes.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
-    let (mut quoted, mut escaped) = (false, false);
+    let mut quoted = false;
+    let mut escaped = false;
     let is_end = move |character| {
         let escapes = quoted && !escaped && character == '\\';
         let is_literal = std::mem::replace(&mut escaped, escapes);

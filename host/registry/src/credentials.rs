@@ -183,7 +183,8 @@ impl Entry {
         if let Some(token) = identitytoken.filter(|token| !token.is_empty()) {
             return Ok(Some(Credentials::identity_token(token)));
         }
-        let (username, password) = (username.unwrap_or_default(), password.unwrap_or_default());
+        let username = username.unwrap_or_default();
+        let password = password.unwrap_or_default();
         let is_empty = username.is_empty() && password.is_empty();
         Ok((!is_empty).then(|| Credentials::new(username, password)))
     }
@@ -224,7 +225,8 @@ impl Pattern {
 
 /// Matches one part of a host's name with `*` and `?`. In linear time: only the last star is ever tried again.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut of_pattern) = (0, 0);
+    let mut at = 0;
+    let mut of_pattern = 0;
     let mut star = None;
     while at < text.len() {
         match pattern.get(of_pattern) {

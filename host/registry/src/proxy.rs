@@ -139,7 +139,8 @@ impl Direct {
     fn parse(entry: &str) -> Option<Self> {
         let any_port = |targets| Some(Self { targets, port: None });
         if let Some((address, bits)) = entry.split_once('/') {
-            let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse().ok()?);
+            let address = address.parse::<IpAddr>().ok()?;
+            let bits = bits.parse().ok()?;
             let most = if address.is_ipv4() { 32 } else { 128 };
             return any_port(Targets::Network(address, bits)).filter(|_| bits <= most);
         }

@@ -63,7 +63,8 @@ impl Plugin {
             Err(error) => return failed(failure(FailureKind::Host, &format!("no sandbox: {error:#}"))),
         };
         let run = sandbox.store.data();
-        let (wall, spent) = (Arc::clone(&run.wall), Arc::clone(&run.spent));
+        let wall = Arc::clone(&run.wall);
+        let spent = Arc::clone(&run.spent);
         let call = AssertUnwindSafe(self.call(&mut sandbox, request)).catch_unwind();
         let ended = wall.within(spent.within(call), lost).await;
         let fuel = limits::fuel(limits.cpu).saturating_sub(sandbox.store.get_fuel().unwrap_or_default());
@@ -108,7 +109,8 @@ impl Plugin {
             .sandbox(SandboxSource::New(place), (0, 0), world)
             .map_err(|error| failure(FailureKind::Host, &format!("no sandbox: {error:#}")))?;
         let run = sandbox.store.data();
-        let (wall, spent) = (Arc::clone(&run.wall), Arc::clone(&run.spent));
+        let wall = Arc::clone(&run.wall);
+        let spent = Arc::clone(&run.spent);
         let instance = AssertUnwindSafe(self.instance(&mut sandbox.store)).catch_unwind();
         match wall.within(spent.within(instance), lost).await {
             None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", self.context.limits.wall))),
@@ -311,7 +313,8 @@ fn explained(failed: Failure, run: &Run) -> Failure {
     let limits = run.context.limits;
     let reason = match failed.kind {
         FailureKind::Cpu => {
-            let (millis, fuel) = (limits.cpu.as_millis(), limits::fuel(limits.cpu));
+            let millis = limits.cpu.as_millis();
+            let fuel = limits::fuel(limits.cpu);
             Some(format!("{}; {millis} ms are {fuel} units of fuel", refusal::used_up("cpuMillis", millis)))
         }
         FailureKind::Memory => Some(format!("spec.limits.memoryMiB is {}", limits.memory_bytes >> 20)),

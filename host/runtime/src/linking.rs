@@ -133,7 +133,8 @@ fn add(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::
                 String,
                 String,
             )| {
-                let (target, status) = (target.into(), status.into());
+                let target = target.into();
+                let status = status.into();
                 stage(store, Action::SetCondition { target, condition_type, status, reason, message })
             },
         ),

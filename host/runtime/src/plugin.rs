@@ -81,7 +81,8 @@ pub(super) fn compile(
     code_bytes: u64,
 ) -> Result<Plugin, LoadProblem> {
     if spec.limits.memory_bytes > core.options.memory_bytes {
-        let (asked, most) = (spec.limits.memory_bytes >> 20, core.options.memory_bytes >> 20);
+        let asked = spec.limits.memory_bytes >> 20;
+        let most = core.options.memory_bytes >> 20;
         return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
     }
     let file = spec.source.path();

@@ -187,7 +187,9 @@ impl Run {
         // One more, to see whether more follow.
         let mut found = Vec::new();
         self.search(&query, limit + 1, after, |pods| found.extend(pods)).await?;
-        let (mut pods, mut bytes, mut last) = (Vec::with_capacity(limit), 0, None);
+        let mut pods = Vec::with_capacity(limit);
+        let mut bytes = 0;
+        let mut last = None;
         for pod in found.iter().take(limit) {
             let rendered = self.rendered::<F>(pod)?;
             bytes += F::size(&rendered);
@@ -230,7 +232,8 @@ impl Run {
     ) -> Result<usize, Refused> {
         self.budget.may_search()?;
         let lookups = cost_of_lookups(query);
-        let (mut found, mut early) = (0, false);
+        let mut found = 0;
+        let mut early = false;
         loop {
             // Whether a slice ended early depends on the sizes of stored Pods too, so the run does not pay for it.
             if !early {
@@ -299,7 +302,8 @@ fn check_query(query: &PodQuery) -> Result<(), Refused> {
         check_argument_length(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
     }
     let requirements = &query.labels.0;
-    let (count, most) = (requirements.len(), LabelSelector::MOST_REQUIREMENTS);
+    let count = requirements.len();
+    let most = LabelSelector::MOST_REQUIREMENTS;
     if count > most {
         return Err(Refused::Invalid(format!("labels: {count} requirements, at most {most}")));
     }

@@ -149,7 +149,8 @@ impl Run {
 
     /// Returns which budget refused a call.
     pub(super) fn used_up(&self, function: Function) -> String {
-        let (budget, limits) = (&self.budget, &self.context.limits);
+        let budget = &self.budget;
+        let limits = &self.context.limits;
         match function {
             _ if budget.host_calls > limits.host_calls => refusal::used_up("hostCalls", limits.host_calls),
             Function::GetLive if budget.live_reads_left == 0 => format!("a run has {LIVE_READS} live reads"),

@@ -19,7 +19,8 @@ const COMPARED: [Section; 4] = [Section::Labels, Section::Annotations, Section::
 /// that `rest` does not pay for; the result is then more than `rest`.
 pub(super) fn price_of(staged: &Staged, objects: Size, view: &dyn PodView, rest: u64) -> u64 {
     let events = staged.events.len() as u64 * price::WRITE;
-    let (mut sum, mut pods) = (events.saturating_add(objects.sent()), BTreeSet::new());
+    let mut sum = events.saturating_add(objects.sent());
+    let mut pods = BTreeSet::new();
     for write in &staged.writes {
         let action = &write.get().action;
         sum = sum.saturating_add(price::WRITE);

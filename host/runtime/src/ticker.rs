@@ -67,7 +67,8 @@ impl Ticker {
     pub(super) fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared::default());
         shared.last.store(now(), Ordering::SeqCst);
-        let (seen, stall) = (Arc::clone(&shared), STALL.max(tick.saturating_mul(10)));
+        let seen = Arc::clone(&shared);
+        let stall = STALL.max(tick.saturating_mul(10));
         let thread = std::thread::Builder::new()
             .name("podium-epoch".into())
             .spawn(move || seen.tick(&engine, tick, stall))

@@ -253,7 +253,8 @@ impl Kept {
 /// Passes a request on if its token may use its method on its path.
 pub(super) async fn require(State(reviewer): State<Arc<Reviewer>>, request: Request, next: Next) -> Response {
     let Some(token) = bearer(request.headers()) else { return unauthenticated() };
-    let (verb, path) = (request.method().as_str().to_ascii_lowercase(), request.uri().path());
+    let verb = request.method().as_str().to_ascii_lowercase();
+    let path = request.uri().path();
     match reviewer.decision(token, &verb, path).await {
         Ok(Decision::Allowed) => next.run(request).await,
         Ok(Decision::Unauthenticated) => unauthenticated(),

@@ -18,7 +18,8 @@ pub(super) fn check(
 ) -> Vec<Defined> {
     let before = relation(defined.iter().map(|plugin| (plugin.spec.id.clone(), plugin.spec.after.clone())));
     let mut cycles = of_relation(&before);
-    let (mut kept, mut cut) = (Vec::new(), Vec::new());
+    let mut kept = Vec::new();
+    let mut cut = Vec::new();
     for plugin in defined {
         let field = || "spec.after".to_owned();
         for unknown in before[&plugin.spec.id].iter().filter(|named| !before.contains_key(*named)) {
@@ -36,7 +37,8 @@ pub(super) fn check(
         }
     }
     for (plugin, Problem { field, message, .. }) in cut {
-        let (file, line) = (plugin.file, Some(plugin.lines.of("spec.after")));
+        let file = plugin.file;
+        let line = Some(plugin.lines.of("spec.after"));
         errors.push(ConfigError { file, line, field, message });
     }
     kept

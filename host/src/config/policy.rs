@@ -137,7 +137,8 @@ impl Policy {
             let exceeded = self.rule(&tenant, |rules| ceiling(&rules.limits)).filter(|(_, most)| value > *most);
             if let Some((path, most)) = exceeded {
                 let message = format!("is {value}, and plugins of {tenant} may have at most {most}");
-                let (path, next) = (format!("{path}.limits.{field}"), format!("set it to at most {most}"));
+                let path = format!("{path}.limits.{field}");
+                let next = format!("set it to at most {most}");
                 problems.push(self.problem(&format!("spec.limits.{field}"), &path, message, &next));
             }
         }

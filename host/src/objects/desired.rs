@@ -158,7 +158,8 @@ impl Desired {
     fn decide(&mut self, tenants: BTreeSet<Namespace>) -> Vec<Action> {
         let mut actions = Vec::new();
         for namespace in tenants {
-            let (rules, policy) = (&self.rules, self.rules.policy.as_ref());
+            let rules = &self.rules;
+            let policy = self.rules.policy.as_ref();
             let Some(of_tenant) = self.tenants.get_mut(&namespace).map(Arc::make_mut) else { continue };
             let files = rules.of_tenant(&namespace);
             let mut own = Owners::of(files.values().map(|spec| &**spec));

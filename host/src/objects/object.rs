@@ -142,7 +142,8 @@ impl Object {
         let unreadable = |error: serde_json::Error| text::line(&error.to_string());
         let Wire { metadata, spec, status } = serde_json::from_str(json).map_err(unreadable)?;
         let Metadata { name, namespace, uid, generation, resource_version, .. } = &metadata;
-        let (name, namespace) = (name.clone(), namespace.clone());
+        let name = name.clone();
+        let namespace = namespace.clone();
         let namespace = namespace.filter(|_| kind == Kind::Namespaced);
         syntax::dns_subdomain(&name).map_err(|rule| format!("metadata.name {rule}"))?;
         if let Some(namespace) = &namespace {
@@ -461,7 +462,8 @@ pub(crate) mod tests {
     fn an_object_with_any_byte_changed_is_read_or_refused() {
         let metadata = json!({ "name": "tidy", "namespace": "shop", "uid": "u", "generation": 3, "labels": {} });
         let json = json!({ "metadata": metadata, "spec": spec(), "status": { "conditions": [] } }).to_string();
-        let (mut read, mut refused) = (0, 0);
+        let mut read = 0;
+        let mut refused = 0;
         for at in 0..json.len() {
             for byte in *b"{[\"0-\\" {
                 let mut changed = json.clone().into_bytes();

@@ -97,7 +97,8 @@ impl Publisher {
     /// forgotten.
     pub(crate) fn due(&mut self, wanted: Vec<Wanted<'_>>, now: Instant) -> Vec<Update> {
         let mut due = Vec::new();
-        let (mut present, mut provisional) = (BTreeSet::new(), std::mem::take(&mut self.provisional));
+        let mut present = BTreeSet::new();
+        let mut provisional = std::mem::take(&mut self.provisional);
         for Wanted { object, status, is_provisional } in wanted {
             present.insert(object.id.clone());
             let Some(status) = status else { continue };
@@ -124,7 +125,8 @@ impl Publisher {
                 continue;
             }
             let since = written.map(|written| written.next);
-            let (id, uid) = (object.id.clone(), object.uid.clone());
+            let id = object.id.clone();
+            let uid = object.uid.clone();
             let transitions = transitions(self.shown(object), &status);
             due.push(((is_provisional, since), Update { id, uid, status, transitions }));
         }
@@ -202,7 +204,8 @@ pub(crate) fn release(id: &PluginId, uid: &str, position: usize) -> Result<Reque
 }
 
 fn path(id: &PluginId) -> String {
-    let (resource, name) = (Kind::of(id).resource(), &id.name);
+    let resource = Kind::of(id).resource();
+    let name = &id.name;
     match &id.namespace {
         Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}"),
         None => format!("/apis/{API_VERSION}/{resource}/{name}"),

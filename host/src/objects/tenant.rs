@@ -61,7 +61,8 @@ impl Decision {
 impl OfTenant {
     /// Adds an object, or replaces the one of its name.
     pub(super) fn put(&mut self, object: Object) {
-        let (id, uid) = (object.id.clone(), object.uid.clone());
+        let id = object.id.clone();
+        let uid = object.uid.clone();
         self.left.remove(&id);
         if self.objects.insert(id.clone(), object).is_some_and(|before| before.uid != uid) {
             self.replaced.insert(id);
@@ -81,7 +82,8 @@ impl OfTenant {
         let Some((first, _)) = self.objects.first_key_value() else {
             (self.last_good, self.permitted) = <_>::default();
             self.replaced.clear();
-            let (before, left) = (std::mem::take(&mut self.decisions), std::mem::take(&mut self.left));
+            let before = std::mem::take(&mut self.decisions);
+            let left = std::mem::take(&mut self.left);
             return differences(&before, &self.decisions, &self.replaced, &left);
         };
         for id in &self.replaced {
@@ -144,7 +146,8 @@ impl OfTenant {
         self.permitted.retain(|id, _| decisions.contains_key(id));
         decisions.extend(beyond.into_iter().map(|(id, beyond)| (id, Decision::Beyond(beyond))));
         let before = std::mem::replace(&mut self.decisions, decisions);
-        let (replaced, left) = (std::mem::take(&mut self.replaced), std::mem::take(&mut self.left));
+        let replaced = std::mem::take(&mut self.replaced);
+        let left = std::mem::take(&mut self.left);
         differences(&before, &self.decisions, &replaced, &left)
     }
 }

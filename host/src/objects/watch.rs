@@ -121,7 +121,8 @@ struct Bookmark {
 impl ObjectWatch {
     /// `seed` is for the jitter of waits.
     pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
-        let (retries, failures) = (Retries::new(seed), Intervals::new());
+        let retries = Retries::new(seed);
+        let failures = Intervals::new();
         Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy: watch::channel(None).1 }
     }
 
@@ -224,7 +225,9 @@ impl ObjectWatch {
     /// Returns all objects that can be read, and the revision of the list.
     async fn list(&mut self) -> Result<(Vec<Object>, String), Broken> {
         let api = self.api.with_deadline(PAGE_DEADLINE);
-        let (mut objects, mut next, mut trimming) = (Vec::new(), String::new(), Trimming::default());
+        let mut objects = Vec::new();
+        let mut next = String::new();
+        let mut trimming = Trimming::default();
         loop {
             let mut query = format!("limit={PAGE}");
             if !next.is_empty() {

@@ -102,7 +102,9 @@ impl Buffer {
     }
 
     pub(super) fn holding(limits: [usize; 2]) -> Arc<Self> {
-        let (state, changed, dropped) = (Mutex::default(), Condvar::new(), Arc::default());
+        let state = Mutex::default();
+        let changed = Condvar::new();
+        let dropped = Arc::default();
         Arc::new(Self { state, changed, limits, dropped })
     }
 
@@ -128,7 +130,8 @@ impl Buffer {
     /// Writes lines until the buffer is closed and empty, or writing fails. Logs the number of dropped lines whenever
     /// at least half of the limit is free again.
     pub(super) fn write_to(&self, mut out: impl Write) {
-        let (mut batch, mut reported) = (Vec::new(), [0; 2]);
+        let mut batch = Vec::new();
+        let mut reported = [0; 2];
         loop {
             batch.clear();
             let mut taken = [0; 2];

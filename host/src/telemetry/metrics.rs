@@ -372,8 +372,8 @@ fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: Checkpoint
     let failing = "1 if the last attempt to write the checkpoint failed";
     unlabelled(encoder, "podium_checkpoint_failing", failing, checkpoint.failing.into())?;
     let saved = ConstGauge::new(checkpoint.saved_millis.unwrap_or_default() as f64 / 1_000.0);
-    let (name, help) =
-        ("podium_checkpoint_last_success_timestamp", "When the checkpoint was last written; 0 before that");
+    let name = "podium_checkpoint_last_success_timestamp";
+    let help = "When the checkpoint was last written; 0 before that";
     saved.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
 }
 
@@ -415,8 +415,8 @@ fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result 
     let has = |figure: fn(&PluginStatus) -> u64| -> Vec<_> {
         plugins.iter().filter(|(_, status)| figure(status) > 0).cloned().collect()
     };
-    let (help, figure) =
-        ("Writes that were not sent because changes of their Pods wait", PluginStatus::writes_withheld);
+    let help = "Writes that were not sent because changes of their Pods wait";
+    let figure = PluginStatus::writes_withheld;
     counter(encoder, &has(figure), "podium_writes_withheld", help, figure)?;
     let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
     counter(encoder, &has(PluginStatus::closings), "podium_forbidden_closings", help, PluginStatus::closings)

@@ -53,7 +53,8 @@ impl ApiRequests {
             let labels = [("code", &**code), ("method", METHODS[*method]), ("host", &*self.host)];
             ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
         }
-        let (name, help) = ("rest_client_request_duration", "Time from a request to the head of its response");
+        let name = "rest_client_request_duration";
+        let help = "Time from a request to the head of its response";
         let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (method, times) in METHODS.iter().zip(&self.times).filter(|(_, times)| times.count() > 0) {
             encode_histogram(metric.encode_family(&[("verb", *method), ("host", &*self.host)])?, times)?;

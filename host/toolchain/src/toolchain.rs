@@ -40,7 +40,8 @@ impl Toolchain {
     /// `RUSTUP_TOOLCHAIN`.
     #[must_use]
     pub fn of(directory: impl Into<PathBuf>, name: Option<String>) -> Self {
-        let (rustc, rustup) = ("rustc".into(), "rustup".into());
+        let rustc = "rustc".into();
+        let rustup = "rustup".into();
         Self { directory: directory.into(), name, rustc, rustup, pauses: PAUSES.into() }
     }
 
@@ -94,7 +95,8 @@ impl Toolchain {
             return Ok(());
         }
         drop(shared);
-        let (triple_text, command) = (triple.to_owned(), self.command(triple));
+        let triple_text = triple.to_owned();
+        let command = self.command(triple);
         if install == Install::Never {
             return Err(Error::Forbidden { triple: triple_text, command });
         }
@@ -112,7 +114,8 @@ impl Toolchain {
 
     #[expect(clippy::disallowed_methods, reason = "the build waits for the network, and nothing else is under way")]
     fn install(&self, triple: &str, report: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        let (triple_text, command) = (triple.to_owned(), self.command(triple));
+        let triple_text = triple.to_owned();
+        let command = self.command(triple);
         if !self.has_rustup()? {
             return Err(Error::NoRustup { triple: triple_text, command });
         }

@@ -124,7 +124,8 @@ impl WriteKind {
                 (verb, resource, object.namespace.as_deref(), object.name.as_str())
             }
         };
-        let (manager, account) = (sender.manager.clone(), sender.impersonate.clone());
+        let manager = sender.manager.clone();
+        let account = sender.impersonate.clone();
         let kind = Self { manager, account, verb, resource, namespace: namespace.map(str::to_owned) };
         (kind, object.to_owned())
     }

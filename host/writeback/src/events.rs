@@ -71,7 +71,8 @@ impl Events {
             let now = Instant::now();
             let step = self.with(sender, now, |memories| memories.step(&sender.manager, event, now));
             let entry = |digest, note| {
-                let (sender, event) = (sender.clone(), (*event).clone());
+                let sender = sender.clone();
+                let event = (*event).clone();
                 Entry { sender, event, note, digest, at_millis: now_millis, since: now }
             };
             let result = match step {

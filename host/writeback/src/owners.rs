@@ -108,7 +108,8 @@ struct WireReference {
 
 impl Reference {
     pub(super) fn of_pod(pod: &PodKey) -> Self {
-        let (api_version, kind) = ("v1".to_owned(), "Pod".to_owned());
+        let api_version = "v1".to_owned();
+        let kind = "Pod".to_owned();
         Self { api_version, kind, name: pod.name.to_string(), uid: pod.uid.to_string() }
     }
 

@@ -403,7 +403,8 @@ impl Plan {
 
     /// Compares a draft with the Pod and turns it into a request, or none if nothing changes.
     fn settle(&mut self, draft: Draft, present: &mut PodFields, prune: &Prune, now: Timestamp) {
-        let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
+        let mut unchanged = Vec::new();
         match draft {
             Draft::Meta { key, labels, annotations, finalizers } => {
                 let PodFields { labels: held, annotations: noted, .. } = present;

@@ -77,7 +77,8 @@ impl Split {
     /// Appends the items that end in this chunk.
     fn take(&mut self, chunk: &Bytes, items: &mut Vec<Bytes>) {
         // `from` is the start of the bytes that were not handled yet; `at` is the current position.
-        let (mut from, mut at) = (0, 0);
+        let mut from = 0;
+        let mut at = 0;
         while at < chunk.len() {
             if self.in_string {
                 at = self.skip_string(chunk, at);

@@ -153,7 +153,8 @@ impl Watch {
             Err(error) => return Err(error.into()),
         };
         let mut lines = Lines::new(chunks);
-        let (mut pods, mut later) = (PodList::default(), LaterEvents::new());
+        let mut pods = PodList::default();
+        let mut later = LaterEvents::new();
         let end = Instant::now() + STREAMING_DEADLINE;
         loop {
             let silence = Instant::now() + STREAMING_SILENCE;
@@ -217,7 +218,9 @@ impl Watch {
         let mut restarts = 0;
         'again: loop {
             let whole = restarts >= MAX_PAGED_RESTARTS;
-            let (mut pods, mut first, mut token) = (PodList::default(), None, None::<String>);
+            let mut pods = PodList::default();
+            let mut first = None;
+            let mut token = None::<String>;
             loop {
                 let mut query = format!("limit={}", if whole { 0 } else { self.pages.get() });
                 if let Some(token) = &token {

@@ -169,7 +169,8 @@ pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
         return Ok(event);
     }
     let Line { kind, object } = serde_json::from_slice(line)?;
-    let (pod, object) = (Object::item(object), object.get().as_bytes());
+    let pod = Object::item(object);
+    let object = object.get().as_bytes();
     Ok(match &*kind {
         "ADDED" => Event::Added(pod),
         "MODIFIED" => Event::Modified(pod),

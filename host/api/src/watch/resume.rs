@@ -86,7 +86,8 @@ impl Watch {
                 return Ok(next);
             }
         };
-        let (from, changed) = (checkpoint.revision, changes.len());
+        let from = checkpoint.revision;
+        let changed = changes.len();
         tracing::info!(pods = checkpoint.pods.len(), %from, changed, "checkpoint brought up to date");
         let pods = merged(checkpoint.pods, changes).into_iter().collect();
         self.seen = revision;
@@ -97,7 +98,8 @@ impl Watch {
 
     async fn changes_since(&mut self, checkpoint: &Checkpoint) -> Result<(Revision, Changes), ResumeFailure> {
         let Sample { revision: present, gone } = self.sample(checkpoint).await?;
-        let (mut at, mut changes) = (checkpoint.revision, Changes::new());
+        let mut at = checkpoint.revision;
+        let mut changes = Changes::new();
         let end = Instant::now() + PATIENCE;
         while at < present {
             if Instant::now() >= end {
@@ -107,7 +109,8 @@ impl Watch {
             self.counters.watches.fetch_add(1, Relaxed);
             let request = self.get(&query).map_err(|error| self.failed(&error))?;
             let chunks = self.api.stream(request).await.map_err(|error| self.failed(&error))?;
-            let (mut lines, from) = (Lines::new(chunks), at);
+            let mut lines = Lines::new(chunks);
+            let from = at;
             while at < present {
                 match timeout_at(end, lines.batch()).await {
                     Ok(Batch::Lines(batch)) => {
@@ -275,7 +278,8 @@ fn place(pods: &[Record], namespace: &str, name: &str) -> Result<usize, usize> {
 /// Applies the events to the Pods of the checkpoint. A Pod may be newer than the checkpoint's revision because of a
 /// write-through; then an older event is ignored.
 fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
-    let (mut added, mut gone) = (Vec::new(), Vec::new());
+    let mut added = Vec::new();
+    let mut gone = Vec::new();
     for ((namespace, name), PodEvent { pod, deleted, .. }) in changes {
         let held = place(&pods, &namespace, &name).ok();
         let newer = |at: usize| pods[at].revision() <= pod.revision;

@@ -35,7 +35,8 @@ impl Options {
     /// directory, and cargo's own progress.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let (target, install) = (Target::default(), Install::default());
+        let target = Target::default();
+        let install = Install::default();
         Self { path: path.into(), target_dir: None, target, install, quiet: false }
     }
 }

@@ -102,7 +102,8 @@ pub(super) async fn all(client: &Client, evidence: Evidence) -> Vec<Result> {
 
 async fn observe(client: &Client, evidence: Evidence) -> kube::Result<Observed> {
     let everything = ListParams::default();
-    let (pods, events) = (Api::<Pod>::all(client.clone()), Api::<Event>::all(client.clone()));
+    let pods = Api::<Pod>::all(client.clone());
+    let events = Api::<Event>::all(client.clone());
     let (pods, events) =
         futures::try_join!(pods.list(&everything), events.list(&everything).map_ok(|list| list.items))?;
     let pods = pods.into_iter().map(|pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod)).collect();

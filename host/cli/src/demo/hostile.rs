@@ -166,7 +166,8 @@ fn configured(
     limits: &str,
     component: &[u8],
 ) -> anyhow::Result<PluginSpec> {
-    let (file, wasm) = (folder.join(format!("{name}.yaml")), folder.join(format!("{name}.wasm")));
+    let file = folder.join(format!("{name}.yaml"));
+    let wasm = folder.join(format!("{name}.wasm"));
     std::fs::write(&wasm, component)?;
     let yaml = format!(
         "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: {namespace} }}\n\

@@ -61,7 +61,8 @@ impl Comparison {
     /// Returns true if the plugin waited for the other one. A single measurement may be wrong by chance, if something
     /// else on the machine ran at that moment; see [`held_up`].
     pub(super) fn held_up(&self) -> bool {
-        let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
+        let alone = self.alone.percentile(99);
+        let beside = self.beside.percentile(99);
         beside > UNNOTICED && beside > HELD_UP * alone
     }
 }

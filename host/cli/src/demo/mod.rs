@@ -186,7 +186,8 @@ async fn load(app: &App, screen: &Screen, spec: PluginSpec) -> anyhow::Result<()
 }
 
 fn print(output: Output, report: &Report, took: Duration) -> anyhow::Result<()> {
-    let (rows, list) = (table::table(&report.plugins), table::list(&report.checks));
+    let rows = table::table(&report.plugins);
+    let list = table::list(&report.checks);
     let failed = report.checks.iter().filter(|check| !check.ok).count();
     let end = match failed {
         0 => format!("All {} checks hold, {:.1} s after the build.", report.checks.len(), took.as_secs_f64()),

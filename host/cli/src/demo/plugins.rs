@@ -39,7 +39,8 @@ pub(super) struct Plugins {
 /// Returns an error outside a checkout, or if a plugin does not build.
 pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (plugins, guests) = (checkout.join("plugins"), checkout.join("tests/guests"));
+    let plugins = checkout.join("plugins");
+    let guests = checkout.join("tests/guests");
     if !plugins.join(SAMPLES[0].name).is_dir() || !guests.join("spinner").is_dir() {
         bail!("the demo builds its plugins from source: run `cargo demo` in a checkout of Podium");
     }

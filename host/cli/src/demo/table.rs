@@ -82,7 +82,8 @@ impl Screen {
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
             lines.add(ProgressBar::new_spinner().with_style(style))
         };
-        let (step, rows) = (line("\n{spinner} {msg}"), line("{msg}"));
+        let step = line("\n{spinner} {msg}");
+        let rows = line("{msg}");
         step.enable_steady_tick(Duration::from_millis(120));
         Self { lines, step, rows }
     }
@@ -119,7 +120,8 @@ impl Screen {
 /// Formats the rows for people.
 pub(super) fn table(rows: &[Row]) -> String {
     let cells = |row: &Row| {
-        let (p50, p99) = (millis(row.p50_ms), millis(row.p99_ms));
+        let p50 = millis(row.p50_ms);
+        let p99 = millis(row.p99_ms);
         [row.name.clone(), row.runs.to_string(), row.writes.to_string(), row.failures.to_string(), p50, p99]
     };
     ui::table(["PLUGIN", "RUNS", "WRITES", "FAILURES", "P50", "P99"], rows.iter().map(cells))

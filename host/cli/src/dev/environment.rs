@@ -26,7 +26,8 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) async fn start(arguments: &args::Dev, crates: &[Crate], now_millis: u64) -> anyhow::Result<Self> {
-        let (only, install) = (arguments.namespace.clone(), arguments.toolchain.install_targets);
+        let only = arguments.namespace.clone();
+        let install = arguments.toolchain.install_targets;
         if let Some(path) = &arguments.kubeconfig {
             let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
             return Ok(Self {

@@ -53,7 +53,8 @@ impl Target {
             } else {
                 "push it to a registry, or make it smaller with opt-level = \"s\", lto and strip"
             };
-            let (size, most) = (ui::size(wasm.len() as u64), ui::size(MAX_BYTES as u64));
+            let size = ui::size(wasm.len() as u64);
+            let most = ui::size(MAX_BYTES as u64);
             bail!("the component has {size}, and a ConfigMap holds at most {most}; {step}");
         }
         Ok(json!({

@@ -30,7 +30,8 @@ pub(crate) async fn run(arguments: &args::Pull) -> anyhow::Result<ExitCode> {
     let bytes = component.bytes.len() as u64;
     ui::print(&match arguments.output {
         Output::Json => {
-            let (manifest, layer) = (component.manifest.to_string(), component.layer.to_string());
+            let manifest = component.manifest.to_string();
+            let layer = component.layer.to_string();
             format!(
                 "{}\n",
                 json!({

@@ -47,7 +47,9 @@ impl Dispatch {
         key: &PodKey,
         attempt: Attempt,
     ) -> JobResult {
-        let (span, gone_for, writes) = (attempt.span.clone(), attempt.gone_for, attempt.writes.clone());
+        let span = attempt.span.clone();
+        let gone_for = attempt.gone_for;
+        let writes = attempt.writes.clone();
         // A deletion is delivered to every plugin.
         let stops = matches!(attempt.report.result, Ok(Outcome::Stop)) && gone_for.is_none();
         let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
@@ -88,7 +90,8 @@ impl Dispatch {
     ) -> (Next, Reports) {
         let sends = attempt.sends();
         let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
-        let (mut result, mut sent) = (result, Sent::default());
+        let mut result = result;
+        let mut sent = Sent::default();
         if sends {
             self.admit_events(job, plugin, &mut staged);
             let work = async {
@@ -132,7 +135,8 @@ impl Dispatch {
             }
             Ok(Outcome::Settled | Outcome::Stop) => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
             Err(failure) => {
-                let (reason, error) = (failure.kind.name(), &failure.message);
+                let reason = failure.kind.name();
+                let error = &failure.message;
                 match plugin.repeats.occurred(reason, error, key, Instant::now()) {
                     Some(count) => tracing::warn!(reason, error, count, "run failed"),
                     None => tracing::debug!(reason, error, "run failed"),
@@ -204,7 +208,9 @@ impl Dispatch {
 
 fn log_unsettled(plugin: &LoadedPlugin, key: &PodKey, unsettled: &[WriteReport]) {
     for report in unsettled.iter().take(LOGGED_WRITES) {
-        let (write, result, error) = (&report.description, report.result.name(), report.result.text());
+        let write = &report.description;
+        let result = report.result.name();
+        let error = report.result.text();
         match plugin.repeats.occurred(result, &format!("{write}: {error}"), key, Instant::now()) {
             Some(count) => tracing::warn!(write, result, error, count, "write failed"),
             None => tracing::debug!(write, result, error, "write failed"),

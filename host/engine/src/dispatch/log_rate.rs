@@ -117,7 +117,8 @@ impl LogRate {
         let own = if is_only { (share, burst) } else { (share.div_ceil(2), burst / 2) };
         let bytes = u32::try_from(text.saturating_add(LINE_BYTES)).unwrap_or(u32::MAX);
         let mut plugin = self.own.lock();
-        let (plugin, tenant) = (plugin.at(own, now), tenant.bucket.at((share, burst), now));
+        let plugin = plugin.at(own, now);
+        let tenant = tenant.bucket.at((share, burst), now);
         // A line longer than a full bucket would otherwise never be logged.
         if plugin.wait(bytes, now).is_zero() && tenant.try_take(bytes, now) {
             plugin.take(bytes, now);

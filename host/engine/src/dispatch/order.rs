@@ -14,7 +14,8 @@ pub fn order(plugins: &[Arc<LoadedPlugin>]) -> Order<Lane> {
     let lanes: BTreeMap<&PluginId, Lane> = plugins.iter().map(|loaded| (&loaded.spec.id, loaded.lane)).collect();
     let mut tenants: BTreeMap<Tenant, usize> = BTreeMap::new();
     let member = |loaded: &Arc<LoadedPlugin>| {
-        let (spec, tenant) = (&loaded.spec, loaded.spec.tenant());
+        let spec = &loaded.spec;
+        let tenant = loaded.spec.tenant();
         let named = spec.after.iter().map(|name| PluginId { name: name.as_str().into(), ..spec.id.clone() });
         let next = tenants.len();
         Member {

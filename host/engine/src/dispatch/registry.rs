@@ -293,8 +293,10 @@ impl Registry {
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         let bytes = inner.memory.counted(claimed(&spec));
         inner.claims.insert(lane, (Claim { tenant, bytes }, budget::demand(&spec, rates)));
-        let (state, states) = (inner.state(lane, &spec), inner.states.clone());
-        let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
+        let state = inner.state(lane, &spec);
+        let states = inner.states.clone();
+        let repeats = Repeats::default();
+        let log_rate = inner.log_rates.plugin(spec.tenant());
         let revocation = Revocation::default();
         let runs = Runs::default();
         let health = status.health();

@@ -49,7 +49,8 @@ impl Revocation {
     /// Does `work` until it ends. Returns `None` and drops it at a revocation, also at one that came before.
     pub(super) async fn unless_revoked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut receiver = self.receiver.clone();
-        let (revoked, work) = (pin!(receiver.changed()), pin!(work));
+        let revoked = pin!(receiver.changed());
+        let work = pin!(work);
         match select(revoked, work).await {
             Either::Left(_) => None,
             Either::Right((done, _)) => Some(done),

@@ -196,7 +196,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         now: Instant,
     ) -> (usize, Excess) {
         let mut inner = self.inner.lock();
-        let (mut keys, mut excess) = (pending(), Excess::default());
+        let mut keys = pending();
+        let mut excess = Excess::default();
         for key in &keys {
             if inner.number(lane, &key.uid).is_none() {
                 inner.record(lane, key, None, now);

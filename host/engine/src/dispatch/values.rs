@@ -67,7 +67,8 @@ impl Values {
                 Action::SetCondition { .. } | Action::RemoveCondition { .. } => false,
             };
         }
-        let (mut stopped, mut wait) = (BTreeSet::new(), None::<Duration>);
+        let mut stopped = BTreeSet::new();
+        let mut wait = None::<Duration>;
         values.retain(|(pod, field), value| {
             let Some(left) = breaker.wait(plugin.lane, &counted(subject, pod), now) else { return true };
             if value.is_removal || !would_change(view, pod, field, value.value) {
@@ -110,7 +111,8 @@ impl Dispatch {
         sent: &mut Sent,
         run: &RunWrites,
     ) -> Vec<Authorized<Event>> {
-        let (now, mut events) = (Instant::now(), Vec::new());
+        let now = Instant::now();
+        let mut events = Vec::new();
         let Values { values, withheld, until } = values;
         let results: BTreeMap<u32, &WriteResult> =
             sent.reports.iter().map(|report| (report.id, &report.result)).collect();
@@ -194,7 +196,8 @@ impl Dispatch {
 /// about the first such time.
 fn report_closing(plugin: &LoadedPlugin, subject: &PodKey, closing: &Closing) -> Option<Authorized<Event>> {
     let Closing { verb, resource, namespace, wait, is_first } = closing;
-    let (namespace, seconds) = (namespace.as_deref().unwrap_or_default(), wait.as_secs());
+    let namespace = namespace.as_deref().unwrap_or_default();
+    let seconds = wait.as_secs();
     plugin.status.closed();
     tracing::warn!(
         verb,

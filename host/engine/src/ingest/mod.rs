@@ -346,7 +346,8 @@ impl Ingest {
 
     /// Queues the Pods of resyncs that are due.
     fn resync(&mut self) {
-        let (snapshot, now) = (self.reader.snapshot(), Instant::now());
+        let snapshot = self.reader.snapshot();
+        let now = Instant::now();
         while let Some((lane, keys)) = self.resyncs.next(&snapshot, now) {
             self.add(lane, keys);
         }

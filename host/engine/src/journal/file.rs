@@ -290,7 +290,8 @@ impl Store {
         // A new file, which is private and no link.
         let _ = fs::remove_file(&next);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&next)?;
-        let (mut bytes, mut kept) = (Vec::new(), 0);
+        let mut bytes = Vec::new();
+        let mut kept = 0;
         let mut writer = BufWriter::new(&file);
         writer.write_all(&FORMAT.header())?;
         {

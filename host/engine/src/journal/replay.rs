@@ -33,7 +33,8 @@ pub(super) struct Replayed {
 /// Reads all entries that are not damaged. `file` must be positioned after the header.
 pub(super) fn replay(file: &File) -> std::io::Result<Replayed> {
     let mut entries = Entries::new(BufReader::new(file));
-    let (mut state, mut count) = (State::default(), 0);
+    let mut state = State::default();
+    let mut count = 0;
     let torn = loop {
         match entries.next() {
             Ok(None) => break None,
@@ -45,7 +46,8 @@ pub(super) fn replay(file: &File) -> std::io::Result<Replayed> {
             Err(ReadError::Io(error)) => return Err(error),
         }
     };
-    let (end, damage) = (entries.offset(), std::mem::take(entries.damage()));
+    let end = entries.offset();
+    let damage = std::mem::take(entries.damage());
     Ok(Replayed { state, end, entries: count, damage, torn })
 }
 

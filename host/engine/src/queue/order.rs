@@ -125,7 +125,8 @@ fn earlier<L: Copy + Eq + Hash>(group: &[&Member<L>]) -> Vec<Vec<usize>> {
     let bit = |at: usize| (at / 64, 1_u64 << (at % 64));
     let none = vec![0_u64; group.len().div_ceil(64)];
     // Of each member, and of its cycle and itself too.
-    let (mut earlier, mut reached) = (vec![none.clone(); group.len()], vec![none.clone(); group.len()]);
+    let mut earlier = vec![none.clone(); group.len()];
+    let mut reached = vec![none.clone(); group.len()];
     for members in components(group.len(), |at| &named[at]) {
         let mut all = none.clone();
         // Those of the same cycle have reached nothing yet.

@@ -502,7 +502,8 @@ where
 /// and that of the others.
 fn stale<T>(slots: Option<&BTreeMap<u64, T>>, newest: u64) -> usize {
     let Some(slots) = slots else { return 0 };
-    let (mut old, mut new) = (slots.range(..=newest), slots.range(newest + 1..));
+    let mut old = slots.range(..=newest);
+    let mut new = slots.range(newest + 1..);
     let mut pairs = 0;
     loop {
         match (old.next(), new.next()) {

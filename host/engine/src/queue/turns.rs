@@ -314,8 +314,10 @@ where
     /// them are stale.
     pub(super) fn figures(&self, waiting: impl Fn(L) -> (usize, usize)) -> BTreeMap<u32, TenantFigures> {
         let of = |(number, tenant): (&u32, &Tenant<L>)| {
-            let (deliveries, debt) = (tenant.jobs - tenant.runs, self.present.debt(tenant.account));
-            let (runs, refused) = (tenant.runs, tenant.tokens.refused);
+            let deliveries = tenant.jobs - tenant.runs;
+            let debt = self.present.debt(tenant.account);
+            let runs = tenant.runs;
+            let refused = tenant.tokens.refused;
             (*number, TenantFigures { runs, deliveries, waiting: 0, stale: 0, without_tokens: 0, refused, debt })
         };
         let mut figures: BTreeMap<_, _> = self.tenants.iter().map(of).collect();
@@ -349,7 +351,8 @@ where
     /// Returns the account of a lane that is new to the tenant.
     fn open_account(&mut self, tenant: u32, now: Instant) -> Account {
         self.numbers += 2;
-        let (number, present) = (self.numbers, self.present);
+        let number = self.numbers;
+        let present = self.present;
         self.tenants.entry(tenant).or_insert_with(|| Tenant::new(present.open(number - 1), now)).present.open(number)
     }
 
@@ -406,7 +409,8 @@ where
     /// Lists the tenant on the board if it may start a job, where it belongs now.
     fn refresh(&mut self, number: u32, now: Instant) {
         let Some(tenant) = self.tenants.get_mut(&number) else { return };
-        let (runs, jobs) = (self.occupancy.runs_of_tenant(), self.occupancy.jobs_of_tenant());
+        let runs = self.occupancy.runs_of_tenant();
+        let jobs = self.occupancy.jobs_of_tenant();
         if tenant.groups.is_empty() || tenant.runs >= runs || tenant.jobs >= jobs {
             self.board.set(number, tenant, None);
             return;

@@ -52,7 +52,9 @@ pub(super) struct Latest(Mutex<Option<Panic>>);
 impl Latest {
     pub(super) fn record(&self, failure: &Failure) {
         if failure.kind.is_panic() || failure.kind == FailureKind::Host {
-            let (kind, message, at) = (failure.kind.name(), failure.message.clone(), Instant::now());
+            let kind = failure.kind.name();
+            let message = failure.message.clone();
+            let at = Instant::now();
             *self.0.lock() = Some(Panic { kind, message, at });
         }
     }

@@ -152,7 +152,8 @@ fn without(message: &str, word: &str) -> String {
     let mut replaced = String::with_capacity(message.len());
     let mut rest = message;
     while let Some(at) = rest.find(word).filter(|_| !word.is_empty()) {
-        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
+        let before = &rest[..at];
+        let after = &rest[at + word.len()..];
         let begins = !before.chars().next_back().or(replaced.chars().next_back()).is_some_and(of_word);
         let is_whole = begins && !after.chars().next().is_some_and(of_word);
         replaced.push_str(before);

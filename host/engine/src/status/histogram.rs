@@ -92,7 +92,8 @@ fn bucket(micros: u64) -> usize {
 
 /// Returns the first value above the bucket.
 fn upper(bucket: usize) -> u64 {
-    let (doubling, step) = (bucket / STEPS, (bucket % STEPS) as u64);
+    let doubling = bucket / STEPS;
+    let step = (bucket % STEPS) as u64;
     ((STEPS as u64 + step + 1) << doubling).div_ceil(STEPS as u64)
 }
 

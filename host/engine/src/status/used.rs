@@ -147,7 +147,8 @@ struct Use {
 impl Uses {
     pub(super) fn record(&self, usage: &Usage, limits: &Limits) {
         for of in Limit::ALL {
-            let (entry, used) = (&self.0[of as usize], of.used(usage));
+            let entry = &self.0[of as usize];
+            let used = of.used(usage);
             entry.last.store(used, Relaxed);
             entry.peak.fetch_max(used, Relaxed);
             entry.limit.store(of.limit(limits), Relaxed);

@@ -59,7 +59,9 @@ impl Snapshot {
             Source::Namespace(set) => self.walk_namespace(set, query.namespace.as_ref(), after),
             Source::Index(sets) => self.walk_index(sets.iter().map(|set| &**set).collect(), after, &merges),
         };
-        let (mut slice, mut last, mut copied) = (Slice::default(), None, 0);
+        let mut slice = Slice::default();
+        let mut last = None;
+        let mut copied = 0;
         for slot in candidates {
             slice.effort += Effort::MERGE * merges.take();
             slice.early = copied > MAX_COPIED;
@@ -244,7 +246,8 @@ impl<'a, I: Iterator<Item = Position>> Merged<'a, I> {
     }
 
     fn head(&mut self, set: usize) -> Option<Head<'a>> {
-        let (pods, merges) = (self.pods, self.merges);
+        let pods = self.pods;
+        let merges = self.merges;
         // Every position of a set has a Pod.
         self.sets[set].find_map(|position| Some(Head { pod: pods.get(position)?, position, set, merges }))
     }

@@ -80,7 +80,8 @@ impl Indexes {
     pub(super) fn new(seed: u64) -> Self {
         // Any other number that follows from the seed makes the halves of a fingerprint independent.
         let hashers = [seed, !seed.rotate_left(32)].map(FixedState::with_seed);
-        let (single, first) = (HashIndex::default(), HashIndex::default());
+        let single = HashIndex::default();
+        let first = HashIndex::default();
         Self { hashers, within: OrdMap::new(), single, first, nodes: OrdMap::new() }
     }
 
@@ -133,7 +134,8 @@ impl Indexes {
         position: Position,
         place: impl Fn(Position) -> Ordering,
     ) {
-        let (within, everywhere) = (self.within(namespace, value), self.everywhere(value));
+        let within = self.within(namespace, value);
+        let everywhere = self.everywhere(value);
         if let Value::Node(_) = value {
             return self.nodes.entry(everywhere).or_default().insert(position, place);
         }
@@ -153,7 +155,8 @@ impl Indexes {
     }
 
     fn remove(&mut self, namespace: &str, value: Value<'_>, position: Position, place: impl Fn(Position) -> Ordering) {
-        let (within, everywhere) = (self.within(namespace, value), self.everywhere(value));
+        let within = self.within(namespace, value);
+        let everywhere = self.everywhere(value);
         if let Value::Node(_) = value {
             if let Some(set) = self.nodes.get_mut(&everywhere) {
                 set.remove(position, place);
@@ -186,8 +189,10 @@ impl Indexes {
 
     /// Builds the indexes of Pods in their order, with the same seed; their positions are numbered from 0.
     pub(super) fn of(&self, pods: &[Arc<CachedPod>]) -> Self {
-        let (mut within, mut nodes) = (OrdMap::new(), OrdMap::new());
-        let (mut single, mut first) = (Vec::new(), Vec::new());
+        let mut within = OrdMap::new();
+        let mut nodes = OrdMap::new();
+        let mut single = Vec::new();
+        let mut first = Vec::new();
         let mut found = Found::default();
         for (position, pod) in (0..).zip(pods) {
             if let Some(node) = pod.node() {
@@ -227,7 +232,8 @@ impl Indexes {
             found.sets(set, &mut within);
             start += pods.len() as Position;
         }
-        let (single, first) = (HashIndex::from_entries(&single), HashIndex::from_entries(&first));
+        let single = HashIndex::from_entries(&single);
+        let first = HashIndex::from_entries(&first);
         Self { hashers: self.hashers.clone(), within, single, first, nodes }
     }
 
@@ -252,20 +258,24 @@ impl Indexes {
             }
         };
         if sections.contains(Section::Spec) {
-            let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
+            let from = old.and_then(CachedPod::node);
+            let to = new.and_then(CachedPod::node);
             change(from.as_deref().map(Value::Node).as_slice(), to.as_deref().map(Value::Node).as_slice());
         }
         if sections.contains(Section::Status) {
-            let (from, to) = (old.map(CachedPod::phase), new.map(CachedPod::phase));
+            let from = old.map(CachedPod::phase);
+            let to = new.map(CachedPod::phase);
             change(from.map(Value::Phase).as_slice(), to.map(Value::Phase).as_slice());
         }
         if sections.contains(Section::Owners) {
-            let (from, to) = (owner_uids(old), owner_uids(new));
+            let from = owner_uids(old);
+            let to = owner_uids(new);
             let [from, to] = [&from, &to].map(|uids| uids.iter().map(|uid| Value::Owner(uid)).collect::<Vec<_>>());
             change(&from, &to);
         }
         if sections.contains(Section::Labels) {
-            let (from, to) = (labels(old), labels(new));
+            let from = labels(old);
+            let to = labels(new);
             change(&values_of(&from), &values_of(&to));
         }
     }

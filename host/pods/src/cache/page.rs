@@ -110,7 +110,8 @@ impl Page {
     pub(super) fn from_records(pods: &[Record], buffers: &Arc<BufferPool>) -> Self {
         let length = pods.iter().map(|pod| pod.bytes().len()).filter(|length| *length <= LONG).sum();
         let bytes = buffers.take(length);
-        let (shared, numbers) = (PageShared::new(), [VACANT; PODS]);
+        let shared = PageShared::new();
+        let numbers = [VACANT; PODS];
         let mut page = Self { shared, numbers, lengths: [0; PODS], bytes, long: None, buffers: Arc::clone(buffers) };
         for (at, pod) in pods.iter().take(PODS).enumerate() {
             if pod.bytes().len() > LONG {
@@ -153,7 +154,9 @@ impl Page {
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
-        let (mut shared, mut numbers, mut lengths) = (PageShared::new(), [VACANT; PODS], self.lengths);
+        let mut shared = PageShared::new();
+        let mut numbers = [VACANT; PODS];
+        let mut lengths = self.lengths;
         // A long record was cleared above.
         lengths[at] = record.len() as u16;
         for (other, number) in numbers.iter_mut().enumerate() {

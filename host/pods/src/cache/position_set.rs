@@ -167,7 +167,8 @@ impl PositionSet {
 
 /// Returns the stored form of entries: for each the distance from the last one, and whether it is the end of a range.
 fn stored(entries: &[Position]) -> SmallVec<[u8; 2 * MAX_CHUNK]> {
-    let (mut bytes, mut last) = (SmallVec::new(), 0);
+    let mut bytes = SmallVec::new();
+    let mut last = 0;
     for entry in entries {
         let position = i64::from(entry & !RANGE_END);
         let distance = position - last;
@@ -297,9 +298,11 @@ fn cut(entries: &[Position], before: impl Fn(Position) -> bool) -> (&[Position],
     let Some(last) = entries.get(at).filter(|entry| *entry & RANGE_END != 0) else {
         return (&entries[..at], [0..0, 0..0], &entries[at..]);
     };
-    let (first, last) = (entries[at - 1], last & !RANGE_END);
+    let first = entries[at - 1];
+    let last = last & !RANGE_END;
     // `before` is true for the first position of the range and false for its last.
-    let (mut low, mut high) = (first + 1, last);
+    let mut low = first + 1;
+    let mut high = last;
     while low < high {
         let middle = low + ((high - low) / 2);
         if before(middle) {

@@ -93,7 +93,8 @@ impl Pods {
 
     /// Stores a Pod in a position, or clears the position. Overwrites the buffer `record`.
     pub(super) fn put(&mut self, position: Position, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
-        let (page, place) = (position as usize / PODS, position as usize % PODS);
+        let page = position as usize / PODS;
+        let place = position as usize % PODS;
         let with = match self.pages.get(page) {
             Some(page) => page.with(place, pod, record),
             None => Page::empty(&self.buffers).with(place, pod, record),

@@ -89,7 +89,8 @@ pub trait PodView: Send + Sync {
             let Slice { pods, examined, effort, early, next } =
                 self.search(query, limit - all.pods.len(), u64::MAX, all.next.as_ref());
             all.pods.extend(pods);
-            let (examined, effort) = (all.examined + examined, all.effort.saturating_add(effort));
+            let examined = all.examined + examined;
+            let effort = all.effort.saturating_add(effort);
             all = Slice { examined, effort, early, next, ..all };
         }
         all

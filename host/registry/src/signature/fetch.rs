@@ -61,7 +61,9 @@ impl Client {
     ) -> Result<Claims, Error> {
         within(limits, "the look-up of signatures", async {
             let mut session = Session::new(self, reference.host(), reference.repository(), "pull", credentials)?;
-            let (claims, is_signed, failure) = (Claims::default(), false, None);
+            let claims = Claims::default();
+            let is_signed = false;
+            let failure = None;
             let mut search = Search { keys, of: manifest, claims, is_signed, failure };
             session.classic(&mut search).await;
             // The registry's own list, and the tag that clients keep where the registry has none, or had none.

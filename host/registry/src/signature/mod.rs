@@ -45,7 +45,8 @@ pub struct Claims {
 pub fn verify(keys: &[Key], manifest: &Digest, claims: &Claims) -> Result<usize, Error> {
     let signed = |key: &Key| claims.claims.iter().any(|claim| claim.is_of(key, manifest));
     keys.iter().position(signed).ok_or_else(|| {
-        let (found, over) = (claims.claims.len(), claims.passed_over);
+        let found = claims.claims.len();
+        let over = claims.passed_over;
         Error::Denied(match (found, over) {
             (0, 0) => format!("{manifest} is not signed"),
             _ => format!(

@@ -32,7 +32,8 @@ impl Pass<'_> {
         add(&mut self.sums.table_targets, figures.targets, "targets of br_tables", caps.all_table_targets)?;
         let product = locals.saturating_mul(figures.blocks);
         at_most("locals times blocks of a function", product, caps.locals_by_blocks)?;
-        let (sum, limit) = (&mut self.sums.locals_by_blocks, caps.all_locals_by_blocks);
+        let sum = &mut self.sums.locals_by_blocks;
+        let limit = caps.all_locals_by_blocks;
         add(sum, product, "locals times blocks of all functions", limit)?;
         Ok(operators.into_allocations())
     }

@@ -159,7 +159,7 @@ fn flooding() -> kube::Client {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn starts_under_a_flood_beside_a_plugin_that_cannot_be_loaded_end() {
-    let starts = env::var("PODIUM_STARTS").map_or(20, |starts| starts.parse().unwrap());
+    let starts = env::var("PODIUM_STARTS").map_or(200, |starts| starts.parse().unwrap());
     for start in 0..starts {
         let state = tempfile::tempdir().unwrap();
         let components = Some(Store::open(state.path()).unwrap());

@@ -22,7 +22,8 @@ pub(super) fn keys(spec: &Spec) -> Result<BTreeMap<String, Key>, Vec<Problem>> {
     let Spec { registries: _, defaults, namespaces, cluster } = spec;
     let sections = [("spec.defaults".to_owned(), defaults), ("spec.cluster".to_owned(), cluster)];
     let of_namespaces = namespaces.iter().map(|(name, rules)| (format!("spec.namespaces.{}", &**name), rules));
-    let (mut keys, mut problems) = (BTreeMap::new(), Vec::new());
+    let mut keys = BTreeMap::new();
+    let mut problems = Vec::new();
     for (path, rules) in sections.into_iter().chain(of_namespaces) {
         for (at, text) in rules.images.signature_keys.iter().flatten().enumerate() {
             match Key::from_pem(text) {
@@ -53,7 +54,8 @@ impl Policy {
 
     /// Returns the registries, with the certificates in the bytes that `read` returns for their files.
     pub(crate) fn registries_by(&self, read: ReadFile<'_>) -> Result<Vec<Registry>, Vec<ConfigError>> {
-        let (mut registries, mut errors) = (Vec::new(), Vec::new());
+        let mut registries = Vec::new();
+        let mut errors = Vec::new();
         for (at, listed) in self.spec.registries.iter().enumerate() {
             match self.registry(listed, read) {
                 Ok(registry) => registries.push(registry),

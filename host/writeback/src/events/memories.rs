@@ -80,9 +80,12 @@ pub(super) enum Step {
 impl Memories {
     pub(super) fn new(now: Instant) -> Self {
         let all = Bucket::full(PLUGIN_RATE, now);
-        let (waiting, dropped, made_room) = (Waiting::default(), 0, 0);
-        let (sent, buckets, similar) =
-            (LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY));
+        let waiting = Waiting::default();
+        let dropped = 0;
+        let made_room = 0;
+        let sent = LruCache::sparse(CAPACITY);
+        let buckets = LruCache::sparse(CAPACITY);
+        let similar = LruCache::sparse(CAPACITY);
         Self { all, sent, buckets, similar, waiting, dropped, made_room }
     }
 
@@ -166,7 +169,8 @@ pub(super) mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     pub(in super::super) fn event(note: &str) -> Event {
-        let (reason, action) = ("CrashLoop".to_owned(), "Diagnose".to_owned());
+        let reason = "CrashLoop".to_owned();
+        let action = "Diagnose".to_owned();
         let target = PodKey::new("shop", "cart-0", "u1");
         Event { target, event_type: EventType::Warning, reason, action, note: note.to_owned() }
     }
@@ -220,7 +224,8 @@ pub(super) mod tests {
             };
             (0..=SIMILAR).map(digest).collect::<Vec<_>>()
         };
-        let (one, other) = (digests("podium/shop/a"), digests("podium/shop/b"));
+        let one = digests("podium/shop/a");
+        let other = digests("podium/shop/b");
         assert!(one.iter().all(|digest| !other.contains(digest)), "{one:?} {other:?}");
     }
 

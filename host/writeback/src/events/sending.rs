@@ -44,7 +44,8 @@ impl Events {
         report: impl Fn(&str, EventResult) + Send + Sync,
     ) -> Infallible {
         let may_send = |sender: &Sender| senders().contains(sender);
-        let (mut turns, mut sending) = (Turns::default(), FuturesUnordered::new());
+        let mut turns = Turns::default();
+        let mut sending = FuturesUnordered::new();
         let mut look_at = Instant::now() + PAUSE;
         loop {
             if sending.is_empty() && self.waiting() == 0 {
@@ -77,7 +78,8 @@ impl Events {
     fn sort_out(&self, senders: Vec<Sender>, report: &impl Fn(&str, EventResult)) {
         let senders: BTreeMap<String, Sender> =
             senders.into_iter().map(|sender| (sender.manager.clone(), sender)).collect();
-        let (now, mut dropped) = (Instant::now(), Vec::new());
+        let now = Instant::now();
+        let mut dropped = Vec::new();
         for (manager, memories) in self.memories.lock().iter_mut() {
             let expired = memories.waiting.expired(now);
             for entry in &expired {
@@ -104,7 +106,8 @@ impl Events {
     /// Returns an Event of the plugin whose turn it is, if its rate permits and the API server did not ask its
     /// account to wait.
     fn next(&self, api: &Api, turns: &mut Turns) -> Option<Entry> {
-        let (now, mut all) = (Instant::now(), self.memories.lock());
+        let now = Instant::now();
+        let mut all = self.memories.lock();
         let waits = |manager: &String, of: &Memories| !of.waiting.is_empty() && !turns.under_way.contains(manager);
         let waiting = all.iter().filter(|(manager, memories)| waits(manager, memories));
         let mut managers: Vec<String> = waiting.map(|(manager, _)| manager.clone()).collect();
@@ -127,7 +130,8 @@ impl Events {
     }
 
     fn settle(&self, entry: &Entry, result: Result<(), Failure>, report: &impl Fn(&str, EventResult)) {
-        let (now, manager) = (Instant::now(), &entry.sender.manager);
+        let now = Instant::now();
+        let manager = &entry.sender.manager;
         let was_sent = result.is_ok();
         if let Err(failure) = result {
             match failure {

@@ -47,7 +47,8 @@ struct OpenPod {
 impl Names {
     pub(super) fn insert(&mut self, pod: &PodKey, field: &Field, counterpart: &str) {
         if self.0.len() < MAX_NAMES {
-            let (field, counterpart) = (field.to_string(), counterpart.to_owned());
+            let field = field.to_string();
+            let counterpart = counterpart.to_owned();
             self.0.insert(pod.uid.clone(), OpenPod { pod: pod.clone(), field, counterpart });
         }
     }

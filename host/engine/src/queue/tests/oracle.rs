@@ -101,9 +101,14 @@ impl Oracle {
     pub(super) fn rests(&self, now: Instant) {
         let occupancy = Occupancy::new(WORKERS);
         let is_due = |(due, _): &(Option<Instant>, usize)| due.is_none_or(|due| due <= now);
-        for ((lane, name, item), _) in
-            self.waiting.iter().filter(|(key, due)| is_due(due) && !self.unsure.contains(key))
-        {
+        // After a failure the time is the earliest of the jitter's.
+        let jitter = |key| match self.failures.get(key) {
+            None | Some(0) => Duration::ZERO,
+            Some(failures) => Backoff::default().doubled(*failures) / 2,
+        };
+        let is_surely_due = |key, due: &Option<Instant>| due.is_none_or(|due| due + jitter(key) <= now);
+        let certain = self.waiting.iter().filter(|(key, _)| !self.unsure.contains(key));
+        for ((lane, name, item), _) in certain.filter(|(key, (due, _))| is_surely_due(key, due)) {
             let others = self.waiting.iter().filter(|(key, due)| key.1 == *name && is_due(due)).count() - 1;
             let runs = self.running.iter().filter(|running| running.job.slot == *name).count();
             let has_place = self.count(Some(lane / 3), true).count() < occupancy.runs_of_tenant()

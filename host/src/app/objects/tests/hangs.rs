@@ -270,7 +270,7 @@ async fn effects_that_hang_delay_no_change_of_a_hundred_other_plugins() {
             (0..10 * TENANTS).map(|at| Made::new(&format!("n{}", at % TENANTS), &format!("p{at}"), at)).collect();
         // The server of the tests does not answer for objects of the first name.
         let names = ["hangs", "h1", "h2", "h3"];
-        let mut hanging: Vec<Made> = names.map(|name| Made::new("stuck", name, 1_000)).to_vec();
+        let mut hanging: Vec<Made> = (1_000..).zip(names).map(|(uid, name)| Made::new("stuck", name, uid)).collect();
         let scene = Scene::new(state.path(), kind, &[&*others, &*hanging].concat()).await;
         assert!(others.iter().chain(&hanging).all(|made| scene.runs(&made.id)), "{kind:?}: all run at first");
 
