@@ -65,8 +65,8 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Returns a follower of the objects of one namespace, or of all objects, and a channel that reports true when the
-    /// first lists are there and an attempt to load each of their plugins has ended, or 5 minutes later. `files` are the
-    /// plugins that objects cannot displace.
+    /// first lists are there and an attempt to load each of their plugins has ended, or 5 minutes later. `files` are
+    /// the plugins that objects cannot displace.
     pub(super) fn new<'a>(
         driver: Arc<Driver>,
         api: &Api,
