@@ -109,10 +109,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     if let Some(file) = options.policy_file {
         services.spawn(file.follow(driver.clone()));
     }
-    let mut workers = JoinSet::new();
-    for _ in 0..options.workers.max(1) {
-        workers.spawn(dispatch.clone().work());
-    }
+    let workers = (0..options.workers.max(1)).map(|_| dispatch.clone().work()).collect();
     Ok(App {
         driver,
         dispatch,
