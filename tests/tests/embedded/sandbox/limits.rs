@@ -144,6 +144,8 @@ async fn a_panic_says_its_text_and_where_and_sends_nothing() {
 async fn host_calls_beyond_the_budget_are_refused_and_end_the_run() {
     let mut flood = spec("flood");
     flood.limits.host_calls = 100;
+    // Two hundred calls of an unoptimised build take about the 20 ms of the default.
+    flood.limits.cpu = Duration::from_secs(1);
     let (report, _) = run(&flood).await;
     assert_eq!(report.usage.host_calls, 101);
     let message = failed(report, FailureKind::Terminal).message;
