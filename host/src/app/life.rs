@@ -356,9 +356,11 @@ impl Driver {
 
     /// Writes or removes the record of a plugin, however long the disk takes.
     async fn save(self: Arc<Self>, id: PluginId, record: Option<Record>) {
+        // The file names objects of a host before, too.
+        self.components.recall().await;
         if let Some(disk) = &self.components.store {
-            let plugin = id.clone();
-            disk.call(move |store| store.keep_record(&plugin, record.as_ref())).await;
+            let (this, plugin) = (self.clone(), id.clone());
+            disk.call(move |store| store.keep_record(&plugin, |_| (record, this.components.holds.of(&plugin)))).await;
         }
         self.feed(Event::Saved(id));
     }

@@ -52,6 +52,8 @@ pub struct Store {
     max_tags: usize,
     /// Held while old files are removed and a new one is stored.
     storing: Mutex<()>,
+    /// Held while the file of a plugin is changed.
+    records: Mutex<()>,
 }
 
 /// A component from the disk, whose bytes have their digests.
@@ -115,7 +117,13 @@ impl Store {
     pub fn open(state: &Path) -> io::Result<Self> {
         let directory = state.join(DIRECTORY);
         private_file::directory(&directory)?;
-        let store = Self { directory, max_bytes: MAX_BYTES, max_tags: MAX_TAGS, storing: Mutex::default() };
+        let store = Self {
+            directory,
+            max_bytes: MAX_BYTES,
+            max_tags: MAX_TAGS,
+            storing: <_>::default(),
+            records: <_>::default(),
+        };
         for file in store.files()? {
             if file.path.extension().is_some_and(|end| end == NEXT) {
                 fs::remove_file(&file.path)?;
