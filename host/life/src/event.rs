@@ -135,7 +135,7 @@ pub enum Event<P: Parts> {
     Tried(Ticket, Result<(), String>),
     /// Nothing is queued any more for a version that was removed.
     Removed(PluginId),
-    /// A record is on disk, or is gone.
+    /// A record is on disk, or is gone, or has a later one that is to be written.
     Saved(PluginId),
 }
 

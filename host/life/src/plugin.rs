@@ -190,6 +190,14 @@ impl<P: Parts> Plugin<P> {
         self.note(|record, _| (record.ran, record.refused) = (ran, None));
     }
 
+    /// Records the version that goes on after a failure. The trial of one is over when the next spec comes.
+    pub(crate) fn note_stays(&mut self) {
+        let stays = self.running().filter(|_| self.before.is_none()).and_then(|version| version.ran.clone());
+        if stays.is_some() {
+            self.note(|record, _| record.ran = stays);
+        }
+    }
+
     /// Records that the version of the present object failed when it was tried.
     pub(crate) fn note_refused(&mut self, tried: Tried, failure: &str) -> Refused {
         let spec = self.object().map_or_else(|| "".into(), |object| object.spec.clone());
@@ -290,6 +298,12 @@ impl<P: Parts> Plugin<P> {
             (State::Ready { .. }, _) if !self.may_install => Some(Ok(())),
             _ => None,
         }
+    }
+
+    /// Returns true if the record that is being written is not the latest one.
+    #[must_use]
+    pub fn has_later_record(&self) -> bool {
+        self.is_dirty
     }
 
     /// Returns true if nothing is left of a plugin that is gone.

@@ -357,6 +357,10 @@ impl World {
             if matches!(plugin.state, State::Suspended) {
                 assert_eq!(ran, None, "a restart runs nothing that was suspended");
             }
+            let has_failed = matches!(plugin.state, State::Waiting { .. } | State::Refused);
+            if let (true, Some(version), Some(_)) = (has_failed, plugin.running(), plugin.object()) {
+                assert_eq!(plugin.record.ran, version.ran, "a restart runs what goes on after a failure");
+            }
             if let (Shown::Running { is_recorded: true, .. }, Some(object)) = (plugin.shown(), plugin.object()) {
                 let on_disk = self.disk.get(id).filter(|record| *record.uid == *object.uid);
                 let ran = on_disk.and_then(|record| record.ran.as_ref());

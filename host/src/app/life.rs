@@ -18,6 +18,7 @@ pub use failure::LoadFailure;
 use futures::future::BoxFuture;
 pub(super) use hold::Holds;
 use parking_lot::{Mutex, MutexGuard};
+use parts::BACKOFF;
 pub(super) use parts::{Code, Component, Host, Rules};
 use podium_engine::{
     dispatch::{Dispatch, IsWanted, Lane, LoadedPlugin},
@@ -35,10 +36,13 @@ use tokio::{
         watch,
     },
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 
-use crate::{config::Policy, images::Images};
+use crate::{
+    config::Policy,
+    images::{Images, Store},
+};
 
 /// A plugin that was checked and compiled, and does not run yet.
 #[must_use]
@@ -354,13 +358,39 @@ impl Driver {
         self.step(&mut life, Event::Removed(id));
     }
 
-    /// Writes or removes the record of a plugin, however long the disk takes.
+    /// Records in the journal which of its plugins are not loaded, and returns them with the numbers of their Pods.
+    /// None is loaded meanwhile.
+    pub(super) fn note_absent(&self) -> Vec<(PluginId, usize)> {
+        let Some(journal) = &self.journal else { return Vec::new() };
+        let _life = self.life.lock();
+        let loaded: Vec<_> = self.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.clone()).collect();
+        journal.all_absent_but(&loaded, self.dispatch.clock.now_millis())
+    }
+
+    /// Writes or removes the record of a plugin, however long the disk takes, and again after a failure until the
+    /// plugin has another record.
     async fn save(self: Arc<Self>, id: PluginId, record: Option<Record>) {
         // The file names objects of a host before, too.
         self.components.recall().await;
-        if let Some(disk) = &self.components.store {
-            let (this, plugin) = (self.clone(), id.clone());
-            disk.call(move |store| store.keep_record(&plugin, |_| (record, this.components.holds.of(&plugin)))).await;
+        let mut failures = 0;
+        while let Some(disk) = &self.components.store {
+            let (this, plugin, record) = (self.clone(), id.clone(), record.clone());
+            let keep =
+                move |store: &Store| store.keep_record(&plugin, record.as_ref(), || this.components.holds.of(&plugin));
+            let kept = disk.call(keep).await;
+            let error = match kept {
+                Some(Ok(())) => break,
+                Some(Err(error)) => error.to_string(),
+                None => "the call panicked".to_owned(),
+            };
+            failures += 1;
+            let wait = BACKOFF.doubled(failures);
+            let seconds = wait.as_secs();
+            tracing::warn!(plugin = %id, seconds, error, "record of a plugin not written, to be retried");
+            sleep(wait).await;
+            if self.read(&id, Plugin::has_later_record).unwrap_or_default() {
+                break;
+            }
         }
         self.feed(Event::Saved(id));
     }

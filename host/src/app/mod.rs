@@ -41,7 +41,6 @@ pub use options::Options;
 use podium_api::{Api, watch::Counters};
 use podium_engine::{
     dispatch::Dispatch,
-    journal::Journal,
     status::{PluginState, Status},
 };
 use podium_life::Event;
@@ -88,7 +87,6 @@ pub struct App {
     seed: u64,
     writeback: Arc<Writeback>,
     status: Arc<Status>,
-    journal: Option<Arc<Journal>>,
     state_tasks: JoinSet<anyhow::Result<()>>,
     workers: JoinSet<()>,
     deliveries: Deliveries,
@@ -223,11 +221,8 @@ impl App {
 
     /// Records that all plugins of the start are loaded, which /readyz requires.
     pub fn started(&self) {
-        if let Some(journal) = &self.journal {
-            let loaded: Vec<_> = self.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.clone()).collect();
-            for (plugin, pods) in journal.all_absent_but(&loaded, self.dispatch.clock.now_millis()) {
-                tracing::warn!(%plugin, pods, "plugin in the journal is not loaded; its entries are kept for a week");
-            }
+        for (plugin, pods) in self.driver.note_absent() {
+            tracing::warn!(%plugin, pods, "plugin in the journal is not loaded; its entries are kept for a week");
         }
         self.progress.send_replace(Phase::Serving);
     }

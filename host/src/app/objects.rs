@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -15,6 +16,7 @@ use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -28,6 +30,8 @@ use crate::{
 
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;
+/// After so long since the first lists, first attempts that have not ended are not waited for.
+const FIRST_ATTEMPTS: Duration = Duration::from_secs(5 * 60);
 
 /// The objects, as the watch, the status and the removal of finalizers share them.
 pub(super) type Shared = Arc<Mutex<Known>>;
@@ -63,8 +67,8 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Returns a follower of the objects of one namespace, or of all objects, and a channel that reports true when the
-    /// first lists are there and an attempt to load each of their plugins has ended. `files` are the plugins that
-    /// objects cannot displace.
+    /// first lists are there and an attempt to load each of their plugins has ended, or 5 minutes later. `files` are
+    /// the plugins that objects cannot displace.
     pub(super) fn new<'a>(
         driver: Arc<Driver>,
         api: &Api,
@@ -116,6 +120,7 @@ impl Follower {
     pub(super) async fn run(mut self) -> anyhow::Result<()> {
         let mut watches: JoinSet<()> = self.watches.drain(..).map(|watch| watch.run(self.sender.clone())).collect();
         let mut changed = self.driver.changed();
+        let mut listed = Instant::now();
         loop {
             tokio::select! {
                 biased;
@@ -139,9 +144,17 @@ impl Follower {
                     let actions = self.observe(kind, change);
                     actions.into_iter().for_each(|action| self.act(action));
                     self.mean(one.as_ref());
-                    self.unlisted.remove(&kind);
+                    if self.unlisted.remove(&kind) {
+                        listed = Instant::now();
+                    }
                     self.known.lock().is_listed = self.unlisted.is_empty();
                     self.steps.completed();
+                }
+                // Before the next branch, which a plugin that is always loaded again may keep busy.
+                () = sleep_until(listed + FIRST_ATTEMPTS), if self.unlisted.is_empty() && !self.first.is_empty() => {
+                    let (count, minutes) = (self.first.len(), FIRST_ATTEMPTS.as_secs() / 60);
+                    tracing::warn!(count, minutes, "first attempts to load plugins have not ended; not waited for");
+                    self.first.clear();
                 }
                 _ = changed.changed(), if !self.first.is_empty() => {}
                 Some(_) = watches.join_next() => anyhow::bail!("a watch of plugin objects ended"),

@@ -52,17 +52,17 @@ pub struct PolicyFile {
     disk: Option<Arc<Cache>>,
     /// The texts of the policy in force.
     texts: Mutex<Texts>,
-    /// Held while the texts are stored.
-    storing: Mutex<()>,
     refused: AtomicBool,
-    /// The state directory does not have the policy in force.
+    /// The state directory does not have the policy in force, and it is not being stored.
     unstored: AtomicBool,
+    /// Held while the texts are stored. True while they cannot be.
+    storing: Mutex<bool>,
 }
 
 impl PolicyFile {
     pub(super) fn new(file: PathBuf, proxies: Proxies) -> Self {
         let (texts, storing) = <_>::default();
-        let (refused, unstored) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (refused, unstored) = (AtomicBool::new(false), AtomicBool::new(true));
         Self { file, proxies, disk: None, texts, storing, refused, unstored }
     }
 
@@ -102,6 +102,7 @@ impl PolicyFile {
         let read = read?;
         if read.is_some() {
             *self.texts.lock() = texts;
+            self.unstored.store(true, Relaxed);
         }
         Ok(read)
     }
@@ -152,9 +153,9 @@ impl PolicyFile {
     /// # Errors
     /// Returns an error if the reading panicked.
     pub(super) async fn follow(self: Arc<Self>, driver: Arc<Driver>) -> anyhow::Result<()> {
-        self.store();
         let mut logged = Vec::new();
         loop {
+            self.store();
             sleep(READ_AGAIN).await;
             let this = self.clone();
             match spawn_blocking(move || this.read()).await? {
@@ -162,14 +163,10 @@ impl PolicyFile {
                     if !mem::take(&mut logged).is_empty() {
                         tracing::info!(file = text::path(&self.file), "policy accepted; it is the one in force");
                     }
-                    if self.unstored.load(Relaxed) {
-                        self.store();
-                    }
                 }
                 Ok(Some((policy, images))) => {
                     driver.set_policy(policy, images);
                     tracing::info!(file = text::path(&self.file), "policy replaced");
-                    self.store();
                     logged.clear();
                 }
                 Err(mistakes) if mistakes != logged => {
@@ -184,17 +181,22 @@ impl PolicyFile {
         }
     }
 
-    /// Stores the texts of the policy in force, however long the disk takes.
+    /// Stores the texts of the policy in force unless they are stored, or a call before is under way, however long the
+    /// disk takes.
     fn store(self: &Arc<Self>) {
-        let (this, Some(disk)) = (self.clone(), self.disk.clone()) else { return };
+        let Some(disk) = self.disk.clone().filter(|_| self.unstored.load(Relaxed)) else { return };
+        let this = self.clone();
         spawn_blocking(move || {
-            let _storing = this.storing.lock();
+            let Some(mut failed_before) = this.storing.try_lock() else { return };
+            // Before the texts are copied: others may be in force before these are stored.
+            this.unstored.store(false, Relaxed);
             let texts = serde_json::to_vec(&*this.texts.lock()).map_err(io::Error::from);
             let stored = texts.and_then(|texts| disk.keep(LAST_GOOD, &texts));
-            let failed_before = this.unstored.swap(stored.is_err(), Relaxed);
+            let failed_before = mem::replace(&mut *failed_before, stored.is_err());
             if let Err(error) = stored {
                 // An older policy may permit what this one forbids.
                 let left = disk.forget(LAST_GOOD).err().map(|error| error.to_string());
+                this.unstored.store(true, Relaxed);
                 if !failed_before {
                     tracing::warn!(
                         %error,

@@ -104,16 +104,12 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         require_service_account: options.require_service_account,
         most_of_a_job: None,
     };
-    let driver =
-        Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal.clone(), rules, components);
+    let driver = Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal, rules, components);
     services.spawn(driver.clone().run());
     if let Some(file) = options.policy_file {
         services.spawn(file.follow(driver.clone()));
     }
-    let mut workers = JoinSet::new();
-    for _ in 0..options.workers.max(1) {
-        workers.spawn(dispatch.clone().work());
-    }
+    let workers = (0..options.workers.max(1)).map(|_| dispatch.clone().work()).collect();
     Ok(App {
         driver,
         dispatch,
@@ -124,7 +120,6 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         seed: options.seed,
         writeback,
         status: core.status,
-        journal: state.journal,
         state_tasks: state.tasks,
         workers,
         deliveries,

@@ -4,7 +4,7 @@
 //! A component is found by its tenant, its repository and the digest of its manifest: a tenant who knows the digest of
 //! another's image has not shown that it may pull it. Every byte is compared with its digest at each read; signatures
 //! are stored beside it, and the caller verifies them with the keys of the present policy. A file that was changed is
-//! removed. A failing disk costs a pull, never a plugin.
+//! removed; one that cannot be read now is not. A failing disk costs a pull, never a plugin.
 //!
 //! Everything here blocks.
 
@@ -25,6 +25,7 @@ use podium_vocabulary::{PluginId, Tenant, text};
 use serde::{Deserialize, Serialize};
 
 use podium_engine::private_file;
+pub(crate) use record::Held;
 
 const DIRECTORY: &str = "components";
 /// Suffix of a file that is being written.
@@ -106,6 +107,12 @@ struct Used {
     is_tag: bool,
     used: SystemTime,
     bytes: u64,
+}
+
+impl Used {
+    fn is_component(&self) -> bool {
+        end_of(&self.path).is_none()
+    }
 }
 
 impl Store {
@@ -195,47 +202,63 @@ impl Store {
     }
 
     fn loaded<T>(&self, path: &Path, limit: u64, read: impl FnOnce(Bytes) -> Result<T, Unusable>) -> Option<T> {
+        let unread = |error: &io::Error| {
+            tracing::warn!(file = text::path(path), %error, "stored component cannot be read");
+        };
+        self.try_loaded(path, limit, read).inspect_err(unread).ok()?
+    }
+
+    /// Removes a file with bad content. One that the disk does not return may be good.
+    fn try_loaded<T>(
+        &self,
+        path: &Path,
+        limit: u64,
+        read: impl FnOnce(Bytes) -> Result<T, Unusable>,
+    ) -> io::Result<Option<T>> {
         let bytes = private_file::read(path, limit).map_err(Unusable::from);
         let unusable = match bytes.and_then(|bytes| bytes.map(|bytes| read(bytes.into())).transpose()) {
-            Ok(read) => return read,
+            Ok(read) => return Ok(read),
+            Err(Unusable::Private(private_file::Unusable::Io(error))) if !path.is_symlink() => return Err(error),
             Err(unusable) => unusable,
         };
         tracing::warn!(file = text::path(path), "stored component {unusable}; removed");
-        self.remove(path);
-        None
+        if let Err(error) = self.remove(path) {
+            tracing::warn!(file = text::path(path), %error, "stored component cannot be removed");
+        }
+        Ok(None)
     }
 
-    fn remove(&self, path: &Path) {
+    fn remove(&self, path: &Path) -> io::Result<()> {
         let _storing = self.storing.lock();
-        if let Err(error) = fs::remove_file(path)
-            && error.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!(file = text::path(path), %error, "stored component cannot be removed");
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 
     fn write(&self, path: &Path, parts: &[&[u8]]) {
-        let written = || -> io::Result<()> {
-            let length = parts.iter().map(|part| part.len() as u64).sum();
-            let _storing = self.storing.lock();
-            self.make_room(path, length)?;
-            let next = path.with_extension(NEXT);
-            let written = private_file::create(&next).and_then(|mut file| {
-                parts.iter().try_for_each(|part| file.write_all(part))?;
-                fs::rename(&next, path)
-            });
-            written.inspect_err(|_| {
-                let _ = fs::remove_file(&next);
-            })
-        };
-        if let Err(error) = written() {
+        if let Err(error) = self.try_write(path, parts) {
             let file = text::path(path);
             tracing::warn!(file, %error, "component cannot be stored; a restart asks its registry again");
         }
     }
 
-    /// Removes files to make room for a new one: of the tenant that has the most, the least recently used first. So no
-    /// tenant removes the files of one that has less.
+    fn try_write(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        let _storing = self.storing.lock();
+        self.make_room(path, length)?;
+        let next = path.with_extension(NEXT);
+        let written = private_file::create(&next).and_then(|mut file| {
+            parts.iter().try_for_each(|part| file.write_all(part))?;
+            fs::rename(&next, path)
+        });
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(&next);
+        })
+    }
+
+    /// Removes components to make room for a new file: of the tenant that has the most bytes, the least recently used
+    /// first. So no tenant removes the components of one that has less. Records and tags stay: no registry has them.
     fn make_room(&self, path: &Path, length: u64) -> io::Result<()> {
         let owner = owner_of(path);
         let mut files = self.files()?;
@@ -251,7 +274,7 @@ impl Store {
                 counts.into_iter().max_by_key(|(of, count)| (*count, *of == owner)).map(|(owner, _)| owner.to_owned());
             remove_first(&mut files, |file| file.is_tag && Some(&file.owner) == most.as_ref())?;
         }
-        let own = |file: &Used| file.owner == owner && end_of(&file.path).is_none();
+        let own = |file: &Used| file.owner == owner && file.is_component();
         while is_component && files.iter().filter(|file| own(file)).count() >= MAX_COMPONENTS {
             remove_first(&mut files, own)?;
         }
@@ -263,8 +286,11 @@ impl Store {
             if sums.values().sum::<u64>() <= self.max_bytes {
                 return Ok(());
             }
-            let most = sums.iter().max_by_key(|(_, sum)| **sum).map(|(owner, _)| *owner);
-            let Some(oldest) = files.iter().position(|file| Some(file.owner.as_str()) == most) else {
+            // The new component counts too.
+            let owners = files.iter().filter(|file| file.is_component()).map(|file| file.owner.as_str());
+            let most = owners.chain(is_component.then_some(&*owner)).max_by_key(|owner| (sums.get(owner), *owner));
+            let oldest = files.iter().position(|file| file.is_component() && Some(&*file.owner) == most);
+            let Some(oldest) = oldest else {
                 let reason = format!("{length} bytes are more than the share of its tenant");
                 return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
             };

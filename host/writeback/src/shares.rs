@@ -21,10 +21,11 @@ pub(super) struct Shares<K, V> {
     tenants: BTreeMap<String, LruCache<K, V>>,
 }
 
-/// Returns the namespace of a plugin's field manager, or its own name for a plugin of the cluster.
+/// Returns the namespace of a plugin's field manager with a slash, or the name of a plugin of the cluster, which has
+/// none, so that a namespace is no plugin's name.
 pub(super) fn tenant_of(manager: &str) -> &str {
     let plugin = manager.strip_prefix("podium/").unwrap_or(manager);
-    plugin.split_once('/').map_or(plugin, |(namespace, _)| namespace)
+    plugin.find('/').map_or(plugin, |slash| &plugin[..=slash])
 }
 
 impl OfTenant for String {
@@ -68,6 +69,12 @@ impl<K: OfTenant, V> Shares<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_with_the_name_of_a_plugin_of_the_cluster_is_another_tenant() {
+        assert_ne!(tenant_of("podium/shop"), tenant_of("podium/shop/a"));
+        assert_eq!(tenant_of("podium/shop/b"), tenant_of("podium/shop/a"));
+    }
 
     #[test]
     fn a_tenant_that_rotates_names_displaces_only_its_own_entries() {

@@ -33,18 +33,27 @@ mod workloads;
 use anyhow::Result;
 use kube::Client;
 use podium_tests::controlplane::{ControlPlane, Options};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// The control planes that run at a time, if their tests mostly wait.
+const TURNS: u32 = 2;
 
 /// Starts a control plane for one test, because a host sees all namespaces and the audit log has the same user for each
-/// host. Tests run one after the other, because a machine may have two processors. Returns `None` if the suites are
+/// host. Two tests run at a time if they have no nodes, since they mostly wait. Returns `None` if the suites are
 /// skipped.
-async fn cluster(nodes: usize) -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
-    cluster_with(Options { nodes, ..Options::default() }).await
+async fn cluster(nodes: usize) -> Result<Option<(ControlPlane, Client, SemaphorePermit<'static>)>> {
+    let turns = if nodes == 0 { 1 } else { TURNS };
+    start(Options { nodes, ..Options::default() }, turns).await
 }
 
-async fn cluster_with(options: Options) -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
+/// Starts a control plane beside which no other test runs: for those that measure, or wait for a time at most.
+async fn alone(options: Options) -> Result<Option<(ControlPlane, Client, SemaphorePermit<'static>)>> {
+    start(options, TURNS).await
+}
+
+async fn start(options: Options, turns: u32) -> Result<Option<(ControlPlane, Client, SemaphorePermit<'static>)>> {
+    static FREE: Semaphore = Semaphore::const_new(TURNS as usize);
+    let turn = FREE.acquire_many(turns).await?;
     let Some(plane) = ControlPlane::start(options).await? else { return Ok(None) };
     let client = plane.client().await?;
     Ok(Some((plane, client, turn)))

@@ -27,7 +27,7 @@ pub(super) struct Interests {
     journal: Option<Arc<Journal>>,
     /// The plugins in `wake`, by namespace.
     plugins: BTreeMap<Option<Arc<str>>, Vec<Arc<LoadedPlugin>>>,
-    /// LoadedPlugin plugins by their number in the journal.
+    /// Loaded plugins by their number in the journal.
     lanes: BTreeMap<Number, Lane>,
 }
 

@@ -485,7 +485,7 @@ where
             match slot.at {
                 SlotStage::Running => slot.at = SlotStage::Orphaned,
                 SlotStage::Delayed(due) | SlotStage::Parked(_, Some(due)) => drop(delayed.remove(&due)),
-                _ => {}
+                SlotStage::Ready(_) | SlotStage::Parked(_, None) | SlotStage::Orphaned => {}
             }
             slot.items.truncate(1);
             slot.at == SlotStage::Orphaned

@@ -54,7 +54,7 @@ impl Present {
         account.time = account.time.max(self.0.saturating_sub(nanos(CREDIT)));
     }
 
-    /// Returns how far the account is behind the others; zero if it is ahead.
+    /// Returns by how much the account has taken more than the one whose turn it is; zero if it has taken less.
     pub(super) const fn debt(self, account: Account) -> Duration {
         Duration::from_nanos(account.time.saturating_sub(self.0))
     }

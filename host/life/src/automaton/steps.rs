@@ -38,7 +38,10 @@ impl<P: Parts> Plugin<P> {
 
     /// The plugin is of an object that it was not of before.
     fn attach(&mut self, object: &Object, common: &Common<P>) {
-        self.record = Record::new(&object.uid);
+        // One of this object may have to be written still.
+        if *self.record.uid != *object.uid {
+            self.record = Record::new(&object.uid);
+        }
         // A record that is being written or removed is of this host.
         let is_of_before = common.keeps && !self.is_dirty && !self.saves;
         self.restore = if is_of_before { Restore::Unread } else { Restore::Done };
@@ -398,6 +401,7 @@ impl<P: Parts> Plugin<P> {
             (Some(before), Err(error)) => {
                 let failure = P::tried(&self.note_refused(Tried::After, &error), "");
                 self.install(before, false, common);
+                self.note_stays();
                 self.unprobed = false;
                 self.state = State::Refused;
                 self.failure = Some((failure.clone(), 1));
@@ -418,6 +422,7 @@ impl<P: Parts> Plugin<P> {
         if !self.may_stay() {
             self.stop(common);
         }
+        self.note_stays();
     }
 
     /// Removes the installed version, which is not permitted any more.

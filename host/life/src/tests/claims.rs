@@ -329,3 +329,21 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
     world.change(Change::Owned(true));
     assert_eq!(running(&world), Some("w"), "at once");
 }
+
+#[test]
+fn an_object_that_counts_again_before_its_record_is_written_keeps_it() {
+    let mut world = World::new();
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    world.change(Change::Object("a", "1", "v"));
+    while !matches!(world.pending[..], [Pending::Save(..)]) {
+        let end = if matches!(world.pending[0], Pending::Probe(_)) { End::Fails } else { End::Succeeds };
+        world.end(0, end);
+    }
+    world.change(Change::Beyond("a"));
+    world.change(Change::Object("a", "1", "v"));
+    world.end_all();
+    assert!(matches!(world.life.plugin(&id("a")).unwrap().shown(), Shown::Refused(_)), "it is not run without a trial");
+    let recorded = world.disk.get(&id("a")).and_then(|record| record.ran.as_ref()).map(|ran| &*ran.spec);
+    assert_eq!(recorded, Some("w"), "a restart runs it");
+}

@@ -4,11 +4,13 @@
 //! the directory, and only the host's user can read it. Files of another key, version, processor, class or component
 //! are removed and made again. A failing disk costs compilations, never a plugin.
 //!
-//! Everything here blocks.
+//! Everything here blocks; [`Cache::call`] bounds for how long.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "writes and reads the cache of compiled code, whose path comes from the application"
+    clippy::disallowed_types,
+    reason = "writes and reads the cache of compiled code, whose path comes from the application, on a thread for each \
+        call, which is left behind if the disk hangs"
 )]
 
 mod kept;
@@ -20,6 +22,11 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
+    sync::{
+        Arc, Weak,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -39,6 +46,8 @@ const MAX_BYTES: u64 = 1 << 30;
 /// A start removes files that were not used for this long.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const KEY_BYTES: usize = 32;
+/// After so long a compilation goes on without the disk.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// A file is this header, the code, and the MAC of both.
 const MAGIC: &[u8; 8] = b"podium\0c";
@@ -85,8 +94,11 @@ pub struct Cache {
     directory: PathBuf,
     key: hmac::Key,
     max_bytes: u64,
+    give_up: Duration,
     /// Held while old files are removed and a new one is stored.
     storing: Mutex<()>,
+    /// The last call that was given up, until it ends.
+    hangs: Mutex<Weak<()>>,
 }
 
 impl Cache {
@@ -101,7 +113,9 @@ impl Cache {
         private_file::directory(&directory)?;
         let key = key(&state.join(KEY_FILE), random)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        let cache = Self { directory, key, max_bytes: MAX_BYTES, storing: Mutex::default() };
+        let storing = Mutex::default();
+        let hangs = Mutex::default();
+        let cache = Self { directory, key, max_bytes: MAX_BYTES, give_up: GIVE_UP, storing, hangs };
         cache.remove_old(UNIX_EPOCH + Duration::from_millis(now_millis))?;
         Ok(cache)
     }
@@ -110,6 +124,34 @@ impl Cache {
     #[cfg(test)]
     fn with_max_bytes(self, max_bytes: u64) -> Self {
         Self { max_bytes, ..self }
+    }
+
+    /// Calls the cache. Returns `None` if the disk does not answer within 10 s, and without a call until that one has
+    /// ended: a compilation waits for a disk that hangs once, and each call left behind keeps a thread.
+    pub(super) fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.hangs.lock().strong_count() > 0 {
+            return None;
+        }
+        let this = Arc::clone(self);
+        let under_way = Arc::new(());
+        let hanging = Arc::downgrade(&under_way);
+        let (sender, result) = mpsc::channel();
+        let calling = move || {
+            let _under_way = under_way;
+            // The caller may have given up.
+            let _ = sender.send(call(&this));
+        };
+        thread::Builder::new().name("podium-cache".to_owned()).spawn(calling).ok()?;
+        let result = result.recv_timeout(self.give_up);
+        if matches!(result, Err(RecvTimeoutError::Timeout)) {
+            let directory = text::path(&self.directory);
+            tracing::warn!(directory, "state directory does not respond; compiled code is neither read nor stored");
+            *self.hangs.lock() = hanging;
+        }
+        result.ok()
     }
 
     /// Returns the authenticated code of a component for an engine and a class. Removes a file that cannot be used, and

@@ -274,7 +274,7 @@ impl Compiler {
         };
         let engine = Sha256::of_engine(&self.engine, class);
         if let Some(cache) = cache
-            && let Some(artifact) = cache.load(key, &engine)
+            && let Some(artifact) = cache.call(move |cache| cache.load(key, &engine)).flatten()
         {
             match artifact.component(&self.engine) {
                 Ok(component) => {
@@ -285,7 +285,7 @@ impl Compiler {
                     let error = text::line(&format!("{error:#}"));
                     let file = text::path(file);
                     tracing::warn!(%file, error, "cached code cannot be used; removed, compiling again");
-                    cache.remove(key);
+                    cache.call(move |cache| cache.remove(key));
                 }
             }
         }
@@ -301,7 +301,8 @@ impl Compiler {
         let (wasm_bytes, code_bytes) = (wasm.len(), artifact.code().len());
         tracing::info!(file = %text::path(file), wasm_bytes, code_bytes, millis, "component compiled");
         if let Some(cache) = cache {
-            cache.store(key, &engine, Owner::new(&plugin.tenant(), max_bytes), &artifact);
+            let owner = Owner::new(&plugin.tenant(), max_bytes);
+            cache.call(move |cache| cache.store(key, &engine, owner, &artifact));
         }
         Ok(component)
     }

@@ -9,10 +9,13 @@ use podium_life::{From, Object, Recorded};
 use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
 use podium_vocabulary::{LimitClass, PluginId, PluginSpec, Source, text};
 use podium_writeback::manager_name;
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 
 use super::{
-    Code, Component, LoadFailure, Rules,
+    BACKOFF, Code, Component, LoadFailure, Rules,
     disk::{Disk, GIVE_UP, on_disk},
     hold::Holds,
     image::{Fetched, not_on_disk},
@@ -21,6 +24,9 @@ use crate::{
     config::file::{self, FileError},
     objects::{ConfigMapKey, config_map, plugin_again, sha256},
 };
+
+/// How often a record is read that the disk does not return.
+const READS: u32 = 4;
 
 /// How components are fetched and compiled.
 pub(in crate::app) struct Components {
@@ -126,10 +132,26 @@ impl Components {
         timeout(GIVE_UP, reading).await.unwrap_or_else(slow)
     }
 
-    /// Reads the record of a plugin's object, of which only the host can have written the file.
+    /// Reads the record of a plugin's object, of which only the host can have written the file. Tries again for a few
+    /// seconds if the disk returns an error.
     pub(super) async fn record(&self, id: PluginId) -> Option<Recorded> {
-        let plugin = id.clone();
-        let record = on_disk(self.store.clone()?, move |store| store.record(&plugin)).await.flatten()?;
+        let store = self.store.as_ref()?;
+        let mut failures = 0;
+        let record = loop {
+            let plugin = id.clone();
+            let error = match on_disk(store.clone(), move |store| store.record(&plugin)).await {
+                Some(Ok(record)) => break record?,
+                Some(Err(error)) => Some(error),
+                None => None,
+            };
+            failures += 1;
+            if failures == READS || error.is_none() {
+                let error = error.map_or("the disk does not answer".to_owned(), |error| error.to_string());
+                tracing::warn!(plugin = %id, error, "record of a plugin not read; its spec is loaded without it");
+                return None;
+            }
+            sleep(BACKOFF.doubled(failures)).await;
+        };
         let spec = match serde_json::from_str(record.ran.as_ref().map_or("null", |ran| &*ran.spec)) {
             Ok(value) => plugin_again(&id, &value).map_err(|problems| LoadFailure::Mistaken(problems).to_string()),
             Err(error) => Err(text::line(&error.to_string())),

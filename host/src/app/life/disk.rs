@@ -1,11 +1,18 @@
 //! Components and records on a disk that may be slow, or never answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use podium_engine::{intervals::Intervals, ports::Blocking};
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::{Instant, timeout},
 };
 
@@ -16,7 +23,7 @@ use crate::images::Store;
 const CALLS: usize = 16;
 /// After so long a call is reported.
 const SLOW: Duration = Duration::from_secs(5);
-/// After so long a load goes on without the disk.
+/// After so long a call is given up, and so is the wait for a turn in which no call has ended.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The store, and the threads on which it may block.
@@ -25,31 +32,51 @@ pub(in crate::app) struct Disk {
     store: Arc<Store>,
     blocking: Arc<dyn Blocking>,
     calls: Arc<Semaphore>,
+    ended: Arc<AtomicU64>,
     slow: Arc<Mutex<Intervals>>,
 }
 
 impl Disk {
     pub(in crate::app) fn new(store: Store, blocking: Arc<dyn Blocking>) -> Self {
-        Self { store: Arc::new(store), blocking, calls: disk_turns(), slow: Arc::default() }
+        Self { store: Arc::new(store), blocking, calls: disk_turns(), ended: Arc::default(), slow: Arc::default() }
     }
 
     /// Calls the store, and waits until the call has ended. `None` if it panicked.
     pub(super) async fn call<T: Send + 'static>(&self, call: impl FnOnce(&Store) -> T + Send + 'static) -> Option<T> {
-        let mut calling = Box::pin(async {
-            let turn = self.calls.clone().acquire_owned().await.ok()?;
-            let store = self.store.clone();
-            let (sender, result) = oneshot::channel();
-            let job = move || {
-                let result = call(&store);
-                drop(turn);
-                // The caller may have given up.
-                let _ = sender.send(result);
-            };
-            self.blocking.run(Box::new(job));
-            result.await.ok()
-        });
-        if let Ok(result) = timeout(SLOW, &mut calling).await {
-            return result;
+        let turn = self.calls.clone().acquire_owned().await.ok()?;
+        self.call_in(turn, call).await
+    }
+
+    /// Waits for a turn behind others, for as long as calls end.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        let mut turn = pin!(self.calls.clone().acquire_owned());
+        loop {
+            let before = self.ended.load(Relaxed);
+            match timeout(GIVE_UP, &mut turn).await {
+                Ok(turn) => return turn.ok(),
+                Err(_) if self.ended.load(Relaxed) == before => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn call_in<T: Send + 'static>(
+        &self,
+        turn: OwnedSemaphorePermit,
+        call: impl FnOnce(&Store) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (store, ended) = (self.store.clone(), self.ended.clone());
+        let (sender, mut result) = oneshot::channel();
+        let job = move || {
+            let result = call(&store);
+            ended.fetch_add(1, Relaxed);
+            drop(turn);
+            // The caller may have given up.
+            let _ = sender.send(result);
+        };
+        self.blocking.run(Box::new(job));
+        if let Ok(result) = timeout(SLOW, &mut result).await {
+            return result.ok();
         }
         let count = self.slow.lock().occurred(Instant::now());
         if let Some(count) = count {
@@ -59,7 +86,7 @@ impl Disk {
                 "state directory does not respond; plugins are loaded without it"
             );
         }
-        calling.await
+        result.await.ok()
     }
 }
 
@@ -68,10 +95,12 @@ pub(in crate::app) fn disk_turns() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(CALLS))
 }
 
-/// Calls the store for a load. `None` if the disk does not answer within [`GIVE_UP`], or the call panicked.
+/// Calls the store for a load. `None` if the disk does not answer within [`GIVE_UP`] from the call's turn, or the call
+/// panicked.
 pub(super) async fn on_disk<T: Send + 'static>(
     disk: Disk,
     call: impl FnOnce(&Store) -> T + Send + 'static,
 ) -> Option<T> {
-    timeout(GIVE_UP, disk.call(call)).await.ok()?
+    let turn = disk.turn().await?;
+    timeout(GIVE_UP, disk.call_in(turn, call)).await.ok()?
 }

@@ -7,16 +7,18 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_life::{Object, Record};
+use podium_life::Object;
 use podium_vocabulary::{PluginId, PluginSpec, text};
-use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::{Components, Driver, LoadFailure, disk::on_disk};
 use crate::{
-    images::Store,
+    images::{Held, Store},
     objects::{finalizing, hold, of_finalizers},
 };
+
+/// The most bytes of the finalizers of a tenant's objects, of which the gone ones are known until no Pod has one.
+const MOST_BYTES: usize = 4 << 20;
 
 /// The objects that have the host's finalizer from the host itself, with their uids: anyone who may write an object may
 /// write its finalizers too. An object that is gone is known until no Pod has a finalizer of its plugin.
@@ -31,8 +33,11 @@ impl Components {
     pub(super) async fn hold(&self, spec: &PluginSpec, object: Option<&Object>) -> Result<(), LoadFailure> {
         let of_object = object.filter(|_| !spec.grants.write.finalizers.is_empty());
         let Some(Object { uid, held, .. }) = of_object else { return Ok(()) };
+        let unheld = |error: &dyn std::fmt::Display| LoadFailure::Unheld(text::line(&error.to_string()));
+        if self.holds.is_full(&spec.id, uid) {
+            return Err(unheld(&"those of the tenant's earlier plugins are not removed from pods yet"));
+        }
         if !held {
-            let unheld = |error: &dyn std::fmt::Display| LoadFailure::Unheld(text::line(&error.to_string()));
             let request = hold(&spec.id, uid).map_err(|error| unheld(&error))?;
             self.api.json(request).await.map_err(|error| unheld(&error))?;
         }
@@ -46,9 +51,9 @@ impl Components {
             let Some(store) = &self.store else { return };
             let held = store.call(Store::held).await.unwrap_or_default();
             let mut all = self.holds.all.lock();
-            for (id, uid, spec) in held {
-                if let Some(spec) = finalizing(&id, &spec.to_string()) {
-                    all.entry((id, uid)).or_insert_with(|| spec.into());
+            for (id, uid, spec) in held.iter().flat_map(|(id, of)| of.iter().map(move |(uid, spec)| (id, uid, spec))) {
+                if let Some(spec) = finalizing(id, &spec.to_string()) {
+                    all.entry((id.clone(), uid.clone())).or_insert_with(|| spec.into());
                 }
             }
         };
@@ -63,13 +68,12 @@ impl Driver {
             return;
         }
         let Some(disk) = self.components.store.clone() else { return };
-        let (this, id, uid) = (self.clone(), id.clone(), uid.to_owned());
-        let gone = move |store: &Store| {
-            // A host before did not know that the object is gone.
-            let others = |record: Option<Record>| record.filter(|record| record.uid != uid);
-            store.keep_record(&id, |record| (others(record), this.components.holds.of(&id)));
-        };
-        on_disk(disk, gone).await;
+        let (this, plugin, gone) = (self.clone(), id.clone(), uid.to_owned());
+        let keep = move |store: &Store| store.keep_held(&plugin, &gone, || this.components.holds.of(&plugin));
+        if let Some(Err(error)) = on_disk(disk, keep).await {
+            // The next start finds no finalizer, and removes it.
+            tracing::warn!(plugin = %id, %error, "record of a deleted plugin not removed");
+        }
     }
 }
 
@@ -90,6 +94,14 @@ impl Holds {
         held.into_iter().for_each(|(spec, uid)| self.let_hold(spec, uid));
     }
 
+    /// Returns true if the objects of a tenant leave no memory for another one.
+    fn is_full(&self, id: &PluginId, uid: &str) -> bool {
+        let bytes = |spec: &PluginSpec| 256 + spec.grants.write.finalizers.iter().map(|of| of.0.len()).sum::<usize>();
+        let all = self.all.lock();
+        let others = all.iter().filter(|((of, other), _)| of.namespace == id.namespace && **other != *uid);
+        others.map(|(_, spec)| bytes(spec)).sum::<usize>() >= MOST_BYTES
+    }
+
     /// Returns true if the host has added its finalizer to the object, now or before its start.
     pub(in crate::app) fn has(&self, id: &PluginId, uid: &str) -> bool {
         self.all.lock().contains_key(&(id.clone(), uid.to_owned()))
@@ -106,7 +118,7 @@ impl Holds {
     }
 
     /// Returns the objects of a plugin's name, by uid, as a file has them.
-    pub(super) fn of(&self, id: &PluginId) -> BTreeMap<String, Value> {
+    pub(super) fn of(&self, id: &PluginId) -> Held {
         let all = self.all.lock();
         let own = all.range((id.clone(), String::new())..).take_while(|((of, _), _)| of == id);
         own.map(|((_, uid), spec)| (uid.clone(), of_finalizers(spec))).collect()

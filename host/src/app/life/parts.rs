@@ -12,7 +12,7 @@ use crate::{config::Policy, images::Images};
 
 /// The waits between attempts, without jitter. With the longest wait, a component that takes all of its 60 s to compile
 /// uses at most a fifth of a processor.
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
+pub(super) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
 /// The platform's requirements for every plugin.
 #[derive(Clone, Default)]

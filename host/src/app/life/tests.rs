@@ -146,7 +146,7 @@ async fn driver_until(
     // Components are in files, or in the ConfigMap of the test.
     let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
         if request.uri().path().ends_with("/slow") {
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            sleep(Duration::from_secs(3)).await;
         }
         if request.uri().path().ends_with("/hangs") {
             std::future::pending::<()>().await;
@@ -194,7 +194,7 @@ async fn turns() {
 }
 
 async fn seconds(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    sleep(Duration::from_secs(seconds)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +274,7 @@ async fn a_file_on_a_disk_that_hangs_is_read_again_later() {
     let failure = failure_of(&driver, spec()).await;
     assert!(failure.is_passing() && failure.to_string().contains("timed out"), "{failure}");
     drop(hang);
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     let [LoadState::Waiting { reason, .. }] = &states(&driver)[..] else { unreachable!("it does not exist") };
     assert!(reason.contains("No such file"), "{reason}");
 }
@@ -451,7 +451,7 @@ async fn loads_that_were_superseded_while_they_waited_are_not_fetched() {
         driver.begin(PluginSpec { source, config: format!("{{\"at\":{at}}}"), ..spec() }, Source::File(true));
     }
     while !matches!(driver.plugins()[0].load, LoadState::Waiting { .. }) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        sleep(Duration::from_millis(100)).await;
     }
     // The API server answers for a ConfigMap after 3 s: for the first loads, and for the last.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());

@@ -35,9 +35,10 @@ fn api(namespaced: Option<String>, cluster: Option<String>) -> Api {
 
 fn list(names: &[&str]) -> Option<String> {
     let item = |name: &&str| {
+        let (namespace, name) = name.split_once('/').unwrap_or(("shop", name));
         let source = json!({ "configMap": { "name": "slow", "key": "a", "sha256": "0".repeat(64) } });
         json!({
-            "metadata": { "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": 4 },
+            "metadata": { "name": name, "namespace": namespace, "uid": format!("u-{name}"), "generation": 4 },
             "spec": { "source": source },
         })
     };
@@ -64,6 +65,23 @@ async fn the_start_waits_for_an_attempt_of_each_object_and_not_for_success() {
         plugin.generation()
     });
     assert_eq!((generation, known.lock().is_listed), (Some(Some(4)), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_first_attempt_does_not_end_delays_the_start_by_5_min() {
+    let (driver, _observe) = tests::driver().await;
+    let id = |namespace: &str, name: &str| PluginId { namespace: Some(namespace.into()), name: name.into() };
+    tests::give(&driver, &id("bank", "quick"), tests::Idle);
+    // Its compilation does not end.
+    driver.components.given.lock().insert(id("shop", "stuck"), None);
+    let api = api(list(&["bank/quick", "shop/stuck"]), list(&[]));
+    let (follower, started) = Follower::new(driver.clone(), &api, None, [], 1);
+    tokio::spawn(follower.run());
+    tokio::time::sleep(FIRST_ATTEMPTS - Duration::from_secs(5)).await;
+    let states = || driver.plugins().into_iter().map(|plugin| plugin.load).collect::<Vec<_>>();
+    assert_eq!((states(), *started.borrow()), (vec![LoadState::Loaded, LoadState::Loading], false));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((states(), *started.borrow()), (vec![LoadState::Loaded, LoadState::Loading], true));
 }
 
 #[tokio::test(start_paused = true)]

@@ -251,13 +251,49 @@ async fn a_policy_that_cannot_be_stored_leaves_none_that_permits_more() {
             let _ = fs::remove_dir(&in_the_way);
         }
         file.read().unwrap();
-        file.store();
         while stored.exists() == obstacle || file.unstored.load(Relaxed) != obstacle {
+            file.store();
             sleep(Duration::from_millis(1)).await;
         }
     }
     let (policy, _) = file_of(directory.path()).last_good().unwrap();
     assert!(policy.problems(&spec())[0].message.contains("at most 19"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_in_force_is_stored_also_while_the_files_have_mistakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (stored, in_the_way) = (directory.path().join(LAST_GOOD), directory.path().join("policy.next"));
+    write(directory.path(), NARROW);
+    let file = Arc::new(file_of(directory.path()));
+    let (policy, images) = file.read().unwrap().unwrap();
+    let (driver, _observe) = driver_on(Rules { policy: Some(policy), images, ..Rules::default() }, None).await;
+    fs::create_dir(&in_the_way).unwrap();
+    tokio::spawn(file.clone().follow(driver));
+    sleep(Duration::from_secs(1)).await;
+    assert!(!stored.exists());
+    write(directory.path(), BAD);
+    fs::remove_dir(&in_the_way).unwrap();
+    sleep(2 * READ_AGAIN).await;
+    assert!(file.is_refused() && stored.exists());
+    let (policy, _) = file_of(directory.path()).last_good().unwrap();
+    assert!(policy.problems(&spec())[0].message.contains("at most 19"));
+}
+
+#[tokio::test]
+async fn one_thread_waits_for_a_disk_that_does_not_take_the_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), NARROW);
+    let file = Arc::new(file_of(directory.path()));
+    file.read().unwrap();
+    let hanging = file.storing.lock();
+    (0..100).for_each(|_| file.store());
+    // Each call that waits has the file.
+    while Arc::strong_count(&file) > 1 {
+        std::thread::yield_now();
+    }
+    drop(hanging);
+    assert!(file.unstored.load(Relaxed), "it is stored later");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! The records of plugin objects on disk, and which objects may hold finalizers of Pods.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 use podium_life::Record;
 use podium_registry::Digest;
-use podium_vocabulary::PluginId;
+use podium_vocabulary::{PluginId, text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,60 +21,85 @@ const MAX_BYTES: u64 = 3 << 20;
 
 /// The file of a plugin.
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct OfPlugin {
     /// Empty in a file of an earlier host.
     #[serde(default)]
     plugin: String,
-    /// The objects of the name, by uid, that may hold finalizers of Pods, with the part of the spec that is about them.
+    /// The objects of the name that may hold finalizers of Pods.
     #[serde(default)]
-    held: BTreeMap<String, Value>,
+    held: Held,
     #[serde(flatten)]
     record: Option<Record>,
 }
 
+/// Objects by uid, with the part of the spec that is about finalizers of Pods.
+pub(crate) type Held = BTreeMap<String, Value>;
+
 impl Store {
     /// Returns the record of a plugin.
-    pub(crate) fn record(&self, plugin: &PluginId) -> Option<Record> {
-        self.kept(&self.record_path(plugin)).record.filter(Record::is_readable)
+    ///
+    /// # Errors
+    /// Those of the disk. Then there may be a record.
+    pub(crate) fn record(&self, plugin: &PluginId) -> io::Result<Option<Record>> {
+        Ok(self.kept(&self.record_path(plugin))?.record.filter(Record::is_readable))
     }
 
-    /// Returns the objects of all plugins that may hold finalizers of Pods, with their uids and the part of the spec
-    /// that is about them.
-    pub(crate) fn held(&self) -> Vec<(PluginId, String, Value)> {
-        let files = self.files().inspect_err(|error| tracing::warn!(%error, "records of plugins not read"));
-        let files = files.unwrap_or_default().into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
-        let held = files.flat_map(|file| {
-            let Kept { plugin, held, .. } = self.kept(&file.path);
+    /// Returns the objects of all plugins that may hold finalizers of Pods. Only logs a failure.
+    pub(crate) fn held(&self) -> Vec<(PluginId, Held)> {
+        let unread = |path: &Path, error: &io::Error| {
+            tracing::warn!(file = text::path(path), %error, "plugins that held finalizers of pods not read");
+        };
+        let files = self.files().inspect_err(|error| unread(&self.directory, error)).unwrap_or_default();
+        let files = files.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
+        let held = files.filter_map(|file| {
+            let OfPlugin { plugin, held, .. } =
+                self.kept(&file.path).inspect_err(|error| unread(&file.path, error)).ok()?;
             let id = match plugin.split_once('/') {
                 Some((namespace, name)) => PluginId { namespace: Some(namespace.into()), name: name.into() },
                 None => PluginId { namespace: None, name: plugin.into() },
             };
-            held.into_iter().map(move |(uid, spec)| (id.clone(), uid, spec))
+            Some((id, held))
         });
         held.collect()
     }
 
-    /// Replaces the record of a plugin and the objects that may hold finalizers of Pods, from the record that is there.
-    /// Removes the file if there is neither. Only logs a failure.
+    /// Replaces the record of a plugin and the objects that may hold finalizers of Pods. Removes the file if there is
+    /// neither.
+    ///
+    /// # Errors
+    /// Those of the disk. Then the file is the one before.
     pub(crate) fn keep_record(
         &self,
         plugin: &PluginId,
-        change: impl FnOnce(Option<Record>) -> (Option<Record>, BTreeMap<String, Value>),
-    ) {
+        record: Option<&Record>,
+        held: impl FnOnce() -> Held,
+    ) -> io::Result<()> {
         let _records = self.records.lock();
-        let path = self.record_path(plugin);
-        let (record, held) = change(self.kept(&path).record);
-        let is_empty = record.is_none() && held.is_empty();
-        let kept = Kept { plugin: plugin.to_string(), held, record };
-        match serde_json::to_vec(&kept).ok().filter(|_| !is_empty) {
-            Some(json) => self.write(&path, &[&json]),
-            None => self.remove(&path),
-        }
+        self.keep(plugin, record.cloned(), held())
     }
 
-    fn kept(&self, path: &std::path::Path) -> Kept {
+    /// Replaces the objects that may hold finalizers of Pods, and removes the record of one that is gone.
+    ///
+    /// # Errors
+    /// Those of the disk. Then the file is the one before.
+    pub(crate) fn keep_held(&self, plugin: &PluginId, gone: &str, held: impl FnOnce() -> Held) -> io::Result<()> {
+        let _records = self.records.lock();
+        let record = self.record(plugin)?.filter(|record| record.uid != gone);
+        self.keep(plugin, record, held())
+    }
+
+    fn keep(&self, plugin: &PluginId, record: Option<Record>, held: Held) -> io::Result<()> {
+        let path = self.record_path(plugin);
+        if record.is_none() && held.is_empty() {
+            return self.remove(&path);
+        }
+        let kept = OfPlugin { plugin: plugin.to_string(), held, record };
+        self.try_write(&path, &[&serde_json::to_vec(&kept)?])
+    }
+
+    fn kept(&self, path: &Path) -> io::Result<OfPlugin> {
         let read = |bytes: bytes::Bytes| serde_json::from_slice(&bytes).map_err(|_| Unusable::Malformed);
-        self.loaded(path, MAX_BYTES, read).unwrap_or_default()
+        Ok(self.try_loaded(path, MAX_BYTES, read)?.unwrap_or_default())
     }
 
     fn record_path(&self, plugin: &PluginId) -> PathBuf {

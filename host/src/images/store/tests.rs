@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use podium_life::Record;
 use podium_registry::signature::Claim;
 use serde_json::json;
 
@@ -131,6 +132,47 @@ fn a_tenant_with_many_components_removes_its_own_oldest() {
     // One that is too large for the bound removes nothing of others.
     store.put(&tenant("new"), &component(9, 70_000));
     assert!(store.get(&bank, "a.example/a:1", &of_bank).is_some());
+}
+
+#[test]
+fn room_is_made_with_components_and_never_with_records_or_tags() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store { max_bytes: 60_000, ..Store::open(state.path()).unwrap() };
+    let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+    let record = Record::new("u");
+    store.keep_record(&id, Some(&record), Held::new).unwrap();
+    store.tag_names(&id, &reference("a.example/a:1"), &Digest::of(b"a"));
+    for file in store.files().unwrap() {
+        aged(&file.path, 1);
+    }
+    for byte in 1..=10 {
+        store.put(&tenant("shop"), &component(byte, 10_000));
+    }
+    assert!(store.get(&tenant("shop"), "a.example/a:1", &component(10, 10_000)).is_some());
+    assert_eq!(store.record(&id).unwrap(), Some(record), "a restart runs the version before a refused one");
+    assert!(store.tag(&id).exists());
+    // Without components the bound refuses new files.
+    let store = Store { max_bytes: 1, ..store };
+    store.tag_names(&id, &reference("a.example/b:1"), &Digest::of(b"b"));
+    assert!(store.record(&id).unwrap().is_some() && store.files().unwrap().len() == 2, "only the record and the tag");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_now_is_not_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::open(state.path()).unwrap();
+    let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+    store.keep_record(&id, Some(&Record::new("u")), Held::new).unwrap();
+    store.store_bytes(&tenant("shop"), &Digest::of(b"a").hex(), b"a");
+    let files = store.files().unwrap();
+    // The system does not open a socket as a file.
+    for file in &files {
+        let socket = state.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        fs::rename(&socket, &file.path).unwrap();
+    }
+    assert!(store.record(&id).is_err() && store.load_bytes(&tenant("shop"), &Digest::of(b"a").hex()).is_none());
+    assert!(files.len() == 2 && files.iter().all(|file| file.path.exists()));
 }
 
 /// Makes a file older than all that were used.

@@ -32,7 +32,7 @@ struct Cluster {
     kubelet: Kubelet,
     reader: Reader,
     /// The last to be dropped.
-    _turn: tokio::sync::MutexGuard<'static, ()>,
+    _turn: tokio::sync::SemaphorePermit<'static>,
 }
 
 /// A control plane, a node for the namespace of the host, a registry, and a reader of the documentation. `None` if the

@@ -16,14 +16,13 @@ const MAGIC: &[u8] = b"podium\0k";
 const MAX_BYTES: u64 = 64 << 20;
 
 impl Cache {
-    /// Stores bytes, which replace those of the name.
+    /// Stores bytes, which replace those of the name. One call of a name at a time.
     ///
     /// # Errors
     /// Those of the disk.
     pub fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.directory.with_file_name(name);
         let next = path.with_extension("next");
-        let _storing = self.storing.lock();
         match fs::remove_file(&next) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -255,6 +255,25 @@ fn a_disk_that_takes_nothing_costs_no_plugin() {
 }
 
 #[test]
+fn a_disk_that_hangs_is_waited_for_once_until_it_answers() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = Arc::new(Cache { give_up: Duration::from_millis(50), ..open_cache(state.path()) });
+    cache.store(component(0), &ENGINE, owner(), &artifact(10));
+    let store = |number| cache.call(move |cache| cache.store(component(number), &ENGINE, owner(), &artifact(10)));
+    let loads = |number| cache.call(move |cache| cache.load(component(number), &ENGINE)).flatten().is_some();
+    let hanging = cache.storing.lock();
+    assert!(store(1).is_none());
+    assert!((0..10).all(|_| store(2).is_none() && !loads(0)), "no call before the one that hangs has ended");
+    // Other files of the host do not wait for it.
+    cache.keep("policy.last", b"kept").unwrap();
+    drop(hanging);
+    while !loads(0) {
+        thread::yield_now();
+    }
+    assert!(cache.path(component(1)).exists() && !cache.path(component(2)).exists());
+}
+
+#[test]
 fn the_least_recently_used_code_is_evicted() {
     let state = tempfile::tempdir().unwrap();
     let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;

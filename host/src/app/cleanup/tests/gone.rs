@@ -4,6 +4,8 @@ use super::{
     super::super::life::tests::{Idle, give},
     *,
 };
+use podium_vocabulary::KeyPattern;
+
 use crate::images::Store;
 
 /// An object that is being deleted and waits for a finalizer of others.
@@ -131,7 +133,10 @@ async fn a_host_that_starts_cleans_up_after_objects_that_went_meanwhile() {
         assert_eq!(rig.pods.of("shop"), 2, "{suspended} {objects:?}");
         sleep(PROMISED).await;
         let held = Store::open(state.path()).unwrap().held();
-        assert!(held.iter().all(|(_, uid, _)| uid == "u-again"), "{suspended} {objects:?}: {held:?}");
+        assert!(
+            held.iter().flat_map(|(_, held)| held.keys()).all(|uid| uid == "u-again"),
+            "{suspended} {objects:?}: {held:?}"
+        );
         assert!(!objects.is_empty() || files(state.path()) == 0, "{suspended}");
     }
 }
@@ -161,6 +166,21 @@ async fn a_file_of_an_object_that_is_there_removes_nothing() {
     sleep(Duration::from_secs(120)).await;
     assert!(rig.pods.sent.lock().is_empty());
     assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))], "its finalizer is put back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_plugins_are_not_cleaned_up_fills_no_memory() {
+    let rig = Rig::on(None, Vec::new(), refuses, Some(CLEANUP), Rules::default(), Vec::new()).await;
+    rig.hold("shop", 1, HOLD).await;
+    let long = |at: usize| KeyPattern(format!("{}/{at}", ["a".repeat(60).as_str(); 4].join(".")));
+    let mut spec = podium_pods::testing::plugin(Some("shop"), "gone");
+    spec.grants.write.finalizers = (0..200).map(long).chain([KeyPattern(HOLD.to_owned())]).collect();
+    let gone: Vec<_> = (0..100).map(|at| PluginSpec { id: id(&format!("gone-{at}")), ..spec.clone() }).collect();
+    rig.driver.components.holds.adopt(gone.iter().map(|spec| (spec, "u-gone")));
+    rig.objects.put(object(Some("shop"), "a", &["own.example/a"]));
+    rig.objects.put(object(Some("bank"), "b", &["own.example/b"]));
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(rig.objects.patched(), [("b".to_owned(), json!([HELD]))], "of another tenant");
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,3 +95,24 @@ async fn an_effect_that_never_ends_delays_no_suspension_and_no_deletion() {
         assert!(hang || kind == Kind::Disk, "{kind:?}: the effects hang");
     }
 }
+
+/// A disk whose calls take a second each.
+struct SlowDisk;
+
+impl Blocking for SlowDisk {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        tokio::spawn(async {
+            seconds(1).await;
+            job();
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_its_turn_on_a_slow_disk_does_not_give_up() {
+    let state = tempfile::tempdir().unwrap();
+    let disk = Disk::new(Store::open(state.path()).unwrap(), Arc::new(SlowDisk));
+    let calls = (0..400).map(|_| disk::on_disk(disk.clone(), |_| ()));
+    let ended = futures::future::join_all(calls).await;
+    assert_eq!(ended.into_iter().flatten().count(), 400, "25 s for all of them");
+}

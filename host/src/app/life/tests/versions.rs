@@ -141,7 +141,7 @@ fn in_config_map_as(config: &str) -> PluginSpec {
 }
 
 fn record(state: &Path) -> Option<Record> {
-    Store::open(state).unwrap().record(&spec().id)
+    Store::open(state).unwrap().record(&spec().id).unwrap()
 }
 
 fn ran(state: &Path) -> i64 {
@@ -200,4 +200,51 @@ async fn a_plugin_that_is_stopped_or_deleted_leaves_no_version_behind() {
     driver.feed(Event::Seen(id, source, Want::Run(Arc::new(other))));
     seconds(5).await;
     assert_eq!(record(state.path()), None, "its account was changed, and the new version has no component");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_could_not_be_written_is_written_later() {
+    let state = tempfile::tempdir().unwrap();
+    let (driver, _observe) = driver_on(Rules::default(), Some(state.path())).await;
+    let (components, away) = (state.path().join("components"), state.path().join("away"));
+    std::fs::rename(&components, &away).unwrap();
+    seen(&driver, "u", 1, "1", false).await;
+    let is_recorded = || {
+        let shown = |plugin: &Plugin<Host>| matches!(plugin.shown(), Shown::Running { is_recorded: true, .. });
+        driver.read(&spec().id, shown).unwrap()
+    };
+    seconds(60).await;
+    assert!(config(&driver) == config_json("1") && !is_recorded(), "it runs, and its record is not there");
+    // The next record takes the place of the one that could not be written.
+    seen(&driver, "u", 2, "2", false).await;
+    seconds(61).await;
+    std::fs::rename(&away, &components).unwrap();
+    seconds(301).await;
+    assert!(is_recorded());
+    assert_eq!(ran(state.path()), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_the_disk_does_not_return_at_once_is_read_again() {
+    let state = tempfile::tempdir().unwrap();
+    let (driver, _observe) = driver_on(Rules::default(), Some(state.path())).await;
+    seen(&driver, "u", 1, "1", false).await;
+    let file = std::fs::read_dir(state.path().join("components")).unwrap().next().unwrap().unwrap().path();
+    let away = state.path().join("away");
+    std::fs::rename(&file, &away).unwrap();
+    // The system does not open a socket as a file.
+    let socket = state.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    std::fs::rename(&socket, &file).unwrap();
+
+    let (driver, _observe) = driver_on(Rules::default(), Some(state.path())).await;
+    tokio::spawn(driver.dispatch.clone().work());
+    seen(&driver, "u", 2, "2", false).await;
+    assert_eq!(config(&driver), "", "its record is not known");
+    std::fs::rename(&away, &file).unwrap();
+    seconds(10).await;
+    let in_trial = (config(&driver), ran(state.path()));
+    assert_eq!(in_trial, (config_json("2"), 1), "it is tried, because the version before came back");
+    seconds(61).await;
+    assert_eq!(ran(state.path()), 2);
 }
