@@ -1,11 +1,11 @@
 //! Claims about objects that lost the host's finalizer before they were deleted.
 
+use podium_vocabulary::KeyPattern;
+
 use super::{
     super::super::life::tests::{Idle, give},
     *,
 };
-use podium_vocabulary::KeyPattern;
-
 use crate::images::Store;
 
 /// An object that is being deleted and waits for a finalizer of others.
