@@ -75,11 +75,16 @@ async fn a_write_of_a_run_that_came_late_is_removed_too() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_kind_that_is_not_served_is_removed() {
-    let rig = Rig::holding(None).await;
+    let state = tempfile::tempdir().unwrap();
+    drop(Rig::holding(Some(state.path())).await);
+    let rig = Rig::on(Some(state.path()), Vec::new(), frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
     *rig.objects.failing.lock() = Some(("/reconcileplugins", 404));
-    rig.objects.put(waiting(object(Some("shop"), "a", &[HOLD])));
-    sleep(Duration::from_secs(1)).await;
-    assert!(rig.pods.sent.lock().is_empty());
+    rig.hold("shop", 2, HOLD).await;
+    sleep(Duration::from_secs(300)).await;
+    assert!(rig.pods.sent.lock().is_empty(), "it is not known which objects there are");
+    *rig.objects.failing.lock() = None;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(rig.pods.of("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]
