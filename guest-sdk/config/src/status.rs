@@ -27,11 +27,22 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
     /// The finalizers that the plugin may have put on Pods. The host removes them when the object is deleted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub finalizers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finalizers: Option<Finalizers>,
     /// The kinds of writes that RBAC refuses, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_writes: Vec<RefusedWrite>,
+}
+
+/// The finalizers that the plugin may have put on Pods.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Finalizers {
+    /// Names, and prefixes that end with `*`.
+    pub names: Vec<String>,
+    /// When the host first let the plugin of this object put finalizers on Pods.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
 }
 
 /// The result of one step from the object to a plugin that runs.

@@ -5,6 +5,9 @@
 //! the work, and nothing is kept beside them. A write of a run of the plugin may arrive late, so the object's finalizer
 //! is removed only after the longest time that a request has.
 //!
+//! An object that lost its finalizer and is gone, or cannot get it back because it is being deleted, is cleaned up in
+//! the same way: the host knows which objects it let hold finalizers, with a state directory also after a restart.
+//!
 //! Plugins whose objects stay hold Pods too: `release` decides for how long.
 //!
 //! A tenant's work is a task of its own, so that no other tenant waits for its answers. Tenants write in rotation, and
@@ -41,8 +44,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{life::Driver, objects::Shared, operator::stale};
-use crate::objects::{Desired, Earlier, Kind, Removing, hold, release};
+use super::{
+    life::Driver,
+    objects::{Known, Shared},
+    operator::stale,
+};
+use crate::objects::{Earlier, Kind, Object, Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -185,6 +192,8 @@ impl Cleanup {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let this = Arc::new(self);
         let (mut tasks, mut busy) = (JoinSet::new(), BTreeSet::new());
+        let (mut recall, driver) = (JoinSet::new(), this.driver.clone());
+        recall.spawn(async move { driver.components.recall().await });
         let mut look = Instant::now();
         loop {
             sleep(INTERVAL).await;
@@ -195,13 +204,7 @@ impl Cleanup {
             while let Some(ended) = tasks.try_join_next() {
                 busy.remove(&ended?);
             }
-            let names = this.known.lock().names.clone();
-            this.driver
-                .components
-                .holds
-                .forget(|id, uid| names.lock().get(&Kind::of(id)).is_some_and(|names| names.has(id, uid)));
-            // Only copied under the lock, however many objects there are.
-            let work = this.work(&this.desired(None));
+            let work = this.work(None);
             let removed = work.iter().filter(|(.., work)| matches!(work, Work::Remove(_)));
             let removed: BTreeSet<&PluginId> = removed.map(|(id, ..)| id).collect();
             this.removals.lock().retain(|id, _| removed.contains(id));
@@ -214,18 +217,18 @@ impl Cleanup {
         }
     }
 
-    /// Returns the known objects, of a namespace or of all; none before the first lists.
-    fn desired(&self, namespace: Option<&Option<Arc<str>>>) -> Desired {
-        let known = self.known.lock();
-        match namespace {
-            _ if !known.is_listed => Desired::default(),
-            Some(namespace) => known.desired.part(namespace),
-            None => known.desired.clone(),
-        }
-    }
-
-    /// Returns the objects to work on, with their uids.
-    fn work(&self, desired: &Desired) -> Vec<(PluginId, String, Work)> {
+    /// Returns the objects to work on, of a namespace or of all, with their uids; none before the first lists.
+    fn work(&self, namespace: Option<&Option<Arc<str>>>) -> Vec<(PluginId, String, Work)> {
+        // Only copied under the lock, however many objects there are.
+        let (desired, names, within) = {
+            let known = self.known.lock();
+            let Known { desired, names, is_listed, namespace: within } = &*known;
+            if !is_listed {
+                return Vec::new();
+            }
+            let desired = namespace.map_or_else(|| desired.clone(), |namespace| desired.part(namespace));
+            (desired, names.clone(), within.clone())
+        };
         let unheld = desired.unheld().filter(|object| self.driver.components.holds.has(&object.id, &object.uid));
         let unheld = unheld.map(|object| (object.id.clone(), object.uid.clone(), Work::Hold));
         let removing = desired.removing().map(|mut object| {
@@ -238,7 +241,21 @@ impl Cleanup {
             let (id, uid) = (object.id.clone(), object.uid.clone());
             (id.clone(), uid.clone(), Work::Free(Removing { id, uid, position: object.held, spec: Some(spec) }))
         });
-        unheld.chain(removing).chain(freeing).collect()
+        // The names are known before the objects are.
+        let is_gone = |id: &PluginId, uid: &str| {
+            let is_known = within.is_none() || id.namespace == within;
+            is_known && names.lock().get(&Kind::of(id)).is_some_and(|names| !names.has(id, uid))
+        };
+        let is_left = |id: &PluginId, uid: &str| match desired.object(id).filter(|object| object.uid == uid) {
+            _ if desired.is_of_file(id) => false,
+            Some(object) => object.deleting && object.held.is_none(),
+            None => is_gone(id, uid),
+        };
+        let left = self.driver.components.holds.which(is_left).into_iter().map(|(id, uid, spec)| {
+            let object = Removing { id: id.clone(), uid: uid.clone(), position: None, spec: Some(spec) };
+            (id, uid, Work::Remove(object))
+        });
+        unheld.chain(removing).chain(freeing).chain(left).collect()
     }
 
     /// Works until nothing is left to do for the tenant, and returns it.
@@ -246,7 +263,7 @@ impl Cleanup {
         let line = Line { tenant, first: Semaphore::new(1) };
         let mut all: BTreeMap<(String, u8), Progress> = BTreeMap::new();
         loop {
-            let mut work = self.work(&self.desired(Some(&namespace)));
+            let mut work = self.work(Some(&namespace));
             work.retain(|(id, ..)| taker(id) == line.tenant);
             if work.is_empty() {
                 return line.tenant;
@@ -293,15 +310,18 @@ impl Cleanup {
     /// Writes to some Pods, or ends the removal. Returns the number of Pods without the plugin's finalizers since.
     async fn step(&self, line: &Line, object: &Removing, progress: &mut Progress) -> usize {
         let id = &object.id;
-        // Its unload is on its way. The plugin of a file stays.
-        if object.spec.is_some() && self.dispatch.registry.by_id(id).is_some() {
+        // Its unload is on its way. The plugin of a file stays, and so does that of a later object of the name.
+        let is_latest = self.known.lock().desired.object(id).is_none_or(|of| of.uid == object.uid);
+        if object.spec.is_some() && is_latest && self.dispatch.registry.by_id(id).is_some() {
             progress.unloaded = None;
             return 0;
         }
         let now = Instant::now();
         let unloaded = *progress.unloaded.get_or_insert(now);
+        // Another plugin may get the finalizers of one that does not wait for the host.
+        let is_early = object.position.is_none() && unloaded.elapsed() < LATE_WRITES;
         // Without a current cache nothing is known of Pods.
-        if stale(&self.dispatch.reader).is_some() {
+        if is_early || stale(&self.dispatch.reader).is_some() {
             return 0;
         }
         let excluded = self.driver.rules().policy.as_ref().and_then(|policy| policy.excluded(&line.tenant.0));
@@ -309,7 +329,11 @@ impl Cleanup {
             progress.scan = now + SCAN;
             let held = object.spec.as_deref().map_or_else(BTreeMap::new, |spec| {
                 let desired = self.known.lock().desired.clone();
-                let earlier = desired.before(id);
+                let holds = |other: &Object| self.driver.components.holds.has(&other.id, &other.uid);
+                let earlier = match object.position {
+                    Some(_) => desired.before(id),
+                    None => desired.beside_gone(id, holds),
+                };
                 held(&*self.dispatch.reader.snapshot(), spec, &earlier)
             });
             let undecoded = object.spec.is_some() && (self.undecoded)();
@@ -425,16 +449,18 @@ impl Cleanup {
         sent.reports.into_iter().next().map_or(WriteResult::NotSent, |report| report.result)
     }
 
-    /// Removes the object's finalizer. The watch reports that the object is gone.
+    /// Removes the object's finalizer, if it has it. The watch reports that the object is gone.
     async fn release(&self, line: &Line, object: &Removing, progress: &mut Progress) {
-        let Some(position) = object.position else { return };
-        let request = release(&object.id, &object.uid, position);
-        if self.set_held(line, &object.id, request, progress).await {
-            tracing::info!(plugin = %object.id, "finalizers of the deleted plugin removed");
-        } else {
+        let Removing { id, uid, position, .. } = object;
+        if let Some(position) = position
+            && !self.set_held(line, id, release(id, uid, *position), progress).await
+        {
             progress.wait.refused();
             progress.scan = progress.scan.max(progress.wait.until);
+            return;
         }
+        tracing::info!(plugin = %id, "finalizers of the deleted plugin removed");
+        self.driver.let_go(id, uid).await;
     }
 
     /// Sends the request that adds or removes the object's finalizer. Returns false if the API server refused it.

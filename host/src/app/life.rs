@@ -39,7 +39,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::{config::Policy, images::Images};
+use crate::{
+    config::Policy,
+    images::{Images, Store},
+};
 
 /// A plugin that was checked and compiled, and does not run yet.
 #[must_use]
@@ -367,10 +370,14 @@ impl Driver {
     /// Writes or removes the record of a plugin, however long the disk takes, and again after a failure until the
     /// plugin has another record.
     async fn save(self: Arc<Self>, id: PluginId, record: Option<Record>) {
+        // The file names objects of a host before, too.
+        self.components.recall().await;
         let mut failures = 0;
         while let Some(disk) = &self.components.store {
-            let (plugin, record) = (id.clone(), record.clone());
-            let kept = disk.call(move |store| store.keep_record(&plugin, record.as_ref())).await;
+            let (this, plugin, record) = (self.clone(), id.clone(), record.clone());
+            let keep =
+                move |store: &Store| store.keep_record(&plugin, record.as_ref(), || this.components.holds.of(&plugin));
+            let kept = disk.call(keep).await;
             let error = match kept {
                 Some(Ok(())) => break,
                 Some(Err(error)) => error.to_string(),

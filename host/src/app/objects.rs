@@ -42,6 +42,8 @@ pub(super) struct Known {
     pub(super) desired: Desired,
     /// All objects, also those that do not decide anything.
     pub(super) names: Arc<Mutex<BTreeMap<Kind, Names>>>,
+    /// The namespace whose objects are known; `None` for all.
+    pub(super) namespace: Option<Arc<str>>,
     /// The first lists of all kinds are there. Before, it is not known whose a finalizer is.
     pub(super) is_listed: bool,
 }
@@ -84,7 +86,7 @@ impl Follower {
         let (started, has_started) = watch::channel(false);
         let (sender, changes) = mpsc::channel(CHANGES);
         let desired = Desired::beside(files, policy.borrow_and_update().clone());
-        let known = Known { desired, ..Known::default() };
+        let known = Known { desired, namespace: namespace.map(Into::into), ..Known::default() };
         let follower = Self {
             driver,
             policy,
@@ -179,7 +181,7 @@ impl Follower {
             Change::Listed(objects) if self.unadopted.remove(&kind) => objects
                 .iter()
                 .filter(|object| object.held.is_some())
-                .map(|object| (object.id.clone(), object.uid.clone()))
+                .filter_map(|object| Some((object.uid.clone(), object.of_finalizers()?)))
                 .collect(),
             Change::Absent => {
                 self.unadopted.insert(kind);
@@ -198,16 +200,16 @@ impl Follower {
     fn passed(&self, kind: Kind, change: Change) -> Vec<Change> {
         let all = self.known.lock().names.clone();
         let policy = self.policy.borrow();
-        let listed = |mut objects| {
-            let names = Names::listed(&mut objects, policy.as_ref());
-            // Those of before are dropped without the lock.
-            let _before = all.lock().insert(kind, names);
-            objects
-        };
         match change {
-            Change::Listed(objects) => vec![Change::Listed(listed(objects))],
+            Change::Listed(mut objects) => {
+                let names = Names::listed(&mut objects, policy.as_ref());
+                // Those of before are dropped without the lock.
+                let _before = all.lock().insert(kind, names);
+                vec![Change::Listed(objects)]
+            }
             Change::Absent => {
-                listed(Vec::new());
+                // Nothing is known of objects, also not that they are gone.
+                let _before = all.lock().remove(&kind);
                 vec![Change::Absent]
             }
             Change::Applied(object) => all.lock().entry(kind).or_default().applied(*object, policy.as_ref()),
@@ -221,7 +223,7 @@ impl Follower {
     fn decide(
         &self,
         change: impl FnOnce(&mut Desired) -> Vec<Action>,
-        adopted: Vec<(PluginId, String)>,
+        adopted: Vec<(String, Arc<PluginSpec>)>,
     ) -> Vec<Action> {
         let before = self.known.lock().desired.clone();
         let mut desired = before.clone();
@@ -229,10 +231,9 @@ impl Follower {
         for (id, Beyond { reason, message }) in desired.newly_beyond(&before) {
             tracing::warn!(plugin = %id, reason, error = message, "plugin objects not loaded");
         }
-        // One lock: the removal of finalizers forgets the holds of objects that are not known.
-        let mut known = self.known.lock();
-        self.driver.components.holds.adopt(adopted);
-        known.desired = desired;
+        // Before the objects are known, which is when their finalizers may be removed.
+        self.driver.components.holds.adopt(adopted.iter().map(|(uid, spec)| (&**spec, &**uid)));
+        self.known.lock().desired = desired;
         actions
     }
 

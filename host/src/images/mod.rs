@@ -11,5 +11,6 @@ mod store;
 pub use pull::Images;
 pub(crate) use pull::{Access, unlisted};
 pub(crate) use secret::credentials;
+pub(crate) use store::Held;
 pub use store::Store;
 pub(crate) use store::{Kept, Stored};

@@ -25,6 +25,7 @@ use podium_vocabulary::{PluginId, Tenant, text};
 use serde::{Deserialize, Serialize};
 
 use podium_engine::private_file;
+pub(crate) use record::Held;
 
 const DIRECTORY: &str = "components";
 /// Suffix of a file that is being written.
@@ -52,6 +53,8 @@ pub struct Store {
     max_tags: usize,
     /// Held while old files are removed and a new one is stored.
     storing: Mutex<()>,
+    /// Held while the file of a plugin is changed.
+    records: Mutex<()>,
 }
 
 /// A component from the disk, whose bytes have their digests.
@@ -121,7 +124,13 @@ impl Store {
     pub fn open(state: &Path) -> io::Result<Self> {
         let directory = state.join(DIRECTORY);
         private_file::directory(&directory)?;
-        let store = Self { directory, max_bytes: MAX_BYTES, max_tags: MAX_TAGS, storing: Mutex::default() };
+        let store = Self {
+            directory,
+            max_bytes: MAX_BYTES,
+            max_tags: MAX_TAGS,
+            storing: <_>::default(),
+            records: <_>::default(),
+        };
         for file in store.files()? {
             if file.path.extension().is_some_and(|end| end == NEXT) {
                 fs::remove_file(&file.path)?;

@@ -23,7 +23,7 @@ pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
 pub(crate) use finalizers::Earlier;
 pub(crate) use names::Names;
-pub(crate) use object::{Kind, Object, plugin_again};
+pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold, release};
 pub(crate) use released::Released;
 pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status};

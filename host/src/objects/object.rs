@@ -259,7 +259,7 @@ struct Release {
 
 /// Returns a plugin with the account and the finalizers of a spec that has mistakes, is too large, or nests too deep,
 /// also with finalizers that are not granted any more and were when the plugin was loaded.
-fn finalizing(id: &PluginId, spec: &str) -> Option<PluginSpec> {
+pub(crate) fn finalizing(id: &PluginId, spec: &str) -> Option<PluginSpec> {
     let OfFinalizers { service_account_name, service_account_namespace, grants, finalizers } =
         serde_json::from_str(spec).ok()?;
     let source = json!({ "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } });
@@ -279,6 +279,18 @@ fn finalizing(id: &PluginId, spec: &str) -> Option<PluginSpec> {
     let patterns = grants.write.finalizers.into_iter().filter(is_pattern).take(MOST_FINALIZERS);
     plugin.grants.write.finalizers = patterns.map(KeyPattern).collect();
     Some(plugin)
+}
+
+/// Returns the account and the finalizers of a plugin, which [`finalizing`] reads.
+pub(crate) fn of_finalizers(spec: &PluginSpec) -> Value {
+    let account = spec.impersonate.as_deref().and_then(|account| account.strip_prefix("system:serviceaccount:"));
+    let account = account.and_then(|account| account.split_once(':'));
+    let finalizers: Vec<_> = spec.grants.write.finalizers.iter().map(|pattern| &pattern.0).collect();
+    json!({
+        "serviceAccountName": account.map(|(_, name)| name),
+        "serviceAccountNamespace": account.filter(|_| spec.id.namespace.is_none()).map(|(namespace, _)| namespace),
+        "grants": { "write": { "finalizers": finalizers } },
+    })
 }
 
 /// Parses a spec or a status; null if there is none.

@@ -58,9 +58,11 @@ mod tests {
             let finalizers = vec!["shop.example/*".to_owned()];
             let facts = Facts { finalizers, ..Facts::new(3, State::Suspended) };
             let without = status(&facts, &Value::Null, 0).unwrap();
-            assert_eq!(without["finalizers"], serde_json::json!(["shop.example/*"]));
+            let since = "1970-01-01T00:00:00Z";
+            assert_eq!(without["finalizers"], serde_json::json!({ "names": ["shop.example/*"], "since": since }));
             let facts = Facts { released: Some(released), ..facts };
             let with = status(&facts, &without, 5_000).unwrap();
+            assert_eq!(with["finalizers"]["since"], since, "it does not change");
             let conditions = with["conditions"].as_array().unwrap();
             let (last, others) = conditions.split_last().unwrap();
             assert_eq!(others, without["conditions"].as_array().unwrap());

@@ -2,7 +2,7 @@
 //!
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
-use podium_config::status::{Active, Condition, Failure, RefusedWrite, Status};
+use podium_config::status::{Active, Condition, Failure, Finalizers, RefusedWrite, Status};
 use podium_engine::status::Failing;
 use podium_vocabulary::text;
 use podium_wire::{Timestamp, json::format_timestamp};
@@ -142,7 +142,7 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
         conditions,
         active: facts.active.as_ref().map(active),
         failures: facts.failing.iter().map(failure).collect(),
-        finalizers: facts.finalizers.iter().map(|name| text::name(name)).collect(),
+        finalizers: (!facts.finalizers.is_empty()).then(|| finalizers(facts, shown, now_millis)),
         refused_writes: facts.refused.iter().take(MAX_REFUSED).map(refused).collect(),
     };
     // A tree of texts and numbers always becomes JSON.
@@ -183,6 +183,12 @@ fn active(version: &ActiveVersion) -> Active {
         imports: imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect(),
         grants: grants.is_object().then(|| grants.clone()),
     }
+}
+
+fn finalizers(facts: &Facts, shown: &Value, now_millis: u64) -> Finalizers {
+    let since = shown["finalizers"]["since"].as_str().map(str::to_owned);
+    let names = facts.finalizers.iter().map(|name| text::name(name)).collect();
+    Finalizers { names, since: since.unwrap_or_else(|| time(now_millis)) }
 }
 
 fn failure(of: &Failing) -> Failure {

@@ -233,7 +233,7 @@ async fn a_namespace_of_a_suspended_plugin_that_holds_pods_is_deleted() -> Resul
     until("the suspension", SOON, async || {
         let status = object(&client, "holder").await?["status"].clone();
         ensure!(status["conditions"].to_string().contains("Suspended"), "{status}");
-        ensure!(status["finalizers"] == json!([FINALIZER]), "{status}");
+        ensure!(status["finalizers"]["names"] == json!([FINALIZER]), "{status}");
         Ok(())
     })
     .await?;

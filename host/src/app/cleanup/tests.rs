@@ -1,5 +1,6 @@
 //! Claims about the removal of finalizers, beside an API server of plugin objects and one of Pods.
 
+mod gone;
 mod grants;
 mod lists;
 mod released;
@@ -293,7 +294,18 @@ impl Rig {
         rules: Rules,
         files: Vec<PluginSpec>,
     ) -> Self {
-        let (driver, observe) = driver_on(rules, None).await;
+        Self::on(None, objects, answer, account, rules, files).await
+    }
+
+    async fn on(
+        state: Option<&Path>,
+        objects: Vec<Value>,
+        answer: fn(&PodKey) -> Answer,
+        account: Option<&str>,
+        rules: Rules,
+        files: Vec<PluginSpec>,
+    ) -> Self {
+        let (driver, observe) = driver_on(rules, state).await;
         let served = Objects { all: Arc::new(Mutex::new(objects)), ..Objects::default() };
         let answering = served.clone();
         let service = tower::service_fn(move |request| {

@@ -1,47 +1,126 @@
-//! The host's finalizer on the object of a plugin that may hold finalizers of Pods: it is there before the plugin is.
+//! The objects whose plugins may hold finalizers of Pods, and the host's finalizer on them, which is there before the
+//! plugin is.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use podium_life::Object;
 use podium_vocabulary::{PluginId, PluginSpec, text};
+use tokio::sync::OnceCell;
 
-use super::{Components, LoadFailure};
-use crate::objects::hold;
+use super::{Components, Driver, LoadFailure, disk::on_disk};
+use crate::{
+    images::{Held, Store},
+    objects::{finalizing, hold, of_finalizers},
+};
+
+/// The most bytes of the finalizers of a tenant's objects, of which the gone ones are known until no Pod has one.
+const MOST_BYTES: usize = 4 << 20;
 
 /// The objects that have the host's finalizer from the host itself, with their uids: anyone who may write an object may
-/// write its finalizers too.
+/// write its finalizers too. An object that is gone is known until no Pod has a finalizer of its plugin.
 #[derive(Debug, Default)]
-pub(in crate::app) struct Holds(Mutex<BTreeSet<(PluginId, String)>>);
+pub(in crate::app) struct Holds {
+    all: Mutex<BTreeMap<(PluginId, String), Arc<PluginSpec>>>,
+    recalled: OnceCell<()>,
+}
 
 impl Components {
     /// Adds the host's finalizer to an object whose plugin may hold finalizers of Pods, before it can do so.
     pub(super) async fn hold(&self, spec: &PluginSpec, object: Option<&Object>) -> Result<(), LoadFailure> {
         let of_object = object.filter(|_| !spec.grants.write.finalizers.is_empty());
         let Some(Object { uid, held, .. }) = of_object else { return Ok(()) };
+        let unheld = |error: &dyn std::fmt::Display| LoadFailure::Unheld(text::line(&error.to_string()));
+        if self.holds.is_full(&spec.id, uid) {
+            return Err(unheld(&"those of the tenant's earlier plugins are not removed from pods yet"));
+        }
         if !held {
-            let unheld = |error: &dyn std::fmt::Display| LoadFailure::Unheld(text::line(&error.to_string()));
             let request = hold(&spec.id, uid).map_err(|error| unheld(&error))?;
             self.api.json(request).await.map_err(|error| unheld(&error))?;
         }
-        self.holds.0.lock().insert((spec.id.clone(), uid.to_string()));
+        self.holds.let_hold(spec, uid);
         Ok(())
+    }
+
+    /// Reads once which objects held finalizers when the host was started before, however long the disk takes.
+    pub(in crate::app) async fn recall(&self) {
+        let reading = async || {
+            let Some(store) = &self.store else { return };
+            let held = store.call(Store::held).await.unwrap_or_default();
+            let mut all = self.holds.all.lock();
+            for (id, uid, spec) in held.iter().flat_map(|(id, of)| of.iter().map(move |(uid, spec)| (id, uid, spec))) {
+                if let Some(spec) = finalizing(id, &spec.to_string()) {
+                    all.entry((id.clone(), uid.clone())).or_insert_with(|| spec.into());
+                }
+            }
+        };
+        self.holds.recalled.get_or_init(reading).await;
+    }
+}
+
+impl Driver {
+    /// Forgets an object that is gone and without finalizers on Pods, also on disk.
+    pub(in crate::app) async fn let_go(self: &Arc<Self>, id: &PluginId, uid: &str) {
+        if self.components.holds.all.lock().remove(&(id.clone(), uid.to_owned())).is_none() {
+            return;
+        }
+        let Some(disk) = self.components.store.clone() else { return };
+        let (this, plugin, gone) = (self.clone(), id.clone(), uid.to_owned());
+        let keep = move |store: &Store| store.keep_held(&plugin, &gone, || this.components.holds.of(&plugin));
+        if let Some(Err(error)) = on_disk(disk, keep).await {
+            // The next start finds no finalizer, and removes it.
+            tracing::warn!(plugin = %id, %error, "record of a deleted plugin not removed");
+        }
     }
 }
 
 impl Holds {
+    /// Records an object whose plugin may hold finalizers of Pods. Earlier objects of its name leave theirs to it.
+    fn let_hold(&self, spec: &PluginSpec, uid: &str) {
+        // Of the spec only this is needed when the object is gone.
+        let known = finalizing(&spec.id, &of_finalizers(spec).to_string()).unwrap_or_else(|| spec.clone());
+        let own: BTreeSet<_> = known.grants.write.finalizers.iter().map(|pattern| &pattern.0).collect();
+        let is_own = |of: &PluginSpec| of.grants.write.finalizers.iter().all(|pattern| own.contains(&pattern.0));
+        let mut all = self.all.lock();
+        all.retain(|(id, _), of| *id != spec.id || !is_own(of));
+        all.insert((spec.id.clone(), uid.to_owned()), known.into());
+    }
+
     /// Records the objects of the first list that have the host's finalizer: a host before may have added it.
-    pub(in crate::app) fn adopt(&self, held: impl IntoIterator<Item = (PluginId, String)>) {
-        self.0.lock().extend(held);
+    pub(in crate::app) fn adopt<'a>(&self, held: impl IntoIterator<Item = (&'a PluginSpec, &'a str)>) {
+        held.into_iter().for_each(|(spec, uid)| self.let_hold(spec, uid));
+    }
+
+    /// Returns true if the objects of a tenant leave no memory for another one.
+    fn is_full(&self, id: &PluginId, uid: &str) -> bool {
+        let bytes = |spec: &PluginSpec| 256 + spec.grants.write.finalizers.iter().map(|of| of.0.len()).sum::<usize>();
+        let all = self.all.lock();
+        let others = all.iter().filter(|((of, other), _)| of.namespace == id.namespace && **other != *uid);
+        others.map(|(_, spec)| bytes(spec)).sum::<usize>() >= MOST_BYTES
     }
 
     /// Returns true if the host has added its finalizer to the object, now or before its start.
     pub(in crate::app) fn has(&self, id: &PluginId, uid: &str) -> bool {
-        self.0.lock().contains(&(id.clone(), uid.to_owned()))
+        self.all.lock().contains_key(&(id.clone(), uid.to_owned()))
     }
 
-    /// Forgets the objects that are gone.
-    pub(in crate::app) fn forget(&self, is_there: impl Fn(&PluginId, &str) -> bool) {
-        self.0.lock().retain(|(id, uid)| is_there(id, uid));
+    /// Returns the objects, with the part of their specs that is about finalizers, of which a condition holds.
+    pub(in crate::app) fn which(
+        &self,
+        condition: impl Fn(&PluginId, &str) -> bool,
+    ) -> Vec<(PluginId, String, Arc<PluginSpec>)> {
+        let all = self.all.lock();
+        let which = all.iter().filter(|((id, uid), _)| condition(id, uid));
+        which.map(|((id, uid), spec)| (id.clone(), uid.clone(), spec.clone())).collect()
+    }
+
+    /// Returns the objects of a plugin's name, by uid, as a file has them.
+    pub(super) fn of(&self, id: &PluginId) -> Held {
+        let all = self.all.lock();
+        let own = all.range((id.clone(), String::new())..).take_while(|((of, _), _)| of == id);
+        own.map(|((_, uid), spec)| (uid.clone(), of_finalizers(spec))).collect()
     }
 }

@@ -1,37 +1,105 @@
-//! The records of plugin objects on disk.
+//! The records of plugin objects on disk, and which objects may hold finalizers of Pods.
 
-use std::{io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 use podium_life::Record;
 use podium_registry::Digest;
-use podium_vocabulary::PluginId;
+use podium_vocabulary::{PluginId, text};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Store, Unusable, owner};
+use super::{Store, Unusable, end_of, owner};
 
 /// Suffix of the file of a plugin.
 const RECORD: &str = "plugin";
-/// Two specs of the most bytes, as text in JSON.
-const MAX_BYTES: u64 = 2 << 20;
+/// Two specs of the most bytes, as text in JSON, and the finalizers of some objects.
+const MAX_BYTES: u64 = 3 << 20;
+
+/// The file of a plugin.
+#[derive(Default, Serialize, Deserialize)]
+struct OfPlugin {
+    /// Empty in a file of an earlier host.
+    #[serde(default)]
+    plugin: String,
+    /// The objects of the name that may hold finalizers of Pods.
+    #[serde(default)]
+    held: Held,
+    #[serde(flatten)]
+    record: Option<Record>,
+}
+
+/// Objects by uid, with the part of the spec that is about finalizers of Pods.
+pub(crate) type Held = BTreeMap<String, Value>;
+
 impl Store {
     /// Returns the record of a plugin.
     ///
     /// # Errors
     /// Those of the disk. Then there may be a record.
     pub(crate) fn record(&self, plugin: &PluginId) -> io::Result<Option<Record>> {
-        let read = |bytes: bytes::Bytes| serde_json::from_slice::<Record>(&bytes).map_err(|_| Unusable::Malformed);
-        Ok(self.try_loaded(&self.record_path(plugin), MAX_BYTES, read)?.filter(Record::is_readable))
+        Ok(self.kept(&self.record_path(plugin))?.record.filter(Record::is_readable))
     }
 
-    /// Replaces the record of a plugin, or removes it.
+    /// Returns the objects of all plugins that may hold finalizers of Pods. Only logs a failure.
+    pub(crate) fn held(&self) -> Vec<(PluginId, Held)> {
+        let unread = |path: &Path, error: &io::Error| {
+            tracing::warn!(file = text::path(path), %error, "plugins that held finalizers of pods not read");
+        };
+        let files = self.files().inspect_err(|error| unread(&self.directory, error)).unwrap_or_default();
+        let files = files.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
+        let held = files.filter_map(|file| {
+            let OfPlugin { plugin, held, .. } =
+                self.kept(&file.path).inspect_err(|error| unread(&file.path, error)).ok()?;
+            let id = match plugin.split_once('/') {
+                Some((namespace, name)) => PluginId { namespace: Some(namespace.into()), name: name.into() },
+                None => PluginId { namespace: None, name: plugin.into() },
+            };
+            Some((id, held))
+        });
+        held.collect()
+    }
+
+    /// Replaces the record of a plugin and the objects that may hold finalizers of Pods. Removes the file if there is
+    /// neither.
     ///
     /// # Errors
-    /// Those of the disk. Then the record on disk is the one before.
-    pub(crate) fn keep_record(&self, plugin: &PluginId, record: Option<&Record>) -> io::Result<()> {
+    /// Those of the disk. Then the file is the one before.
+    pub(crate) fn keep_record(
+        &self,
+        plugin: &PluginId,
+        record: Option<&Record>,
+        held: impl FnOnce() -> Held,
+    ) -> io::Result<()> {
+        let _records = self.records.lock();
+        self.keep(plugin, record.cloned(), held())
+    }
+
+    /// Replaces the objects that may hold finalizers of Pods, and removes the record of one that is gone.
+    ///
+    /// # Errors
+    /// Those of the disk. Then the file is the one before.
+    pub(crate) fn keep_held(&self, plugin: &PluginId, gone: &str, held: impl FnOnce() -> Held) -> io::Result<()> {
+        let _records = self.records.lock();
+        let record = self.record(plugin)?.filter(|record| record.uid != gone);
+        self.keep(plugin, record, held())
+    }
+
+    fn keep(&self, plugin: &PluginId, record: Option<Record>, held: Held) -> io::Result<()> {
         let path = self.record_path(plugin);
-        match record {
-            Some(record) => self.try_write(&path, &[&serde_json::to_vec(record)?]),
-            None => self.remove(&path),
+        if record.is_none() && held.is_empty() {
+            return self.remove(&path);
         }
+        let kept = OfPlugin { plugin: plugin.to_string(), held, record };
+        self.try_write(&path, &[&serde_json::to_vec(&kept)?])
+    }
+
+    fn kept(&self, path: &Path) -> io::Result<OfPlugin> {
+        let read = |bytes: bytes::Bytes| serde_json::from_slice(&bytes).map_err(|_| Unusable::Malformed);
+        Ok(self.try_loaded(path, MAX_BYTES, read)?.unwrap_or_default())
     }
 
     fn record_path(&self, plugin: &PluginId) -> PathBuf {

@@ -140,7 +140,7 @@ fn room_is_made_with_components_and_never_with_records_or_tags() {
     let store = Store { max_bytes: 60_000, ..Store::open(state.path()).unwrap() };
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
     let record = Record::new("u");
-    store.keep_record(&id, Some(&record)).unwrap();
+    store.keep_record(&id, Some(&record), Held::new).unwrap();
     store.tag_names(&id, &reference("a.example/a:1"), &Digest::of(b"a"));
     for file in store.files().unwrap() {
         aged(&file.path, 1);
@@ -162,7 +162,7 @@ fn a_file_that_cannot_be_read_now_is_not_removed() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::open(state.path()).unwrap();
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
-    store.keep_record(&id, Some(&Record::new("u"))).unwrap();
+    store.keep_record(&id, Some(&Record::new("u")), Held::new).unwrap();
     store.store_bytes(&tenant("shop"), &Digest::of(b"a").hex(), b"a");
     let files = store.files().unwrap();
     // The system does not open a socket as a file.

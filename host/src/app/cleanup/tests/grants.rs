@@ -109,8 +109,8 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
     let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
     spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     // Its unload takes a minute.
-    load(&rig.driver, spec).await;
-    rig.driver.components.holds.adopt([(id("a"), "u-a".to_owned())]);
+    load(&rig.driver, spec.clone()).await;
+    rig.driver.components.holds.adopt([(&spec, "u-a")]);
     rig.objects.put(shop().remove(0));
     sleep(Duration::from_secs(60)).await;
     assert!(rig.objects.patched().is_empty());
