@@ -147,11 +147,12 @@ fn shows_conditions(pod: &CachedPod, conditions: &BTreeMap<String, Option<Condit
 }
 
 fn shows(pod: &CachedPod, annotations: &Annotations, patch: &MetaPatch) -> bool {
-    let (Ok(labels), Ok(lifecycle)) = (pod.labels(), pod.lifecycle()) else { return false };
-    patch.labels.iter().all(|(key, value)| labels.get(key) == value.as_ref())
-        && patch.annotations.iter().all(|(key, value)| annotations.get(key) == value.as_ref())
-        && patch.add_finalizers.iter().all(|name| lifecycle.finalizers.contains(name))
-        && !patch.remove_finalizers.iter().any(|name| lifecycle.finalizers.contains(name))
+    let (Ok(held), Ok(lifecycle)) = (pod.labels(), pod.lifecycle()) else { return false };
+    let MetaPatch { labels, annotations: wanted, add_finalizers, remove_finalizers } = patch;
+    labels.iter().all(|(key, value)| held.get(key) == value.as_ref())
+        && wanted.iter().all(|(key, value)| annotations.get(key) == value.as_ref())
+        && add_finalizers.iter().all(|name| lifecycle.finalizers.contains(name))
+        && !remove_finalizers.iter().any(|name| lifecycle.finalizers.contains(name))
 }
 
 /// Returns true if `live` contains all of `wanted`: objects by key, lists of the same length entry by entry.

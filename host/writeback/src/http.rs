@@ -90,19 +90,20 @@ pub(super) fn get_metadata(path: &str, sender: &Sender) -> Result<Request, http:
 }
 
 pub(super) fn patch_meta(key: &PodKey, patch: &MetaPatch, sender: &Sender) -> Result<Request, http::Error> {
+    let MetaPatch { labels, annotations, add_finalizers, remove_finalizers } = patch;
     let mut metadata = Map::new();
     metadata.insert("uid".into(), json!(*key.uid));
-    if !patch.labels.is_empty() {
-        metadata.insert("labels".into(), json!(patch.labels));
+    if !labels.is_empty() {
+        metadata.insert("labels".into(), json!(labels));
     }
-    if !patch.annotations.is_empty() {
-        metadata.insert("annotations".into(), json!(patch.annotations));
+    if !annotations.is_empty() {
+        metadata.insert("annotations".into(), json!(annotations));
     }
-    if !patch.add_finalizers.is_empty() {
-        metadata.insert("finalizers".into(), json!(patch.add_finalizers));
+    if !add_finalizers.is_empty() {
+        metadata.insert("finalizers".into(), json!(add_finalizers));
     }
-    if !patch.remove_finalizers.is_empty() {
-        metadata.insert("$deleteFromPrimitiveList/finalizers".into(), json!(patch.remove_finalizers));
+    if !remove_finalizers.is_empty() {
+        metadata.insert("$deleteFromPrimitiveList/finalizers".into(), json!(remove_finalizers));
     }
     let path = format!("{}?{}", pod_path(key), manager(sender));
     request(Method::PATCH, path, MERGE, &json!({ "metadata": metadata }), sender)

@@ -73,10 +73,8 @@ pub(super) struct MetaPatch {
 
 impl MetaPatch {
     fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-            && self.annotations.is_empty()
-            && self.add_finalizers.is_empty()
-            && self.remove_finalizers.is_empty()
+        let Self { labels, annotations, add_finalizers, remove_finalizers } = self;
+        labels.is_empty() && annotations.is_empty() && add_finalizers.is_empty() && remove_finalizers.is_empty()
     }
 }
 
@@ -382,7 +380,7 @@ impl Draft {
             fields.into_values().flat_map(|(_, ids)| ids).collect()
         }
         match self {
-            Self::Meta { labels, annotations, finalizers, .. } => {
+            Self::Meta { key: _, labels, annotations, finalizers } => {
                 [all(labels), all(annotations), all(finalizers)].concat()
             }
             Self::Status { conditions, .. } => all(conditions),

@@ -160,7 +160,7 @@ impl Dispatch {
         tripped: Tripped,
     ) -> Option<Authorized<Event>> {
         let counterpart = self.counterpart(plugin, pod, view, field, tripped);
-        plugin.status.looped(field.kind, &counterpart);
+        plugin.status.looped(field.kind.name(), &counterpart);
         self.expectations.breaker.name(plugin.lane, pod, field, &counterpart);
         tracing::warn!(
             object = %pod, field = %field, counterpart,

@@ -115,7 +115,7 @@ async fn a_plugins_pods_are_bounded_and_displace_only_its_own() {
 #[tokio::test(start_paused = true)]
 async fn waiting_pods_are_listed_by_name_and_their_number_is_bounded() {
     let (breaker, begin) = (Breaker::default(), Instant::now());
-    let field = Field { kind: "label", name: "example/step".into() };
+    let field = Field { kind: field::FieldKind::Label, name: "example/step".into() };
     for index in 0..100 {
         let pod = PodKey::new("shop", &format!("cart-{index}"), &format!("u{index}"));
         for _ in 0..11 {
