@@ -122,12 +122,13 @@ async fn measured(size: Size) -> Result<()> {
     let (host, warm) = start(&plane, &client, size, &options).await?;
     report(size, "from the cache", &warm)?;
     memory_and_series(size, &host).await?;
-    // Each component is read once, and each status is written once, when the plugin runs.
+    // Each component is read once, and each status is written when the plugin is loaded, and again if its first run
+    // ends after that.
     let plugins = size.plugins();
-    for (start, statuses) in [(&cold, plugins), (&warm, 0)] {
+    for (start, statuses) in [(&cold, plugins..=2 * plugins), (&warm, 0..=0)] {
         let count = |request: &str| start.requests.get(request).copied().unwrap_or_default();
         ensure!(count("get configmaps") == plugins, "{:?}", start.requests);
-        ensure!(count("own patch reconcileplugins/status") == statuses, "{:?}", start.requests);
+        ensure!(statuses.contains(&count("own patch reconcileplugins/status")), "{:?}", start.requests);
     }
     ensure!(host.terminate().await?.success(), "it failed");
     Ok(())
@@ -203,11 +204,13 @@ async fn start(plane: &ControlPlane, client: &Client, size: Size, options: &Host
         None => Host::spawn(options).await?,
     };
     let ready = began.elapsed();
-    until("every object to be ready", WITHIN, async || {
+    until("every object to be ready and healthy", WITHIN, async || {
         let all = objects(client).await?;
         let is_ready = |object: &&Value| {
-            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|of| of["type"] == "Ready" && of["status"] == "True")
+            let conditions = object["status"]["conditions"].as_array();
+            let holds =
+                |name: &str| conditions.into_iter().flatten().any(|of| of["type"] == name && of["status"] == "True");
+            holds("Ready") && holds("Healthy")
         };
         let ready = all.iter().filter(is_ready).count();
         ensure!(all.len() == size.plugins() && ready == all.len(), "{ready} of {}", all.len());
