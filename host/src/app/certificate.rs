@@ -91,7 +91,8 @@ impl Certificate {
                 }
                 Ok(Err(CertificateError { file, message })) => {
                     if let Some(count) = failures.occurred(Instant::now()) {
-                        let (file, error) = (text::path(&file), text::line(&message));
+                        let file = text::path(&file);
+                        let error = text::line(&message);
                         tracing::warn!(%file, error, count, "new certificate of the port of metrics not used");
                     }
                 }

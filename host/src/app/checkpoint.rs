@@ -134,7 +134,8 @@ pub(super) async fn load(
     pool: &Arc<Pool>,
     simulated: bool,
 ) -> anyhow::Result<Option<Checkpoint>> {
-    let (directory, pool) = (options.directory.clone(), pool.clone());
+    let directory = options.directory.clone();
+    let pool = pool.clone();
     let load = move || checkpoint::load(&directory, &coverage, &pool);
     Ok(if simulated { load() } else { tokio::task::spawn_blocking(load).await? })
 }

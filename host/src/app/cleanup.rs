@@ -171,7 +171,8 @@ impl Wait {
 impl Progress {
     fn new() -> Self {
         let (left, ending, refused, losses) = <_>::default();
-        let (scan, wait) = (Instant::now(), Wait::none());
+        let scan = Instant::now();
+        let wait = Wait::none();
         Self { unloaded: None, scan, left, ending, refused, wait, batch: 1, own_refused: false, losses }
     }
 
@@ -191,8 +192,10 @@ impl Cleanup {
     /// Never returns, except with the failure of a task.
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let this = Arc::new(self);
-        let (mut tasks, mut busy) = (JoinSet::new(), BTreeSet::new());
-        let (mut recall, driver) = (JoinSet::new(), this.driver.clone());
+        let mut tasks = JoinSet::new();
+        let mut busy = BTreeSet::new();
+        let mut recall = JoinSet::new();
+        let driver = this.driver.clone();
         recall.spawn(async move { driver.components.recall().await });
         let mut look = Instant::now();
         loop {
@@ -238,7 +241,8 @@ impl Cleanup {
         });
         let held = desired.staying().filter(|(object, _)| self.holding.is_long(&object.id));
         let freeing = held.map(|(object, spec)| {
-            let (id, uid) = (object.id.clone(), object.uid.clone());
+            let id = object.id.clone();
+            let uid = object.uid.clone();
             (id.clone(), uid.clone(), Work::Free(Removing { id, uid, position: object.held, spec: Some(spec) }))
         });
         // The names are known before the objects are.
@@ -251,7 +255,7 @@ impl Cleanup {
             Some(object) => object.deleting && object.held.is_none(),
             None => is_gone(id, uid),
         };
-        let left = self.driver.components.holds.which(is_left).into_iter().map(|(id, uid, spec)| {
+        let left = self.driver.components.holds.which(namespace, is_left).into_iter().map(|(id, uid, spec)| {
             let object = Removing { id: id.clone(), uid: uid.clone(), position: None, spec: Some(spec) };
             (id, uid, Work::Remove(object))
         });
@@ -352,7 +356,8 @@ impl Cleanup {
         match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over()) {
             Some(spec) if !progress.left.is_empty() => {
                 let (done, refusal) = self.remove_some(line, spec, progress).await;
-                let (done, mut removals) = (done.len(), self.removals.lock());
+                let done = done.len();
+                let mut removals = self.removals.lock();
                 let removal = removals.entry(id.clone()).or_default();
                 removal.pods = removal.pods.saturating_sub(done);
                 removal.refused = refusal.or_else(|| removal.refused.take()).filter(|_| !progress.refused.is_empty());
@@ -377,7 +382,8 @@ impl Cleanup {
             (pod, result, own_refused)
         });
         let results: Vec<_> = results.buffer_unordered(CONCURRENT).collect().await;
-        let (mut done, mut refusal) = (Vec::new(), None);
+        let mut done = Vec::new();
+        let mut refusal = None;
         for (pod, result, own_refused) in results {
             progress.own_refused = own_refused;
             match result {
@@ -440,7 +446,8 @@ impl Cleanup {
             Ok(write) => write,
             Err(refused) => return WriteResult::Invalid(refused.to_string()),
         };
-        let (view, now) = (self.dispatch.reader.snapshot(), self.dispatch.clock.now_millis());
+        let view = self.dispatch.reader.snapshot();
+        let now = self.dispatch.clock.now_millis();
         let staged = Staged { writes: vec![write], events: Vec::new() };
         let sent = self.dispatch.deliver.deliver(sender, pod, &*view, staged, now).await;
         if !sent.pods.is_empty() {

@@ -18,7 +18,8 @@ pub(super) type Cluster = Arc<OnceLock<Arc<str>>>;
 /// Reads the uid and retries until the API server answers. Returns `None` if the host may not read the namespace.
 /// This is not an error, because the host only needs rights on Pods.
 pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, seed: u64) -> Option<Arc<str>> {
-    let (mut retries, mut failures) = (Retries::new(seed), Intervals::new());
+    let mut retries = Retries::new(seed);
+    let mut failures = Intervals::new();
     loop {
         let error = match uid(api).await {
             Ok(uid) => return Some(uid),

@@ -53,7 +53,8 @@ pub(super) fn connections(
     let (made, server) = clients(kubeconfig.as_deref(), &proxies)?;
     let runtime = Handle::current();
     let make = move || {
-        let (kubeconfig, proxies) = (kubeconfig.clone(), proxies.clone());
+        let kubeconfig = kubeconfig.clone();
+        let proxies = proxies.clone();
         let making = runtime.spawn_blocking(move || clients(kubeconfig.as_deref(), &proxies));
         let made = async {
             let made = making.await.map_err(|error| error.to_string())?;

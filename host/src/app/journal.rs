@@ -77,7 +77,8 @@ impl JournalTask {
     /// Writes the pending entries. Returns false if the disk accepts nothing.
     async fn write(&mut self) -> anyhow::Result<bool> {
         let Some(mut store) = self.store.take() else { anyhow::bail!("the journal was lost in a panic") };
-        let (journal, rewrite) = (self.journal.clone(), self.rewrite);
+        let journal = self.journal.clone();
+        let rewrite = self.rewrite;
         let write = move || {
             let rewritten = if rewrite { store.rewrite(&journal) } else { Ok(()) };
             let written = rewritten.and_then(|()| store.write(&journal));

@@ -374,9 +374,12 @@ impl Driver {
         self.components.recall().await;
         let mut failures = 0;
         while let Some(disk) = &self.components.store {
-            let (this, plugin, record) = (self.clone(), id.clone(), record.clone());
-            let keep =
-                move |store: &Store| store.keep_record(&plugin, record.as_ref(), || this.components.holds.of(&plugin));
+            let this = self.clone();
+            let plugin = id.clone();
+            let record = record.clone();
+            let keep = move |store: &Store| {
+                store.keep_record(&plugin, record.as_ref(), || this.components.holds.kept(&plugin))
+            };
             let kept = disk.call(keep).await;
             let error = match kept {
                 Some(Ok(())) => break,

@@ -38,7 +38,8 @@ fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         // Hierarchy, controllers, path: `0::/pod/container` of version 2, `4:memory:/pod/container` of version 1.
         let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let controllers = fields.next().unwrap_or_default();
+        let path = fields.next().unwrap_or_default();
         let (root, file) = match controllers {
             "" => (PathBuf::from(ROOT), "memory.max"),
             _ if controllers.split(',').any(|controller| controller == "memory") => {

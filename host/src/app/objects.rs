@@ -152,7 +152,8 @@ impl Follower {
                 }
                 // Before the next branch, which a plugin that is always loaded again may keep busy.
                 () = sleep_until(listed + FIRST_ATTEMPTS), if self.unlisted.is_empty() && !self.first.is_empty() => {
-                    let (count, minutes) = (self.first.len(), FIRST_ATTEMPTS.as_secs() / 60);
+                    let count = self.first.len();
+                    let minutes = FIRST_ATTEMPTS.as_secs() / 60;
                     tracing::warn!(count, minutes, "first attempts to load plugins have not ended; not waited for");
                     self.first.clear();
                 }

@@ -76,11 +76,13 @@ impl Observed {
         let Operator { probes, metrics, certificate, dropped, api_server: _ } = operator;
         if let Some(bound) = metrics {
             let observed = self.clone();
-            let (metrics, status) = (Arc::new(self.metrics(dropped)), Arc::new(move || observed.reconcile_status()));
+            let metrics = Arc::new(self.metrics(dropped));
+            let status = Arc::new(move || observed.reconcile_status());
             let endpoints = match certificate {
                 None => admin::metrics(metrics, status),
                 Some(certificate) => {
-                    let (presented, stop) = (certificate.clone(), stop.clone());
+                    let presented = certificate.clone();
+                    let stop = stop.clone();
                     services.spawn(async move {
                         stop.run_until_cancelled_owned(certificate.follow()).await;
                         Ok(())
@@ -96,7 +98,8 @@ impl Observed {
             });
         }
         if let Some(bound) = probes {
-            let (watchdog, observed) = (self.watchdog.clone(), self.clone());
+            let watchdog = self.watchdog.clone();
+            let observed = self.clone();
             let dead = Arc::new(move || watchdog.dead());
             let serve = bound.serve(admin::probes(Arc::new(move || observed.readiness()), dead), stop.clone());
             services.spawn(async move {
@@ -109,7 +112,8 @@ impl Observed {
     /// A plugin that could not be loaded is listed and does not make the host unready: one tenant's component must
     /// not take the host out of service for others.
     fn readiness(&self) -> Readiness {
-        let (phase, plugins) = (*self.phase.borrow(), self.status.loads());
+        let phase = *self.phase.borrow();
+        let plugins = self.status.loads();
         let draining = matches!(phase, Phase::Draining).then(|| "draining".to_owned());
         let loading = matches!(phase, Phase::Loading).then(|| {
             let loading = plugins.iter().filter(|plugin| plugin.load == LoadState::Loading);
@@ -150,16 +154,20 @@ impl Observed {
     }
 
     fn metrics(self: &Arc<Self>, dropped: Arc<Dropped>) -> Metrics {
-        let (queue, expectations, reader) = (self.queue.clone(), self.expectations.clone(), self.reader.clone());
+        let queue = self.queue.clone();
+        let expectations = self.expectations.clone();
+        let reader = self.reader.clone();
         let lane = |registry: &Registry, id: &PluginId| registry.by_id(id).map(|loaded| loaded.lane);
         let plugins = self.registry.clone();
         let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
         let plugins = self.registry.clone();
         let deletions =
             move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| expectations.tombstones.figures(lane).unsettled);
-        let (plugins, queue) = (self.registry.clone(), self.queue.clone());
+        let plugins = self.registry.clone();
+        let queue = self.queue.clone();
         let tenants = move || {
-            let (names, figures) = (plugins.tenants(), queue.tenants());
+            let names = plugins.tenants();
+            let figures = queue.tenants();
             let of = |(number, tenant): (u32, String)| {
                 let queue::TenantFigures { runs, deliveries, waiting, stale, without_tokens, refused, debt } =
                     figures.get(&number).copied().unwrap_or_default();
@@ -184,7 +192,8 @@ impl Observed {
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
         let policy = self.policy_file.clone();
-        let (removing, holding) = (self.clone(), self.clone());
+        let removing = self.clone();
+        let holding = self.clone();
         Metrics::new(Sources {
             status: self.status.clone(),
             depth: Arc::new(depth),
@@ -251,7 +260,8 @@ pub(super) mod tests {
     #[test]
     fn readyz_waits_for_the_first_load_and_lists_failures() {
         let (progress, phase) = watch::channel(Phase::Loading);
-        let (status, stalled) = (Arc::<Status>::default(), Arc::<Mutex<Option<String>>>::default());
+        let status = Arc::<Status>::default();
+        let stalled = Arc::<Mutex<Option<String>>>::default();
         let stall = stalled.clone();
         let stalled_now = Box::new(move || stall.lock().clone());
         let observed = Observed { stalled: stalled_now, ..observed(status.clone(), phase) };

@@ -62,7 +62,8 @@ pub struct PolicyFile {
 impl PolicyFile {
     pub(super) fn new(file: PathBuf, proxies: Proxies) -> Self {
         let (texts, storing) = <_>::default();
-        let (refused, unstored) = (AtomicBool::new(false), AtomicBool::new(true));
+        let refused = AtomicBool::new(false);
+        let unstored = AtomicBool::new(true);
         Self { file, proxies, disk: None, texts, storing, refused, unstored }
     }
 
@@ -171,7 +172,9 @@ impl PolicyFile {
                 }
                 Err(mistakes) if mistakes != logged => {
                     for ConfigError { file, line, field, message } in &mistakes {
-                        let (file, field, error) = (text::path(file), text::name(field), text::line(message));
+                        let file = text::path(file);
+                        let field = text::name(field);
+                        let error = text::line(message);
                         tracing::error!(file, line, field, error, "policy refused; {IN_FORCE}");
                     }
                     logged = mistakes;

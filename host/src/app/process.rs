@@ -144,7 +144,8 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let program = compile::own_program(NAME).context("the host's own program, which compiles plugins, is not found")?;
     let proxies = proxies()?;
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
-    let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
+    let paths = flags.plugins.clone();
+    let policy = flags.policy.clone();
     let policy = policy.map(|file| PolicyFile::new(file, proxies.clone()));
     let reading = move || {
         let read = policy.as_ref().map(PolicyFile::read).transpose();
@@ -154,12 +155,14 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     // The value "" means no key.
     let prune = Prune::annotations(flags.prune_annotations.iter().filter(|key| !key.is_empty()).cloned());
     let plugins = accepted(&flags, configurations, policy.as_ref().err(), &prune)?;
-    let (port, address) = (flags.metrics_port.clone(), flags.metrics_bind_address);
+    let port = flags.metrics_port.clone();
+    let address = flags.metrics_bind_address;
     let certificate = read(&mut stopped, move || port.certificate(&address)).await?;
     let certificate =
         certificate.map_err(|error| misconfigured("certificate of the port of metrics refused", &error))?;
     let operator = operator(&flags, certificate, dropped).await?;
-    let (file, of_api_server) = (flags.kubeconfig.clone(), proxies.clone());
+    let file = flags.kubeconfig.clone();
+    let of_api_server = proxies.clone();
     let connections = read(&mut stopped, move || disk::connections(file, of_api_server)).await?;
     let ([client, watch_client], api_server) = connections.map_err(|error| not_connected(&flags, error))?;
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
@@ -237,7 +240,9 @@ fn accepted(
 ) -> Result<Vec<config::Defined>, Exit> {
     let config::Configurations { plugins, errors, warnings } = configurations;
     for ConfigError { file, line, field, message } in &warnings {
-        let (file, field, warning) = (text::path(file), name(field), text::line(message));
+        let file = text::path(file);
+        let field = name(field);
+        let warning = text::line(message);
         tracing::warn!(%file, line, field, warning, "configuration accepted with a warning");
     }
     errors.iter().for_each(|mistake| refused(mistake, None));
@@ -263,7 +268,8 @@ fn accepted(
 fn not_connected(flags: &Flags, error: disk::NoClient) -> Exit {
     match error {
         disk::NoClient::Misconfigured(error) => {
-            let (file, error) = (flags.kubeconfig.as_deref().map(text::path), text::line(&error));
+            let file = flags.kubeconfig.as_deref().map(text::path);
+            let error = text::line(&error);
             let flag = file.is_some().then_some("--kubeconfig");
             tracing::error!(flag, file = file.map(field::display), error, "no connection to the cluster is configured");
             Exit::Misconfigured
@@ -386,7 +392,8 @@ async fn bind(address: ListenAddress, flag: &str, what: &str, scheme: &str) -> R
             Ok(bound)
         }
         Err(error) => {
-            let (flag, error) = (format!("--{flag}"), error.to_string());
+            let flag = format!("--{flag}");
+            let error = error.to_string();
             tracing::error!(flag, %address, error, "cannot listen; choose another address");
             Err(Exit::Misconfigured)
         }
@@ -415,7 +422,9 @@ fn run_memory(mib: Option<u32>, limit: impl FnOnce() -> Option<u64>) -> u64 {
 /// Logs a mistake in a configuration, or in the file that a flag names.
 fn refused(mistake: &ConfigError, flag: Option<&str>) {
     let ConfigError { file, line, field, message } = mistake;
-    let (file, field, error) = (text::path(file), name(field), text::line(message));
+    let file = text::path(file);
+    let field = name(field);
+    let error = text::line(message);
     tracing::error!(flag, %file, line, field, error, "configuration refused");
 }
 
@@ -453,10 +462,13 @@ fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
 async fn load(driver: Arc<Driver>, plugins: Vec<config::Defined>, strict: bool, watched: bool) -> anyhow::Result<bool> {
     plugins.iter().for_each(|plugin| driver.expect(&plugin.spec.id));
     let wanted = plugins.len();
-    let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
+    let mut good = 0;
+    let mut waiting = 0;
+    let mut prepared = Vec::new();
     let mut loads = JoinSet::new();
     for config::Defined { file, spec, .. } in plugins {
-        let (driver, id) = (driver.clone(), spec.id.clone());
+        let driver = driver.clone();
+        let id = spec.id.clone();
         loads.spawn(async move {
             let attempt = match driver.prepare(spec).await {
                 Ok(plugin) if !strict => {
@@ -478,7 +490,8 @@ async fn load(driver: Arc<Driver>, plugins: Vec<config::Defined>, strict: bool, 
             Err(failure) => {
                 let passing = failure.is_passing();
                 waiting += usize::from(passing);
-                let (retry, error) = (passing && !strict, failure.to_string());
+                let retry = passing && !strict;
+                let error = failure.to_string();
                 tracing::error!(file = %text::path(&file), plugin = %id, retry, error, "plugin not loaded");
             }
         }

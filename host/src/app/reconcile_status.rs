@@ -24,7 +24,8 @@ impl Observed {
             revision: snapshot.revision().0,
             stale: reason.map(|reason| shown(&reason)),
         };
-        let (mut runs, mut panics) = (Vec::new(), Vec::new());
+        let mut runs = Vec::new();
+        let mut panics = Vec::new();
         for (id, status) in self.status.plugins() {
             let plugin = shown(&id.to_string());
             runs.extend(status.active_runs().into_iter().map(|run| {
@@ -32,7 +33,8 @@ impl Observed {
                 ActiveRun { plugin: plugin.clone(), pod: pod(&run.pod), millis }
             }));
             panics.extend(status.last_panic().map(|panic| {
-                let (reason, message) = (panic.kind.to_owned(), shown(&panic.message));
+                let reason = panic.kind.to_owned();
+                let message = shown(&panic.message);
                 let millis_ago = millis(now.saturating_duration_since(panic.at));
                 Panic { plugin: plugin.clone(), reason, message, millis_ago }
             }));
@@ -63,7 +65,8 @@ impl Observed {
         let names = self.registry.tenants();
         let of = |(number, figures): (u32, TenantFigures)| {
             let TenantFigures { runs, deliveries, waiting, stale, without_tokens, refused: _, debt } = figures;
-            let (throttled, debt_millis) = (without_tokens, millis(debt));
+            let throttled = without_tokens;
+            let debt_millis = millis(debt);
             let is_quiet = runs + deliveries + waiting == 0 && debt_millis == 0;
             let tenant = shown(names.get(&number).filter(|_| !is_quiet)?);
             Some(Tenant { tenant, runs, deliveries, waiting, stale, throttled, debt_millis })

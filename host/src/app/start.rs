@@ -67,7 +67,10 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let dispatch = core.dispatch(writeback.clone(), &ingest_handle, &deliveries);
     let (progress, phase) = watch::channel(Phase::Loading);
     let removals = cleanup::Removals::default();
-    let (closed, held, left, ticker) = (writeback.clone(), core.api.clone(), removals.clone(), core.engine.clone());
+    let closed = writeback.clone();
+    let held = core.api.clone();
+    let left = removals.clone();
+    let ticker = core.engine.clone();
     let observed = Arc::new(Observed {
         status: core.status.clone(),
         registry: core.registry.clone(),
@@ -255,7 +258,9 @@ impl Core {
             blocking: self.blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new((writer, self.reader.clone()), ingest_options);
-        let (watchdog, steps, jobs) = (Arc::<Watchdog>::default(), Steps(ingest.steps()), ingest_handle.clone());
+        let watchdog = Arc::<Watchdog>::default();
+        let steps = Steps(ingest.steps());
+        let jobs = ingest_handle.clone();
         let waits = move || observations_wait() || jobs.is_waiting();
         watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
         let ticker = self.engine.clone();
@@ -263,7 +268,9 @@ impl Core {
         watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
         services.spawn(watchdog.clone().run());
         let last_save = options.checkpoint.take().map(|kept| {
-            let (reader, counters, clock) = (self.reader.clone(), counters.clone(), self.clock.clone());
+            let reader = self.reader.clone();
+            let counters = counters.clone();
+            let clock = self.clock.clone();
             let saving = CheckpointTask::new(kept, coverage, reader, counters, cluster, clock, self.simulated);
             let last_save = saving.saved();
             tasks.spawn(saving.run(stop.clone()));
@@ -280,7 +287,8 @@ impl Core {
     /// Spawns the task that sends Events.
     fn writeback(&self, services: &mut Services) -> Arc<Writeback> {
         let writeback = Arc::new(Writeback::new(&self.api, self.pool.clone()));
-        let (sending, loaded) = (writeback.clone(), self.registry.clone());
+        let sending = writeback.clone();
+        let loaded = self.registry.clone();
         services.spawn(async move {
             let report = |manager: &str, result| {
                 if let Some(plugin) = loaded.by_manager(manager) {

@@ -20,7 +20,8 @@ impl Given {
     /// No flag has a secret as its value.
     fn of(command: &Command, matches: &ArgMatches) -> Self {
         let given = command.get_arguments().filter_map(|argument| {
-            let (id, name) = (argument.get_id().as_str(), argument.get_long()?);
+            let id = argument.get_id().as_str();
+            let name = argument.get_long()?;
             matches.value_source(id).filter(|source| *source != ValueSource::DefaultValue)?;
             if !argument.get_action().takes_values() {
                 return matches.get_flag(id).then(|| format!("--{name}"));

@@ -98,11 +98,11 @@ impl Policy {
         let policy = podium_config::policy(&yaml).map_err(|problems| -> Vec<ConfigError> {
             problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect()
         })?;
-        Self::of(file, policy.spec)
+        Self::from_spec(file, policy.spec)
             .map_err(|problems| problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect::<Vec<_>>())
     }
 
-    fn of(file: &Path, spec: Spec) -> Result<Self, Vec<Problem>> {
+    fn from_spec(file: &Path, spec: Spec) -> Result<Self, Vec<Problem>> {
         let keys = images::keys(&spec)?.into();
         Ok(Self { file: file.to_owned(), spec: spec.into(), keys })
     }
@@ -246,7 +246,7 @@ spec:
 
     fn policy(yaml: &str) -> Policy {
         let spec = podium_config::policy(yaml).unwrap_or_else(|problems| panic!("{problems:?}")).spec;
-        Policy::of(Path::new("policy.yaml"), spec).unwrap()
+        Policy::from_spec(Path::new("policy.yaml"), spec).unwrap()
     }
 
     /// A plugin of a namespace or of the cluster, with further lines of `spec`.

@@ -265,7 +265,8 @@ impl Store {
         // The new file replaces one of its name.
         files.retain(|file| file.path != path);
         files.sort_by_key(|file| file.used);
-        let (is_tag, is_component) = (end_of(path) == Some(TAG), end_of(path).is_none());
+        let is_tag = end_of(path) == Some(TAG);
+        let is_component = end_of(path).is_none();
         let tags = files.iter().filter(|file| file.is_tag);
         if is_tag && tags.clone().count() >= self.max_tags {
             let mut counts = BTreeMap::from([(owner.as_str(), 1)]);
@@ -306,7 +307,8 @@ impl Store {
             let entry = entry?;
             let metadata = entry.metadata()?;
             if metadata.is_file() {
-                let (path, bytes) = (entry.path(), metadata.len());
+                let path = entry.path();
+                let bytes = metadata.len();
                 let is_tag = end_of(&path) == Some(TAG);
                 files.push(Used { owner: owner_of(&path), is_tag, path, used: metadata.modified()?, bytes });
             }

@@ -228,7 +228,7 @@ impl Desired {
         // One that is beyond the bounds has no precedence over others.
         let others = others.filter(|other| !other.is_forgotten());
         let earlier = others.filter(|other| object.is_some_and(|object| other.precedence() < object.precedence()));
-        Earlier::of(self.files_beside(id).chain(earlier.filter_map(Object::of_finalizers)))
+        Earlier::new(self.files_beside(id).chain(earlier.filter_map(Object::of_finalizers)))
     }
 
     /// Returns the finalizers of the plugins that see Pods of a plugin whose object is gone: those of files, and of
@@ -236,7 +236,7 @@ impl Desired {
     pub(crate) fn beside_gone(&self, id: &PluginId, holds: impl Fn(&Object) -> bool) -> Earlier {
         let sees = |namespace: &Namespace| namespace.is_none() || id.namespace.is_none() || *namespace == id.namespace;
         let staying = self.staying().filter(|(object, _)| sees(&object.id.namespace) && holds(object));
-        Earlier::of(self.files_beside(id).chain(staying.map(|(_, spec)| spec)))
+        Earlier::new(self.files_beside(id).chain(staying.map(|(_, spec)| spec)))
     }
 
     /// Returns the plugins of files that see Pods of a plugin.

@@ -21,7 +21,7 @@ pub(super) struct Owners<K: Ord = String> {
 pub(crate) struct Earlier(BTreeMap<Option<Arc<str>>, Owners>);
 
 impl Earlier {
-    pub(super) fn of(plugins: impl Iterator<Item = Arc<PluginSpec>>) -> Self {
+    pub(super) fn new(plugins: impl Iterator<Item = Arc<PluginSpec>>) -> Self {
         let mut earlier = Self::default();
         plugins.for_each(|plugin| earlier.0.entry(plugin.id.namespace.clone()).or_default().add(&plugin));
         earlier
@@ -257,7 +257,7 @@ mod tests {
                     plugin.into()
                 })
                 .collect();
-            let earlier = Earlier::of(plugins.iter().cloned());
+            let earlier = Earlier::new(plugins.iter().cloned());
             for namespace in namespaces.iter().flatten() {
                 let holds = |plugin: &&Arc<PluginSpec>| {
                     let mut finalizers = plugin.grants.write.finalizers.iter();

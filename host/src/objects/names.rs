@@ -31,7 +31,7 @@ struct OfTenant {
     objects: BTreeMap<PluginId, Name>,
     oldest: BTreeMap<Age, PluginId>,
     /// Those of which the status does not say that they are beyond the number.
-    untold: BTreeSet<Age>,
+    unreported: BTreeSet<Age>,
     /// Those that ran, or may have: the host knows a record or finalizers of them.
     known: BTreeSet<Age>,
     passed: BTreeSet<PluginId>,
@@ -84,7 +84,7 @@ impl Names {
                 let (_, most) = most_plugins(&id.tenant(), policy);
                 // The statuses name the number.
                 if std::mem::replace(&mut of_tenant.most, most) != most {
-                    of_tenant.untold.extend(of_tenant.oldest.keys().cloned());
+                    of_tenant.unreported.extend(of_tenant.oldest.keys().cloned());
                 }
             }
             of_tenant.pass(None)
@@ -112,8 +112,8 @@ impl OfTenant {
         if was_known || held.is_some() {
             self.known.insert(age.clone());
         }
-        if !is_told(object, self.most) {
-            self.untold.insert(age.clone());
+        if !is_reported(object, self.most) {
+            self.unreported.insert(age.clone());
         }
         self.oldest.insert(age.clone(), id.clone());
         let name = Name { age, generation: *generation, revision: revision.as_str().into() };
@@ -123,7 +123,7 @@ impl OfTenant {
     fn forget(&mut self, id: &PluginId) {
         if let Some(Name { age, .. }) = self.objects.remove(id) {
             self.oldest.remove(&age);
-            self.untold.remove(&age);
+            self.unreported.remove(&age);
             self.known.remove(&age);
         }
     }
@@ -141,9 +141,10 @@ impl OfTenant {
         let known = self.known.iter().filter_map(|age| self.oldest.get(age)).filter(|id| !passed.contains(*id));
         let known: Vec<_> = known.take(self.most).cloned().collect();
         passed.extend(known);
-        let untold = self.untold.iter().filter_map(|age| self.oldest.get(age)).filter(|id| !passed.contains(*id));
-        let untold: Vec<_> = untold.take(publish::MOST).cloned().collect();
-        passed.extend(untold);
+        let unreported =
+            self.unreported.iter().filter_map(|age| self.oldest.get(age)).filter(|id| !passed.contains(*id));
+        let unreported: Vec<_> = unreported.take(publish::MOST).cloned().collect();
+        passed.extend(unreported);
         let before = std::mem::replace(&mut self.passed, passed);
         let gone = before.difference(&self.passed).cloned().map(|id| match self.objects.contains_key(&id) {
             true => Change::Left(id),
@@ -163,10 +164,10 @@ impl OfTenant {
 }
 
 /// Returns true if the status of the object's latest spec says that it is beyond the number.
-fn is_told(object: &Object, most: usize) -> bool {
+fn is_reported(object: &Object, most: usize) -> bool {
     let mut conditions = object.status["conditions"].as_array().into_iter().flatten();
-    let is_told = |of: &Value| of["message"].as_str().is_some_and(|message| message.starts_with(&too_many(most)));
-    object.status["observedGeneration"] == object.generation && conditions.any(is_told)
+    let is_reported = |of: &Value| of["message"].as_str().is_some_and(|message| message.starts_with(&too_many(most)));
+    object.status["observedGeneration"] == object.generation && conditions.any(is_reported)
 }
 
 #[cfg(test)]
@@ -246,11 +247,11 @@ mod tests {
         };
         let mut desired = Desired::beside([], Some(at_most(2)));
         let mut objects = vec![of("a", None), of("b", None), of("c", None), of("d", Some(0))];
-        let told = |object: &mut Object, most: usize| {
+        let report = |object: &mut Object, most: usize| {
             let condition = json!({ "message": too_many(most) });
             object.status = json!({ "observedGeneration": 1, "conditions": [condition] }).into();
         };
-        objects[2..].iter_mut().for_each(|object| told(object, 2));
+        objects[2..].iter_mut().for_each(|object| report(object, 2));
         let mut names = Names::listed(&mut objects, Some(&at_most(2)));
         desired.change(Kind::Namespaced, vec![Change::Listed(objects)]);
         let finalizers = |desired: &Desired| {
@@ -265,7 +266,7 @@ mod tests {
         assert!(matches!(&actions[..], [Action::Exceed(id)] if &*id.name == "b"), "{actions:?}");
         for name in ["b", "c", "d"] {
             let mut object = of(name, (name == "d").then_some(0));
-            told(&mut object, 1);
+            report(&mut object, 1);
             let changes = names.applied(object, Some(&one));
             assert_eq!(desired.change(Kind::Namespaced, changes), [], "{name}");
         }
@@ -318,7 +319,7 @@ mod tests {
                     for object in scene.objects.values() {
                         prop_assert!(scene.names.has(&object.id, &object.uid));
                         let is_read = oldest(object.deleting).contains(&(&object.id, &object.uid));
-                        prop_assert!(is_read || is_told(object, 2), "{object:?}");
+                        prop_assert!(is_read || is_reported(object, 2), "{object:?}");
                     }
                     let known = scene.desired.decided().count();
                     prop_assert!(known <= 6, "{known}");

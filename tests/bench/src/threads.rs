@@ -20,7 +20,7 @@ impl Threads {
     ///
     /// # Errors
     /// Returns an error if a process has ended.
-    pub(crate) fn of(processes: &[u32]) -> anyhow::Result<Self> {
+    pub(crate) fn read(processes: &[u32]) -> anyhow::Result<Self> {
         let mut threads = Self::default();
         threads.look(processes)?;
         Ok(threads)

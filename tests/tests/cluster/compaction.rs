@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use tower::service_fn;
 
 use crate::{
-    alone,
+    exclusive,
     workloads::{create, namespace, pod},
 };
 
@@ -52,7 +52,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_compaction_each_410_costs_one_list() -> Result<()> {
     let options = controlplane::Options { without_watch_cache: true, ..Default::default() };
-    let Some((plane, client, _turn)) = alone(options).await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(options).await? else { return Ok(()) };
     let times = match std::env::var("PODIUM_COMPACTIONS") {
         Ok(text) => text.parse().context("PODIUM_COMPACTIONS is not a number")?,
         Err(_) => DEFAULT_TIMES,

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    alone,
+    exclusive,
     plugins::write_labeller,
     workloads::{create, host_account, namespace, pod},
 };
@@ -30,7 +30,7 @@ const LOOKS: u32 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_idle_pods_the_revision_advances_without_lists() -> Result<()> {
-    let Some((plane, client, _turn)) = alone(<_>::default()).await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
     let seconds = match std::env::var("PODIUM_IDLE_SECONDS") {
         Ok(text) => text.parse().context("PODIUM_IDLE_SECONDS is not a number of seconds")?,
         Err(_) => DEFAULT_SECONDS,

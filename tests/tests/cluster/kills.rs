@@ -20,7 +20,7 @@ use podium_tests::{
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    alone,
+    exclusive,
     workloads::{host_account, label, namespace, pod},
 };
 
@@ -37,7 +37,7 @@ const WITHIN: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletions_around_sigkills_are_delivered_and_no_others() -> Result<()> {
-    let Some((plane, client, _turn)) = alone(<_>::default()).await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
     let kills = match std::env::var("PODIUM_KILLS") {
         Ok(text) => text.parse().context("PODIUM_KILLS is not a number")?,
         Err(_) => DEFAULT_KILLS,

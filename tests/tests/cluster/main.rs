@@ -47,7 +47,7 @@ async fn cluster(nodes: usize) -> Result<Option<(ControlPlane, Client, Semaphore
 }
 
 /// Starts a control plane beside which no other test runs: for those that measure, or wait for a time at most.
-async fn alone(options: Options) -> Result<Option<(ControlPlane, Client, SemaphorePermit<'static>)>> {
+async fn exclusive(options: Options) -> Result<Option<(ControlPlane, Client, SemaphorePermit<'static>)>> {
     start(options, TURNS).await
 }
 

@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    alone,
+    exclusive,
     kubectl::Kubectl,
     objects::{HOST, digest},
     workloads::{account, create, namespace, pod},
@@ -90,7 +90,7 @@ async fn five_hundred_plugins_of_fifty_tenants() -> Result<()> {
 }
 
 async fn measured(size: Size) -> Result<()> {
-    let Some((plane, client, _turn)) = alone(<_>::default()).await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
     kubectl.install(&["namespace.yaml", "rbac.yaml", "crds.yaml"])?;
     account(&client, "podium", "default").await?;

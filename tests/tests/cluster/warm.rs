@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    alone,
+    exclusive,
     plugins::write_labeller,
     workloads::{host_account, namespace, pod},
 };
@@ -29,7 +29,7 @@ const UP_TO_DATE: &str = "checkpoint brought up to date";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_host_requests_only_changes() -> Result<()> {
-    let Some((plane, client, _turn)) = alone(<_>::default()).await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
     let (plugins, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
     namespace(&client, SHOP).await?;
     write_labeller(plugins.path(), SHOP, None)?;

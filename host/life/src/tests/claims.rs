@@ -246,16 +246,22 @@ fn other_rules_judge_each_plugin_in_a_step_of_its_own() {
     assert!(world.registry.is_empty());
 }
 
-#[test]
-fn rules_taken_back_bring_back_the_version_before_a_refused_one() {
+/// Returns a world in which a version runs, and the one after it fails its probe.
+fn refused_until(is_reached: impl Fn(&[Pending]) -> bool) -> World {
     let mut world = World::new();
     world.change(Change::Object("a", "1", "w"));
     world.end_all();
     world.change(Change::Object("a", "1", "v"));
-    while !world.pending.is_empty() {
+    while !is_reached(&world.pending) {
         let end = if matches!(world.pending[0], Pending::Probe(_)) { End::Fails } else { End::Succeeds };
         world.end(0, end);
     }
+    world
+}
+
+#[test]
+fn rules_taken_back_bring_back_the_version_before_a_refused_one() {
+    let mut world = refused_until(|pending| pending.is_empty());
     assert_eq!(running(&world), Some("w"));
     world.change(Change::Rules(true));
     assert_eq!(world.pending, [], "a version that was tried is not tried again");
@@ -269,14 +275,7 @@ fn rules_taken_back_bring_back_the_version_before_a_refused_one() {
 
 #[test]
 fn an_object_beyond_the_bounds_keeps_its_record_until_it_is_gone() {
-    let mut world = World::new();
-    world.change(Change::Object("a", "1", "w"));
-    world.end_all();
-    world.change(Change::Object("a", "1", "v"));
-    while !world.pending.is_empty() {
-        let end = if matches!(world.pending[0], Pending::Probe(_)) { End::Fails } else { End::Succeeds };
-        world.end(0, end);
-    }
+    let mut world = refused_until(|pending| pending.is_empty());
     let recorded = world.disk.clone();
     assert_eq!(running(&world), Some("w"), "the version before a refused one");
     world.change(Change::Beyond("a"));
@@ -332,14 +331,7 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
 
 #[test]
 fn an_object_that_counts_again_before_its_record_is_written_keeps_it() {
-    let mut world = World::new();
-    world.change(Change::Object("a", "1", "w"));
-    world.end_all();
-    world.change(Change::Object("a", "1", "v"));
-    while !matches!(world.pending[..], [Pending::Save(..)]) {
-        let end = if matches!(world.pending[0], Pending::Probe(_)) { End::Fails } else { End::Succeeds };
-        world.end(0, end);
-    }
+    let mut world = refused_until(|pending| matches!(pending, [Pending::Save(..)]));
     world.change(Change::Beyond("a"));
     world.change(Change::Object("a", "1", "v"));
     world.end_all();

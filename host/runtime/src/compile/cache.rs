@@ -286,7 +286,8 @@ impl Cache {
             let entry = entry?;
             let metadata = entry.metadata()?;
             if metadata.is_file() {
-                let (path, bytes) = (entry.path(), metadata.len());
+                let path = entry.path();
+                let bytes = metadata.len();
                 files.push(CacheFile { owner: owner_of(&path), path, used: metadata.modified()?, bytes });
             }
         }
@@ -305,7 +306,8 @@ struct CacheFile {
 /// Returns the tag in the header of a file, which need not be authentic: it decides only which file is removed first.
 /// Files without a header have one owner together.
 fn owner_of(path: &Path) -> [u8; TAG_BYTES] {
-    let (mut header, mut tag) = ([0; HEADER_BYTES], [0; TAG_BYTES]);
+    let mut header = [0; HEADER_BYTES];
+    let mut tag = [0; TAG_BYTES];
     if private_file::open(path).and_then(|mut file| file.read_exact(&mut header)).is_ok() {
         tag.copy_from_slice(&header[HEADER_BYTES - TAG_BYTES..]);
     }

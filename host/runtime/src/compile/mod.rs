@@ -298,7 +298,8 @@ impl Compiler {
         let artifact = artifact?;
         let component = artifact.component(&self.engine).map_err(failed)?;
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (wasm_bytes, code_bytes) = (wasm.len(), artifact.code().len());
+        let wasm_bytes = wasm.len();
+        let code_bytes = artifact.code().len();
         tracing::info!(file = %text::path(file), wasm_bytes, code_bytes, millis, "component compiled");
         if let Some(cache) = cache {
             let owner = Owner::new(&plugin.tenant(), max_bytes);

@@ -149,7 +149,9 @@ impl RunningCompilation<'_> {
         for pipe in pipes.into_iter().flatten() {
             rustix::io::ioctl_fionbio(pipe, true).map_err(|error| LoadProblem::NoProcess(error.to_string()))?;
         }
-        let (mut rest, mut code, mut message) = (wasm, Vec::new(), Vec::new());
+        let mut rest = wasm;
+        let mut code = Vec::new();
+        let mut message = Vec::new();
         while stdout.is_some() || stderr.is_some() {
             self.wait([
                 stdin.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::OUT)),

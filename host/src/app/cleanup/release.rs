@@ -153,7 +153,9 @@ impl Cleanup {
         if !freed.is_empty() {
             let ends = freed.iter().any(|(pod, _)| progress.ending.contains(pod));
             let released = if ends { Released::NamespaceEnds } else { Released::AfterSeconds };
-            let (plugin, pods, reason) = (&spec.id, freed.len(), released.reason());
+            let plugin = &spec.id;
+            let pods = freed.len();
+            let reason = released.reason();
             tracing::warn!(%plugin, pods, reason, "finalizers removed from pods without a run of the plugin");
             self.show_release(spec, released);
         }

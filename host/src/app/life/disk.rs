@@ -65,7 +65,8 @@ impl Disk {
         turn: OwnedSemaphorePermit,
         call: impl FnOnce(&Store) -> T + Send + 'static,
     ) -> Option<T> {
-        let (store, ended) = (self.store.clone(), self.ended.clone());
+        let store = self.store.clone();
+        let ended = self.ended.clone();
         let (sender, mut result) = oneshot::channel();
         let job = move || {
             let result = call(&store);

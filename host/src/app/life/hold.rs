@@ -24,9 +24,12 @@ const MOST_BYTES: usize = 4 << 20;
 /// write its finalizers too. An object that is gone is known until no Pod has a finalizer of its plugin.
 #[derive(Debug, Default)]
 pub(in crate::app) struct Holds {
-    all: Mutex<BTreeMap<(PluginId, String), Arc<PluginSpec>>>,
+    all: Mutex<All>,
     recalled: OnceCell<()>,
 }
+
+/// By plugin and uid, the part of the spec that is about finalizers.
+type All = BTreeMap<(PluginId, String), Arc<PluginSpec>>;
 
 impl Components {
     /// Adds the host's finalizer to an object whose plugin may hold finalizers of Pods, before it can do so.
@@ -68,8 +71,10 @@ impl Driver {
             return;
         }
         let Some(disk) = self.components.store.clone() else { return };
-        let (this, plugin, gone) = (self.clone(), id.clone(), uid.to_owned());
-        let keep = move |store: &Store| store.keep_held(&plugin, &gone, || this.components.holds.of(&plugin));
+        let this = self.clone();
+        let plugin = id.clone();
+        let gone = uid.to_owned();
+        let keep = move |store: &Store| store.keep_held(&plugin, &gone, || this.components.holds.kept(&plugin));
         if let Some(Err(error)) = on_disk(disk, keep).await {
             // The next start finds no finalizer, and removes it.
             tracing::warn!(plugin = %id, %error, "record of a deleted plugin not removed");
@@ -85,7 +90,9 @@ impl Holds {
         let own: BTreeSet<_> = known.grants.write.finalizers.iter().map(|pattern| &pattern.0).collect();
         let is_own = |of: &PluginSpec| of.grants.write.finalizers.iter().all(|pattern| own.contains(&pattern.0));
         let mut all = self.all.lock();
-        all.retain(|(id, _), of| *id != spec.id || !is_own(of));
+        let covered: Vec<_> =
+            of_plugin(&all, &spec.id).filter(|(_, of)| is_own(of)).map(|(key, _)| key.clone()).collect();
+        covered.iter().for_each(|key| drop(all.remove(key)));
         all.insert((spec.id.clone(), uid.to_owned()), known.into());
     }
 
@@ -98,7 +105,7 @@ impl Holds {
     fn is_full(&self, id: &PluginId, uid: &str) -> bool {
         let bytes = |spec: &PluginSpec| 256 + spec.grants.write.finalizers.iter().map(|of| of.0.len()).sum::<usize>();
         let all = self.all.lock();
-        let others = all.iter().filter(|((of, other), _)| of.namespace == id.namespace && **other != *uid);
+        let others = of_tenant(&all, Some(&id.namespace)).filter(|((_, other), _)| **other != *uid);
         others.map(|(_, spec)| bytes(spec)).sum::<usize>() >= MOST_BYTES
     }
 
@@ -107,20 +114,68 @@ impl Holds {
         self.all.lock().contains_key(&(id.clone(), uid.to_owned()))
     }
 
-    /// Returns the objects, with the part of their specs that is about finalizers, of which a condition holds.
+    /// Returns the objects of a tenant or of all, with the part of their specs that is about finalizers, of which a
+    /// condition holds.
     pub(in crate::app) fn which(
         &self,
+        namespace: Option<&Option<Arc<str>>>,
         condition: impl Fn(&PluginId, &str) -> bool,
     ) -> Vec<(PluginId, String, Arc<PluginSpec>)> {
         let all = self.all.lock();
-        let which = all.iter().filter(|((id, uid), _)| condition(id, uid));
+        let which = of_tenant(&all, namespace).filter(|((id, uid), _)| condition(id, uid));
         which.map(|((id, uid), spec)| (id.clone(), uid.clone(), spec.clone())).collect()
     }
 
     /// Returns the objects of a plugin's name, by uid, as a file has them.
-    pub(super) fn of(&self, id: &PluginId) -> Held {
+    pub(super) fn kept(&self, id: &PluginId) -> Held {
         let all = self.all.lock();
-        let own = all.range((id.clone(), String::new())..).take_while(|((of, _), _)| of == id);
-        own.map(|((_, uid), spec)| (uid.clone(), of_finalizers(spec))).collect()
+        of_plugin(&all, id).map(|((_, uid), spec)| (uid.clone(), of_finalizers(spec))).collect()
+    }
+}
+
+type Entry<'a> = (&'a (PluginId, String), &'a Arc<PluginSpec>);
+
+/// The entries of this name, found without a look at others.
+fn of_plugin<'a>(all: &'a All, id: &PluginId) -> impl Iterator<Item = Entry<'a>> {
+    all.range((id.clone(), String::new())..).take_while(move |((of, _), _)| of == id)
+}
+
+/// The entries of this namespace, found without a look at others, or with `None` all. Plugins of the cluster are the
+/// first.
+fn of_tenant<'a>(all: &'a All, namespace: Option<&Option<Arc<str>>>) -> impl Iterator<Item = Entry<'a>> {
+    let first = PluginId { namespace: namespace.cloned().flatten(), name: "".into() };
+    let is_of_tenant = move |of: &Entry<'_>| namespace.is_none_or(|namespace| of.0.0.namespace == *namespace);
+    all.range((first, String::new())..).take_while(is_of_tenant)
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::testing;
+    use podium_vocabulary::KeyPattern;
+
+    use super::*;
+
+    #[test]
+    fn objects_are_those_of_their_tenant_and_end_those_of_their_own_name_only() {
+        let holds = Holds::default();
+        let let_hold = |namespace, name, uid, finalizer: &str| {
+            let mut spec = testing::plugin(namespace, name);
+            spec.grants.write.finalizers = vec![KeyPattern(finalizer.to_owned())];
+            holds.let_hold(&spec, uid);
+        };
+        let uids = |namespace: Option<&Option<Arc<str>>>| -> Vec<_> {
+            holds.which(namespace, |_, _| true).into_iter().map(|(_, uid, _)| uid).collect()
+        };
+        let_hold(None, "shop", "1", "x.example/a");
+        let_hold(Some("shop"), "a", "2", "x.example/a");
+        let_hold(Some("shop"), "b", "3", "x.example/a");
+        let_hold(Some("shop-2"), "a", "4", "x.example/a");
+        assert_eq!(uids(None), ["1", "2", "3", "4"]);
+        assert_eq!(uids(Some(&None)), ["1"]);
+        assert_eq!(uids(Some(&Some("shop".into()))), ["2", "3"]);
+        let_hold(Some("shop"), "a", "5", "x.example/b");
+        assert_eq!(uids(Some(&Some("shop".into()))), ["2", "5", "3"], "the later one may not have the name");
+        let_hold(Some("shop"), "a", "6", "x.example/a");
+        assert_eq!(uids(None), ["1", "5", "6", "3", "4"]);
     }
 }

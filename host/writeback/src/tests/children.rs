@@ -7,7 +7,7 @@ use podium_engine::ports::{Deliver, Sent, Staged};
 use podium_vocabulary::{Action, WriteResult};
 use serde_json::{Value, json};
 
-use super::delivery::{Answer, Wire, apply, results, sender, status};
+use super::wire::{Answer, Wire, apply, results, sender, status};
 use crate::{
     Writeback,
     plan::tests::{authorised, cached, key},
@@ -189,7 +189,7 @@ async fn first_body(before: Answer) -> Value {
     wire.seen()[1].body.clone()
 }
 
-fn forced(seen: &super::delivery::Seen) -> (bool, Option<&str>) {
+fn forced(seen: &super::wire::Seen) -> (bool, Option<&str>) {
     (seen.uri.ends_with("&force=true"), seen.body["metadata"]["uid"].as_str())
 }
 

@@ -1,98 +1,14 @@
-//! Delivery against a fake of the wire: every request is recorded, every response is scripted.
+//! Delivery to the scripted API server: requests, and the meaning of its responses.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex},
-};
-
-use ::http::Response;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use kube::client::Body;
 use podium_engine::ports::Shown;
-use podium_vocabulary::{Action, Event, EventType, Grants, ObjectOwner, ObjectRef, Revision, Scope, WriteGrants};
-use serde_json::{Value, json};
-use tower::service_fn;
+use podium_vocabulary::{Action, Event, EventType, Grants, Revision, Scope, WriteGrants};
+use serde_json::json;
 
+use super::wire::{Answer, Wire, apply, results, sender, status};
 use crate::{
     plan::tests::{View, authorised, cached, key, label},
     *,
 };
-
-#[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) method: String,
-    pub(super) uri: String,
-    content: String,
-    pub(super) accept: String,
-    pub(super) user: Option<String>,
-    agent: Option<String>,
-    pub(super) body: Value,
-}
-
-/// `None`: no response.
-pub(super) type Answer = Option<(u16, Value)>;
-
-#[derive(Clone, Default)]
-pub(super) struct Wire {
-    seen: Arc<Mutex<Vec<Seen>>>,
-    answers: Arc<Mutex<VecDeque<Answer>>>,
-}
-
-impl Wire {
-    pub(super) fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
-        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
-    }
-
-    pub(super) fn writeback(&self) -> Writeback {
-        let wire = self.clone();
-        let service = service_fn(move |request: ::http::Request<Body>| {
-            let wire = wire.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
-                wire.seen.lock().unwrap().push(Seen {
-                    method: parts.method.to_string(),
-                    uri: parts.uri.path_and_query().unwrap().to_string(),
-                    content: header("content-type").unwrap_or_default(),
-                    accept: header("accept").unwrap_or_default(),
-                    user: header("impersonate-user"),
-                    agent: header("user-agent"),
-                    body: serde_json::from_slice(&body).unwrap_or_default(),
-                });
-                let answer = wire.answers.lock().unwrap().pop_front().expect("a request too many");
-                let Some((code, body)) = answer else { return std::future::pending().await };
-                let body = Full::new(Bytes::from(body.to_string()));
-                Response::builder().status(code).body(body)
-            }
-        });
-        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
-        let pruned = podium_vocabulary::Prune::annotations(["x.example/pruned"]);
-        let mut pool = Pool::new(7);
-        pool.prune = pruned;
-        Writeback::new(&api, Arc::new(pool))
-    }
-
-    pub(super) fn seen(&self) -> Vec<Seen> {
-        assert!(self.answers.lock().unwrap().is_empty(), "an answer was not asked for");
-        self.seen.lock().unwrap().clone()
-    }
-
-    pub(super) fn lines(&self) -> Vec<String> {
-        self.seen().iter().map(|seen| format!("{} {}", seen.method, seen.uri)).collect()
-    }
-}
-
-pub(super) fn sender() -> Sender {
-    Sender { manager: "podium/shop/a".into(), impersonate: Some("system:serviceaccount:shop:a".into()) }
-}
-
-pub(super) fn status(code: u16, cause_field: &str, cause: &str) -> Answer {
-    let causes = json!([{ "field": cause_field, "reason": cause, "message": "because" }]);
-    let body = json!({ "kind": "Status", "code": code, "message": "because", "details": { "causes": causes } });
-    Some((code, body))
-}
 
 fn pod(uid: &str, label: &str) -> Answer {
     let metadata =
@@ -103,10 +19,6 @@ fn pod(uid: &str, label: &str) -> Answer {
 async fn deliver(wire: &Wire, actions: impl IntoIterator<Item = Action>) -> Sent {
     let staged = Staged { writes: authorised(actions), events: Vec::new() };
     wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 7_500).await
-}
-
-pub(super) fn results(sent: &Sent) -> Vec<WriteResult> {
-    sent.reports.iter().map(|report| report.result.clone()).collect()
 }
 
 fn shown(sent: &Sent) -> Vec<Shown> {
@@ -397,20 +309,6 @@ async fn an_undecodable_answer_makes_the_expectation_unknown() {
         assert_eq!((results(&sent), sent.pods.len()), (vec![WriteResult::Applied], 0));
         assert_eq!(shown(&sent), [Shown::Unknown]);
     }
-}
-
-pub(super) fn apply(data: &[(&str, &str)]) -> Action {
-    let object = ObjectRef {
-        api_version: "v1".into(),
-        kind: "ConfigMap".into(),
-        resource: "configmaps".into(),
-        namespace: Some("shop".into()),
-        name: "summary".into(),
-    };
-    let data: BTreeMap<_, _> = data.iter().copied().collect();
-    let metadata = json!({"namespace": "shop", "name": "summary"});
-    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-    Action::ApplyObject { object, body, owner: Some(ObjectOwner::Pod(key())) }
 }
 
 async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {

@@ -6,3 +6,4 @@ mod delivery;
 mod events;
 mod overload;
 mod owners;
+mod wire;

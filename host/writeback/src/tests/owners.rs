@@ -7,7 +7,7 @@ use podium_vocabulary::{Action, ObjectOwner, WriteResult};
 use podium_wire::Owner;
 use serde_json::{Value, json};
 
-use super::delivery::{Answer, Wire, apply, results, sender, status};
+use super::wire::{Answer, Wire, apply, results, sender, status};
 use crate::{
     Writeback,
     plan::tests::{View, authorised, cached, key},

@@ -208,7 +208,7 @@ async fn under(
     let [apiserver, etcd] = cluster.plane.servers();
     let counters = Counters::start(&ids, cluster.directory()).await?;
     let (mark, wire) = (cluster.audit().now()?, cluster.proxy.passed());
-    let before = [Threads::of(&ids)?, Threads::of(&[apiserver])?, Threads::of(&[etcd])?];
+    let before = [Threads::read(&ids)?, Threads::read(&[apiserver])?, Threads::read(&[etcd])?];
     let (mut threads, begun) = (before[0].clone(), Instant::now());
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -222,7 +222,7 @@ async fn under(
         }
     };
     threads.look(&ids)?;
-    let servers = [Threads::of(&[apiserver])?, Threads::of(&[etcd])?];
+    let servers = [Threads::read(&[apiserver])?, Threads::read(&[etcd])?];
     let wire = cluster.proxy.passed() - wire;
     let counted = counters.end().await?;
     let written = cluster.written(mark)?;

@@ -46,22 +46,22 @@ fn part(all: &[Measured], columns: &[Column]) -> String {
     table.set_header(["load", "subject"].into_iter().chain(columns.iter().map(|(name, _)| *name)));
     for measured in all {
         let base = all.iter().find(|other| other.subject == PODIUM && other.load == measured.load);
-        let cells = columns
-            .iter()
-            .map(|(_, figure)| cell(&of(measured, *figure), &base.map(|base| of(base, *figure)).unwrap_or_default()));
+        let cells = columns.iter().map(|(_, figure)| {
+            cell(&values(measured, *figure), &base.map(|base| values(base, *figure)).unwrap_or_default())
+        });
         table.add_row([Cell::new(measured.load), Cell::new(&measured.subject)].into_iter().chain(cells));
     }
     table.to_string()
 }
 
-fn of(measured: &Measured, figure: fn(&Figures) -> Option<f64>) -> Vec<f64> {
+fn values(measured: &Measured, figure: fn(&Figures) -> Option<f64>) -> Vec<f64> {
     measured.runs.iter().filter_map(figure).collect()
 }
 
 /// Returns a line for each rate: the processor time above that of [`FLOOR`], as a share of that of the best peer, and
 /// the ratio of the totals.
 fn above_the_floor(all: &[Measured]) -> String {
-    let cpu = |measured: &Measured| median(&of(measured, |figures| Some(figures.cpu_micros)));
+    let cpu = |measured: &Measured| median(&values(measured, |figures| Some(figures.cpu_micros)));
     let mut lines = String::new();
     for podium in all.iter().filter(|measured| measured.subject == PODIUM && measured.load != Load::Idle) {
         let of_load = || all.iter().filter(|measured| measured.load == podium.load);

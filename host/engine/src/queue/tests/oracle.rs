@@ -153,8 +153,12 @@ impl Oracle {
         let is_after = |other: &Key| (other.1, other.2) == (key.1, key.2) && order.binds(key.0, other.0);
         let waiting = self.waiting.iter().map(|(other, (_, added))| (*other, *added));
         let dirty = self.running.iter().filter_map(|of| Some((self::key(&of.job), of.dirty?)));
-        let old = |(other, added): (Key, usize)| (is_after(&other) && added < began).then_some(other);
-        for other in waiting.chain(dirty).filter_map(old).collect::<Vec<_>>() {
+        for (other, added) in waiting.chain(dirty).filter(|(other, _)| is_after(other)).collect::<Vec<_>>() {
+            if added >= began {
+                // It stays for the later cause, and none waits any more for what it was to run for before.
+                self.end(other, began);
+                continue;
+            }
             self.first.remove(&other);
             self.end(other, usize::MAX);
             self.unsure.insert(other);
