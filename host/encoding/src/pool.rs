@@ -53,7 +53,7 @@ impl Shape {
     }
 }
 
-/// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch, write-through and the
+/// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch and the
 /// checkpoint of a process share one pool.
 #[derive(Debug)]
 pub struct Pool {

@@ -15,13 +15,6 @@ pub(super) fn faults() -> Vec<Fault> {
         writer.fault("a deletion removes the Pod's successor", "held.key.uid != last.key.uid", "false"),
         writer.fault("a list removes a Pod that is newer", "«pod.revision() <= newest_removed» && !held", "true"),
         writer.fault("a Pod that cannot be decoded is reported as deleted", "«!held.contains_pod(pod)»", "true"),
-        writer.fault(
-            "an answer to a write brings a removed Pod back",
-            "if «pod.is_removed().unwrap_or(true)» {",
-            "false",
-        ),
-        writer.fault("an answer of the history before is written through", "|| «self.rolled_back» {", "false"),
-        writer.fault("an older answer to a write replaces a Pod", "held.revision >= pod.revision", "false"),
         writer.fault("a set-back history keeps its revision", "self.store.next.revision = if «rolled_back» {", "false"),
     ]
 }
