@@ -46,6 +46,7 @@ impl Fault {
             "host/engine" => "podium-engine",
             "host/pods" => "podium-pods",
             "host/api" => "podium-api",
+            "host/encoding" => "podium-encoding",
             "host/life" => "podium-life",
             "host/writeback" => "podium-writeback",
             "guest-sdk/vocabulary" => "podium-vocabulary",
