@@ -89,7 +89,7 @@ impl Recent {
     }
 }
 
-/// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch, write-through and the
+/// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch and the
 /// checkpoint of a process share one pool.
 #[derive(Debug)]
 pub struct Pool {

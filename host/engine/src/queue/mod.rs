@@ -257,6 +257,12 @@ where
         self.change(|slots, now| slots.turns.spend(job.number, kind, requests, now));
     }
 
+    /// Records that a job has sent its requests: its place of its lane and its tenant is free. Its slot is not.
+    pub fn sent(&self, job: &Job<L, S, I>) {
+        self.slots.lock().turns.sent(job.number, Instant::now());
+        self.wake.notify_one();
+    }
+
     /// Returns the number of the latest [`Queue::add_changed`] of a running job's item, if it was added while it ran,
     /// and only because of changes.
     pub fn changed_during(&self, job: &Job<L, S, I>) -> Option<u64> {
