@@ -18,9 +18,9 @@ use tracing::{
     subscriber::{DefaultGuard, NoSubscriber},
 };
 
-use crate::ports::{Asker, Deliver, Live, Sender, Sent, Staged, WriteThrough};
+use crate::ports::{Asker, Deliver, Live, Sender, Sent, Staged};
 
-/// An API server without Pods that accepts deliveries and does nothing with them, and a cache that drops written Pods.
+/// An API server without Pods that accepts deliveries and does nothing with them.
 pub struct Nowhere;
 
 impl Deliver for Nowhere {
@@ -49,12 +49,6 @@ impl Live for Nowhere {
         _: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         Box::pin(std::future::ready(Ok(None)))
-    }
-}
-
-impl WriteThrough for Nowhere {
-    fn write_through(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
     }
 }
 

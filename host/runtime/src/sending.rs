@@ -1,5 +1,5 @@
-//! The price of sending what a run staged: each Pod that a write is about is decoded and compared with the writes, and
-//! the API server's answer, which is this Pod again, is read. An object to apply is rendered, digested and compared.
+//! The price of sending what a run staged: each Pod that a write is about is decoded and compared with the writes. An
+//! object to apply is rendered, digested and compared.
 //!
 //! It is known before anything is sent, so a run that cannot pay it sends nothing.
 
@@ -33,7 +33,7 @@ pub(super) fn price_of(staged: &Staged, objects: Size, view: &dyn PodView, rest:
             && pods.insert((&key.namespace, &key.name))
             && let Some(pod) = view.get(&key.namespace, &key.name)
         {
-            sum = sum.saturating_add(2 * size(&pod).rendered());
+            sum = sum.saturating_add(size(&pod).rendered());
         }
     }
     sum
@@ -88,7 +88,7 @@ mod tests {
         let [small, large] = [&keys[0], &keys[1]];
         let (one, many) = (price(&[small]), price(&[large]));
         assert!(one < 4 * price::WRITE, "{one}");
-        let labels = 2 * 10_000 * price::RENDERED_VALUE;
+        let labels = 10_000 * price::RENDERED_VALUE;
         assert!((labels..2 * labels).contains(&(many - one)), "{many}");
         assert_eq!(price(&[large; 20]), many + 19 * price::WRITE);
         assert_eq!(price(&[small, large]), one + many);

@@ -450,9 +450,8 @@ impl Cleanup {
         let now = self.dispatch.clock.now_millis();
         let staged = Staged { writes: vec![write], events: Vec::new() };
         let sent = self.dispatch.deliver.deliver(sender, pod, &*view, staged, now).await;
-        if !sent.pods.is_empty() {
-            self.dispatch.write_through.write_through(sent.pods).await;
-        }
+        // Otherwise the Pod would be found again.
+        self.dispatch.expectations.see(&sent.expected).await;
         sent.reports.into_iter().next().map_or(WriteResult::NotSent, |report| report.result)
     }
 

@@ -64,7 +64,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let writeback = core.writeback(&mut services);
     let deliveries = Deliveries::default();
     core.registry.bound_states(options.state_memory);
-    let dispatch = core.dispatch(writeback.clone(), &ingest_handle, &deliveries);
+    let dispatch = core.dispatch(writeback.clone(), &deliveries);
     let (progress, phase) = watch::channel(Phase::Loading);
     let removals = cleanup::Removals::default();
     let closed = writeback.clone();
@@ -286,7 +286,7 @@ impl Core {
 
     /// Spawns the task that sends Events.
     fn writeback(&self, services: &mut Services) -> Arc<Writeback> {
-        let writeback = Arc::new(Writeback::new(&self.api, self.pool.clone()));
+        let writeback = Arc::new(Writeback::new(&self.api, self.pool.prune.clone()));
         let sending = writeback.clone();
         let loaded = self.registry.clone();
         services.spawn(async move {
@@ -300,7 +300,7 @@ impl Core {
         writeback
     }
 
-    fn dispatch(&self, writeback: Arc<Writeback>, ingest: &IngestHandle, tasks: &Deliveries) -> Arc<Dispatch> {
+    fn dispatch(&self, writeback: Arc<Writeback>, tasks: &Deliveries) -> Arc<Dispatch> {
         Arc::new(Dispatch {
             queue: self.queue.clone(),
             registry: self.registry.clone(),
@@ -308,7 +308,6 @@ impl Core {
             reader: self.reader.clone(),
             deliver: writeback,
             live: Arc::new(LivePods::new(self.api.clone(), self.pool.prune.clone())),
-            write_through: Arc::new(ingest.clone()),
             tasks: tasks.tasks(),
             clock: self.clock.clone(),
             seed: self.seed,

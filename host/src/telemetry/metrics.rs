@@ -249,7 +249,9 @@ impl Figures {
         histogram(encoder, plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
         let write = "Time from an event to the API server's response to the write";
         let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
-        histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)
+        histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)?;
+        let seen = "Time from the API server's response to the write until the cache shows it";
+        histogram(encoder, &wrote, "podium_write_to_seen", seen, |status| &status.write_to_seen)
     }
 
     fn encode_host(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -1,12 +1,13 @@
 //! The meaning of the API server's response to a write. Pure.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use podium_api::ApiError;
+use podium_engine::ports::{Expectation, Shown};
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::{ObjectRef, WriteResult, text};
+use podium_vocabulary::{ObjectRef, PodKey, Revision, WriteResult, text};
 use podium_wire::Condition;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::plan::{MetaPatch, Request, Subject};
@@ -91,6 +92,37 @@ fn unserved(object: &ObjectRef) -> String {
         "{resource} of {api_version} are not served {with} a namespace by this API server; correct apiVersion and \
          resource of the grant, or metadata.namespace of the object"
     )
+}
+
+/// Returns the state of a Pod that the cache has to show after a patch. `answer` is the API server's response: the whole
+/// Pod or only its metadata, of which nothing else is used. Another client may have changed the Pod between the plan
+/// and the patch, so a part of it must not be stored.
+pub(super) fn expected(answer: &[u8], key: &PodKey) -> Expectation {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        metadata: Metadata<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata<'a> {
+        #[serde(borrow)]
+        uid: Cow<'a, str>,
+        #[serde(borrow)]
+        resource_version: Cow<'a, str>,
+        deletion_timestamp: Option<IgnoredAny>,
+        deletion_grace_period_seconds: Option<i64>,
+        finalizers: Option<Vec<IgnoredAny>>,
+    }
+    let answer = serde_json::from_slice(answer).ok();
+    let shown = answer.filter(|Answer { metadata }| metadata.uid == *key.uid).and_then(|Answer { metadata: pod }| {
+        let is_held = pod.finalizers.is_some_and(|finalizers| !finalizers.is_empty());
+        // The API server removes it with this patch, and this response has the revision from before.
+        let is_gone =
+            pod.deletion_timestamp.is_some() && pod.deletion_grace_period_seconds.unwrap_or_default() == 0 && !is_held;
+        if is_gone { Some(Shown::Gone) } else { Revision::parse(&pod.resource_version).ok().map(Shown::Revision) }
+    });
+    Expectation { key: key.clone(), shown: shown.unwrap_or(Shown::Unknown) }
 }
 
 pub(super) type Annotations = BTreeMap<String, String>;

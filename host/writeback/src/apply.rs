@@ -1,9 +1,8 @@
 //! Sends the requests of one plan. `http` makes the requests, and `answer` interprets the responses.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use podium_api::{Api, ApiError};
-use podium_encoding::Scratch;
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
 use podium_pods::pod::CachedPod;
 use podium_vocabulary::{PodKey, WriteResult};
@@ -137,10 +136,10 @@ impl<'a> Delivery<'a> {
         sent.requests += 1;
         let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. });
         let result = match self.api.bytes(wire).await {
-            // The response to a deletion is never written through: it may have the revision of the deletion itself.
+            // The response to a deletion may have the revision of the deletion itself.
             Ok(_) if removal => WriteResult::Applied,
             Ok(answer) => {
-                written(self.pod(&answer), key, sent);
+                sent.expected.push(answer::expected(&answer, key));
                 WriteResult::Applied
             }
             Err(error) => match answer::classify(request, &error) {
@@ -173,25 +172,23 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    fn pod(&self, answer: &[u8]) -> Option<CachedPod> {
-        CachedPod::read(answer, &self.of.pool, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
-    }
-
     /// The read after a lost response.
     async fn read_back(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return self.failed(ErrorClass::Ambiguous, sent) };
         sent.reads += 1;
         let result = match self.api.bytes(wire).await {
-            Ok(answer) => match self.pod(&answer).zip(answer::annotations(&answer).ok()) {
-                Some((pod, annotations)) => {
-                    let result = answer::resolve(request, Some((&pod, &annotations)));
-                    if result == WriteResult::Applied {
-                        written(Some(pod), key, sent);
+            Ok(answer) => {
+                match CachedPod::unshared(&answer, &self.of.prune).ok().zip(answer::annotations(&answer).ok()) {
+                    Some((pod, annotations)) => {
+                        let result = answer::resolve(request, Some((&pod, &annotations)));
+                        if result == WriteResult::Applied {
+                            sent.expected.push(answer::expected(&answer, key));
+                        }
+                        result
                     }
-                    result
+                    None => WriteResult::Unknown,
                 }
-                None => WriteResult::Unknown,
-            },
+            }
             Err(ApiError::Status { code: 404, .. }) => answer::resolve(request, None),
             Err(_) => WriteResult::Unknown,
         };
@@ -201,19 +198,4 @@ impl<'a> Delivery<'a> {
 
 fn wait(sent: &mut Sent, retry_after: Option<Duration>) {
     sent.retry_after = sent.retry_after.max(retry_after.map(|wait| wait.min(MAX_RETRY_AFTER)));
-}
-
-/// Records the Pod of a patch's response, or of the read after a lost response: for the write-through, unless it is
-/// gone with its last finalizer, and as the expectation. `None` means that the response could not be decoded.
-fn written(pod: Option<CachedPod>, key: &PodKey, sent: &mut Sent) {
-    let shown = match pod.filter(|pod| pod.key == *key).map(|pod| (pod.is_removed(), pod)) {
-        Some((Ok(false), pod)) => {
-            let revision = pod.revision;
-            sent.pods.push(Arc::new(pod));
-            Shown::Revision(revision)
-        }
-        Some((Ok(true), _)) => Shown::Gone,
-        Some((Err(_), _)) | None => Shown::Unknown,
-    };
-    sent.expected.push(Expectation { key: key.clone(), shown });
 }

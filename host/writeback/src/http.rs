@@ -13,7 +13,7 @@ use super::{SERVER_TIMEOUT, plan::MetaPatch};
 const MERGE: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 pub(super) type Request = http::Request<Vec<u8>>;
 
@@ -81,12 +81,16 @@ pub(super) fn get(path: &str, sender: &Sender) -> Result<Request, http::Error> {
     request(Method::GET, path.to_owned(), JSON, &Value::Null, sender)
 }
 
-/// Returns a read of an object's metadata. A server without this form answers with the whole object.
+/// Returns a read of an object's metadata.
 pub(super) fn get_metadata(path: &str, sender: &Sender) -> Result<Request, http::Error> {
-    let mut request = get(path, sender)?;
+    get(path, sender).map(only_metadata)
+}
+
+/// Asks for the object's metadata only. A server without this form answers with the whole object.
+fn only_metadata(mut request: Request) -> Request {
     let accepted = http::HeaderValue::from_static(METADATA);
     request.headers_mut().insert(http::header::ACCEPT, accepted);
-    Ok(request)
+    request
 }
 
 pub(super) fn patch_meta(key: &PodKey, patch: &MetaPatch, sender: &Sender) -> Result<Request, http::Error> {
@@ -106,7 +110,7 @@ pub(super) fn patch_meta(key: &PodKey, patch: &MetaPatch, sender: &Sender) -> Re
         metadata.insert("$deleteFromPrimitiveList/finalizers".into(), json!(remove_finalizers));
     }
     let path = format!("{}?{}", pod_path(key), manager(sender));
-    request(Method::PATCH, path, MERGE, &json!({ "metadata": metadata }), sender)
+    request(Method::PATCH, path, MERGE, &json!({ "metadata": metadata }), sender).map(only_metadata)
 }
 
 /// The body only contains the uid and the conditions, because /status would also change labels and finalizers.
@@ -117,7 +121,8 @@ pub(super) fn patch_status<'a>(
 ) -> Result<Request, http::Error> {
     let conditions: Vec<Value> = conditions.into_iter().map(|(name, wanted)| condition(name, wanted)).collect();
     let body = json!({ "metadata": { "uid": *key.uid }, "status": { "conditions": conditions } });
-    request(Method::PATCH, format!("{}/status?{}", pod_path(key), manager(sender)), MERGE, &body, sender)
+    let path = format!("{}/status?{}", pod_path(key), manager(sender));
+    request(Method::PATCH, path, MERGE, &body, sender).map(only_metadata)
 }
 
 fn condition(condition_type: &str, wanted: &Option<Condition>) -> Value {

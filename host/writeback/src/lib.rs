@@ -41,16 +41,15 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 pub use closings::ClosedKind;
 use digest::Digest;
 use futures::future::BoxFuture;
-use podium_encoding::Pool;
 use podium_engine::ports::{Deliver, Sender, Sent, Staged};
 use podium_pods::pod::PodView;
 use podium_vocabulary::{
-    Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, authz::Authorized, text::TextBudget,
+    Event, EventResult, PluginId, PodKey, Prune, WriteReport, WriteResult, authz::Authorized, text::TextBudget,
 };
 use tokio::time::Instant;
 
@@ -90,22 +89,21 @@ pub struct Writeback {
     owners: owners::Owners,
     events: events::Events,
     closings: closings::Closings,
-    pool: Arc<Pool>,
+    prune: Prune,
 }
 
 impl Writeback {
     /// Returns a writeback. Each request gets 8 s and each delivery 10 s, regardless of the deadline of `api`, which
-    /// should observe Retry-After ([`Api::with_backpressure`]). `pool` is the cache's and encodes the Pods of
-    /// responses.
+    /// should observe Retry-After ([`Api::with_backpressure`]). `prune` names the annotations that the cache lacks.
     #[must_use]
-    pub fn new(api: &Api, pool: Arc<Pool>) -> Self {
+    pub fn new(api: &Api, prune: Prune) -> Self {
         Self {
             api: api.with_deadline(DEADLINE),
             objects: objects::Objects::new(),
             owners: owners::Owners::new(),
             events: events::Events::new(),
             closings: closings::Closings::default(),
-            pool,
+            prune,
         }
     }
 
@@ -145,7 +143,7 @@ impl Writeback {
             staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
         let described: Vec<(u32, String)> =
             staged.writes.iter().map(|write| (write.get().id, write.get().action.describe())).collect();
-        let plan = plan::plan(staged.writes, view, &self.pool.prune, now_millis);
+        let plan = plan::plan(staged.writes, view, &self.prune, now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
         let mut delivery = apply::Delivery::new(self, &api, sender);

@@ -120,10 +120,8 @@ impl Cluster {
                 self.revision += 1;
                 let held = self.present.get_mut(&name).unwrap();
                 *held = (held.0, 1 - held.1, self.revision);
-                let answer = pod(name, held.0, held.1, self.revision);
-                self.write(|writer| writer.write_through(vec![Arc::clone(&answer)]).publish());
-                // The watch's event for the same write.
-                self.write(|writer| writer.apply(vec![PodEvent::applied(answer)]).publish());
+                let changed = pod(name, held.0, held.1, self.revision);
+                self.write(|writer| writer.apply(vec![PodEvent::applied(changed)]).publish());
             }
             6 => {
                 let revision = Revision(self.revision);

@@ -106,8 +106,7 @@ async fn a_write_for_a_recreated_pod_does_not_reach_the_new_one() -> Result<()> 
     // Writes of a run on the old incarnation, sent from a cache that has not seen the new one.
     let audit = plane.audit();
     let before = audit.now()?;
-    let writeback =
-        Writeback::new(&podium_api::Api::new(client.clone(), SOON), Arc::new(podium_encoding::Pool::new(7)));
+    let writeback = Writeback::new(&podium_api::Api::new(client.clone(), SOON), podium_vocabulary::Prune::NOTHING);
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
     let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };
     let sent = writeback.deliver(&sender, &old, &Stale(cached(&old)?), staged, 0).await;

@@ -35,7 +35,7 @@ struct State {
     /// targets; the others wait. None is empty.
     ///
     /// A `watch` channel would wake them in a random order, and a simulation would not repeat.
-    targets: BTreeMap<(Lane, Target), BTreeMap<u64, Arc<Notify>>>,
+    targets: BTreeMap<(Target, Lane), BTreeMap<u64, Arc<Notify>>>,
     tickets: u64,
 }
 
@@ -44,14 +44,14 @@ struct State {
 #[must_use]
 pub(super) struct Claim<'a> {
     claims: &'a Claims,
-    targets: BTreeSet<(Lane, Target)>,
+    targets: BTreeSet<(Target, Lane)>,
     ticket: u64,
 }
 
 impl Claims {
     /// Waits until no earlier delivery of the plugin writes, or waits to write, to any of these targets.
     pub(super) async fn claim(&self, lane: Lane, staged: &Staged) -> Claim<'_> {
-        let targets = staged.writes.iter().map(|write| (lane, target(&write.get().action)));
+        let targets = staged.writes.iter().map(|write| (target(&write.get().action), lane));
         let (claim, turn) = self.enter(targets.collect());
         while !claim.is_first() {
             turn.notified().await;
@@ -59,7 +59,13 @@ impl Claims {
         claim
     }
 
-    fn enter(&self, targets: BTreeSet<(Lane, Target)>) -> (Claim<'_>, Arc<Notify>) {
+    /// Returns true if a delivery of any plugin writes, or waits to write, to the Pod.
+    pub(super) fn has(&self, uid: &Arc<str>) -> bool {
+        let pod = |lane| (Target::Pod(uid.clone()), Lane(lane));
+        self.0.lock().targets.range(pod(0)..=pod(u32::MAX)).next().is_some()
+    }
+
+    fn enter(&self, targets: BTreeSet<(Target, Lane)>) -> (Claim<'_>, Arc<Notify>) {
         let turn = Arc::new(Notify::new());
         let mut state = self.0.lock();
         state.tickets += 1;

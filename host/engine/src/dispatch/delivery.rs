@@ -1,5 +1,5 @@
 //! The end of a job after its run: the staged writes are sent, and the result decides when the key is run next. The
-//! sandbox and the worker are free meanwhile; the slot of the key is not.
+//! sandbox and the worker are free meanwhile; the slot of the key is not, until the cache shows what was written.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunWrites, revoked,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunWrites, revoked, seen,
     under_way::UnderWay, values::Values,
 };
 use crate::{
-    ports::{FailureKind, Outcome, RunReport, Sent, Staged},
+    ports::{Expectation, FailureKind, Outcome, RunReport, Sent, Staged},
     queue::Next,
 };
 
@@ -92,21 +92,28 @@ impl Dispatch {
         let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
         let mut result = result;
         let mut sent = Sent::default();
+        let mut ended = Instant::now();
         if sends {
             self.admit_events(job, plugin, &mut staged);
             let work = async {
-                let _claim = self.expectations.claims.claim(plugin.lane, &staged).await;
+                let claim = self.expectations.claims.claim(plugin.lane, &staged).await;
                 let view = self.reader.snapshot();
-                self.send(job, plugin, key, &*view, staged, &writes).await
+                (self.send(job, plugin, key, &*view, staged, &writes).await, claim)
             };
-            match plugin.revocation.unless_revoked(work).await {
-                Some(delivered) => sent = delivered,
+            let delivered = plugin.revocation.unless_revoked(work).await;
+            ended = Instant::now();
+            match delivered {
+                // The writes are done: a revocation changes nothing any more.
+                Some((delivered, _claim)) => {
+                    sent = delivered;
+                    self.see(job, plugin, &sent.expected).await;
+                }
                 None => result = Err(revoked()),
             }
         }
         let Sent { reports, retry_after, .. } = sent;
         let unsettled: Vec<_> = reports.into_iter().filter(|report| !report.result.is_settled()).collect();
-        let took = started.elapsed();
+        let took = ended - started;
         let counted = plugin.status.end(&result, unsettled.len(), took);
         plugin.runs.ended(&result, key);
         if let Err(failure) = &result
@@ -167,8 +174,18 @@ impl Dispatch {
         plugin.health.failed(reason, message, key, self.clock.now_millis(), Instant::now());
     }
 
-    /// Sends staged writes that were admitted, and stores the answers in the cache before any run on these Pods. The
-    /// Pods of the returned report are in the cache already.
+    /// Waits as [`Expectations::see`](super::Expectations::see) does. The tenant may have another job meanwhile.
+    async fn see(&self, job: &PodJob, plugin: &LoadedPlugin, written: &[Expectation]) {
+        let Some(revision) = seen::newest(written) else { return };
+        let answered = Instant::now();
+        if !self.expectations.seen.has(revision) {
+            self.queue.sent(job);
+            self.expectations.seen.wait(revision).await;
+        }
+        plugin.status.write_to_seen.record(answered.elapsed());
+    }
+
+    /// Sends staged writes that were admitted, and records what the cache has to show before any run on these Pods.
     pub(super) async fn send(
         &self,
         job: &PodJob,
@@ -179,8 +196,7 @@ impl Dispatch {
         run: &RunWrites,
     ) -> Sent {
         let now = self.clock.now_millis();
-        let breaker = &self.expectations.breaker;
-        let values = Values::withhold(breaker, plugin, subject, view, &mut staged, Instant::now());
+        let values = Values::withhold(&self.expectations, plugin, subject, view, &mut staged, Instant::now());
         let mut under_way = UnderWay::new(self, job, plugin.lane, &staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
         under_way.charge(&sent);
@@ -197,9 +213,6 @@ impl Dispatch {
         plugin.status.wrote(&sent.reports, sent.requests);
         run.sent(&sent.reports);
         sent.events.iter().for_each(|result| plugin.status.event(*result));
-        if !sent.pods.is_empty() {
-            self.write_through.write_through(std::mem::take(&mut sent.pods)).await;
-        }
         self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         under_way.end();
         sent

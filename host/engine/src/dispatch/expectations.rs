@@ -3,16 +3,20 @@
 //!
 //! This state is in memory and is lost when the host restarts. The journal records which deletions are pending.
 
+use std::collections::BTreeMap;
+
 use tokio::time::Instant;
 
 use super::{
-    Lane,
+    Lane, Plan, PodQueue,
     breaker::{Breaker, OpenLoops},
     claims::Claims,
     gate::Gates,
+    seen::{self, Seen},
     tombstones::{Bounds, Tombstones},
     unsettled::Unsettled,
 };
+use crate::ports::Expectation;
 
 /// The expectations, reports and tombstones of all plugins. Shared by dispatch and the ingest loop.
 #[derive(Debug, Default)]
@@ -23,6 +27,8 @@ pub struct Expectations {
     pub(super) gates: Gates,
     pub(super) breaker: Breaker,
     pub(super) claims: Claims,
+    /// How far the cache and the queue are.
+    pub seen: Seen,
 }
 
 impl Expectations {
@@ -30,6 +36,19 @@ impl Expectations {
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { tombstones: Tombstones::new(bounds), ..Self::default() }
+    }
+
+    /// Queues the keys of a plan after its changes were published. Returns the number of queued keys for each lane.
+    pub fn queue(&self, queue: &PodQueue, plan: Plan<Lane>) -> BTreeMap<Lane, u64> {
+        // A claim lasts until the cache shows what was written: the own event of a write finds it.
+        self.tombstones.queue(queue, plan, |uid| self.claims.has(uid))
+    }
+
+    /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue.
+    pub async fn see(&self, written: &[Expectation]) {
+        if let Some(revision) = seen::newest(written) {
+            self.seen.wait(revision).await;
+        }
     }
 
     /// Readers see that the Pod is gone: no run waits for it any more.

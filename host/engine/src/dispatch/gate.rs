@@ -148,6 +148,13 @@ impl Gates {
         entry.map_or(GATE_PAUSE, |entry| entry.pause(now))
     }
 
+    /// Returns how soon a write to the Pod is tried again, if the view does not show the revision of an earlier one.
+    pub(super) fn unseen(&self, lane: Lane, uid: &str, view: &dyn PodView, now: Instant) -> Option<Duration> {
+        let expected = self.expected.lock();
+        let entry = expected.get(uid)?.get(&lane)?;
+        view.by_uid(uid).filter(|pod| pod.revision < entry.revision).map(|_| entry.pause(now))
+    }
+
     /// Applies the answer of a live read that [`Gate::ReadLive`] asked for. The gate stays shut if the read failed: the
     /// passing of time never opens it.
     pub(super) fn answer(

@@ -17,6 +17,7 @@ mod repeats;
 mod revocation;
 mod run_writes;
 mod seed;
+mod seen;
 mod state;
 mod states;
 mod tombstones;
@@ -43,6 +44,7 @@ use podium_vocabulary::{PodKey, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
+use seen::SEE_WRITES;
 pub use state::State;
 use tokio::time::Instant;
 use tombstones::FoundSubject;
@@ -56,7 +58,7 @@ use crate::{
     clock::Clock,
     ports::{
         Asker, Deliver, Expectation, Failure, FailureKind, Live, RUN_TARGET, Request, RunReport, Staged, Subject,
-        Tasks, Usage, WriteThrough, panic_message,
+        Tasks, Usage, panic_message,
     },
     queue::{Done, Job, Next},
 };
@@ -74,8 +76,6 @@ const GATE_PAUSE: Duration = Duration::from_millis(250);
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
-/// How long a commit waits for the cache to show what it wrote.
-const SEE_WRITES: Duration = Duration::from_secs(2);
 
 /// Runs plugins on the keys of the queue; shared by all workers.
 pub struct Dispatch {
@@ -91,8 +91,6 @@ pub struct Dispatch {
     pub deliver: Arc<dyn Deliver>,
     /// Reads Pods from the API server, for plugins and for expectations that the cache cannot fulfil.
     pub live: Arc<dyn Live>,
-    /// Stores the API server's answers to writes in the cache.
-    pub write_through: Arc<dyn WriteThrough>,
     /// Starts deliveries, which hold no worker.
     pub tasks: Arc<dyn Tasks>,
     /// Dates conditions and Events, and is the time that plugins see.
@@ -323,6 +321,7 @@ impl Dispatch {
     async fn await_writes(&self, lane: Lane, expected: &[Expectation]) -> bool {
         let gates = &self.expectations.gates;
         let seen = async {
+            self.expectations.see(expected).await;
             for Expectation { key, .. } in expected {
                 if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::ReadLive {
                     self.ask_live(lane, key).await;

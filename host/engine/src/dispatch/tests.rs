@@ -203,7 +203,6 @@ fn rig_with(
         reader,
         deliver: script.clone(),
         live: server.clone(),
-        write_through: Arc::new(Nowhere),
         tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,
@@ -239,7 +238,7 @@ impl Rig {
     /// Plays the ingest loop's part after a publication.
     fn queue_planned(&self) {
         let plan = std::mem::take(&mut *self.writer.plan.lock());
-        self.dispatch.expectations.tombstones.queue(&self.dispatch.queue, plan);
+        self.dispatch.expectations.queue(&self.dispatch.queue, plan);
     }
 
     fn tombstones(&self) -> usize {

@@ -54,15 +54,13 @@ struct QueuedKey<L> {
 #[derive(Debug)]
 pub struct Plan<L> {
     wakes: Vec<QueuedKey<L>>,
-    /// The changes are the API server's answers to writes of plugins.
-    pub written: bool,
     /// The deletions and last states that were dropped, by lane.
     pub excess: Vec<(L, Excess)>,
 }
 
 impl<L> Default for Plan<L> {
     fn default() -> Self {
-        Self { wakes: Vec::new(), written: false, excess: Vec::new() }
+        Self { wakes: Vec::new(), excess: Vec::new() }
     }
 }
 
@@ -170,19 +168,17 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         plan
     }
 
-    /// Queues the keys of a plan in one step, after the changes were published. Returns the number of queued keys for
-    /// each lane.
-    pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>) -> BTreeMap<L, u64> {
+    /// Queues the keys of a plan, those of a Pod in one step, after the changes were published. `is_written` returns
+    /// true for the uid of a Pod that a plugin is writing to. Returns the number of queued keys for each lane.
+    pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>, is_written: impl Fn(&Arc<str>) -> bool) -> BTreeMap<L, u64> {
         let mut counts = BTreeMap::new();
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
         let items = counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
-        if plan.written {
-            queue.add_written(items)
-        } else {
-            queue.add_changed(items)
-        }
+        let (written, changed): (Vec<_>, Vec<_>) = items.partition(|(.., uid)| is_written(uid));
+        queue.add_written(written);
+        queue.add_changed(changed);
         counts
     }
 

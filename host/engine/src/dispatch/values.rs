@@ -15,8 +15,8 @@ use podium_vocabulary::{
 use tokio::time::Instant;
 
 use super::{
-    Dispatch, LoadedPlugin,
-    breaker::{Breaker, Field, Tripped, present, would_change},
+    Dispatch, Expectations, LoadedPlugin,
+    breaker::{Field, Tripped, present, would_change},
     budget::not_sent,
     run_writes::RunWrites,
 };
@@ -41,10 +41,11 @@ struct Value {
 }
 
 impl Values {
-    /// Removes the writes from `staged` to Pods whose changes have to wait. A write stays that would not change its
-    /// Pod, or that removes a finalizer, deletes or evicts.
+    /// Removes the writes from `staged` to Pods whose changes have to wait: for the breaker, or for the event of an
+    /// earlier write, which may have made this change. A write stays that would not change its Pod, or that removes a
+    /// finalizer, deletes or evicts.
     pub(super) fn withhold(
-        breaker: &Breaker,
+        expectations: &Expectations,
         plugin: &LoadedPlugin,
         subject: &PodKey,
         view: &dyn PodView,
@@ -70,7 +71,9 @@ impl Values {
         let mut stopped = BTreeSet::new();
         let mut wait = None::<Duration>;
         values.retain(|(pod, field), value| {
-            let Some(left) = breaker.wait(plugin.lane, &counted(subject, pod), now) else { return true };
+            let looped = expectations.breaker.wait(plugin.lane, &counted(subject, pod), now);
+            let unseen = || expectations.gates.unseen(plugin.lane, &pod.uid, view, now);
+            let Some(left) = looped.or_else(unseen) else { return true };
             if value.is_removal || !would_change(view, pod, field, value.value) {
                 return true;
             }

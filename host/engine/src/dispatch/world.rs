@@ -68,11 +68,11 @@ impl World for RunWorld {
             // Planned against the present state, not the run's snapshot, because other clients may have changed it.
             let view = dispatch.reader.snapshot();
             let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
-            drop(claim);
             // If the watch is interrupted, the run continues without its writes in the cache.
             if !self.dispatch.await_writes(self.plugin.lane, &sent.expected).await {
                 tracing::debug!("the cache does not show the committed writes yet");
             }
+            drop(claim);
             self.snapshot = self.dispatch.reader.snapshot();
             sent.reports
         })

@@ -1,5 +1,5 @@
-//! The ingest loop: watch -> cache -> wake -> queue, and write-through. The loop owns the cache's writer, so all
-//! changes of the cache happen here, one after the other.
+//! The ingest loop: watch -> cache -> wake -> queue. The loop owns the cache's writer, so all changes of the cache
+//! happen here, one after the other.
 //!
 //! The loop never waits for a plugin, and no blocking call runs on its thread: free memory is returned to the kernel
 //! and the journal is read through [`Blocking`].
@@ -83,7 +83,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    /// Returns the loop, and the handle through which other tasks write to the cache and announce plugins.
+    /// Returns the loop, and the handle through which other tasks announce plugins.
     #[must_use]
     pub fn new((writer, reader): (Writer, Reader), options: IngestOptions) -> (Self, IngestHandle) {
         let IngestOptions { observations, registry, queue, expectations, reopened, blocking } = options;
@@ -130,7 +130,7 @@ impl Ingest {
             let is_sweeping = self.is_sweeping();
             tokio::select! {
                 biased;
-                Some(request) = self.requests.recv() => self.handle(request),
+                Some(Request { fresh, done }) = self.requests.recv() => self.plugins_changed(fresh, done),
                 read = self.replay.read() => match read {
                     Some((undecoded, meanwhile)) => self.replayed(undecoded, meanwhile),
                     // The thread that read the journal has panicked.
@@ -170,6 +170,8 @@ impl Ingest {
             Observation::Live => self.writer.set_live(),
             Observation::Stale(staleness) => self.writer.set_stale(staleness),
         }
+        // Behind the queue: a delivery that ends with this finds its own events in it.
+        self.expectations.seen.up_to(self.reader.snapshot().revision());
     }
 
     fn relist(&mut self, pods: PodList, revision: Revision) {
@@ -191,20 +193,6 @@ impl Ingest {
             }
         }
         self.wake(published);
-    }
-
-    fn handle(&mut self, request: Request) {
-        // The sender of the request may have timed out.
-        match request {
-            Request::Written { pods, done } => {
-                let update = self.writer.write_through(pods);
-                let mut published = self.interests.publish(update, &self.expectations, &self.queue);
-                published.plan.written = true;
-                self.wake(published);
-                let _ = done.send(());
-            }
-            Request::Plugins { fresh, done } => self.plugins_changed(fresh, done),
-        }
     }
 
     /// Queues the keys of published changes in one step. While the journal is being read, only the keys of deleted
@@ -231,7 +219,7 @@ impl Ingest {
     }
 
     fn queue(&self, plan: Plan<Lane>) {
-        for (lane, count) in self.expectations.tombstones.queue(&self.queue, plan) {
+        for (lane, count) in self.expectations.queue(&self.queue, plan) {
             if let Some(loaded) = self.registry.get(lane) {
                 loaded.status.added(count);
             }

@@ -152,7 +152,6 @@ impl Harness {
             reader,
             deliver: Arc::new(Nowhere),
             live: Arc::new(Nowhere),
-            write_through: Arc::new(Nowhere),
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
@@ -315,6 +314,18 @@ async fn a_pod_whose_final_write_left_the_selector_has_its_last_state() {
     harness.delete(pod("cart-0", "u1", "other", 7));
     harness.settle().await;
     assert_eq!(*delivered.lock(), [Delivered::Present, Delivered::Deleted(Some(7))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_learns_of_its_event_by_events_lists_and_bookmarks() {
+    let mut harness = Harness::plain(Backoff::default());
+    let seen = |harness: &Harness, revision| harness.dispatch.expectations.seen.has(Revision(revision));
+    harness.list([Record::from(pod("cart-0", "u1", "web", 5))].into_iter().collect(), 6);
+    assert!(seen(&harness, 6) && !seen(&harness, 7));
+    harness.apply(pod("cart-0", "u1", "web", 7));
+    assert!(seen(&harness, 7) && !seen(&harness, 8));
+    harness.observe(Observation::Bookmark(Revision(8)));
+    assert!(seen(&harness, 8));
 }
 
 /// Returns a journal with an entry for the plugin and the Pod.

@@ -1,5 +1,5 @@
-//! The traits between the engine and its environment: runs of plugins and their cost, writes, live reads, tasks, jobs
-//! that block, and storing a write's answer in the cache. Implementations know nothing of each other.
+//! The traits between the engine and its environment: runs of plugins and their cost, writes, live reads, tasks, and
+//! jobs that block. Implementations know nothing of each other.
 
 mod meter;
 mod run;
@@ -147,8 +147,6 @@ impl Sender {
 pub struct Sent {
     /// The reports, in staging order.
     pub reports: Vec<WriteReport>,
-    /// The Pods of the API server's responses, for the write-through.
-    pub pods: Vec<Arc<CachedPod>>,
     /// The states that the cache must show before the plugin's next run on the Pods that it wrote to.
     pub expected: Vec<Expectation>,
     /// The number of requests that were sent to write or to create Events.
@@ -235,11 +233,4 @@ pub trait Blocking: Send + Sync {
 pub trait Tasks: Send + Sync {
     /// Starts the task and does not wait for it.
     fn start(&self, task: BoxFuture<'static, ()>);
-}
-
-/// Stores Pods of the API server's responses in the cache. Implemented by `ingest`, which owns the cache's writer;
-/// called by dispatch.
-pub trait WriteThrough: Send + Sync {
-    /// Stores the Pods. Returns when readers see these states or newer ones.
-    fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()>;
 }

@@ -98,6 +98,8 @@ struct Taken<L> {
     since: Instant,
     /// The run is under way.
     running: bool,
+    /// Its requests were sent, and it has no place any more.
+    sent: bool,
 }
 
 /// The jobs, the waiting keys and the debt of a tenant.
@@ -215,7 +217,7 @@ where
         state.account.charge(charged, turn);
         state.jobs += 1;
         self.memory = self.memory.saturating_add(claim.bytes);
-        let taken = Taken { lane, claim, charged, since: now, running: true };
+        let taken = Taken { lane, claim, charged, since: now, running: true, sent: false };
         self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.account.charge(charged, turn);
@@ -274,8 +276,16 @@ where
 
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, now: Instant) {
+        self.sent(job, now);
+        self.taken.remove(&job);
+    }
+
+    /// Frees the place of a job whose run has ended and whose requests were sent.
+    pub(super) fn sent(&mut self, job: u64, now: Instant) {
         self.ran(job, None, now);
-        let Some(Taken { lane, claim, .. }) = self.taken.remove(&job) else { return };
+        let Some(taken) = self.taken.get_mut(&job).filter(|taken| !taken.sent) else { return };
+        taken.sent = true;
+        let Taken { lane, claim, .. } = *taken;
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
         }

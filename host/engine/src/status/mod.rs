@@ -145,6 +145,9 @@ pub struct PluginStatus {
     /// Time from the oldest event that a run handles to the API server's response to its last write; only for runs
     /// that wrote.
     pub event_to_write: Histogram,
+    /// Time from the API server's response to the last of a run's writes to Pods until the cache shows them; 0 if it
+    /// did before.
+    pub write_to_seen: Histogram,
 }
 
 impl PluginStatus {

@@ -1,10 +1,10 @@
 //! The Pod cache: one [`Writer`], many [`Reader`]s, immutable [`Snapshot`]s.
 //!
 //! A reader loads the present snapshot without waiting and may hold it for any time: a snapshot never changes. The
-//! writer applies the observations of the watch ([`Writer::apply`], [`Writer::relist`], [`Writer::bookmark`]) and the
-//! API server's answers to own writes ([`Writer::write_through`]), and ensures that revisions only grow. Changes of
-//! Pods are an [`Update`], in two phases: the caller reads the changes and records deletions, and then publishes the
-//! update in one step. The cache does not decide which plugins a change wakes.
+//! writer applies the observations of the watch ([`Writer::apply`], [`Writer::relist`], [`Writer::bookmark`]), and
+//! ensures that revisions only grow. Changes of Pods are an [`Update`], in two phases: the caller reads the changes and
+//! records deletions, and then publishes the update in one step. The cache does not decide which plugins a change
+//! wakes.
 
 mod find;
 mod hash_index;

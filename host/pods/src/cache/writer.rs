@@ -1,13 +1,12 @@
-//! The only writer. It ensures that the cache never goes back in time, whatever the order in which the watch and own
-//! writes arrive.
+//! The only writer. It ensures that the cache never goes back in time, whatever the order in which lists and events
+//! arrive.
 //!
 //! The rules, in which "revision" is an object's own and "the cache's revision" is the newest that the watch reported:
 //! - an entry is replaced only by a newer revision of the same uid; a newer revision of another uid is a deletion and
 //!   an addition, and an older one is ignored;
 //! - a Pod that is not in the cache, at the cache's revision or an older one, was deleted since and is not added;
 //! - a deletion applies to the same uid at the entry's revision or a newer one;
-//! - absence from a list removes Pods that are not newer than the list;
-//! - a write-through replaces an older revision of the same uid, and never adds a Pod.
+//! - absence from a list removes Pods that are not newer than the list.
 //!
 //! The second rule needs a watch that reports all events in order; the watch lists again when its stream goes
 //! backwards.
@@ -150,24 +149,6 @@ impl Writer {
         self.rolled_back = true;
     }
 
-    /// Applies Pods from the API server's answers to own writes. Must not be used for the answer to a DELETE.
-    pub fn write_through(&mut self, pods: Vec<Arc<CachedPod>>) -> Update<'_> {
-        let changes = pods.into_iter().filter_map(|pod| self.write_through_pod(pod)).collect();
-        Update { writer: self, changes }
-    }
-
-    fn write_through_pod(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
-        let Entry { position, pod: held } = self.store.entry(&pod.key, None)?;
-        if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rolled_back {
-            return None;
-        }
-        // The answer to the removal of the last finalizer is a Pod that is removed already.
-        if pod.is_removed().unwrap_or(true) {
-            return None;
-        }
-        self.store.replace(position, held, pod)
-    }
-
     /// Marks the cache as stale and publishes the reason to readers.
     pub fn set_stale(&mut self, staleness: Staleness) {
         self.store.next.staleness = Some(staleness);
@@ -242,7 +223,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use podium_vocabulary::{LabelOperator, LabelRequirement, LabelSelector, PodQuery};
-    use podium_wire::{Section, SectionSet, Timestamp};
+    use podium_wire::{Section, SectionSet};
 
     use super::*;
     use crate::cache::{self};
@@ -328,7 +309,7 @@ mod tests {
     fn absence_from_a_list_removes_only_pods_that_are_not_newer() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
-        assert!(writer.write_through(vec![cached(&pod("cart", "a", 12, "y"))]).publish().len() == 1);
+        writer.apply(vec![applied("a", 12, "y")]).publish();
         assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty());
         assert_eq!(summary(&writer.relist(PodList::default(), Revision(12)).publish()), ["-a@12"]);
         assert!(reader.snapshot().is_empty());
@@ -392,55 +373,6 @@ mod tests {
     }
 
     #[test]
-    fn write_through_replaces_only_older_revisions_of_the_same_uid() {
-        let (mut writer, reader) = cache::new(7);
-        assert!(writer.write_through(vec![cached(&pod("cart", "a", 5, "x"))]).publish().is_empty(), "it inserted");
-        writer.apply(vec![applied("a", 5, "x")]).publish();
-        assert!(writer.write_through(vec![cached(&pod("cart", "a", 5, "y"))]).publish().is_empty(), "same revision");
-        assert!(
-            writer.write_through(vec![cached(&pod("cart", "b", 9, "y"))]).publish().is_empty(),
-            "another incarnation"
-        );
-        let mut leaving = pod("cart", "a", 7, "y");
-        leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
-        assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty(), "it may be gone already");
-        leaving.lifecycle.deletion_grace_period_seconds = Some(0);
-        assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty(), "its grace period is over");
-        leaving.lifecycle.finalizers = vec!["f".into()];
-        assert!(writer.write_through(vec![cached(&leaving)]).publish().len() == 1, "a finalizer holds it");
-        assert!(
-            writer.apply(vec![PodEvent::applied(cached(&leaving))]).publish().is_empty(),
-            "the echo is not a change"
-        );
-        let snapshot = reader.snapshot();
-        assert_eq!((snapshot.get("shop", "cart").unwrap().revision, snapshot.revision()), (Revision(7), Revision(7)));
-    }
-
-    #[test]
-    fn write_through_accepts_a_pod_in_its_grace_period() {
-        let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]).publish();
-        let mut leaving = pod("cart", "a", 7, "y");
-        leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
-        leaving.lifecycle.deletion_grace_period_seconds = Some(30);
-        assert!(writer.write_through(vec![cached(&leaving)]).publish().len() == 1);
-        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(7));
-        leaving.header.resource_version = "8".into();
-        assert_eq!(summary(&writer.apply(vec![PodEvent::deleted(cached(&leaving))]).publish()), ["-a@8"]);
-        leaving.header.resource_version = "9".into();
-        assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty());
-        assert!(reader.snapshot().is_empty());
-    }
-
-    #[test]
-    fn write_through_does_not_advance_the_watch_revision() {
-        let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]).publish();
-        writer.write_through(vec![cached(&pod("cart", "a", 9, "y"))]).publish();
-        assert_eq!(reader.snapshot().revision(), Revision(5));
-    }
-
-    #[test]
     fn a_rolled_back_history_replaces_newer_revisions_once() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 50, "x")]).publish();
@@ -450,18 +382,6 @@ mod tests {
         assert_eq!(summary(&writer.relist(older(), Revision(30)).publish()), ["a@50>20"]);
         assert_eq!(reader.snapshot().revision(), Revision(30));
         assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty(), "the guards are back");
-    }
-
-    #[test]
-    fn an_own_write_of_the_lost_history_is_not_stored_before_the_list() {
-        let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 50, "x")]).publish();
-        writer.roll_back();
-        assert!(writer.write_through(vec![cached(&pod("cart", "a", 60, "lost"))]).publish().is_empty());
-        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(50));
-        let listed = PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
-        assert_eq!(summary(&writer.relist(listed, Revision(30)).publish()), ["a@50>20"]);
-        assert_eq!(summary(&writer.write_through(vec![cached(&pod("cart", "a", 31, "z"))]).publish()), ["a@20>31"]);
     }
 
     #[test]

@@ -126,17 +126,6 @@ impl CachedPod {
     pub fn generation(&self) -> i64 {
         self.packed.created_and_generation(self.identity()).1
     }
-    /// Returns true if nothing prevents the API server from removing the Pod: it is being deleted, has no finalizer,
-    /// and its grace period is over. The response to a patch that leads to this state is the last message about the
-    /// Pod, and has the revision from before the patch. A patch during the grace period is an ordinary one.
-    ///
-    /// # Errors
-    /// Returns an error if the lifecycle cannot be decoded.
-    pub fn is_removed(&self) -> Result<bool, CodecError> {
-        let lifecycle = self.lifecycle()?;
-        let grace_seconds = lifecycle.deletion_grace_period_seconds.unwrap_or(0);
-        Ok(lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() && grace_seconds == 0)
-    }
     /// Returns the encoded bytes of a section; for the full object, its JSON.
     #[must_use]
     pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {

@@ -17,9 +17,9 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use kube::client::Body;
-use podium_engine::ports::{Deliver, Sent};
+use podium_engine::ports::{Deliver, Expectation, Sent, Shown};
 use podium_pods::pod::{CachedPod, Observation, PodEvent, Staleness};
-use podium_vocabulary::WriteReport;
+use podium_vocabulary::{Revision, WriteReport};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -223,6 +223,8 @@ struct Pods {
     answer: fn(&PodKey) -> Answer,
     /// The accounts of the writes, with the Pods and the descriptions.
     sent: Mutex<Vec<(String, PodKey, String)>>,
+    observe: mpsc::Sender<Observation>,
+    revision: Arc<AtomicU64>,
 }
 
 impl Pods {
@@ -249,8 +251,13 @@ impl Deliver for Pods {
         if account == CLEANUP {
             match (self.answer)(subject) {
                 Answer::Freed => {
-                    let revision = 1_000_000 + all.len() as u64;
-                    sent.pods.push(pod(&subject.namespace, &subject.name, revision, &["bank.example/other"]));
+                    let revision = self.revision.fetch_add(1, Relaxed) + 1;
+                    let freed = pod(&subject.namespace, &subject.name, revision, &["bank.example/other"]);
+                    let shown = Shown::Revision(Revision(revision));
+                    sent.expected.push(Expectation { key: subject.clone(), shown });
+                    let events = Observation::Events(vec![PodEvent::applied(freed)]);
+                    let observe = self.observe.clone();
+                    tokio::spawn(async move { observe.send(events).await });
                     result = WriteResult::Applied;
                 }
                 Answer::Gone => result = WriteResult::Gone,
@@ -279,7 +286,7 @@ struct Rig {
     observe: mpsc::Sender<Observation>,
     undecoded: Arc<Mutex<bool>>,
     /// The revision of the latest event.
-    revision: AtomicU64,
+    revision: Arc<AtomicU64>,
 }
 
 impl Rig {
@@ -314,7 +321,9 @@ impl Rig {
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
         let (follower, _started) = Follower::new(driver.clone(), &api, None, &files, 1);
-        let pods = Arc::new(Pods { answer, sent: Mutex::default() });
+        let revision = Arc::new(AtomicU64::new(5));
+        let pods =
+            Arc::new(Pods { answer, sent: Mutex::default(), observe: observe.clone(), revision: revision.clone() });
         let of_driver = &driver.dispatch;
         let dispatch = Arc::new(Dispatch {
             queue: of_driver.queue.clone(),
@@ -323,7 +332,6 @@ impl Rig {
             reader: of_driver.reader.clone(),
             deliver: pods.clone(),
             live: of_driver.live.clone(),
-            write_through: of_driver.write_through.clone(),
             tasks: of_driver.tasks.clone(),
             clock: of_driver.clock.clone(),
             seed: 1,
@@ -350,7 +358,6 @@ impl Rig {
         tokio::spawn(follower.run());
         tokio::spawn(cleanup.run());
         observe.send(Observation::Live).await.unwrap();
-        let revision = AtomicU64::new(5);
         Self { objects: served, pods, removals, releases, forbidden, driver, observe, undecoded, revision }
     }
 

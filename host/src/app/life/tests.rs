@@ -138,7 +138,6 @@ async fn driver_until(
         reader,
         deliver: Arc::new(Nowhere),
         live: Arc::new(Nowhere),
-        write_through: Arc::new(handle.clone()),
         tasks: super::super::deliveries::Deliveries::default().tasks(),
         clock: Clock::starting_at(0),
         seed: 1,

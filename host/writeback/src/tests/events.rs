@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicU16, AtomicU64, Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicU16, AtomicU64, Ordering::SeqCst},
+    },
 };
 
 use ::http::Response;
@@ -74,7 +77,7 @@ impl Wire {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
-        (wire, Writeback::new(&api, Arc::new(Pool::new(7))))
+        (wire, Writeback::new(&api, Prune::NOTHING))
     }
 
     fn now(&self) -> u64 {

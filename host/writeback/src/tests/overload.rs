@@ -16,18 +16,17 @@ use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
 use podium_api::{Api, live::LivePods};
-use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
-    dispatch::{Dispatch, Lane},
-    ports::{Outcome, Request, RunReport, Staged, Tasks, Usage, WriteThrough},
+    dispatch::{Dispatch, Expectations, Lane},
+    ports::{Outcome, Request, RunReport, Staged, Tasks, Usage},
     ports::{Reconcile, Sender, World},
     queue::{Backoff, Queue},
     status::PluginStatus,
 };
 use podium_pods::{
     cache,
-    pod::{CachedPod, PodList, Record},
+    pod::{CachedPod, PodEvent, PodList, Record},
     testing,
 };
 use podium_vocabulary::{Action, Grants, KeyPattern, PluginSpec, Prune, Revision, Write, authz::authorize};
@@ -101,15 +100,6 @@ impl Reconcile for Plugin {
     }
 }
 
-struct IntoCache(Mutex<cache::Writer>);
-
-impl WriteThrough for IntoCache {
-    fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        self.0.lock().write_through(pods).publish();
-        Box::pin(async {})
-    }
-}
-
 /// Runs deliveries on the test's runtime.
 struct Spawned;
 
@@ -128,8 +118,19 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
     let (began, requests) = (Instant::now(), Arc::<Mutex<Vec<_>>>::default());
     let (log, rule, revision) = (requests.clone(), Arc::new(rule), Arc::new(AtomicU64::new(9)));
     let pods: Arc<Mutex<BTreeMap<String, Value>>> = Arc::default();
+    let (mut writer, reader) = cache::new(7);
+    let listed = (0..PODS).map(|index| {
+        let mut pod = podium_wire::Pod::default();
+        (pod.header.namespace, pod.header.name) = ("shop".into(), name(index));
+        (pod.header.uid, pod.header.resource_version) = (format!("u-{}", name(index)), "5".into());
+        Record::from(Arc::new(CachedPod::new(&pod).unwrap()))
+    });
+    writer.relist(listed.collect::<PodList>(), Revision(5)).publish();
+    let (watch, expectations) = (Arc::new(Mutex::new(writer)), Arc::<Expectations>::default());
+    let seen = expectations.clone();
     let service = service_fn(move |request: http::Request<Body>| {
         let (log, rule, revision, pods) = (log.clone(), rule.clone(), revision.clone(), pods.clone());
+        let (watch, seen) = (watch.clone(), seen.clone());
         async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             let (parts, body) = request.into_parts();
@@ -153,27 +154,22 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
                 metadata["resourceVersion"] = revision.fetch_add(1, SeqCst).to_string().into();
             }
             let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}, "status": {} });
-            response.body(Full::new(Bytes::from(pod.to_string())))
+            let pod = pod.to_string();
+            let event = Arc::new(CachedPod::unshared(pod.as_bytes(), &Prune::NOTHING).unwrap());
+            let at = event.revision;
+            watch.lock().apply(vec![PodEvent::applied(event)]).publish();
+            seen.seen.up_to(at);
+            response.body(Full::new(Bytes::from(pod)))
         }
     });
-    let (mut writer, reader) = cache::new(7);
-    let pods = (0..PODS).map(|index| {
-        let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name) = ("shop".into(), name(index));
-        (pod.header.uid, pod.header.resource_version) = (format!("u-{}", name(index)), "5".into());
-        Record::from(Arc::new(CachedPod::new(&pod).unwrap()))
-    });
-    writer.relist(pods.collect::<PodList>(), Revision(5)).publish();
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
-    let pool = Arc::new(Pool::new(7));
     let dispatch = Arc::new(Dispatch {
         queue: Arc::new(Queue::new(Backoff::default(), WORKERS / 2, 1)),
         registry: Arc::default(),
-        expectations: Arc::default(),
+        expectations,
         reader,
-        deliver: Arc::new(Writeback::new(&api, pool)),
+        deliver: Arc::new(Writeback::new(&api, Prune::NOTHING)),
         live: Arc::new(LivePods::new(api, Prune::NOTHING)),
-        write_through: Arc::new(IntoCache(Mutex::new(writer))),
         tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,

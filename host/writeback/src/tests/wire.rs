@@ -64,10 +64,7 @@ impl Wire {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
-        let pruned = podium_vocabulary::Prune::annotations(["x.example/pruned"]);
-        let mut pool = Pool::new(7);
-        pool.prune = pruned;
-        Writeback::new(&api, Arc::new(pool))
+        Writeback::new(&api, Prune::annotations(["x.example/pruned"]))
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {

@@ -18,7 +18,7 @@ use podium_engine::{
     journal::{self, Opened},
     ports::{
         Asker, Deliver, Expectation, Failure, FailureKind, Live, Reconcile, Request, RunReport, Sender, Sent, Shown,
-        Staged, Tasks, Usage, World, WriteThrough,
+        Staged, Tasks, Usage, World,
     },
     queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
@@ -81,11 +81,12 @@ impl Reconcile for Cut {
     }
 }
 
-/// An API server, and a cache's writer, that wait before they answer.
+/// An API server and its watch, which wait before they answer.
 struct Slow {
     waits: Mutex<Choices>,
     revision: AtomicU32,
-    writer: Mutex<cache::Writer>,
+    writer: Arc<Mutex<cache::Writer>>,
+    expectations: Arc<Expectations>,
 }
 
 impl Slow {
@@ -107,8 +108,21 @@ impl Deliver for Slow {
         Box::pin(async move {
             self.wait().await;
             let revision = 1 + self.revision.fetch_add(1, SeqCst);
-            // As the watch reports it, even if the delivery is dropped.
-            self.writer.lock().unwrap().write_through(vec![pod(revision.into())]).publish();
+            // The watch reports it, even if the delivery is dropped: before the response, or soon after it.
+            let (writer, expectations) = (self.writer.clone(), self.expectations.clone());
+            let late = Duration::from_millis(self.waits.lock().unwrap().below(3).try_into().unwrap());
+            let event = async move {
+                let mut writer = writer.lock().unwrap();
+                writer.apply(vec![PodEvent::applied(pod(revision.into()))]).publish();
+                expectations.seen.up_to(Revision(revision.into()));
+            };
+            match late.is_zero() {
+                true => event.await,
+                false => drop(tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    event.await;
+                })),
+            }
             let shown = Shown::Revision(Revision(revision.into()));
             let report = |write: podium_vocabulary::Write| WriteReport {
                 id: write.id,
@@ -119,7 +133,6 @@ impl Deliver for Slow {
             self.wait().await;
             Sent {
                 reports,
-                pods: vec![pod(revision.into())],
                 expected: vec![Expectation { key: subject.clone(), shown }],
                 requests: 1,
                 ..Sent::default()
@@ -142,16 +155,6 @@ impl Live for Slow {
         Box::pin(async move {
             self.wait().await;
             Ok(Some(pod(self.revision.load(SeqCst).into())))
-        })
-    }
-}
-
-impl WriteThrough for Slow {
-    fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.wait().await;
-            self.writer.lock().unwrap().write_through(pods).publish();
-            self.wait().await;
         })
     }
 }
@@ -198,8 +201,9 @@ impl Rig {
     fn new(plugin: &Arc<Plugin>, spec: &PluginSpec, seed: u64, journal: &Path) -> Self {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![PodEvent::applied(pod(5))]).publish();
-        let slow = Slow { waits: Mutex::new(Choices::new(seed)), revision: 5.into(), writer: Mutex::new(writer) };
-        let slow = Arc::new(slow);
+        let (writer, expectations) = (Arc::new(Mutex::new(writer)), Arc::<Expectations>::default());
+        let waits = Mutex::new(Choices::new(seed));
+        let slow = Arc::new(Slow { waits, revision: 5.into(), writer, expectations: expectations.clone() });
         let cut = Cut { plugin: Arc::clone(plugin), polls: u32::MAX.into(), ended: 0.into() };
         let cut = Arc::new(cut);
         let registry = Arc::new(Registry::default());
@@ -215,11 +219,10 @@ impl Rig {
         let dispatch = Arc::new(Dispatch {
             queue: Arc::new(queue.within(budget, registry.clone())),
             registry,
-            expectations: Arc::<Expectations>::default(),
+            expectations,
             reader,
             deliver: slow.clone(),
             live: slow.clone(),
-            write_through: slow.clone(),
             tasks: deliveries.clone(),
             clock: Clock::starting_at(1_000),
             seed: 1,
@@ -239,10 +242,10 @@ impl Rig {
         let now = tokio::time::Instant::now();
         let mut writer = self.slow.writer.lock().unwrap();
         let update = writer.apply(vec![PodEvent::deleted(pod(1_000))]);
-        let tombstones = &dispatch.expectations.tombstones;
-        let plan = tombstones.plan(&dispatch.queue, update.changes(), |_| vec![lane], |_| vec![lane], now);
+        let expectations = &dispatch.expectations;
+        let plan = expectations.tombstones.plan(&dispatch.queue, update.changes(), |_| vec![lane], |_| vec![lane], now);
         update.publish();
-        tombstones.queue(&dispatch.queue, plan);
+        expectations.queue(&dispatch.queue, plan);
     }
 
     /// Runs deliveries, and writes the journal's entries whenever there are some, until the work is done.

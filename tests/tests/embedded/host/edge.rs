@@ -1,7 +1,8 @@
 //! Deliveries to plugins while watches are lost and responses are late: in order, once, and of the right Pod.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Verb};
 use podium_host::app::App;
 use podium_pods::pod::PodView;
@@ -66,6 +67,50 @@ fn answers_gated(cluster: &Cluster, open: bool, these: fn(&Sent) -> bool) -> (wa
         })
     };
     (gate, Wire::around(cluster, |_| Box::pin(std::future::ready(())), after))
+}
+
+/// The events of both writes come after the answer to the second.
+#[tokio::test(start_paused = true)]
+async fn a_status_written_between_a_plan_and_its_patch_is_cached() {
+    let cluster = still();
+    let gate = Arc::new(watch::Sender::new(true));
+    let (closing, faults, theirs) = (gate.clone(), cluster.faults(), embedded::pods(&cluster, Some("default")));
+    let wire = Wire::with(&cluster, move |sent| {
+        let (write, closing, faults, theirs) = (sent.is_write(), closing.clone(), faults.clone(), theirs.clone());
+        Box::pin(async move {
+            if write {
+                closing.send_replace(false);
+                faults.disconnect_watches();
+                let status = Patch::Merge(json!({ "status": { "phase": "Failed" } }));
+                theirs.patch_status("cart-0", &PatchParams::default(), &status).await.unwrap();
+            } else {
+                closing.subscribe().wait_for(|open| *open).await.unwrap();
+            }
+        })
+    });
+    let app = embedded::host(&cluster, wire.client(), vec![probe("label guests.example/a x")]).await.unwrap();
+    let lists = || cluster.requests().count(|request| request.verb == Verb::List && request.resource == "pods");
+    let before = lists();
+    embedded::create_pod(&cluster, "cart-0", "doomed").unwrap();
+    let label = async || embedded::label(&cluster, "cart-0", "guests.example/a").await;
+    until("the label", MINUTE, async || {
+        anyhow::ensure!(label().await?.is_some());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let cached = || {
+        let pod = app.reader().snapshot().get("default", "cart-0").unwrap();
+        (pod.status().unwrap().phase, pod.labels().unwrap().contains_key("guests.example/a"))
+    };
+    assert!(!cached().1, "the answer is not stored");
+    gate.send_replace(true);
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert_eq!(cached(), ("Failed".to_owned(), true));
+    // With a list nothing could be missing.
+    assert_eq!(lists(), before);
+    app.shutdown().await;
 }
 
 /// Waits until the deletion of this Pod, and of no other, is on the register.

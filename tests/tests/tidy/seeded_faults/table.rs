@@ -48,6 +48,7 @@ impl Fault {
             "host/pods" => "podium-pods",
             "host/api" => "podium-api",
             "host/lease" => "podium-lease",
+            "host/encoding" => "podium-encoding",
             "host/life" => "podium-life",
             "host/writeback" => "podium-writeback",
             "guest-sdk/vocabulary" => "podium-vocabulary",

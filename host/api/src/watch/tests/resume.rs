@@ -101,7 +101,7 @@ async fn recreated_and_short_lived_pods_end_in_their_last_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_through_newer_than_the_checkpoint_stays() {
+async fn a_pod_newer_than_the_checkpoint_of_an_earlier_version_stays() {
     let mut saved = checkpoint();
     saved.pods[2] = cached(&testing::pod("c", "c-uid", 14, "x")).into();
     let answers = vec![

@@ -36,7 +36,7 @@ struct Bench {
     through: Arc<Semaphore>,
     ran: Arc<Mutex<Vec<String>>>,
     script: Arc<Script>,
-    _writer: Ingested,
+    writer: Ingested,
 }
 
 impl Bench {
@@ -66,13 +66,12 @@ impl Bench {
             reader: rig.dispatch.reader.clone(),
             deliver: Arc::new(Slow(rig.script.clone(), through.clone())),
             live: rig.server.clone(),
-            write_through: Arc::new(Nowhere),
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
         });
         tokio::spawn(dispatch.clone().work());
-        Self { dispatch, shop: rig.lane, bank, through, ran, script: rig.script, _writer: rig.writer }
+        Self { dispatch, shop: rig.lane, bank, through, ran, script: rig.script, writer: rig.writer }
     }
 
     async fn add(&self, lane: Lane, names: &[&str]) -> Vec<String> {
@@ -90,9 +89,13 @@ impl Bench {
 }
 
 fn named(namespace: &str, name: &str) -> Arc<CachedPod> {
+    named_at(namespace, name, 5)
+}
+
+fn named_at(namespace: &str, name: &str, revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name) = (namespace.into(), name.into());
-    (pod.header.uid, pod.header.resource_version) = (format!("{namespace}-{name}"), "5".into());
+    (pod.header.uid, pod.header.resource_version) = (format!("{namespace}-{name}"), revision.to_string());
     Arc::new(CachedPod::new(&pod).unwrap())
 }
 
@@ -124,6 +127,40 @@ async fn a_tenant_with_unanswered_deliveries_delays_no_other() {
     assert_eq!(bench.settle().await, ["cart-2"]);
     bench.through.add_permits(3);
     assert_eq!(bench.settle().await, ["cart-3"]);
+}
+
+/// The event comes before the response, after it, or never.
+#[tokio::test(start_paused = true)]
+async fn a_key_waits_for_the_event_of_its_write_and_its_tenant_does_not() {
+    for event in [Some(false), Some(true), None] {
+        let mut bench = Bench::new();
+        let seen = |bench: &mut Bench| {
+            bench.writer.apply(vec![PodEvent::applied(named_at("shop", "cart-0", 9))]);
+            bench.dispatch.expectations.seen.up_to(Revision(9));
+        };
+        *bench.script.shown.lock() = Some(Shown::Revision(Revision(9)));
+        assert_eq!(bench.add(bench.shop, &["cart-0", "cart-1", "cart-2"]).await, ["cart-0", "cart-1"]);
+        if event == Some(false) {
+            seen(&mut bench);
+        }
+        bench.through.add_permits(2);
+        assert_eq!(bench.settle().await, ["cart-2"], "both places are free");
+        let again = bench.add(bench.shop, &["cart-0"]).await;
+        match event {
+            Some(false) => assert_eq!(again, ["cart-0"]),
+            Some(true) => {
+                assert!(again.is_empty());
+                seen(&mut bench);
+                assert_eq!(bench.settle().await, ["cart-0"]);
+            }
+            None => {
+                assert!(again.is_empty());
+                tokio::time::sleep(SEE_WRITES).await;
+                assert!(bench.settle().await.is_empty(), "its plugin has not seen the write");
+            }
+        }
+        assert_eq!(bench.script.sent.lock().len(), 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Loops and fights, with a fake world that applies sent values to its Pods and wakes every plugin; and controllers
 //! that must not be slowed.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Weak};
 
 use podium_vocabulary::authz::Authorized;
 
@@ -17,9 +17,9 @@ pub(super) struct Stage {
     pub(super) lanes: Vec<Lane>,
 }
 
-/// Applies labels and annotations, publishes the change and queues the keys of all plugins, all within the delivery: as
-/// a watch does whose event comes before the response.
+/// Applies labels and annotations, publishes the change and queues the keys of all plugins.
 pub(super) struct Applying {
+    this: Weak<Self>,
     pub(super) pods: Mutex<BTreeMap<String, podium_wire::Pod>>,
     writer: Mutex<cache::Writer>,
     revision: AtomicUsize,
@@ -31,29 +31,40 @@ pub(super) struct Applying {
     events: Mutex<Vec<String>>,
     /// Writes whose description contains this are refused.
     pub(super) refuses: Mutex<Option<&'static str>>,
-    /// Changes by writes are queued as answers to them.
-    pub(super) answers: AtomicBool,
+    /// How long after the response the event of a write comes. `None`: within the delivery, before its response.
+    pub(super) late: Mutex<Option<Duration>>,
 }
 
 impl Applying {
-    pub(super) fn publish(&self, pod: &mut podium_wire::Pod, written: bool) {
+    pub(super) fn publish(&self, pod: &mut podium_wire::Pod) {
+        let pod = self.changed(pod);
+        self.observe(pod);
+    }
+
+    /// Returns the Pod with a new revision.
+    fn changed(&self, pod: &mut podium_wire::Pod) -> Arc<CachedPod> {
         pod.header.resource_version = (self.revision.fetch_add(1, SeqCst) + 10).to_string();
-        let pod = Arc::new(CachedPod::new(pod).unwrap());
+        Arc::new(CachedPod::new(pod).unwrap())
+    }
+
+    /// Does the part of the ingest loop.
+    fn observe(&self, pod: Arc<CachedPod>) {
+        let revision = pod.revision;
         let lanes = self.lanes.lock().clone();
         let plan = {
             let mut writer = self.writer.lock();
             let update = writer.apply(vec![PodEvent::applied(pod)]);
             let tombstones = &self.expectations.tombstones;
-            let mut plan =
+            let plan =
                 tombstones.plan(&self.queue, update.changes(), |_| lanes.clone(), |_| lanes.clone(), Instant::now());
             update.publish();
-            plan.written = written;
             plan
         };
-        self.expectations.tombstones.queue(&self.queue, plan);
+        self.expectations.queue(&self.queue, plan);
+        self.expectations.seen.up_to(revision);
     }
 
-    fn write(&self, action: &Action, view: &dyn PodView) -> WriteResult {
+    fn write(&self, action: &Action, view: &dyn PodView, sent: &mut Sent) -> WriteResult {
         let (field, value) = Field::of(action);
         if !would_change(view, action.pod().unwrap(), &field, value) {
             return WriteResult::Unchanged;
@@ -74,7 +85,18 @@ impl Applying {
         if *pod == before {
             return WriteResult::Unchanged;
         }
-        self.publish(pod, self.answers.load(SeqCst));
+        let pod = self.changed(pod);
+        sent.expected.push(Expectation { key: pod.key.clone(), shown: Shown::Revision(pod.revision) });
+        match *self.late.lock() {
+            None => self.observe(pod),
+            Some(late) => {
+                let server = self.this.upgrade().unwrap();
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    server.observe(pod);
+                });
+            }
+        }
         WriteResult::Applied
     }
 }
@@ -93,7 +115,7 @@ impl Deliver for Applying {
             tokio::time::sleep(Duration::from_millis(2)).await;
             let mut sent = Sent::default();
             for write in staged.writes.into_iter().map(Authorized::into_inner) {
-                let (result, description) = (self.write(&write.action, view), write.action.describe());
+                let (result, description) = (self.write(&write.action, view, &mut sent), write.action.describe());
                 if result == WriteResult::Applied {
                     sent.requests += 1;
                     self.applied.lock().push((Instant::now(), sender.manager.clone(), description.clone()));
@@ -121,7 +143,8 @@ impl Stage {
         let registry = Arc::new(Registry::default());
         let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 4, 1));
         let expectations = Arc::<Expectations>::default();
-        let server = Arc::new(Applying {
+        let server = Arc::new_cyclic(|this| Applying {
+            this: this.clone(),
             pods: Mutex::default(),
             writer: Mutex::new(Arc::into_inner(writer).unwrap().into_inner()),
             revision: AtomicUsize::default(),
@@ -131,7 +154,7 @@ impl Stage {
             applied: Mutex::default(),
             events: Mutex::default(),
             refuses: Mutex::default(),
-            answers: AtomicBool::default(),
+            late: Mutex::default(),
         });
         let dispatch = Arc::new(Dispatch {
             queue,
@@ -140,7 +163,6 @@ impl Stage {
             reader: base.dispatch.reader.clone(),
             deliver: server.clone(),
             live: Arc::new(Nowhere),
-            write_through: Arc::new(Nowhere),
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
@@ -154,7 +176,7 @@ impl Stage {
             let mut pod = podium_wire::Pod::default();
             (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{index}"));
             pod.header.uid = format!("u{index}");
-            stage.server.publish(&mut pod, false);
+            stage.server.publish(&mut pod);
             stage.server.pods.lock().insert(pod.header.name.clone(), pod);
         }
         for _ in 0..4 {
@@ -291,7 +313,7 @@ async fn a_fight_with_an_unknown_client_is_slowed() {
             let mut pods = server.pods.lock();
             let pod = pods.get_mut("cart-0").unwrap();
             pod.labels.insert(KEY.into(), "theirs".into());
-            server.publish(pod, false);
+            server.publish(pod);
         }
     });
     let first = stage.applied_within(62).await;
@@ -322,7 +344,7 @@ async fn other_pods_of_a_plugin_in_a_loop_go_on() {
             let mut pods = stage.server.pods.lock();
             let pod = pods.get_mut(name).unwrap();
             pod.annotations.insert("asked".into(), "now".into());
-            stage.server.publish(pod, false);
+            stage.server.publish(pod);
         }
         tokio::time::sleep(Duration::from_secs(61)).await;
         let applied = stage.server.applied.lock();
@@ -376,7 +398,7 @@ async fn a_loop_does_not_hold_back_the_removal_of_a_finalizer() {
         let pod = pods.get_mut("cart-0").unwrap();
         assert_eq!(pod.lifecycle.finalizers, [NAME]);
         pod.lifecycle.deletion_timestamp = Some(podium_wire::Timestamp::default());
-        stage.server.publish(pod, false);
+        stage.server.publish(pod);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let applied = stage.server.applied.lock();
@@ -393,23 +415,26 @@ async fn a_failed_key_woken_by_its_own_write_keeps_its_back_off() {
         let field = format!("shop.example/{}", pod.labels.len());
         (Ok(Outcome::Settled), vec![set(request, &field, "x"), refused])
     };
-    let stage = Stage::new(0, &[("a", code)]);
-    *stage.server.refuses.lock() = Some("shop.example/bad");
-    let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
-    stage.server.publish(&mut pod, false);
-    stage.server.pods.lock().insert("cart-0".into(), pod);
-    assert!(stage.applied_within(10).await <= 10, "{} runs", stage.status(0).runs());
-    // A change by others is answered at once.
-    let before = stage.status(0).runs();
-    {
-        let mut pods = stage.server.pods.lock();
-        let pod = pods.get_mut("cart-0").unwrap();
-        pod.annotations.insert("theirs".into(), "new".into());
-        stage.server.publish(pod, false);
+    for late in [None, Some(Duration::from_millis(5))] {
+        let stage = Stage::new(0, &[("a", code)]);
+        *stage.server.refuses.lock() = Some("shop.example/bad");
+        *stage.server.late.lock() = late;
+        let mut pod = podium_wire::Pod::default();
+        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
+        stage.server.publish(&mut pod);
+        stage.server.pods.lock().insert("cart-0".into(), pod);
+        assert!(stage.applied_within(10).await <= 10, "{} runs", stage.status(0).runs());
+        // A change by others is answered at once.
+        let before = stage.status(0).runs();
+        {
+            let mut pods = stage.server.pods.lock();
+            let pod = pods.get_mut("cart-0").unwrap();
+            pod.annotations.insert("theirs".into(), "new".into());
+            stage.server.publish(pod);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(stage.status(0).runs(), before + 1);
     }
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(stage.status(0).runs(), before + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -429,7 +454,7 @@ async fn a_foreign_change_during_a_failing_run_skips_the_back_off() {
         let mut pods = stage.server.pods.lock();
         let pod = pods.get_mut("cart-0").unwrap();
         pod.annotations.insert("theirs".into(), value.into());
-        stage.server.publish(pod, false);
+        stage.server.publish(pod);
     };
     change("1");
     // The run that answers it is under way for 2 ms.
@@ -463,7 +488,7 @@ async fn a_progress_report_every_six_seconds_is_not_slowed() {
     stage.load("a", code);
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
-    stage.server.publish(&mut pod, false);
+    stage.server.publish(&mut pod);
     stage.server.pods.lock().insert("cart-0".into(), pod);
     stage.dispatch.queue.add([(stage.lanes[0], ("shop".into(), "cart-0".into()), "u0".into())]);
     assert!(stage.applied_within(600).await >= 99);
@@ -501,4 +526,21 @@ async fn a_rollout_of_300_pods_and_a_resync_of_them_are_not_slowed() {
         assert!(stage.dispatch.queue.is_idle());
     }
     assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld()), (0, 0));
+}
+
+/// A watch that is cut off for 10 s, and runs on several Pods that each write to one of them.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_not_sent_again_while_its_event_is_late() {
+    let code: Code = |_, _| {
+        let target = PodKey::new("shop", "cart-0", "u0");
+        (Ok(Outcome::Settled), vec![Action::SetLabel { target, key: KEY.into(), value: "x".into() }])
+    };
+    let stage = Stage::new(3, &[("a", code)]);
+    *stage.server.late.lock() = Some(Duration::from_secs(10));
+    assert_eq!(stage.applied_within(9).await, 1);
+    let writes = stage.status(0).writes();
+    assert!(writes.get("unchanged").is_none() && writes["not_sent"] >= 2, "{writes:?}");
+    assert_eq!(stage.applied_within(9).await, 0);
+    let runs = stage.status(0).runs();
+    assert_eq!((stage.applied_within(60).await, stage.status(0).runs()), (0, runs), "all have settled");
 }

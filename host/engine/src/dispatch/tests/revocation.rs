@@ -90,7 +90,7 @@ fn working(work: Work) -> Cut {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     let (silent, after) = (Arc::<Silent>::default(), Arc::<AtomicUsize>::default());
-    let Dispatch { queue, registry, expectations, reader, write_through, clock, .. } = &*rig.dispatch;
+    let Dispatch { queue, registry, expectations, reader, clock, .. } = &*rig.dispatch;
     rig.dispatch = Arc::new(Dispatch {
         queue: queue.clone(),
         registry: registry.clone(),
@@ -98,7 +98,6 @@ fn working(work: Work) -> Cut {
         reader: reader.clone(),
         deliver: silent.clone(),
         live: silent.clone(),
-        write_through: write_through.clone(),
         tasks: Arc::new(Spawned),
         clock: clock.clone(),
         seed: 1,

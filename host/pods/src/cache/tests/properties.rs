@@ -34,8 +34,6 @@ enum Delivery {
         late: usize,
         ask: bool,
     },
-    /// The answer to a write, which may be old or not yet seen by the watch.
-    WriteThrough(usize),
     Bookmark,
 }
 
@@ -55,7 +53,6 @@ fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
         4 => (1..6usize).prop_map(Delivery::Events),
         1 => (1..8usize).prop_map(Delivery::Resume),
         2 => (0..8usize, any::<bool>()).prop_map(|(late, ask)| Delivery::List { late, ask }),
-        2 => (0..40usize).prop_map(Delivery::WriteThrough),
         1 => Just(Delivery::Bookmark),
     ];
     prop::collection::vec(delivery, 1..60)
@@ -125,12 +122,6 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
                 let (revision, pods) = &history.states[position];
                 harness.writer.relist(list(pods, &harness.reader, ask), *revision).publish()
             }
-            Delivery::WriteThrough(at) => match history.events.get(at) {
-                Some(PodEvent { pod, deleted: false, .. }) if at < head => {
-                    harness.writer.write_through(vec![Arc::clone(pod)]).publish()
-                }
-                _ => Vec::new(),
-            },
             Delivery::Bookmark => {
                 harness.writer.bookmark(history.states[position].0);
                 Vec::new()

@@ -4,7 +4,10 @@ use super::{Fault, In};
 
 pub(super) fn faults() -> Vec<Fault> {
     let writer = In { file: "host/pods/src/cache/writer.rs", tests: "cache::" };
+    let pool = In { file: "host/encoding/src/pool.rs", tests: "unshared::" };
     vec![
+        pool.fault("a state of a moment is learned with each Pod", "while «self.bytes > Self::MAX_BYTES»", "true"),
+        pool.fault("the latest shapes take any memory", "&& «self.shapes.len() > 1» {", "false"),
         writer.fault(
             "a Pod goes back in time",
             "Some(entry) if «pod.revision <= entry.pod.revision» => {}",
@@ -15,13 +18,6 @@ pub(super) fn faults() -> Vec<Fault> {
         writer.fault("a deletion removes the Pod's successor", "held.key.uid != last.key.uid", "false"),
         writer.fault("a list removes a Pod that is newer", "«pod.revision() <= newest_removed» && !held", "true"),
         writer.fault("a Pod that cannot be decoded is reported as deleted", "«!held.contains_pod(pod)»", "true"),
-        writer.fault(
-            "an answer to a write brings a removed Pod back",
-            "if «pod.is_removed().unwrap_or(true)» {",
-            "false",
-        ),
-        writer.fault("an answer of the history before is written through", "|| «self.rolled_back» {", "false"),
-        writer.fault("an older answer to a write replaces a Pod", "held.revision >= pod.revision", "false"),
         writer.fault("a set-back history keeps its revision", "self.store.next.revision = if «rolled_back» {", "false"),
     ]
 }

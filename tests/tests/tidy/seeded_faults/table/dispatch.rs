@@ -40,7 +40,7 @@ fn runs() -> Vec<Fault> {
         delivery.fault("a write that was refused settles its key", "Ok(_) if «!unsettled.is_empty()» => {", "false"),
         delivery.fault(
             "writes of a revoked plugin are sent",
-            "match «plugin.revocation.unless_revoked(work).await» {",
+            "let delivered = «plugin.revocation.unless_revoked(work).await»;",
             "Some(work.await)",
         ),
         state.fault(
@@ -85,7 +85,21 @@ fn deletions() -> Vec<Fault> {
 
 fn expectations() -> Vec<Fault> {
     let gate = In { file: "host/engine/src/dispatch/gate.rs", tests: "dispatch::" };
+    let delivery = In { file: "host/engine/src/dispatch/delivery.rs", tests: "dispatch::" };
+    let all = In { file: "host/engine/src/dispatch/expectations.rs", tests: "dispatch::" };
+    let seen = In { file: "host/engine/src/dispatch/seen.rs", tests: "dispatch::" };
+    let ingest = In { file: "host/engine/src/ingest/mod.rs", tests: "ingest::" };
     vec![
+        delivery.fault("a key does not wait for its own event", "«self.see(job, plugin, &sent.expected).await;»", ""),
+        delivery.fault("a tenant waits for events in its places", "«self.queue.sent(job);»", ""),
+        all.fault("an own event is a change by others", "|uid| «self.claims.has(uid)»", "false"),
+        seen.fault("a later event ends no wait", "first.key().0 «<=» revision", "=="),
+        ingest.fault(
+            "a delivery does not learn of its event",
+            "«self.expectations.seen.up_to(self.reader.snapshot().revision());»",
+            "",
+        ),
+        gate.fault("a write is sent again while its event is late", "|pod| «pod.revision < entry.revision»", "false"),
         gate.fault("a run does not see its plugin's own write", "«pod.revision >= self.revision»", "true"),
         gate.fault("a run does not see its plugin's own deletion", "«(!self.deletion || is_going(&pod))»", "true"),
         gate.fault("time opens the gate", "if now < entry.ask { Gate::Wait } else { «Gate::ReadLive» }", "Gate::Open"),

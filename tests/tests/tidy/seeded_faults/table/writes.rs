@@ -36,6 +36,7 @@ pub(super) fn faults() -> Vec<Fault> {
             "grants.delete || grants.evict",
         ),
         query.fault("a search reveals a section that is not granted", "*asked && «!is_covered(*section)»", "false"),
+        answer.fault("the answer of a Pod that is gone is waited for", "if «is_gone» {", "false"),
         answer.fault("refused credentials are a missing right", "401 if «error.is_unauthenticated()»", "false"),
         closings.fault(
             "a 403 does not close its kind of writes",

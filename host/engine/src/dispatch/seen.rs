@@ -1,0 +1,103 @@
+//! [`Seen`]: the revision up to which the changes of Pods are in the cache and their keys in the queue. A delivery ends
+//! when the events of its own writes are there, so that nothing else has to tell them from changes by others.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use parking_lot::Mutex;
+use podium_vocabulary::Revision;
+use tokio::sync::oneshot;
+
+use crate::ports::{Expectation, Shown};
+
+/// How long the events of writes are waited for. The watch of a healthy API server has them within milliseconds.
+pub(super) const SEE_WRITES: Duration = Duration::from_secs(2);
+
+/// How far the cache and the queue are, and the deliveries that wait for more.
+#[derive(Debug, Default)]
+pub struct Seen(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    revision: Revision,
+    /// In the order of their revisions. A `watch` channel would wake all, in a random order.
+    waiting: BTreeMap<(Revision, u64), oneshot::Sender<()>>,
+    numbers: u64,
+}
+
+impl Seen {
+    /// Records that the changes up to this revision were published and queued. It is lower than before if the history
+    /// of the API server was set back.
+    pub fn up_to(&self, revision: Revision) {
+        let mut state = self.0.lock();
+        state.revision = revision;
+        while let Some(first) = state.waiting.first_entry().filter(|first| first.key().0 <= revision) {
+            // One that does not wait any more is gone with this.
+            let _ = first.remove().send(());
+        }
+    }
+
+    /// Returns true if the changes up to this revision are there.
+    pub(crate) fn has(&self, revision: Revision) -> bool {
+        self.0.lock().revision >= revision
+    }
+
+    /// Waits for the changes up to this revision, at most for [`SEE_WRITES`].
+    pub(super) async fn wait(&self, revision: Revision) {
+        let (sender, receiver) = oneshot::channel();
+        let key = {
+            let mut state = self.0.lock();
+            if state.revision >= revision {
+                return;
+            }
+            state.numbers += 1;
+            let key = (revision, state.numbers);
+            state.waiting.insert(key, sender);
+            key
+        };
+        let _ = tokio::time::timeout(SEE_WRITES, receiver).await;
+        self.0.lock().waiting.remove(&key);
+    }
+}
+
+/// Returns the revision after which the events of these writes are there. `None` if none is waited for, because only
+/// deletions and writes with an unknown result are among them.
+pub(super) fn newest(written: &[Expectation]) -> Option<Revision> {
+    let revision = |expected: &Expectation| match expected.shown {
+        Shown::Revision(revision) => Some(revision),
+        Shown::Deletion | Shown::Gone | Shown::Unknown => None,
+    };
+    written.iter().filter_map(revision).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_with_its_revision_or_after_its_time() {
+        let seen = Seen::default();
+        seen.up_to(Revision(5));
+        assert!(seen.has(Revision(5)) && !seen.has(Revision(6)));
+        let began = Instant::now();
+        seen.wait(Revision(5)).await;
+        let mut waiting = std::pin::pin!(seen.wait(Revision(7)));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        seen.up_to(Revision(6));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        seen.up_to(Revision(8));
+        waiting.await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        seen.wait(Revision(9)).await;
+        assert_eq!((began.elapsed(), seen.0.lock().waiting.len()), (SEE_WRITES, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_history_was_set_back_its_revisions_are_waited_for() {
+        let seen = Seen::default();
+        seen.up_to(Revision(900));
+        seen.up_to(Revision(5));
+        assert!(futures::poll!(std::pin::pin!(seen.wait(Revision(7)))).is_pending());
+    }
+}
