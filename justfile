@@ -54,6 +54,10 @@ test-schedules N="10000000":
 test-fairness KEYS="1000000":
     PODIUM_BACKLOG={{KEYS}} cargo test -p podium-engine --lib -- queue::turns --nocapture
 
+# Replicas with clocks of their own over one Lease, in SEEDS simulations of a minute with faults: one of them acts
+test-leases SEEDS="1000000":
+    PODIUM_LEASE_SEEDS={{SEEDS}} cargo test -p podium-lease --lib -- no_two_replicas_act --nocapture
+
 # Deletions of PODS Pods during runs on them, on several threads: each is delivered once, with the last state
 test-deletions PODS="200000":
     PODIUM_DELETIONS={{PODS}} cargo test -p podium-engine --lib -- every_deletion_is_delivered_once

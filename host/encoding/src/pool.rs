@@ -1,7 +1,7 @@
 //! All skeletons of the Pods of a process, and how a Pod finds or makes its own.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::BuildHasher,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -47,9 +47,45 @@ impl Shape {
         self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
 
+    /// Returns the approximate bytes of its skeletons.
+    fn size(&self) -> usize {
+        self.skeletons.0.iter().map(|skeleton| skeleton.size()).sum()
+    }
+
     /// Returns a prefix that the names of Pods of this shape may have.
     pub(super) fn name_prefix(&self) -> &str {
         self.skeletons[Fragment::Object].name_prefix()
+    }
+}
+
+/// The shapes of the Pods that were read last. A state that each Pod of a workload has for a moment, such as the one
+/// before it is scheduled, would otherwise be learned again for each Pod, unless another Pod has it at that moment.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    /// The latest is the last.
+    shapes: VecDeque<Arc<Shape>>,
+    bytes: usize,
+}
+
+impl Recent {
+    /// The most bytes of their skeletons; the latest is kept in any case. Enough for five states of each of 40
+    /// workloads with ordinary Pods.
+    const MAX_BYTES: usize = 2 << 20;
+
+    fn latest(&self) -> Option<Arc<Shape>> {
+        self.shapes.back().cloned()
+    }
+
+    fn remember(&mut self, shape: &Arc<Shape>) {
+        match self.shapes.iter().rposition(|known| Arc::ptr_eq(known, shape)) {
+            Some(at) => drop(self.shapes.remove(at)),
+            None => self.bytes += shape.size(),
+        }
+        self.shapes.push_back(Arc::clone(shape));
+        while self.bytes > Self::MAX_BYTES && self.shapes.len() > 1 {
+            let oldest = self.shapes.pop_front();
+            self.bytes -= oldest.map_or(0, |oldest| oldest.size());
+        }
     }
 }
 
@@ -158,7 +194,7 @@ impl Pool {
         scratch: &mut Scratch,
     ) -> Result<Read<'a>, ReadError> {
         let PodJson { json, head, .. } = *json;
-        let recent = if held.is_none() { scratch.recent.upgrade() } else { None };
+        let recent = if held.is_none() { scratch.recent.latest() } else { None };
         let like = Prediction { recent, held: held.map(|held| Arc::clone(&held.shape)) };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
@@ -213,7 +249,7 @@ impl Pool {
             shape.skeletons[Fragment::Object].record_status(&shape.skeletons[Fragment::Status]);
         }
         if same.is_none() {
-            scratch.recent = downgrade(&shape);
+            scratch.recent.remember(&shape);
         }
         let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
         let packed = Packed::new(shape, own, PodIdentity { name, uid, revision })?;

@@ -8,17 +8,16 @@
 use std::sync::Arc;
 
 use memchr::{memchr, memmem::Finder};
-use podium_sync::Weak;
 use podium_vocabulary::Prune;
 use smallvec::SmallVec;
 
 use super::{
-    Shape,
     candidates::{Candidate, Candidates},
     forms,
     fragment::{Fragment, PerFragment},
     matcher::Matcher,
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
+    pool::Recent,
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
@@ -54,8 +53,8 @@ pub struct Scratch {
     quotes: Quotes,
     /// Texts of unshared fragments.
     pub(super) texts: PerFragment<Vec<u8>>,
-    /// The shape of the previous Pod.
-    pub(super) recent: Weak<Shape>,
+    /// The shapes of the latest Pods.
+    pub(super) recent: Recent,
 }
 
 /// The result of a scan, beside the fragments' drafts.

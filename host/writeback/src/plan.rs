@@ -13,7 +13,10 @@
 //! Objects of other kinds are not cached, so `apply` determines whether they would change. An object whose owner is a
 //! Pod that the cache does not hold, or that is being deleted, is `gone`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{
@@ -261,29 +264,39 @@ impl Drafts {
     }
 }
 
-/// The writable fields of a Pod, first as cached, then as changed by the plan.
+/// The writable fields of a Pod, first as cached, then as changed by the plan. Those that may be large are decoded by
+/// the first draft that compares them.
 struct PodFields {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
+    pod: Arc<CachedPod>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
     finalizers: Vec<String>,
-    conditions: BTreeMap<String, Condition>,
+    conditions: Option<BTreeMap<String, Condition>>,
     /// The grace period in seconds if the Pod is being deleted.
     going: Option<i64>,
 }
 
 impl PodFields {
-    fn of(pod: &CachedPod) -> Self {
-        // A section that cannot be decoded counts as absent, so that too much is sent and not too little. This never
-        // happens to a Pod that the cache encoded.
+    // A section that cannot be decoded counts as absent, so that too much is sent and not too little. This never
+    // happens to a Pod that the cache encoded.
+    fn of(pod: Arc<CachedPod>) -> Self {
         let lifecycle = pod.lifecycle().unwrap_or_default();
-        let conditions = pod.status().unwrap_or_default().conditions;
-        Self {
-            labels: pod.labels().unwrap_or_default(),
-            annotations: pod.annotations().unwrap_or_default(),
-            finalizers: lifecycle.finalizers,
-            conditions: conditions.into_iter().map(|held| (held.condition_type.clone(), held)).collect(),
-            going: lifecycle.deletion_timestamp.map(|_| lifecycle.deletion_grace_period_seconds.unwrap_or(0)),
-        }
+        let going = lifecycle.deletion_timestamp.map(|_| lifecycle.deletion_grace_period_seconds.unwrap_or(0));
+        Self { pod, labels: None, annotations: None, finalizers: lifecycle.finalizers, conditions: None, going }
+    }
+
+    fn labels(&mut self) -> &mut BTreeMap<String, String> {
+        self.labels.get_or_insert_with(|| self.pod.labels().unwrap_or_default())
+    }
+
+    fn annotations(&mut self) -> &mut BTreeMap<String, String> {
+        self.annotations.get_or_insert_with(|| self.pod.annotations().unwrap_or_default())
+    }
+
+    fn conditions(&mut self) -> &mut BTreeMap<String, Condition> {
+        let decode = || self.pod.status().unwrap_or_default().conditions;
+        self.conditions
+            .get_or_insert_with(|| decode().into_iter().map(|held| (held.condition_type.clone(), held)).collect())
     }
 
     /// Returns true if the Pod is already being deleted, within the requested grace period.
@@ -292,16 +305,20 @@ impl PodFields {
     }
 }
 
-/// Returns the fields that differ from `held`, or whose cached value is not `known`, and applies them to `held`. The
-/// ids of the others are added to `unchanged`.
-fn differing(
+/// Returns the fields that differ from `held`, or whose cached value is not `known`, and applies them to `held`, which
+/// is not asked for without fields. The ids of the others are added to `unchanged`.
+fn differing<'a>(
     fields: BTreeMap<String, Field<Option<String>>>,
-    held: &mut BTreeMap<String, String>,
+    held: impl FnOnce() -> &'a mut BTreeMap<String, String>,
     known: impl Fn(&str) -> bool,
     changed: &mut Vec<u32>,
     unchanged: &mut Vec<u32>,
 ) -> BTreeMap<String, Option<String>> {
     let mut patch = BTreeMap::new();
+    if fields.is_empty() {
+        return patch;
+    }
+    let held = held();
     for (key, (value, ids)) in fields {
         if known(&key) && held.get(&key) == value.as_ref() {
             unchanged.extend(ids);
@@ -352,7 +369,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
         };
         let present = pods.entry(key.clone()).or_insert_with(|| {
             let pod = view.get(&key.namespace, &key.name).filter(|pod| pod.key == key);
-            pod.map(|pod| PodFields::of(&pod))
+            pod.map(PodFields::of)
         });
         match present {
             Some(present) => plan.settle(draft, present, prune, now),
@@ -405,11 +422,10 @@ impl Plan {
         let mut unchanged = Vec::new();
         match draft {
             Draft::Meta { key, labels, annotations, finalizers } => {
-                let PodFields { labels: held, annotations: noted, .. } = present;
                 let known = |key: &str| !prune.cuts_annotation(key);
                 let mut patch = MetaPatch {
-                    labels: differing(labels, held, |_| true, &mut changed, &mut unchanged),
-                    annotations: differing(annotations, noted, known, &mut changed, &mut unchanged),
+                    labels: differing(labels, || present.labels(), |_| true, &mut changed, &mut unchanged),
+                    annotations: differing(annotations, || present.annotations(), known, &mut changed, &mut unchanged),
                     ..MetaPatch::default()
                 };
                 for (name, (add, ids)) in finalizers {
@@ -435,15 +451,16 @@ impl Plan {
             Draft::Status { key, conditions: fields } => {
                 let mut conditions = BTreeMap::new();
                 for (condition_type, (desired, ids)) in fields {
-                    let desired = desired.map(|desired| desired.condition(&condition_type, present, now));
-                    if present.conditions.get(&condition_type).map(normal) == desired {
+                    let held = present.conditions();
+                    let desired = desired.map(|desired| desired.condition(&condition_type, held, now));
+                    if held.get(&condition_type).map(normal) == desired {
                         unchanged.extend(ids);
                         continue;
                     }
                     changed.extend(ids);
                     match &desired {
-                        Some(desired) => present.conditions.insert(condition_type.clone(), desired.clone()),
-                        None => present.conditions.remove(&condition_type),
+                        Some(desired) => held.insert(condition_type.clone(), desired.clone()),
+                        None => held.remove(&condition_type),
                     };
                     conditions.insert(condition_type, desired);
                 }
@@ -475,8 +492,8 @@ fn normal(condition: &Condition) -> Condition {
 impl DesiredCondition {
     /// Returns the condition with its transition time, which the server does not set: it is kept while the status
     /// stays the same, and is `now` otherwise.
-    fn condition(self, condition_type: &str, present: &PodFields, now: Timestamp) -> Condition {
-        let held = present.conditions.get(condition_type).filter(|held| held.status == self.status);
+    fn condition(self, condition_type: &str, present: &BTreeMap<String, Condition>, now: Timestamp) -> Condition {
+        let held = present.get(condition_type).filter(|held| held.status == self.status);
         let whole_second = Timestamp(now.0 - now.0.rem_euclid(1_000));
         normal(&Condition {
             condition_type: condition_type.to_owned(),

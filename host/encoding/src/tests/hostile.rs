@@ -77,6 +77,7 @@ fn skeletons_count_towards_their_namespace_while_it_has_pods() {
     assert!(learned >= 12 * size_of::<(usize, structure::Own)>(), "{learned}");
     assert_eq!(used(&pool), learned + of_one_user);
     drop(kept);
+    scratch = Scratch::default();
     // Entries are removed when there are many.
     for number in 0..400 {
         read(&pool, &mut scratch, &pod("bank", "web-aaaaa", "", "", &format!(r#""{number}":"a""#)), None);

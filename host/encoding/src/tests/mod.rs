@@ -87,7 +87,7 @@ fn pods_of_one_workload_share_skeletons_without_a_difference() {
     assert_eq!(pool.shared_texts(), FRAGMENTS);
     assert!(own_bytes / 200 < 100, "{} bytes a Pod", own_bytes / 200);
     assert!(kept.iter().all(|packed| Arc::ptr_eq(&packed.shape, &kept[0].shape)));
-    drop(kept);
+    drop((kept, scratch));
     assert_eq!(pool.shared_texts(), 0, "parts outlive their Pods");
 }
 

@@ -156,6 +156,7 @@ fn an_annotation_that_each_event_sets_is_recognised() {
             assert_eq!(was_cut, own < [3, 2, 0][event], "event {event} of {own}");
         }
     }
+    drop(scratch);
     assert_eq!(pool.shared_texts(), FRAGMENTS);
 }
 
@@ -175,6 +176,7 @@ fn the_first_pod_of_a_workload_is_encoded_again_later() {
     assert!(Arc::ptr_eq(again.skeleton(Fragment::Object), second.skeleton(Fragment::Object)));
     assert!(again.changed_from(&first, "", "").is_empty(), "it is the same Pod");
     first = again;
+    drop(scratch);
     assert_eq!(pool.shared_texts(), FRAGMENTS);
     drop((first, second));
 }

@@ -106,6 +106,52 @@ fn an_event_keeps_an_unshared_fragment_that_it_does_not_change() {
 }
 
 #[test]
+fn a_state_that_each_pod_has_for_a_moment_is_learned_once() {
+    let (pool, mut scratch) = pool();
+    let states = |own: u64| {
+        let mut created = pod_json(1, own, "Pending");
+        created["spec"].as_object_mut().unwrap().remove("nodeName");
+        let mut labelled = pod_json(1, own, "Running");
+        labelled["metadata"]["labels"]["team"] = "shop".into();
+        let mut deleted = labelled.clone();
+        deleted["metadata"]["deletionTimestamp"] = "2026-03-09T09:09:09Z".into();
+        deleted["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        [created, pod_json(1, own, "Pending"), pod_json(1, own, "Running"), labelled, deleted]
+    };
+    let mut learned: [Weak<Shape>; 5] = Default::default();
+    for own in 0..10 {
+        let mut held: Option<Packed> = None;
+        for (at, state) in states(own).iter().enumerate() {
+            let packed = read(&pool, &mut scratch, state, held.as_ref());
+            if own >= 3 {
+                assert_eq!(is_unshared(&packed), [false; FRAGMENTS], "state {at} of Pod {own}");
+                let before = learned[at].upgrade().expect("the shape is kept from Pod to Pod");
+                assert!(Arc::ptr_eq(&before, &packed.shape), "state {at} of Pod {own}");
+            }
+            learned[at] = downgrade(&packed.shape);
+            held = Some(packed);
+        }
+    }
+}
+
+#[test]
+fn the_latest_shapes_are_kept_within_their_bytes() {
+    let (pool, mut scratch) = pool();
+    let large = |own: u64| {
+        let mut object = pod(own, 0);
+        object["metadata"]["namespace"] = format!("shop-{own}").into();
+        object["spec"]["containers"][0]["args"] = json!(vec!["--an-argument-of-a-container"; 20_000]);
+        object
+    };
+    let shapes: Vec<_> = (0..9).map(|own| downgrade(&read(&pool, &mut scratch, &large(own), None).shape)).collect();
+    let kept: Vec<_> = shapes.iter().filter_map(Weak::upgrade).collect();
+    assert!((1..6).contains(&kept.len()), "{} are kept", kept.len());
+    let used: usize = (0..9).map(|own| pool.table.lock().usage(&format!("shop-{own}")).load(Relaxed)).sum();
+    drop((kept, scratch));
+    assert!(used > 0 && shapes.iter().all(|shape| shape.strong_count() == 0));
+}
+
+#[test]
 fn a_dictionary_is_freed_with_its_last_pod_and_counts_for_its_namespace() {
     let (pool, mut scratch) = pool();
     let first = read(&pool, &mut scratch, &pod(0, 0), None);
@@ -123,6 +169,8 @@ fn a_dictionary_is_freed_with_its_last_pod_and_counts_for_its_namespace() {
         read(&pool, &mut scratch, &object, Some(&unshared)).json(identity(&object))
     );
     drop(unshared);
+    assert!(used() > 0, "the scratch keeps the latest shapes");
+    scratch = Scratch::default();
     assert!(skeletons.iter().all(|skeleton| skeleton.strong_count() == 0));
     assert_eq!(used(), 0);
     // Without a dictionary, the next Pod makes skeletons.

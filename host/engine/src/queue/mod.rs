@@ -152,28 +152,36 @@ where
     }
 
     fn add_all(&self, items: impl IntoIterator<Item = (L, S, I)>, cause: Cause) {
+        self.change(|slots, now| slots.add_all(items.into_iter(), cause, now));
+    }
+
+    /// Changes the slots. Notifies a worker if it could use the change: a job may start now, or the next time at which
+    /// one may is earlier. A worker that sleeps until a later time, or is notified for nothing, costs two switches of
+    /// threads.
+    fn change<T>(&self, change: impl FnOnce(&mut Slots<L, S, I>, Instant) -> T) -> T {
         let mut slots = self.slots.lock();
-        let mut items = items.into_iter().peekable();
-        let added = items.peek().is_some();
+        let before = slots.next_due();
         // A time from before the lock may be earlier than that of an addition in between, whose items would look
         // delayed.
-        slots.add_all(items, cause, Instant::now());
+        let result = change(&mut slots, Instant::now());
+        let is_earlier = slots.next_due().is_some_and(|due| before.is_none_or(|before| due < before));
+        let is_useful = is_earlier || slots.has_ready() || !slots.turns.delayed.is_empty();
         drop(slots);
-        if added {
+        if is_useful {
             self.wake.notify_one();
         }
+        result
     }
 
     /// Sets the order of lanes. Items that wait for a lane that they do not follow any more wait no longer.
     pub fn set_order(&self, order: Order<L>) {
-        self.slots.lock().set_order(order, Instant::now());
-        self.wake.notify_one();
+        self.change(|slots, now| slots.set_order(order, now));
     }
 
     /// Skips, for the job's item in the lanes of its successors, the changes that were queued before the job started.
     /// Later changes, retries and items that were added otherwise stay. Only items that wait for this job are skipped.
     pub fn stop(&self, job: &Job<L, S, I>) {
-        self.slots.lock().stop(job, Instant::now());
+        self.change(|slots, now| slots.stop(job, now));
     }
 
     /// The next item that is due; waits for one. None once the queue is closed.
@@ -225,14 +233,14 @@ where
     /// Records that the run of a job has ended, and its cost: its tenant and its lane are charged, and its worker and
     /// its memory are free, while the rest of the job continues. Only the first call counts.
     pub fn ran(&self, job: &Job<L, S, I>, cost: Duration) {
-        if self.slots.lock().turns.ran(job.number, Some(cost), Instant::now()) {
-            self.wake.notify_one();
-        }
+        self.change(|slots, now| {
+            slots.turns.ran(job.number, Some(cost), now);
+        });
     }
 
     /// Charges a cost that no job had to a lane and its tenant, as that of a run.
     pub fn charge(&self, lane: L, cost: Duration) {
-        self.slots.lock().turns.charge_cost(lane, cost, Instant::now());
+        self.change(|slots, now| slots.turns.charge_cost(lane, cost, now));
     }
 
     /// Returns whether a job may send a request of this kind now: its lane and its tenant have a token. Never waits:
@@ -240,14 +248,13 @@ where
     /// below [`KINDS`].
     #[must_use]
     pub fn has_tokens(&self, job: &Job<L, S, I>, kind: usize, refused: u32) -> bool {
-        self.slots.lock().turns.has_tokens(job.number, kind, refused, Instant::now())
+        self.change(|slots, now| slots.turns.has_tokens(job.number, kind, refused, now))
     }
 
     /// Charges a job for requests that were sent, also if its lane and its tenant have fewer tokens. While they are in
     /// debt no job of a lane that writes starts.
     pub fn spend(&self, job: &Job<L, S, I>, kind: usize, requests: u32) {
-        self.slots.lock().turns.spend(job.number, kind, requests, Instant::now());
-        self.wake.notify_one();
+        self.change(|slots, now| slots.turns.spend(job.number, kind, requests, now));
     }
 
     /// Records that a job has sent its requests: its place of its lane and its tenant is free. Its slot is not.
@@ -269,26 +276,17 @@ where
 
     /// Returns a job to the queue. Without a call of [`Queue::ran`] nothing was run.
     pub fn done(&self, job: &Job<L, S, I>, next: Next) -> Done {
-        let done = self.slots.lock().done(job, next, Instant::now());
-        self.wake.notify_one();
-        done
+        self.change(|slots, now| slots.done(job, next, now))
     }
 
     /// Reads the claim of a lane again, whose jobs may have waited for more memory than they need now.
     pub fn claim_changed(&self, lane: L) {
-        let mut slots = self.slots.lock();
-        slots.claim_changed(lane, Instant::now());
-        drop(slots);
-        self.wake.notify_one();
+        self.change(|slots, now| slots.claim_changed(lane, now));
     }
 
     /// Forgets an item that waits. Returns false, and changes nothing, if the item is running or is not in the queue.
     pub fn remove(&self, lane: L, slot: S, item: &I) -> bool {
-        let removed = self.slots.lock().remove((lane, slot), item, Instant::now());
-        if removed {
-            self.wake.notify_one();
-        }
-        removed
+        self.change(|slots, now| slots.remove((lane, slot), item, now))
     }
 
     /// Returns the oldest item of a slot that waits, if the slot has a thousand items, each of which would be looked at
@@ -306,9 +304,7 @@ where
     /// Forgets the items that wait in a lane; running items are not added again. If the lane is used again, no item of
     /// a slot whose old job still runs is returned until that job is done.
     pub fn remove_lane(&self, lane: L) {
-        self.slots.lock().remove_lane(lane, Instant::now());
-        // It may have waited for memory and held up others.
-        self.wake.notify_one();
+        self.change(|slots, now| slots.remove_lane(lane, now));
     }
 
     /// Forgets tenants whose lanes were all removed, when their debts are paid. Returns those that are left. The

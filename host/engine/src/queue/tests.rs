@@ -5,6 +5,8 @@ mod oracle;
 
 use std::{
     hash::{Hash, Hasher},
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Wake, Waker},
     time::Duration,
 };
 
@@ -284,6 +286,44 @@ async fn one_notification_for_many_items_wakes_as_many_workers() {
     for worker in workers {
         assert!(worker.await.unwrap().is_some());
     }
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct WakeUps(AtomicUsize);
+
+impl Wake for WakeUps {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_sleeps_is_woken_only_for_what_it_can_use() {
+    let queue = queue();
+    queue.add(["cart-1", "cart-2", "cart-3"].map(|slot| (1, slot, 7)));
+    let jobs = [now(&queue).await.unwrap(), now(&queue).await.unwrap(), now(&queue).await.unwrap()];
+    // A notification may be left from the addition.
+    assert_eq!(now(&queue).await, None);
+    let wake_ups = Arc::new(WakeUps::default());
+    let waker = Waker::from(wake_ups.clone());
+    let mut sleeper = std::pin::pin!(queue.next());
+    let mut woken = || {
+        assert!(sleeper.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        wake_ups.0.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!(woken(), 0);
+    queue.ran(&jobs[0], Duration::from_millis(1));
+    queue.spend(&jobs[0], WRITES, 1);
+    queue.spend(&jobs[0], WRITES, 0);
+    queue.done(&jobs[0], Next::Settled);
+    assert_eq!(woken(), 0, "nothing was left to do");
+    queue.done(&jobs[1], Next::After(Duration::from_secs(10)));
+    assert_eq!(woken(), 1, "it has to wait for a time now");
+    queue.done(&jobs[2], Next::After(Duration::from_secs(20)));
+    assert_eq!(woken(), 0, "it looks again before that");
+    queue.add([(1, "cart-3", 7)]);
+    assert_eq!(wake_ups.0.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The crates below the application, which may do neither IO nor anything that a simulation cannot repeat.
-const BELOW_APP: [&str; 12] = [
+const BELOW_APP: [&str; 13] = [
     "guest-sdk/wire",
     "guest-sdk/vocabulary",
     "guest-sdk/config",
@@ -30,6 +30,7 @@ const BELOW_APP: [&str; 12] = [
     "host/runtime",
     "host/writeback",
     "host/life",
+    "host/lease",
 ];
 /// The application.
 const APP: &str = "host";

@@ -2,6 +2,7 @@
 
 mod cache;
 mod dispatch;
+mod lease;
 mod life;
 mod queue;
 mod watch;
@@ -46,6 +47,8 @@ impl Fault {
             "host/engine" => "podium-engine",
             "host/pods" => "podium-pods",
             "host/api" => "podium-api",
+            "host/lease" => "podium-lease",
+            "host/encoding" => "podium-encoding",
             "host/life" => "podium-life",
             "host/writeback" => "podium-writeback",
             "guest-sdk/vocabulary" => "podium-vocabulary",
@@ -67,5 +70,6 @@ impl In {
 }
 
 pub(super) fn all() -> Vec<Fault> {
-    [queue::faults(), dispatch::faults(), writes::faults(), cache::faults(), watch::faults(), life::faults()].concat()
+    let engine = [queue::faults(), dispatch::faults(), cache::faults()].concat();
+    [engine, writes::faults(), watch::faults(), life::faults(), lease::faults()].concat()
 }

@@ -4,7 +4,10 @@ use super::{Fault, In};
 
 pub(super) fn faults() -> Vec<Fault> {
     let writer = In { file: "host/pods/src/cache/writer.rs", tests: "cache::" };
+    let pool = In { file: "host/encoding/src/pool.rs", tests: "unshared::" };
     vec![
+        pool.fault("a state of a moment is learned with each Pod", "while «self.bytes > Self::MAX_BYTES»", "true"),
+        pool.fault("the latest shapes take any memory", "&& «self.shapes.len() > 1» {", "false"),
         writer.fault(
             "a Pod goes back in time",
             "Some(entry) if «pod.revision <= entry.pod.revision» => {}",

@@ -8,7 +8,14 @@ pub(super) fn faults() -> Vec<Fault> {
 
 fn slots() -> Vec<Fault> {
     let slots = In { file: "host/engine/src/queue/slots.rs", tests: "queue::" };
+    let wakes = In { file: "host/engine/src/queue/mod.rs", tests: "queue::" };
     vec![
+        wakes.fault(
+            "a worker sleeps beyond an earlier time",
+            "let is_useful = «is_earlier» || slots.has_ready()",
+            "false",
+        ),
+        wakes.fault("a worker is woken for nothing", "if «is_useful» {", "true"),
         slots.fault(
             "a key added during its run is lost",
             "dirty => «*dirty = Some((now, steps))»,",

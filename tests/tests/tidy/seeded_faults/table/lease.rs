@@ -1,0 +1,106 @@
+//! Faults of the Lease: when a replica acts, takes, hands over, and which Leases it refuses.
+
+use super::{Fault, In};
+
+pub(super) fn faults() -> Vec<Fault> {
+    [of_the_holder(), of_the_standby(), of_the_form()].concat()
+}
+
+fn of_the_holder() -> Vec<Fault> {
+    let ownership = In { file: "host/lease/src/ownership.rs", tests: "" };
+    let event = In { file: "host/lease/src/event.rs", tests: "" };
+    vec![
+        ownership.fault(
+            "a holder ignores its deadline",
+            "self.term.as_ref().is_some_and(|term| «term.until <= now»)",
+            "false",
+        ),
+        ownership.fault(
+            "the deadline is counted from the answer",
+            "(record.holder.is_empty(), record.term, «sent» + self.window())",
+            "self.now",
+        ),
+        ownership.fault("a holder acts for the whole duration", "self.duration - self.duration / 8", "self.duration"),
+        ownership.fault(
+            "the Lease is released before deliveries end",
+            "«leaving.is_closed && (leaving.is_drained || leaving.close <= self.now)»",
+            "true",
+        ),
+        ownership.fault("a part stands still and the holder renews", "Some(part) => «Some(Why::Stuck(part))»", "None"),
+        ownership.fault(
+            "a renewal is repeated without a read",
+            "matches!(answer, Answer::Conflict | Answer::Failed)",
+            "false",
+        ),
+        ownership.fault(
+            "an answer to another request counts",
+            "self.flight.take_if(|flight| «flight.request == request»)",
+            "true",
+        ),
+        ownership.fault(
+            "a holder goes on with an earlier term of its own",
+            "record.holder == self.holder && «record.term == term.number»",
+            "true",
+        ),
+        ownership.fault(
+            "a replica that has closed its writes gets a new deadline",
+            "Some(term) if «term.leaving.is_none()» =>",
+            "true",
+        ),
+        ownership.fault("a better fitness is not noticed", "term.fitness = term.fitness.min(self.fitness);", ""),
+        event.fault("a write may last beyond the deadline", "«left.min(LONGEST_WRITE)»", "LONGEST_WRITE"),
+    ]
+}
+
+fn of_the_standby() -> Vec<Fault> {
+    let ownership = In { file: "host/lease/src/ownership.rs", tests: "" };
+    vec![
+        ownership.fault(
+            "a Lease with a resource version that was seen counts as unchanged",
+            "«is_as_before» && self.seen.as_ref()",
+            "true",
+        ),
+        ownership.fault(
+            "the time of a standby begins when it first reads",
+            "Some(Seen { revision, view, since: «self.now», is_free })",
+            "self.seen.as_ref().map_or(self.now, |seen| seen.since)",
+        ),
+        ownership.fault(
+            "a restored release counts",
+            "(View::Record(before), View::Record(record)) => «before.term == record.term»",
+            "true",
+        ),
+        ownership.fault("a Lease that was never held is free", "is_next && «record.term > 0»", "true"),
+        ownership.fault(
+            "every term of this process is free",
+            "record.holder == self.holder && «record.renewal == self.wrote»",
+            "true",
+        ),
+        ownership.fault(
+            "a replica with a part that stands still takes the Lease",
+            "!self.reads_first && «self.stuck().is_none()»",
+            "true",
+        ),
+        ownership.fault("a clock that steps forward counts", "seen.since += beyond;", ""),
+        ownership.fault(
+            "a standby waits for its own duration only",
+            "self.longest = self.longest.max(record.duration);",
+            "",
+        ),
+        ownership.fault("an unfit replica takes the Lease", "«self.fitness != Fitness::Unfit» &&", "true"),
+        ownership.fault("a Lease that cannot be read is taken", "&& «matches!(seen.view, View::Record(_))»", "true"),
+    ]
+}
+
+fn of_the_form() -> Vec<Fault> {
+    let form = In { file: "host/lease/src/form.rs", tests: "form::" };
+    vec![
+        form.fault("a Lease of another format is read", "if «format != FORMAT» {", "false"),
+        form.fault("a Lease of another installation is read", "if «of != installation» {", "false"),
+        In { file: "host/lease/src/mark.rs", tests: "form::" }.fault(
+            "a mark leaves unsettled deletions out",
+            "«(self.unsettled.len() <= Self::MOST)».then_some(text)",
+            "true",
+        ),
+    ]
+}
