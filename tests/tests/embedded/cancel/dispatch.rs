@@ -88,6 +88,8 @@ struct Slow {
     writer: Arc<Mutex<cache::Writer>>,
     reader: cache::Reader,
     expectations: Arc<Expectations>,
+    /// Events that come after their response.
+    tasks: Arc<Deliveries>,
 }
 
 impl Slow {
@@ -111,16 +113,16 @@ impl Deliver for Slow {
             let revision = 1 + self.revision.fetch_add(1, SeqCst);
             // The watch reports it, even if the delivery is dropped: before the response, or soon after it.
             let (writer, reader, expectations) = (self.writer.clone(), self.reader.clone(), self.expectations.clone());
-            let late = Duration::from_millis(self.waits.lock().unwrap().below(3).try_into().unwrap());
+            let late = self.waits.lock().unwrap().below(3);
             let event = async move {
                 let mut writer = writer.lock().unwrap();
                 writer.apply(vec![PodEvent::applied(pod(revision.into()))]).publish();
                 expectations.seen.up_to(reader.snapshot().revision());
             };
-            match late.is_zero() {
-                true => event.await,
-                false => drop(tokio::spawn(async move {
-                    tokio::time::sleep(late).await;
+            match u32::try_from(late).unwrap() {
+                0 => event.await,
+                late => self.tasks.start(Box::pin(async move {
+                    pending(late).await;
                     event.await;
                 })),
             }
@@ -204,12 +206,14 @@ impl Rig {
         writer.apply(vec![PodEvent::applied(pod(5))]).publish();
         let (writer, expectations) = (Arc::new(Mutex::new(writer)), Arc::<Expectations>::default());
         let waits = Mutex::new(Choices::new(seed));
+        let deliveries = Arc::<Deliveries>::default();
         let slow = Arc::new(Slow {
             waits,
             revision: 5.into(),
             writer,
             reader: reader.clone(),
             expectations: expectations.clone(),
+            tasks: deliveries.clone(),
         });
         let cut = Cut { plugin: Arc::clone(plugin), polls: u32::MAX.into(), ended: 0.into() };
         let cut = Arc::new(cut);
@@ -222,7 +226,6 @@ impl Rig {
         // Memory for one run of the tenant: a claim that is not released stops the next one.
         let budget = MemoryBudget::new(2 * u64::try_from(spec.limits.memory_bytes).unwrap());
         let queue: PodQueue = Queue::new(Backoff::default(), 1, 1);
-        let deliveries = Arc::<Deliveries>::default();
         let dispatch = Arc::new(Dispatch {
             queue: Arc::new(queue.within(budget, registry.clone())),
             registry,
