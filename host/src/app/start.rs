@@ -13,11 +13,12 @@ use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
-    ingest::{Ingest, IngestHandle, IngestOptions, Reopened},
+    ingest::{GonePods, Ingest, IngestHandle, IngestOptions, Reopened},
     journal::{Journal, Opened},
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::Status,
 };
+use podium_life::Event;
 use podium_pods::{
     cache::{self, Reader, Writer},
     pod::Observation,
@@ -39,6 +40,7 @@ use super::{
     cluster::{self, Cluster},
     deliveries::Deliveries,
     journal::JournalTask,
+    lease::{Keeper, Leadership},
     life::{Components, Disk, Driver, Holds, Rules, disk_turns},
     operator::Observed,
     thread::Thread,
@@ -59,7 +61,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let stop = CancellationToken::new();
     let mut services = Services::new();
     let watching = core.watch(writer, &mut options, &mut services, &stop).await?;
-    let Watching { thread, counters, ingest_handle, watchdog, state } = watching;
+    let Watching { thread, counters, ingest_handle, gone, watchdog, state } = watching;
 
     let writeback = core.writeback(&mut services);
     let deliveries = Deliveries::default();
@@ -87,9 +89,10 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
         policy_file: options.policy_file.clone(),
         stalled: Box::new(move || ticker.stalled()),
-        watchdog,
+        watchdog: watchdog.clone(),
+        leadership: core.leadership.clone(),
     });
-    observed.serve(options.operator, &core.own_api, &mut services, &stop);
+    observed.serve(options.operator, &core.review_api, &mut services, &stop);
 
     let components = Components {
         engine: core.engine,
@@ -107,7 +110,17 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         require_service_account: options.require_service_account,
         most_of_a_job: None,
     };
+    let journal = state.journal.clone();
     let driver = Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal, rules, components);
+    if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
+        // Before a plugin is known.
+        gone.set_standby(true);
+        driver.feed(Event::Owned(false));
+        let api = Api::new(options.connection.clone(), options.duration / 4);
+        let (driver, reader, clock) = (driver.clone(), core.reader.clone(), core.clock.clone());
+        let keeper = Keeper { options, leadership, api, driver, watchdog, reader, gone, journal, clock };
+        services.spawn(keeper.run());
+    }
     services.spawn(driver.clone().run());
     if let Some(file) = options.policy_file {
         services.spawn(file.follow(driver.clone()));
@@ -132,6 +145,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         thread,
         blocking: core.blocking,
         observed,
+        leadership: core.leadership,
     })
 }
 
@@ -141,6 +155,7 @@ struct Watching {
     thread: Option<Thread>,
     counters: Arc<Counters>,
     ingest_handle: IngestHandle,
+    gone: Arc<GonePods>,
     watchdog: Arc<Watchdog>,
     state: State,
 }
@@ -156,6 +171,10 @@ struct State {
 struct Core {
     /// Sends the host's own requests.
     own_api: Api,
+    /// Sends reviews of the clients of metrics, which change nothing.
+    review_api: Api,
+    /// `None` if plugins run without a Lease.
+    leadership: Option<Arc<Leadership>>,
     /// Sends the requests of plugins.
     api: Api,
     /// Sends the requests of the watch, on its thread.
@@ -180,7 +199,12 @@ impl Core {
         let requests = Arc::new(ApiRequests::new(options.operator.api_server.clone()));
         let counted = requests.clone();
         let observer: Observer = Arc::new(move |method, code, took| counted.record(method, code, took));
-        let own_api = Api::new(options.client.clone(), REQUEST_DEADLINE).observed_by(observer.clone());
+        let review_api = Api::new(options.client.clone(), REQUEST_DEADLINE).observed_by(observer.clone());
+        let leadership = options.lease.as_ref().map(Leadership::new);
+        let own_api = match &leadership {
+            Some(leadership) => review_api.fenced_by(leadership.fence()),
+            None => review_api.clone(),
+        };
         let seed = options.seed;
         let workers = options.workers.max(1);
         let simulated = engine_options.tick.is_none();
@@ -199,6 +223,8 @@ impl Core {
         Ok(Self {
             api: own_api.with_backpressure(),
             own_api,
+            review_api,
+            leadership,
             watch_api: Api::new(options.watch_client.clone(), REQUEST_DEADLINE).observed_by(observer),
             requests,
             seed,
@@ -249,12 +275,14 @@ impl Core {
         if let Some(read) = options.wall_clock.take() {
             services.spawn(wall_clock::follow(self.clock.clone(), read));
         }
+        let gone = Arc::<GonePods>::default();
         let ingest_options = IngestOptions {
             observations,
             registry: self.registry.clone(),
             queue: self.queue.clone(),
             expectations: self.expectations.clone(),
             reopened,
+            gone: gone.clone(),
             blocking: self.blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new((writer, self.reader.clone()), ingest_options);
@@ -281,7 +309,7 @@ impl Core {
             anyhow::bail!("the ingest loop ended")
         };
         services.spawn_on(ingest, &runtime);
-        Ok(Watching { thread, counters, ingest_handle, watchdog, state: State { journal, last_save, tasks } })
+        Ok(Watching { thread, counters, ingest_handle, gone, watchdog, state: State { journal, last_save, tasks } })
     }
 
     /// Spawns the task that sends Events.

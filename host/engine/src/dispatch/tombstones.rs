@@ -282,6 +282,12 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         (done, excess)
     }
 
+    /// Returns the uids of Pods whose deletions have not settled, at most so many.
+    #[must_use]
+    pub fn uids(&self, most: usize) -> Vec<Arc<str>> {
+        self.inner.lock().by_uid.keys().take(most).cloned().collect()
+    }
+
     /// The plugin was unloaded.
     pub fn forget_lane(&self, lane: L) {
         self.inner.lock().forget_lane(lane);
