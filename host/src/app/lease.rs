@@ -82,6 +82,8 @@ struct Inner {
     /// When the API server answered last.
     answered: Option<Duration>,
     unowned: Duration,
+    /// Why the latest request failed.
+    failure: Option<String>,
     /// Why the Lease cannot be used.
     unusable: Option<String>,
 }
@@ -112,7 +114,8 @@ impl Leadership {
         let leads = self.permit().is_some();
         let inner = self.inner.lock();
         let is_known = inner.answered.is_some_and(|at| (self.now)().saturating_sub(at) < self.duration);
-        let unknown = || (!is_known).then(|| "the API server has not answered about the Lease".to_owned());
+        let reason = || inner.failure.as_deref().unwrap_or("no answer yet");
+        let unknown = || (!is_known).then(|| format!("the Lease is not known: {}", reason()));
         let failure = inner.unusable.clone().or_else(unknown);
         let note = match &inner.seen {
             _ if leads => format!("this replica holds it, term {}", inner.term),
@@ -174,6 +177,7 @@ impl Keeper {
                 Some(ended) = requests.join_next() => {
                     let (request, answer) = ended?;
                     let answer = answer.unwrap_or_else(|error| {
+                        self.leadership.inner.lock().failure = Some(text::line(&error.to_string()));
                         if let Some(count) = failures.occurred(Instant::now()) {
                             let error = text::line(&error.to_string());
                             tracing::warn!(namespace = place.namespace, lease = NAME, error, count, "request failed");

@@ -175,8 +175,12 @@ async fn lists_have_the_defaults_that_the_api_server_would_add() -> Result<()> {
     let ports: Vec<_> = directions.iter().flat_map(|rule| rule["ports"].as_array().into_iter().flatten()).collect();
     ensure!(rules == 8 && ports.len() == 9, "{rules} rules, {ports:?}");
     ensure!(ports.iter().all(|port| port["protocol"].is_string()), "{ports:?}");
-    // kubectl sends the selector of a PodDisruptionBudget each time.
-    ensure!(find(&rendered(&helm, "podium", &[])?, "PodDisruptionBudget").is_err());
+    // One replica has no PodDisruptionBudget, of which kubectl sends the selector each time.
+    for (value, replicas) in [("replicas=2", 2), ("replicas=1", 1), ("persistence.enabled=true", 1)] {
+        let objects = rendered(&helm, "podium", &["--set", value])?;
+        ensure!(find(&objects, "Deployment")?["spec"]["replicas"] == replicas, "{value}");
+        ensure!(find(&objects, "PodDisruptionBudget").is_ok() == (replicas == 2), "{value}");
+    }
     Ok(())
 }
 
