@@ -131,7 +131,7 @@ impl Leadership {
         LeaseFigures { leads, takeovers: inner.takeovers, unowned: inner.unowned }
     }
 
-    /// Ends what is left of the runs and releases the Lease, at a shutdown.
+    /// Ends the runs that are left and releases the Lease, at a shutdown.
     pub(super) async fn hand_over(&self) {
         if self.permit().is_none() {
             return;

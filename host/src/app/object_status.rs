@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_standby_writes_no_status_and_the_holder_writes_it_again_only_if_it_differs() {
+    async fn a_standby_writes_no_status_and_the_next_holder_none_again() {
         let (server, team) = (Server::default(), Team::default());
         let (driver, observe) = server.host(source("tidy")).await;
         driver.feed(Event::Owned(false));

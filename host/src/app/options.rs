@@ -65,8 +65,8 @@ pub struct Options {
     /// The components and the versions of plugin objects on disk. With `None`, a restart fetches all components again,
     /// and runs what the objects say.
     pub components: Option<Store>,
-    /// The Lease without which the host runs no plugin and writes nothing. With `None` it always runs them; nothing keeps
-    /// two hosts from doing so then.
+    /// The Lease without which the host runs no plugin and writes nothing. With `None` it always runs them, and so does
+    /// another host.
     pub lease: Option<LeaseOptions>,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,

@@ -28,7 +28,7 @@ fn term(write: &AuditedWrite) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_sigkill_of_one_replica_the_other_acts_and_nothing_is_done_twice() -> Result<()> {
+async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> Result<()> {
     let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
     let (mut options, mark) = start(&plane, &client).await?;
     options.arguments.extend(["--lease", "on"].map(str::to_owned));

@@ -282,7 +282,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         (done, excess)
     }
 
-    /// Returns the uids of Pods whose deletions have not settled, at most so many.
+    /// Returns the uids of Pods whose deletions have not settled, at most this number.
     #[must_use]
     pub fn uids(&self, most: usize) -> Vec<Arc<str>> {
         self.inner.lock().by_uid.keys().take(most).cloned().collect()

@@ -15,8 +15,8 @@ use crate::dispatch::Lane;
 
 /// The most Pods. One takes about 460 bytes where it shares its form with others, and else twice its JSON.
 const MOST: usize = 10_000;
-/// After the end of the standby, deletions are kept for so long for plugins that are loaded meanwhile. One that is loaded
-/// later did not run on these Pods.
+/// Since the end of the standby, the time in which deletions are kept for plugins that are loaded meanwhile. One that
+/// is loaded later did not run on these Pods.
 const DELIVERED_FOR: Duration = Duration::from_secs(60);
 
 /// The deletions of a standby.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_gets_each_deletion_once_that_the_other_replica_has_not_delivered() {
+    async fn a_plugin_gets_once_the_deletions_that_the_holder_has_not_delivered() {
         let gone = GonePods::default();
         gone.record(&[deletion("before")], Revision(1));
         gone.set_standby(true);

@@ -431,7 +431,7 @@ async fn an_object_stays_while_a_pod_has_a_finalizer_of_its_plugin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_removes_no_finalizer_and_goes_on_where_the_other_replica_ended() {
+async fn a_standby_removes_no_finalizer_and_goes_on_after_the_holder() {
     let missing = object(Some("shop"), "b", &["shop.example/other"]);
     let rig = Rig::started([shop(), vec![held(missing.clone())]].concat(), frees).await;
     rig.driver.feed(Event::Owned(false));

@@ -211,7 +211,7 @@ async fn a_plugin_loaded_during_the_unload_of_its_predecessor_runs_on_all_pods()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_compiles_its_plugins_and_queues_nothing_until_it_holds_the_lease() {
+async fn a_standby_compiles_and_queues_nothing_until_it_holds_the_lease() {
     let (driver, _observe) = driver().await;
     driver.feed(Event::Owned(false));
     load(&driver, spec()).await;
@@ -233,7 +233,7 @@ async fn a_standby_compiles_its_plugins_and_queues_nothing_until_it_holds_the_le
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_failed_on_a_standby_is_tried_again_when_it_holds_the_lease() {
+async fn a_plugin_that_failed_on_a_standby_is_tried_again_at_the_taking() {
     let (driver, _observe) = driver().await;
     driver.feed(Event::Owned(false));
     assert!(failure_of(&driver, spec()).await.is_passing());

@@ -75,8 +75,8 @@ pub struct Flags {
     /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     pub(super) namespace: Option<String>,
-    /// Run plugins only while this host holds the Lease podium-host, so that of several replicas one runs them. auto: on
-    /// with --watch-plugins. The Lease is in the namespace of --namespace, else in the one that the definition of
+    /// Run plugins only while this host holds the Lease podium-host, so that of several replicas one runs them. auto:
+    /// on with --watch-plugins. The Lease is in the namespace of --namespace, else in the one that the definition of
     /// ReconcilePlugin names, else in the host's own
     #[arg(long, env = "PODIUM_LEASE", value_name = "auto|on|off", hide_possible_values = true, default_value = "auto")]
     pub(super) lease: LeaseMode,

@@ -29,7 +29,7 @@ fn in_a_cluster_only_probes_listen_on_all_addresses() {
 }
 
 #[tokio::test]
-async fn a_host_of_plugin_objects_needs_the_lease_of_the_cluster_or_of_its_namespace() {
+async fn a_host_of_plugin_objects_needs_a_lease_and_one_of_files_none() {
     let lease_of = |arguments: &[&str]| {
         let flags = Flags::try_parse_from([&["podium-host"], arguments].concat()).unwrap();
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| {

@@ -155,7 +155,7 @@ async fn a_holder_without_answers_stops_before_another_begins() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     cut.send_replace(true);
     let began = Instant::now();
-    // It goes on for as long as nobody else may take the Lease, and then nobody writes for a moment.
+    // It goes on for as long as no other replica may take the Lease, and then none writes for a moment.
     let mut pods = 1;
     let mut by_first = 1;
     while second.writes() == 0 {
