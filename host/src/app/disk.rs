@@ -44,8 +44,8 @@ pub(super) enum NoState {
 }
 
 /// Returns three connections to one API server: one for all requests except those of the others, one for the watch, and
-/// one for the Lease; and its host and port. When it refuses their credentials, the files are read again. Must be called
-/// within a runtime, to which the clients belong.
+/// one for the Lease; and its host and port. When it refuses their credentials, the files are read again. Must be
+/// called within a runtime, to which the clients belong.
 pub(super) fn connections(
     kubeconfig: Option<PathBuf>,
     proxies: Proxies,
