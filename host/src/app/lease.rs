@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use http::{Method, Request, header};
 use parking_lot::Mutex;
 use podium_api::{Api, ApiError, Connection, Fence, Permit};
-use podium_engine::{clock::Clock, ingest::GonePods, intervals::Intervals, journal::Journal};
+use podium_engine::{ingest::GonePods, intervals::Intervals};
 use podium_lease::{Answer, Call, Effect, Fitness, Input, Lease, Mark, Ownership, Part, Place, State, Why};
 use podium_life::Event;
 use podium_pods::{cache::Reader, pod::PodView};
@@ -146,20 +146,31 @@ impl Leadership {
 
 /// The task that keeps the Lease.
 pub(super) struct Keeper {
-    pub(super) options: LeaseOptions,
-    pub(super) leadership: Arc<Leadership>,
-    pub(super) api: Api,
-    pub(super) driver: Arc<Driver>,
-    pub(super) watchdog: Arc<Watchdog>,
-    pub(super) reader: Reader,
-    pub(super) gone: Arc<GonePods>,
-    pub(super) journal: Option<Arc<Journal>>,
-    pub(super) clock: Clock,
+    options: LeaseOptions,
+    leadership: Arc<Leadership>,
+    driver: Arc<Driver>,
+    watchdog: Arc<Watchdog>,
+    reader: Reader,
+    gone: Arc<GonePods>,
 }
 
 type Requests = JoinSet<(u64, Result<Answer, ApiError>)>;
 
 impl Keeper {
+    /// Returns the task of a standby, before a plugin is known.
+    pub(super) fn new(
+        options: LeaseOptions,
+        leadership: Arc<Leadership>,
+        driver: Arc<Driver>,
+        watchdog: Arc<Watchdog>,
+        gone: Arc<GonePods>,
+    ) -> Self {
+        let reader = driver.dispatch.reader.clone();
+        let keeper = Self { options, leadership, driver, watchdog, reader, gone };
+        keeper.end_runs();
+        keeper
+    }
+
     /// Never returns.
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let place = self.place().await;
@@ -215,7 +226,7 @@ impl Keeper {
         match () {
             () if !has_been_current => Fitness::Unfit,
             () if current.elapsed() >= STALE => Fitness::Late,
-            () if self.journal.as_ref().is_some_and(|journal| journal.figures().failing) => Fitness::Late,
+            () if self.driver.journal.as_ref().is_some_and(|journal| journal.figures().failing) => Fitness::Late,
             () => Fitness::Fit,
         }
     }
@@ -337,10 +348,10 @@ impl Keeper {
         place: &Place,
         within: Duration,
     ) -> impl Future<Output = Result<Answer, ApiError>> + Send + use<> {
-        let api = self.api.with_deadline(within);
+        let api = Api::new(self.options.connection.clone(), within);
         let installation = place.installation.clone();
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", place.namespace);
-        let seconds = i64::try_from(self.clock.now_millis() / 1_000 * 1_000).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(self.driver.dispatch.clock.now_millis() / 1_000 * 1_000).unwrap_or(i64::MAX);
         let time = format!("{}.000000Z", format_timestamp(Timestamp(seconds)).trim_end_matches('Z'));
         let lease = |record, revision| serde_json::to_vec(&Lease::new(record, place, revision, time));
         let is_read = matches!(call, Call::Read);
@@ -390,7 +401,8 @@ impl Keeper {
         loop {
             let request = Request::get(DEFINITION).header(header::ACCEPT, METADATA).body(Vec::new());
             let Ok(request) = request else { return None };
-            let error = match self.api.json(request).await {
+            let api = Api::new(self.options.connection.clone(), self.options.duration / 4);
+            let error = match api.json(request).await {
                 Ok(found) => return found["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned),
                 Err(error) if error.code() == Some(404) => return None,
                 Err(error) => text::line(&error.to_string()),

@@ -18,7 +18,6 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::Status,
 };
-use podium_life::Event;
 use podium_pods::{
     cache::{self, Reader, Writer},
     pod::Observation,
@@ -63,6 +62,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let watching = core.watch(writer, &mut options, &mut services, &stop).await?;
     let Watching { thread, counters, ingest_handle, gone, watchdog, state } = watching;
 
+    let rules = rules(&mut options);
     let writeback = core.writeback(&mut services);
     let deliveries = Deliveries::default();
     core.registry.bound_states(options.state_memory);
@@ -104,22 +104,9 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         #[cfg(test)]
         given: <_>::default(),
     };
-    let rules = Rules {
-        policy: options.policy,
-        images: options.images,
-        require_service_account: options.require_service_account,
-        most_of_a_job: None,
-    };
-    let journal = state.journal.clone();
     let driver = Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal, rules, components);
     if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
-        // Before a plugin is known.
-        gone.set_standby(true);
-        driver.feed(Event::Owned(false));
-        let api = Api::new(options.connection.clone(), options.duration / 4);
-        let (driver, reader, clock) = (driver.clone(), core.reader.clone(), core.clock.clone());
-        let keeper = Keeper { options, leadership, api, driver, watchdog, reader, gone, journal, clock };
-        services.spawn(keeper.run());
+        services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone).run());
     }
     services.spawn(driver.clone().run());
     if let Some(file) = options.policy_file {
@@ -147,6 +134,16 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         observed,
         leadership: core.leadership,
     })
+}
+
+/// Returns the platform's requirements.
+fn rules(options: &mut Options) -> Rules {
+    Rules {
+        policy: options.policy.take(),
+        images: options.images.take(),
+        require_service_account: options.require_service_account,
+        most_of_a_job: None,
+    }
 }
 
 /// The watch of Pods, and the loop that reads it.
