@@ -37,6 +37,11 @@
 {{ ternary 1 (int .Values.replicas) .Values.persistence.enabled }}
 {{- end }}
 
+{{/* Not empty if there are several Pods, which need a Lease. */}}
+{{- define "podium.leased" -}}
+{{ if gt (int (include "podium.replicas" .)) 1 }}true{{ end }}
+{{- end }}
+
 {{/* Name of the account that removes finalizers of deleted plugins. */}}
 {{- define "podium.cleanup" -}}
 {{ .Release.Name }}-cleanup

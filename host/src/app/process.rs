@@ -235,16 +235,11 @@ fn cleanup_account(flags: &Flags, client: &podium_api::Connection) -> Option<Str
 
 /// Returns the Lease that the flags ask for.
 fn lease(flags: &Flags, connection: podium_api::Connection) -> Option<LeaseOptions> {
-    let is_on = match flags.lease {
-        LeaseMode::Auto => flags.watch_plugins,
-        LeaseMode::On => true,
-        LeaseMode::Off => false,
-    };
     let own_namespace = connection.default_namespace();
     // The objects of the whole cluster are run by one installation.
     let namespace = flags.namespace.clone().or_else(|| (!flags.watch_plugins).then(|| own_namespace.clone()));
     let pod = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| env::var(name).ok());
-    is_on.then(|| LeaseOptions {
+    (flags.lease == LeaseMode::On).then(|| LeaseOptions {
         connection,
         namespace,
         own_namespace,

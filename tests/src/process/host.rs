@@ -67,8 +67,6 @@ impl Host {
         for port in ["PODIUM_HEALTH_PROBE_BIND_ADDRESS", "PODIUM_METRICS_BIND_ADDRESS"] {
             command.env(port, "127.0.0.1:0");
         }
-        // Most tests are about one host, and start it again and again.
-        command.env("PODIUM_LEASE", "off");
         for plugins in &options.plugins {
             command.arg("--plugins").arg(plugins);
         }

@@ -140,10 +140,10 @@ pub(crate) async fn labelled(client: &Client, name: &str) -> Result<()> {
     until("the label", SOON, async || label(&api.get(name).await?, SEEN).map(drop).ok_or_else(|| anyhow!("none"))).await
 }
 
-/// Returns the writes of the host's own account, without those of its Lease.
+/// Returns the writes of the host's own account.
 fn own_writes(plane: &ControlPlane, mark: Mark) -> Result<Vec<String>> {
     let writes = plane.audit().writes_of(HOST, mark)?;
-    let own = writes.into_iter().filter(|write| write.impersonated.is_none() && write.resource != "leases");
+    let own = writes.into_iter().filter(|write| write.impersonated.is_none());
     Ok(own.map(|write| format!("{} {} {}", write.verb, write.resource, write.code)).collect())
 }
 
@@ -181,8 +181,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let (mut options, mark) = start(&plane, &client).await?;
     let state = tempfile::tempdir()?;
-    let more = ["--lease", "on", "--state-dir", &state.path().to_string_lossy()].map(str::to_owned);
-    options.arguments.extend(more);
+    options.arguments.extend(["--state-dir".to_owned(), state.path().to_string_lossy().into_owned()]);
     let sha256 = config_map(&client, guests::component("good")?).await?;
     pod(&client, NAMESPACE, "a").await?;
 

@@ -1,13 +1,14 @@
 //! Replicas of the host on a real control plane: one of two runs the plugins, the other goes on after a SIGKILL of it,
 //! and a host elsewhere writes nothing.
 
-use std::{collections::BTreeMap, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use podium_tests::{
     controlplane::AuditedWrite,
     guests,
-    process::{Host, Process, host_binary},
+    helm::Helm,
+    process::{Host, Process, host_binary, workspace_dir},
     wait::until,
 };
 use tokio::time::{Instant, sleep};
@@ -29,11 +30,20 @@ fn term(write: &AuditedWrite) -> Result<u32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
     let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
     let (mut options, mark) = start(&plane, &client).await?;
     options.arguments.extend(["--lease", "on"].map(str::to_owned));
     let sha256 = config_map(&client, guests::component("good")?).await?;
-    Kubectl::new(&plane).install(&["crds.yaml"])?;
+    // The kinds with their annotation, and the rights to the Lease.
+    let mut command = Command::new(helm.path());
+    command.args(["template", "podium"]).arg(workspace_dir().join("deploy/chart"));
+    command.args(["--namespace", "podium", "--set", "replicas=2"]);
+    command.args(["--show-only", "templates/rbac.yaml", "--show-only", "templates/crds.yaml"]);
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(&file, command.output()?.stdout)?;
+    let file = file.path().to_string_lossy();
+    Kubectl::new(&plane).admin(&["apply", "--server-side", "--force-conflicts", "-f", &file])?;
     until("the kind", SOON, async || apply(&client, &spec(&sha256)).await).await?;
 
     let first = Host::spawn(&options).await?;
@@ -50,7 +60,7 @@ async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> R
     let directory = tempfile::tempdir()?;
     let admin = plane.kubeconfig_path();
     let mut command = Command::new(host_binary()?);
-    command.args(["--watch-plugins", "--health-probe-bind-address", "0", "--metrics-bind-address", "0"]);
+    command.args(["--lease", "on", "--watch-plugins", "--health-probe-bind-address", "0", "--metrics-bind-address", "0"]);
     command.arg("--kubeconfig").arg(&admin);
     let mut outside = Process::spawn("a host elsewhere", &mut command, directory.path().join("host.log"))?;
     until("the line about the Lease", SOON, async || {

@@ -22,7 +22,6 @@ pub(super) enum Command {
 /// Whether a host needs a Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum LeaseMode {
-    Auto,
     On,
     Off,
 }
@@ -75,10 +74,10 @@ pub struct Flags {
     /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     pub(super) namespace: Option<String>,
-    /// Run plugins only while this host holds the Lease podium-host, so that of several replicas one runs them. auto:
-    /// on with --watch-plugins. The Lease is in the namespace of --namespace, else in the one that the definition of
-    /// ReconcilePlugin names, else in the host's own
-    #[arg(long, env = "PODIUM_LEASE", value_name = "auto|on|off", hide_possible_values = true, default_value = "auto")]
+    /// Run plugins only while this host holds the Lease podium-host, so that of several replicas one runs them. It
+    /// is in the namespace of --namespace, else with --watch-plugins in the one that the definition of ReconcilePlugin
+    /// names, else in the host's own
+    #[arg(long, env = "PODIUM_LEASE", value_name = "on|off", hide_possible_values = true, default_value = "off")]
     pub(super) lease: LeaseMode,
     /// Duration of the Lease: after a crash another replica runs the plugins after this time and a second; while the
     /// API server does not answer for as long, none does

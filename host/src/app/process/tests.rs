@@ -29,7 +29,7 @@ fn in_a_cluster_only_probes_listen_on_all_addresses() {
 }
 
 #[tokio::test]
-async fn a_host_of_plugin_objects_needs_a_lease_and_one_of_files_none() {
+async fn a_host_needs_a_lease_only_if_it_is_asked_for() {
     let lease_of = |arguments: &[&str]| {
         let flags = Flags::try_parse_from([&["podium-host"], arguments].concat()).unwrap();
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -38,12 +38,16 @@ async fn a_host_of_plugin_objects_needs_a_lease_and_one_of_files_none() {
         lease(&flags, kube::Client::new(service, "podium").into())
     };
     let namespace = |arguments: &[&str]| lease_of(arguments).map(|lease| lease.namespace);
-    assert_eq!(namespace(&["--plugins", "a"]), None, "files are of this host only");
-    assert_eq!(namespace(&["--watch-plugins", "--lease", "off"]), None);
-    assert_eq!(namespace(&["--watch-plugins"]), Some(None), "the definition of the kinds names it");
-    assert_eq!(namespace(&["--watch-plugins", "--namespace", "shop"]), Some(Some("shop".to_owned())));
+    for off in [&["--plugins", "a"][..], &["--watch-plugins"], &["--watch-plugins", "--lease", "off"]] {
+        assert_eq!(namespace(off), None, "{off:?}");
+    }
+    let on = ["--watch-plugins", "--lease", "on"];
+    assert_eq!(namespace(&on), Some(None), "the definition of the kinds names it");
+    let of_one = [&on[..], &["--namespace", "shop"]].concat();
+    assert_eq!(namespace(&of_one), Some(Some("shop".to_owned())));
     assert_eq!(namespace(&["--plugins", "a", "--lease", "on"]), Some(Some("podium".to_owned())));
-    let [one, other] = [(); 2].map(|()| lease_of(&["--watch-plugins", "--lease-duration-seconds", "15"]).unwrap());
+    let longer = [&on[..], &["--lease-duration-seconds", "15"]].concat();
+    let [one, other] = [(); 2].map(|()| lease_of(&longer).unwrap());
     assert_eq!((&*one.own_namespace, one.duration), ("podium", Duration::from_secs(15)));
     assert_ne!(one.holder, other.holder, "the name of a process");
     assert!(one.boot_time.is_some_and(|time| time() > Duration::ZERO));

@@ -175,11 +175,28 @@ async fn lists_have_the_defaults_that_the_api_server_would_add() -> Result<()> {
     let ports: Vec<_> = directions.iter().flat_map(|rule| rule["ports"].as_array().into_iter().flatten()).collect();
     ensure!(rules == 8 && ports.len() == 9, "{rules} rules, {ports:?}");
     ensure!(ports.iter().all(|port| port["protocol"].is_string()), "{ports:?}");
-    // One replica has no PodDisruptionBudget, of which kubectl sends the selector each time.
-    for (value, replicas) in [("replicas=2", 2), ("replicas=1", 1), ("persistence.enabled=true", 1)] {
+    // kubectl sends the selector of a PodDisruptionBudget each time.
+    ensure!(find(&rendered(&helm, "podium", &[])?, "PodDisruptionBudget").is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_several_replicas_need_a_lease() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    for (value, is_leased) in
+        [("replicas=2", true), ("replicas=1", false), ("replicas=null", false), ("replicas=2,persistence.enabled=true", false)]
+    {
         let objects = rendered(&helm, "podium", &["--set", value])?;
-        ensure!(find(&objects, "Deployment")?["spec"]["replicas"] == replicas, "{value}");
-        ensure!(find(&objects, "PodDisruptionBudget").is_ok() == (replicas == 2), "{value}");
+        let deployment = &find(&objects, "Deployment")?["spec"];
+        let strategy = if is_leased { "RollingUpdate" } else { "Recreate" };
+        ensure!(deployment["replicas"] == 1 + usize::from(is_leased), "{value}: {deployment}");
+        ensure!(deployment["strategy"]["type"] == strategy, "{value}: {deployment}");
+        ensure!(deployment.to_string().contains("--lease=on") == is_leased, "{value}: {deployment}");
+        ensure!(find(&objects, "PodDisruptionBudget").is_ok() == is_leased, "{value}");
+        for part in ["\"leases\"", "podium.dev/lease-namespace", "\"customresourcedefinitions\""] {
+            let has = objects.iter().any(|object| object.to_string().contains(part));
+            ensure!(has == is_leased, "{value}: {part}");
+        }
     }
     Ok(())
 }
