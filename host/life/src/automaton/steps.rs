@@ -180,10 +180,16 @@ impl<P: Parts> Plugin<P> {
 
     /// While another replica runs the plugins, a plugin is fetched and compiled, and neither tried nor run.
     pub(super) fn owned(&mut self, common: &mut Common<P>) {
+        let code = self.installed.as_ref().map(|version| version.code.clone());
         let was_there = self.remove(common);
         let begins = match &mut self.state {
             State::Gone | State::Suspended => false,
-            State::Installing | State::Running => was_there,
+            // The version of the spec is installed.
+            State::Installing | State::Running if code.is_some() => {
+                self.next_attempt(common);
+                self.state = State::Ready { code, pods: None };
+                false
+            }
             State::Probing { .. } => true,
             State::Standby { code } if matches!(self.restore, Restore::Done) => {
                 self.state = State::Ready { code: Some(code.clone()), pods: None };

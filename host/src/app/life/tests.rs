@@ -223,11 +223,9 @@ async fn a_standby_compiles_and_queues_nothing_until_it_holds_the_lease() {
         driver.feed(Event::Owned(true));
         turns().await;
         assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]), "at once");
-        give(&driver, &spec().id, Idle);
         driver.feed(Event::Owned(false));
         assert!(driver.dispatch.registry.all().is_empty(), "in the same step");
         turns().await;
-        take(&driver);
         assert_eq!(states(&driver), [LoadState::Standby]);
     }
 }
