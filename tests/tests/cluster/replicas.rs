@@ -60,7 +60,15 @@ async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> R
     let directory = tempfile::tempdir()?;
     let admin = plane.kubeconfig_path();
     let mut command = Command::new(host_binary()?);
-    command.args(["--lease", "on", "--watch-plugins", "--health-probe-bind-address", "0", "--metrics-bind-address", "0"]);
+    command.args([
+        "--lease",
+        "on",
+        "--watch-plugins",
+        "--health-probe-bind-address",
+        "0",
+        "--metrics-bind-address",
+        "0",
+    ]);
     command.arg("--kubeconfig").arg(&admin);
     let mut outside = Process::spawn("a host elsewhere", &mut command, directory.path().join("host.log"))?;
     until("the line about the Lease", SOON, async || {

@@ -183,9 +183,12 @@ async fn lists_have_the_defaults_that_the_api_server_would_add() -> Result<()> {
 #[tokio::test]
 async fn only_several_replicas_need_a_lease() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
-    for (value, is_leased) in
-        [("replicas=2", true), ("replicas=1", false), ("replicas=null", false), ("replicas=2,persistence.enabled=true", false)]
-    {
+    for (value, is_leased) in [
+        ("replicas=2", true),
+        ("replicas=1", false),
+        ("replicas=null", false),
+        ("replicas=2,persistence.enabled=true", false),
+    ] {
         let objects = rendered(&helm, "podium", &["--set", value])?;
         let deployment = &find(&objects, "Deployment")?["spec"];
         let strategy = if is_leased { "RollingUpdate" } else { "Recreate" };
