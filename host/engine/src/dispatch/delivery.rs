@@ -106,7 +106,7 @@ impl Dispatch {
                 // The writes are done: a revocation changes nothing any more.
                 Some((delivered, _claim)) => {
                     sent = delivered;
-                    self.see(job, plugin, &sent.expected).await;
+                    self.see(job, plugin, &sent.expected, &writes).await;
                 }
                 None => result = Err(revoked()),
             }
@@ -175,12 +175,15 @@ impl Dispatch {
     }
 
     /// Waits as [`Expectations::see`](super::Expectations::see) does. The tenant may have another job meanwhile.
-    async fn see(&self, job: &PodJob, plugin: &LoadedPlugin, written: &[Expectation]) {
+    async fn see(&self, job: &PodJob, plugin: &LoadedPlugin, written: &[Expectation], run: &RunWrites) {
         let Some(revision) = seen::newest(written) else { return };
         let answered = Instant::now();
         if !self.expectations.seen.has(revision) {
             self.queue.sent(job);
-            self.expectations.seen.wait(revision).await;
+        }
+        if !self.expectations.seen.wait(revision).await {
+            // The key is run once more, when the cache shows the writes.
+            run.withheld(Instant::now());
         }
         plugin.status.write_to_seen.record(answered.elapsed());
     }

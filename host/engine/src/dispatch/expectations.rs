@@ -44,10 +44,12 @@ impl Expectations {
         self.tombstones.queue(queue, plan, |uid| self.claims.has(uid))
     }
 
-    /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue.
-    pub async fn see(&self, written: &[Expectation]) {
-        if let Some(revision) = seen::newest(written) {
-            self.seen.wait(revision).await;
+    /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue. Returns
+    /// whether all of them were seen.
+    pub async fn see(&self, written: &[Expectation]) -> bool {
+        match seen::newest(written) {
+            Some(revision) => self.seen.wait(revision).await,
+            None => true,
         }
     }
 

@@ -318,10 +318,12 @@ impl Dispatch {
     }
 
     /// Waits at most [`SEE_WRITES`] until the cache shows the writes of a commit. Returns whether it does.
-    async fn await_writes(&self, lane: Lane, expected: &[Expectation]) -> bool {
+    async fn await_writes(&self, lane: Lane, expected: &[Expectation], run: &RunWrites) -> bool {
         let gates = &self.expectations.gates;
         let seen = async {
-            self.expectations.see(expected).await;
+            if !self.expectations.see(expected).await {
+                run.withheld(Instant::now());
+            }
             for Expectation { key, .. } in expected {
                 if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::ReadLive {
                     self.ask_live(lane, key).await;

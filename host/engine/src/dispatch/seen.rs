@@ -19,6 +19,8 @@ pub struct Seen(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     revision: Revision,
+    /// That of the latest list. Of the changes up to it only the last state of each Pod was seen.
+    listed: Revision,
     /// In the order of their revisions. A `watch` channel would wake all, in a random order.
     waiting: BTreeMap<(Revision, u64), oneshot::Sender<()>>,
     numbers: u64,
@@ -36,26 +38,34 @@ impl Seen {
         }
     }
 
+    /// Records the revision of a list, before [`Seen::up_to`].
+    pub fn listed(&self, revision: Revision) {
+        self.0.lock().listed = revision;
+    }
+
     /// Returns true if the changes up to this revision are there.
     pub(crate) fn has(&self, revision: Revision) -> bool {
         self.0.lock().revision >= revision
     }
 
-    /// Waits for the changes up to this revision, at most for [`SEE_WRITES`].
-    pub(super) async fn wait(&self, revision: Revision) {
+    /// Waits for the changes up to this revision, at most for [`SEE_WRITES`]. Returns whether all of them were seen. If
+    /// not, others may have undone a write, and no change reports it: the state is that from before the write.
+    pub(super) async fn wait(&self, revision: Revision) -> bool {
         let (sender, receiver) = oneshot::channel();
         let key = {
             let mut state = self.0.lock();
             if state.revision >= revision {
-                return;
+                return state.listed < revision;
             }
             state.numbers += 1;
             let key = (revision, state.numbers);
             state.waiting.insert(key, sender);
             key
         };
-        let _ = tokio::time::timeout(SEE_WRITES, receiver).await;
-        self.0.lock().waiting.remove(&key);
+        let is_there = tokio::time::timeout(SEE_WRITES, receiver).await.is_ok();
+        let mut state = self.0.lock();
+        state.waiting.remove(&key);
+        is_there && state.listed < revision
     }
 }
 
@@ -81,16 +91,28 @@ mod tests {
         seen.up_to(Revision(5));
         assert!(seen.has(Revision(5)) && !seen.has(Revision(6)));
         let began = Instant::now();
-        seen.wait(Revision(5)).await;
+        assert!(seen.wait(Revision(5)).await);
         let mut waiting = std::pin::pin!(seen.wait(Revision(7)));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         seen.up_to(Revision(6));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         seen.up_to(Revision(8));
-        waiting.await;
+        assert!(waiting.await);
         assert_eq!(began.elapsed(), Duration::ZERO);
-        seen.wait(Revision(9)).await;
+        assert!(!seen.wait(Revision(9)).await);
         assert_eq!((began.elapsed(), seen.0.lock().waiting.len()), (SEE_WRITES, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_shows_only_the_last_of_the_changes_before_it() {
+        let seen = Seen::default();
+        let mut waiting = std::pin::pin!(seen.wait(Revision(7)));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        seen.listed(Revision(8));
+        seen.up_to(Revision(8));
+        assert!(!waiting.await && !seen.wait(Revision(8)).await);
+        seen.up_to(Revision(9));
+        assert!(seen.wait(Revision(9)).await);
     }
 
     #[tokio::test(start_paused = true)]

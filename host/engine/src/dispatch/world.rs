@@ -69,7 +69,7 @@ impl World for RunWorld {
             let view = dispatch.reader.snapshot();
             let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
             // If the watch is interrupted, the run continues without its writes in the cache.
-            if !self.dispatch.await_writes(self.plugin.lane, &sent.expected).await {
+            if !self.dispatch.await_writes(self.plugin.lane, &sent.expected, &self.writes).await {
                 tracing::debug!("the cache does not show the committed writes yet");
             }
             drop(claim);

@@ -186,6 +186,7 @@ impl Ingest {
         let held = if is_needed { pods.held.clone() } else { Uids::default() };
         let update = self.writer.relist(pods, revision);
         let published = self.interests.publish(update, &self.expectations, &self.queue);
+        self.expectations.seen.listed(self.reader.snapshot().revision());
         self.trims.plan();
         let held = Arc::new(held.sorted());
         match std::mem::replace(&mut self.replay, Replay::Done) {

@@ -86,6 +86,7 @@ struct Slow {
     waits: Mutex<Choices>,
     revision: AtomicU32,
     writer: Arc<Mutex<cache::Writer>>,
+    reader: cache::Reader,
     expectations: Arc<Expectations>,
 }
 
@@ -109,12 +110,12 @@ impl Deliver for Slow {
             self.wait().await;
             let revision = 1 + self.revision.fetch_add(1, SeqCst);
             // The watch reports it, even if the delivery is dropped: before the response, or soon after it.
-            let (writer, expectations) = (self.writer.clone(), self.expectations.clone());
+            let (writer, reader, expectations) = (self.writer.clone(), self.reader.clone(), self.expectations.clone());
             let late = Duration::from_millis(self.waits.lock().unwrap().below(3).try_into().unwrap());
             let event = async move {
                 let mut writer = writer.lock().unwrap();
                 writer.apply(vec![PodEvent::applied(pod(revision.into()))]).publish();
-                expectations.seen.up_to(Revision(revision.into()));
+                expectations.seen.up_to(reader.snapshot().revision());
             };
             match late.is_zero() {
                 true => event.await,
@@ -203,7 +204,13 @@ impl Rig {
         writer.apply(vec![PodEvent::applied(pod(5))]).publish();
         let (writer, expectations) = (Arc::new(Mutex::new(writer)), Arc::<Expectations>::default());
         let waits = Mutex::new(Choices::new(seed));
-        let slow = Arc::new(Slow { waits, revision: 5.into(), writer, expectations: expectations.clone() });
+        let slow = Arc::new(Slow {
+            waits,
+            revision: 5.into(),
+            writer,
+            reader: reader.clone(),
+            expectations: expectations.clone(),
+        });
         let cut = Cut { plugin: Arc::clone(plugin), polls: u32::MAX.into(), ended: 0.into() };
         let cut = Arc::new(cut);
         let registry = Arc::new(Registry::default());

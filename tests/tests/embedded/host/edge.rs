@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::api::{Patch, PatchParams};
-use podium_devcluster::{Cluster, Options, Verb};
+use podium_devcluster::{Cluster, Logged, Options, Verb};
 use podium_host::app::App;
 use podium_pods::pod::PodView;
 use podium_tests::{
@@ -89,7 +89,8 @@ async fn a_status_written_between_a_plan_and_its_patch_is_cached() {
         })
     });
     let app = embedded::host(&cluster, wire.client(), vec![probe("label guests.example/a x")]).await.unwrap();
-    let lists = || cluster.requests().count(|request| request.verb == Verb::List && request.resource == "pods");
+    let of_host = |request: &Logged| request.user_agent.starts_with("podium");
+    let lists = || cluster.requests().count(|request| request.verb == Verb::List && of_host(request));
     let before = lists();
     embedded::create_pod(&cluster, "cart-0", "doomed").unwrap();
     let label = async || embedded::label(&cluster, "cart-0", "guests.example/a").await;

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Weak};
 
+use podium_pods::pod::Record;
 use podium_vocabulary::authz::Authorized;
 
 use super::{
@@ -543,4 +544,31 @@ async fn a_write_is_not_sent_again_while_its_event_is_late() {
     assert_eq!(stage.applied_within(9).await, 0);
     let runs = stage.status(0).runs();
     assert_eq!((stage.applied_within(60).await, stage.status(0).runs()), (0, runs), "all have settled");
+}
+
+/// A list shows the Pod as it was before the write, because another client has undone it meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_undone_before_a_list_is_made_again() {
+    let code: Code = |request, pod| {
+        let is_there = pod.labels.contains_key(KEY);
+        (Ok(Outcome::Settled), if is_there { Vec::new() } else { vec![set(request, KEY, "x")] })
+    };
+    for cut_off in [1, 9] {
+        let stage = Stage::new(1, &[("a", code)]);
+        *stage.server.late.lock() = Some(Duration::from_secs(60));
+        assert_eq!(stage.applied_within(cut_off).await, 1);
+        {
+            let mut pods = stage.server.pods.lock();
+            let pod = pods.get_mut("cart-0").unwrap();
+            pod.labels.clear();
+            let pod = stage.server.changed(pod);
+            let revision = pod.revision;
+            let list = [Record::from(pod)].into_iter().collect();
+            let changes = stage.server.writer.lock().relist(list, revision).publish();
+            assert!(changes.is_empty(), "it looks the same");
+            stage.server.expectations.seen.listed(revision);
+            stage.server.expectations.seen.up_to(revision);
+        }
+        assert_eq!(stage.applied_within(9).await, 1, "after {cut_off} s without the watch");
+    }
 }

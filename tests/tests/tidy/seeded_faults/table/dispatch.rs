@@ -90,13 +90,23 @@ fn expectations() -> Vec<Fault> {
     let seen = In { file: "host/engine/src/dispatch/seen.rs", tests: "dispatch::" };
     let ingest = In { file: "host/engine/src/ingest/mod.rs", tests: "ingest::" };
     vec![
-        delivery.fault("a key does not wait for its own event", "«self.see(job, plugin, &sent.expected).await;»", ""),
+        delivery.fault(
+            "a key does not wait for its own event",
+            "«self.see(job, plugin, &sent.expected, &writes).await;»",
+            "",
+        ),
         delivery.fault("a tenant waits for events in its places", "«self.queue.sent(job);»", ""),
         all.fault("an own event is a change by others", "|uid| «self.claims.has(uid)»", "false"),
         seen.fault("a later event ends no wait", "first.key().0 «<=» revision", "=="),
         ingest.fault(
             "a delivery does not learn of its event",
             "«self.expectations.seen.up_to(self.reader.snapshot().revision());»",
+            "",
+        ),
+        delivery.fault("a write that a list hides is forgotten", "«run.withheld(Instant::now());»", ""),
+        ingest.fault(
+            "a list hides that a write was undone",
+            "«self.expectations.seen.listed(self.reader.snapshot().revision());»",
             "",
         ),
         gate.fault("a write is sent again while its event is late", "|pod| «pod.revision < entry.revision»", "false"),
