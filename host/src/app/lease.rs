@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{life::Driver, operator::stale, watchdog::Watchdog};
+use super::{Phase, life::Driver, operator::stale, watchdog::Watchdog};
 use crate::{admin::Check, telemetry::LeaseFigures};
 
 /// The name of the Lease.
@@ -88,6 +88,16 @@ struct Inner {
     unusable: Option<String>,
 }
 
+impl Inner {
+    /// Records the holder and the term that were read. Returns false if they are as before.
+    fn saw(&mut self, seen: Option<(String, u32)>) -> bool {
+        if seen.is_some() {
+            self.unusable = None;
+        }
+        std::mem::replace(&mut self.seen, seen) != self.seen
+    }
+}
+
 impl Leadership {
     pub(super) fn new(options: &LeaseOptions) -> Arc<Self> {
         let began = Instant::now();
@@ -111,7 +121,7 @@ impl Leadership {
 
     /// Returns the line of `/readyz`. A standby is ready.
     pub(super) fn check(&self) -> Check {
-        let leads = self.permit().is_some();
+        let leads = self.leads();
         let inner = self.inner.lock();
         let is_known = inner.answered.is_some_and(|at| (self.now)().saturating_sub(at) < self.duration);
         let reason = || inner.failure.as_deref().unwrap_or("no answer yet");
@@ -126,20 +136,22 @@ impl Leadership {
     }
 
     pub(super) fn figures(&self) -> LeaseFigures {
-        let leads = self.permit().is_some();
+        let leads = self.leads();
         let inner = self.inner.lock();
         LeaseFigures { leads, takeovers: inner.takeovers, unowned: inner.unowned }
     }
 
-    /// Ends the runs that are left and releases the Lease, at a shutdown.
+    /// Returns true while this replica may write.
+    pub(super) fn leads(&self) -> bool {
+        self.permit().is_some()
+    }
+
+    /// Ends the runs that are left, releases the Lease, and takes it no more, at a shutdown.
     pub(super) async fn hand_over(&self) {
-        if self.permit().is_none() {
-            return;
-        }
         self.stop.notify_one();
         let mut stopped = self.stopped.subscribe();
         if timeout(RELEASE, stopped.wait_for(|stopped| *stopped)).await.is_err() {
-            tracing::warn!("the Lease was not released: the API server does not answer; it expires by itself");
+            tracing::warn!("the API server does not answer; the Lease, if this replica holds it, expires by itself");
         }
     }
 }
@@ -152,6 +164,7 @@ pub(super) struct Keeper {
     watchdog: Arc<Watchdog>,
     reader: Reader,
     gone: Arc<GonePods>,
+    phase: watch::Receiver<Phase>,
 }
 
 type Requests = JoinSet<(u64, Result<Answer, ApiError>)>;
@@ -164,22 +177,30 @@ impl Keeper {
         driver: Arc<Driver>,
         watchdog: Arc<Watchdog>,
         gone: Arc<GonePods>,
+        phase: watch::Receiver<Phase>,
     ) -> Self {
         let reader = driver.dispatch.reader.clone();
-        let keeper = Self { options, leadership, driver, watchdog, reader, gone };
+        let keeper = Self { options, leadership, driver, watchdog, reader, gone, phase };
         keeper.end_runs();
         keeper
     }
 
     /// Never returns.
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let place = self.place().await;
+        let place = tokio::select! {
+            place = self.place() => place,
+            () = self.leadership.stop.notified() => {
+                self.leadership.stopped.send_replace(true);
+                return std::future::pending().await;
+            }
+        };
         let now = || (self.leadership.now)();
         let mut ownership = Ownership::new(self.options.holder.clone(), self.options.duration, now());
         let mut requests = Requests::new();
         let mut failures = Intervals::new();
         let mut current = Instant::now();
         let mut marked = current;
+        let mut since = None;
         loop {
             let wait = ownership.due().saturating_sub(now()).min(LOOK);
             let mut inputs = VecDeque::new();
@@ -203,13 +224,14 @@ impl Keeper {
             if stale(&self.reader).is_none() {
                 current = Instant::now();
             }
-            inputs.push_front(Input::Fitness(self.fitness(current)));
+            since = since.or_else(|| Some(self.reader.snapshot().revision()).filter(|revision| revision.0 > 0));
+            inputs.push_front(Input::Fitness(self.fitness(current, since, &ownership)));
             if self.watchdog.still().is_none() {
                 PARTS.into_iter().for_each(|part| inputs.push_front(Input::Beat(part)));
             }
             if ownership.state() == State::Holding && marked.elapsed() >= MARK {
                 marked = Instant::now();
-                inputs.push_back(Input::Mark(self.mark()));
+                inputs.extend(self.mark().map(Input::Mark));
             }
             while let Some(input) = inputs.pop_front() {
                 for effect in ownership.step(input, now()) {
@@ -220,11 +242,18 @@ impl Keeper {
         }
     }
 
-    /// Returns how fit the replica is to run the plugins. `current` is when the cache was current last.
-    fn fitness(&self, current: Instant) -> Fitness {
-        let has_been_current = self.reader.snapshot().revision().0 > 0;
+    /// Returns how fit the replica is to run the plugins. `current` is when the cache was current last, `since` the
+    /// revision of its first list.
+    fn fitness(&self, current: Instant, since: Option<Revision>, ownership: &Ownership) -> Fitness {
+        let Some(since) = since else { return Fitness::Unfit };
+        let mark = ownership.seen().and_then(|record| record.mark.as_ref());
+        let is_fresh = |mark: &Mark| mark.revision < since.0 || !self.gone.has_all(&mark.unsettled, Mark::hash);
+        let is_standby = ownership.state() == State::Standby;
         match () {
-            () if !has_been_current => Fitness::Unfit,
+            // Another replica may know deletions that this one does not.
+            () if is_standby && (mark.is_some_and(is_fresh) || matches!(*self.phase.borrow(), Phase::Loading)) => {
+                Fitness::Late
+            }
             () if current.elapsed() >= STALE => Fitness::Late,
             () if self.driver.journal.as_ref().is_some_and(|journal| journal.figures().failing) => Fitness::Late,
             () => Fitness::Fit,
@@ -241,7 +270,7 @@ impl Keeper {
             }
             Effect::Own { term, until, mark, .. } => {
                 self.forget_settled(mark.as_ref());
-                let (deletions, dropped) = self.gone.set_standby(false);
+                let (deletions, dropped) = self.gone.end_standby();
                 {
                     let mut inner = inner.lock();
                     (inner.until, inner.term) = (until, term);
@@ -261,7 +290,7 @@ impl Keeper {
                 self.end_runs();
                 let reason = self.reason(why);
                 tracing::info!(reason, "handing the Lease over; runs have ended");
-                Some(Input::Drained(Some(mark)))
+                Some(Input::Drained(mark))
             }
             Effect::Close(why) => {
                 let was_leading = std::mem::take(&mut inner.lock().until) > Duration::ZERO;
@@ -290,18 +319,24 @@ impl Keeper {
         }
     }
 
+    /// Ends the term. The deletions that have not settled are delivered if this replica takes the Lease again.
     fn end_runs(&self) {
-        self.gone.set_standby(true);
+        let expectations = &self.driver.dispatch.expectations;
+        self.gone.begin_standby(self.reader.snapshot().revision(), || expectations.tombstones.states());
         self.driver.feed(Event::Owned(false));
     }
 
-    /// Returns which deletions are settled. All up to the revision have a tombstone until then.
-    fn mark(&self) -> Mark {
+    /// Returns which deletions are settled. All up to the revision have a tombstone until then. It is `None` while
+    /// plugins that are being loaded may still get deletions of before the term.
+    fn mark(&self) -> Option<Mark> {
+        if self.gone.is_delivering() {
+            return None;
+        }
         let revision = self.reader.snapshot().revision().0;
         let unsettled = self.driver.dispatch.expectations.tombstones.uids(Mark::MOST + 1);
         let unsettled = unsettled.iter().map(|uid| Mark::hash(uid)).collect();
         let term = self.leadership.inner.lock().term;
-        Mark { term, epoch: self.gone.epoch(), revision, unsettled }
+        Some(Mark { term, epoch: self.gone.epoch(), revision, unsettled })
     }
 
     /// Forgets the deletions that a holder has delivered.
@@ -330,11 +365,9 @@ impl Keeper {
         if ownership.state() == State::Standby {
             self.forget_settled(ownership.seen().and_then(|record| record.mark.as_ref()));
         }
-        if seen == inner.seen {
+        if !inner.saw(seen) {
             return;
         }
-        inner.seen = seen;
-        inner.unusable = None;
         let is_other = |holder: &str| !holder.is_empty() && holder != self.options.holder;
         if let Some((holder, term)) = inner.seen.as_ref().filter(|(holder, _)| is_other(holder)) {
             let holder = text::line(holder);
@@ -354,7 +387,8 @@ impl Keeper {
         let seconds = i64::try_from(self.driver.dispatch.clock.now_millis() / 1_000 * 1_000).unwrap_or(i64::MAX);
         let time = format!("{}.000000Z", format_timestamp(Timestamp(seconds)).trim_end_matches('Z'));
         let lease = |record, revision| serde_json::to_vec(&Lease::new(record, place, revision, time));
-        let is_read = matches!(call, Call::Read);
+        let (is_read, is_new) = (matches!(call, Call::Read), matches!(call, Call::Create(_)));
+        let namespace = place.namespace.clone();
         let (method, path, body) = match &call {
             Call::Read => (Method::GET, format!("{path}/{NAME}"), Ok(Vec::new())),
             Call::Create(record) => (Method::POST, path, lease(record, None)),
@@ -371,6 +405,9 @@ impl Keeper {
             let answer = timeout(within, api.bytes(request)).await.unwrap_or(Err(ApiError::Timeout(within)));
             let answer = match answer {
                 Err(error) if error.code() == Some(404) && is_read => return Ok(Answer::Read(None)),
+                Err(error) if error.code() == Some(404) && is_new => {
+                    return Err(unusable(format!("create the namespace {namespace}: {error}")));
+                }
                 Err(error) if matches!(error.code(), Some(404 | 409)) => return Ok(Answer::Conflict),
                 answer => answer?,
             };
@@ -415,5 +452,20 @@ impl Keeper {
             self.leadership.inner.lock().unusable = Some(format!("{next}: {error}"));
             sleep(LOOK).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_cannot_be_used_stays_so_until_one_is_read() {
+        let mut inner = Inner { seen: Some(("a".to_owned(), 1)), ..Inner::default() };
+        inner.unusable = Some("of another installation".to_owned());
+        assert!(inner.saw(None));
+        assert!(inner.unusable.is_some());
+        assert!(inner.saw(Some(("a".to_owned(), 1))) && !inner.saw(Some(("a".to_owned(), 1))));
+        assert!(inner.unusable.is_none());
     }
 }

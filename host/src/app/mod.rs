@@ -297,18 +297,23 @@ impl App {
     /// they are dropped. Then the Lease is released, and the other tasks stop.
     pub async fn shutdown(mut self) {
         self.progress.send_replace(Phase::Draining);
+        let standby = self.leadership.as_ref().filter(|leadership| !leadership.leads());
+        if let Some(leadership) = standby {
+            leadership.hand_over().await;
+        }
+        let holder = self.leadership.as_ref().filter(|_| standby.is_none());
         self.dispatch.queue.close();
         let drained = async {
             while self.workers.join_next().await.is_some() {}
             self.deliveries.join().await;
         };
-        let drain = self.leadership.as_ref().map_or(DRAIN, |_| DRAIN_BEFORE_HANDOVER);
+        let drain = holder.map_or(DRAIN, |_| DRAIN_BEFORE_HANDOVER);
         if tokio::time::timeout(drain, drained).await.is_err() {
             tracing::warn!(seconds = drain.as_secs_f32(), "runs did not end before the drain timeout; dropping them");
             self.workers.shutdown().await;
             drop(self.deliveries);
         }
-        if let Some(leadership) = &self.leadership {
+        if let Some(leadership) = holder {
             leadership.hand_over().await;
         }
         self.stop.cancel();

@@ -106,7 +106,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     };
     let driver = Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal, rules, components);
     if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
-        services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone).run());
+        services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone, progress.subscribe()).run());
     }
     services.spawn(driver.clone().run());
     if let Some(file) = options.policy_file {

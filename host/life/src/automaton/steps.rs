@@ -181,7 +181,7 @@ impl<P: Parts> Plugin<P> {
     /// While another replica runs the plugins, a plugin is fetched and compiled, and neither tried nor run.
     pub(super) fn owned(&mut self, common: &mut Common<P>) {
         let code = self.installed.as_ref().map(|version| version.code.clone());
-        let was_there = self.remove(common);
+        self.remove(common);
         let begins = match &mut self.state {
             State::Gone | State::Suspended => false,
             // The version of the spec is installed.

@@ -16,6 +16,8 @@ use tokio::{sync::watch, time::Instant};
 
 /// The duration of the Lease.
 const LEASE: Duration = Duration::from_secs(8);
+/// The time after which a standby takes the Lease as soon as it may.
+const WARM: Duration = Duration::from_secs(120);
 const LABEL: &str = "guests.example/seen";
 
 /// A host with the plugin `registrar`, which labels each Pod, and the wires of its requests.
@@ -56,6 +58,7 @@ impl Replica {
         };
         let app = App::start_simulated(options).await.unwrap();
         app.load(spec).await.unwrap();
+        app.started();
         Self { app, wire, lease }
     }
 
@@ -130,7 +133,8 @@ async fn a_shutdown_hands_over_within_a_second() {
     let first = Replica::start(&cluster, "a").await;
     labelled(&cluster, "cart-0").await;
     let second = Replica::start(&cluster, "b").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // It knows all deletions that the mark leaves open.
+    tokio::time::sleep(WARM).await;
     let Replica { app, wire, .. } = first;
     app.shutdown().await;
     assert_eq!(lease(&cluster)["spec"]["holderIdentity"], Value::Null);
@@ -152,7 +156,8 @@ async fn a_holder_without_answers_stops_before_another_begins() {
     let first = Replica::of(&cluster, "a", "podium", lease).await;
     labelled(&cluster, "cart-0").await;
     let second = Replica::start(&cluster, "b").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // It knows all deletions that the mark leaves open.
+    tokio::time::sleep(WARM).await;
     cut.send_replace(true);
     let began = Instant::now();
     // It goes on for as long as no other replica may take the Lease, and then none writes for a moment.
@@ -197,7 +202,8 @@ async fn renewals_whose_answers_are_lost_keep_the_lease() {
     let first = Replica::of(&cluster, "a", "podium", wire).await;
     labelled(&cluster, "cart-0").await;
     let second = Replica::start(&cluster, "b").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // It knows all deletions that the mark leaves open.
+    tokio::time::sleep(WARM).await;
     lost.send_replace(true);
     tokio::time::sleep(Duration::from_secs(3)).await;
     lost.send_replace(false);
@@ -258,7 +264,7 @@ async fn deletions_that_the_other_replica_has_not_delivered_are_delivered() {
     }
     embedded::delete_pod(&cluster, "settled").await.unwrap();
     // The mark says that it has settled.
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::sleep(Duration::from_secs(90)).await;
     assert_eq!(noted(&cluster).await, uids[..1]);
     open.send_replace(false);
     embedded::delete_pod(&cluster, "unsettled").await.unwrap();
