@@ -287,7 +287,8 @@ impl ControlPlane {
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let token = self.token_of(namespace, account).await?;
         let path = self.directory.path().join(format!("{namespace}.{account}.kubeconfig"));
-        let text = kubeconfig::with_token(self.address, &self.directory.path().join(kubeconfig::CERTIFICATE), &token);
+        let certificate = self.directory.path().join(kubeconfig::CERTIFICATE);
+        let text = kubeconfig::with_token(self.address, &certificate, namespace, &token);
         fs::write(&path, text).context("write a kubeconfig")?;
         Ok(path)
     }

@@ -21,6 +21,27 @@
 {{ .Release.Name }}-host
 {{- end }}
 
+{{/* The rights to the Lease. A new object has no name yet when RBAC is asked. */}}
+{{- define "podium.lease" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [podium-host]
+  verbs: [get, update]
+{{- end }}
+
+{{/* A claim belongs to one Pod. */}}
+{{- define "podium.replicas" -}}
+{{ ternary 1 (int .Values.replicas) .Values.persistence.enabled }}
+{{- end }}
+
+{{/* Not empty if there are several Pods, which need a Lease. */}}
+{{- define "podium.leased" -}}
+{{ if gt (int (include "podium.replicas" .)) 1 }}true{{ end }}
+{{- end }}
+
 {{/* Name of the account that removes finalizers of deleted plugins. */}}
 {{- define "podium.cleanup" -}}
 {{ .Release.Name }}-cleanup

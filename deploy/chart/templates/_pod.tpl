@@ -29,6 +29,9 @@ containers:
       - --check
       {{- end }}
       - --watch-plugins
+      {{- if and (not $check) (include "podium.leased" .) }}
+      - --lease=on
+      {{- end }}
       - --require-service-account
       {{- if .Values.cleanup.enabled }}
       - --cleanup-service-account={{ .Release.Namespace }}/{{ include "podium.cleanup" . }}

@@ -22,8 +22,8 @@ const ABANDONED: Duration = Duration::from_secs(60);
 /// reported and not a timeout.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Two clients of one API server with connections of their own.
-pub type Clients = [kube::Client; 2];
+/// Three clients of one API server with connections of their own.
+pub type Clients = [kube::Client; 3];
 /// Reads the configuration again and makes the clients. The error is a text for a log line.
 pub type MakeClients = Box<dyn Fn() -> BoxFuture<'static, Result<Clients, String>> + Send + Sync>;
 
@@ -57,7 +57,7 @@ type Done = Shared<BoxFuture<'static, ()>>;
 
 impl From<kube::Client> for Connection {
     fn from(client: kube::Client) -> Self {
-        Self::new([client.clone(), client], None)
+        Self::new([client.clone(), client.clone(), client], None)
     }
 }
 
@@ -67,12 +67,12 @@ impl Connection {
         Self { shared: Arc::new(SharedClients { make, state }), which: 0 }
     }
 
-    /// Returns two connections over these clients, which are replaced by those of `make` when the API server refuses
+    /// Returns three connections over these clients, which are replaced by those of `make` when the API server refuses
     /// their credentials or one side does not accept the other's certificate.
     #[must_use]
-    pub fn renewed_by(clients: Clients, make: MakeClients) -> [Self; 2] {
+    pub fn renewed_by(clients: Clients, make: MakeClients) -> [Self; 3] {
         let first = Self::new(clients, Some(make));
-        [first.clone(), Self { which: 1, ..first }]
+        [first.clone(), Self { which: 1, ..first.clone() }, Self { which: 2, ..first }]
     }
 
     /// Returns the namespace of the configuration.

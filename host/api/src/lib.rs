@@ -18,6 +18,7 @@ mod backpressure;
 mod client;
 mod connection;
 mod error;
+mod fence;
 mod identity;
 mod kubeconfig;
 pub mod live;
@@ -31,6 +32,7 @@ pub use client::{NewConnection, client};
 pub use connection::{Clients, Connection, MakeClients};
 pub use error::{ApiError, Cause};
 use error::{refusal, transport};
+pub use fence::{Fence, Permit};
 use futures::{Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
@@ -62,6 +64,8 @@ pub struct Api {
     end: Option<Instant>,
     /// `None` if the caller observes Retry-After itself, as the watch does.
     backpressure: Option<Arc<Backpressure>>,
+    /// `None` if writes may always be sent.
+    fence: Option<Fence>,
     observer: Option<Observer>,
 }
 
@@ -76,7 +80,7 @@ impl Api {
     /// Returns a client that sends through `connection`. Each request ends after `deadline` at the latest.
     #[must_use]
     pub fn new(connection: impl Into<Connection>, deadline: Duration) -> Self {
-        Self { connection: connection.into(), deadline, end: None, backpressure: None, observer: None }
+        Self { connection: connection.into(), deadline, end: None, backpressure: None, fence: None, observer: None }
     }
 
     /// Returns the same client, whose requests `observer` receives.
@@ -90,6 +94,13 @@ impl Api {
     #[must_use]
     pub fn with_backpressure(&self) -> Self {
         Self { backpressure: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// Returns a client that sends a request other than a read only while `fence` permits it. The API server ends it
+    /// after 5 s, or earlier at the end of the right.
+    #[must_use]
+    pub fn fenced_by(&self, fence: Fence) -> Self {
+        Self { fence: Some(fence), ..self.clone() }
     }
 
     /// Returns how long requests of the account have to wait, or `None` if they may be sent. Without an account the
@@ -199,6 +210,10 @@ impl Api {
         deadline: Deadline,
     ) -> Result<Response<Body>, (ApiError, bool)> {
         let method = request.method().clone();
+        let (request, deadline) = match self.fence.as_ref().filter(|_| !method.is_safe()) {
+            Some(fence) => fence::pass(fence(), request, deadline).map_err(|error| (error, false))?,
+            None => (request, deadline),
+        };
         let began = Instant::now();
         let sent = timeout_at(deadline.at, client.send(request.map(Body::from))).await;
         if let Some(observe) = &self.observer {

@@ -72,7 +72,7 @@ pub enum Answer {
     Read(Option<(String, Result<Record, Unusable>)>),
     /// The resource version of the Lease that was created or updated.
     Written(String),
-    /// The Lease was not written: it has another resource version, exists already, or does not exist.
+    /// The Lease was not written: it has another resource version, exists already, or does not exist any more.
     Conflict,
     /// Any other answer, or none. A write may have been executed, or may be executed later.
     Failed,

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::shard::fnv;
+
 /// The revision up to which all deletions have settled, except some. A hint that saves repetitions: without one, and
 /// where it cannot be read, the next holder delivers every deletion that it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +21,11 @@ pub struct Mark {
 impl Mark {
     /// More unsettled deletions have no mark, because annotations end at 256 KiB and are written with each renewal.
     pub const MOST: usize = 1_000;
+
+    /// Returns a uid as it is in [`Mark::unsettled`].
+    pub fn hash(uid: &str) -> u64 {
+        fnv(uid)
+    }
 
     /// Returns the text of the annotation; `None` if too many deletions have not settled.
     pub(crate) fn text(&self) -> Option<String> {

@@ -366,7 +366,7 @@ impl Ownership {
         }
         let is_time = self.next <= self.now;
         let record = match &self.term {
-            None if self.is_missing() => Some((String::new(), 0)),
+            None if is_time && self.is_missing() => Some((String::new(), 0)),
             None if self.may_take() => Some((self.holder.clone(), self.highest + 1)),
             Some(term) if is_time && !self.reads_first => match &term.leaving {
                 None => Some((self.holder.clone(), term.number)),

@@ -3,13 +3,9 @@
 
 mod steps;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    time::Duration,
-};
+use std::{collections::BTreeMap, mem, time::Duration};
 
-use podium_vocabulary::{PluginId, Tenant};
+use podium_vocabulary::PluginId;
 
 use crate::{Bounds, Effect, Event, Parts, Plugin, Ticket, Work, plugin::State, slots::Slots};
 
@@ -33,8 +29,8 @@ pub(crate) struct Common<P: Parts> {
     rules: P::Rules,
     /// Objects have records.
     keeps: bool,
-    /// The tenants whose plugins the host may not run.
-    unowned: BTreeSet<Tenant>,
+    /// The host may run plugins.
+    owns: bool,
     pub(crate) slots: BTreeMap<Work, Slots>,
     /// Attempts so far.
     attempts: u64,
@@ -47,13 +43,18 @@ impl<P: Parts> Life<P> {
     pub fn new(rules: P::Rules, keeps: bool) -> Self {
         let slots = BOUNDS.into_iter().map(|(work, bounds)| (work, Slots::new(bounds))).collect();
         let now = Duration::ZERO;
-        let common = Common { rules, keeps, unowned: BTreeSet::new(), slots, attempts: 0, now, effects: Vec::new() };
+        let common = Common { rules, keeps, owns: true, slots, attempts: 0, now, effects: Vec::new() };
         Self { plugins: BTreeMap::new(), common }
     }
 
     /// Returns the platform's requirements.
     pub fn rules(&self) -> &P::Rules {
         &self.common.rules
+    }
+
+    /// Returns true if the host may run plugins.
+    pub fn owns(&self) -> bool {
+        self.common.owns
     }
 
     /// Returns the names of the plugins.
@@ -108,10 +109,9 @@ impl<P: Parts> Life<P> {
             Event::Restricted(spec) => self.on(&spec.id.clone(), |plugin, common| plugin.restrict(&spec, common)),
             Event::Rules(rules) => self.common.rules = rules,
             Event::Judged(id) => self.on(&id, Plugin::judge),
-            Event::Owned(tenant, is_owned) => {
-                let unowned = &mut self.common.unowned;
-                let has_changed = if is_owned { unowned.remove(&tenant) } else { unowned.insert(tenant.clone()) };
-                self.on_all(|plugin, _| has_changed && plugin.id.tenant() == tenant, Plugin::owned);
+            Event::Owned(owns) => {
+                let has_changed = mem::replace(&mut self.common.owns, owns) != owns;
+                self.on_all(|_, _| has_changed, Plugin::owned);
             }
             Event::Time => self.on_all(|plugin, now| plugin.due().is_some_and(|due| due <= now), Plugin::attempt),
             Event::Read(ticket, recorded) => self.present(&ticket, |plugin, common| plugin.read(recorded, common)),
@@ -205,9 +205,5 @@ impl<P: Parts> Common<P> {
     /// Frees the slot of an effect.
     fn end(&mut self, work: Work, attempt: u64) {
         self.slots.get_mut(&work).into_iter().for_each(|slots| slots.end(attempt));
-    }
-
-    fn owns(&self, id: &PluginId) -> bool {
-        !self.unowned.contains(&id.tenant())
     }
 }

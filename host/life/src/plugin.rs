@@ -39,6 +39,10 @@ pub(crate) enum State<P: Parts> {
         code: Option<P::Code>,
         pods: Option<usize>,
     },
+    /// Another replica runs the plugins; it is installed when this one may.
+    Standby {
+        code: P::Code,
+    },
     /// Pods are being queued for it.
     Installing,
     Running,
@@ -100,6 +104,8 @@ pub enum Shown<'a, F> {
         /// A restart would run it, or the version before while its trial lasts.
         is_recorded: bool,
     },
+    /// It is compiled, and another replica runs the plugins.
+    Standby,
     /// The configuration suspends it.
     Suspended,
     /// The attempt failed for a reason that may pass. With the failures in a row.
@@ -275,6 +281,7 @@ impl<P: Parts> Plugin<P> {
                 Shown::Running { unprobed: self.unprobed, is_recorded: !self.is_dirty && !self.saves }
             }
             (State::Suspended, _) => Shown::Suspended,
+            (State::Standby { .. }, _) => Shown::Standby,
             (State::Refused, Some((failure, _))) => Shown::Refused(failure),
             (_, Some((failure, attempts))) => Shown::Waiting(failure, *attempts),
             _ => Shown::Loading,
@@ -294,7 +301,7 @@ impl<P: Parts> Plugin<P> {
         }
         match (&self.state, &self.failure) {
             (_, Some((failure, _))) => Some(Err(Some(failure.clone()))),
-            (State::Running | State::Suspended, _) => Some(Ok(())),
+            (State::Running | State::Suspended | State::Standby { .. }, _) => Some(Ok(())),
             (State::Ready { .. }, _) if !self.may_install => Some(Ok(())),
             _ => None,
         }
@@ -304,6 +311,12 @@ impl<P: Parts> Plugin<P> {
     #[must_use]
     pub fn has_later_record(&self) -> bool {
         self.is_dirty
+    }
+
+    /// Returns true if the plugin is compiled and another replica runs it.
+    #[must_use]
+    pub fn is_standby(&self) -> bool {
+        matches!(self.state, State::Standby { .. })
     }
 
     /// Returns true if nothing is left of a plugin that is gone.

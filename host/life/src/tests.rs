@@ -229,7 +229,7 @@ impl World {
             }
             Change::Owned(is_owned) => {
                 self.is_owned = is_owned;
-                self.step(Event::Owned(id("a").tenant(), is_owned));
+                self.step(Event::Owned(is_owned));
             }
             Change::Restart => {
                 let disk = std::mem::take(&mut self.disk);
@@ -393,7 +393,7 @@ impl World {
         for plugin in world.life.plugins.values() {
             let rests = match &plugin.state {
                 State::Running | State::Suspended | State::Waiting { .. } | State::Refused => plugin.is_wanted(),
-                State::Ready { code: Some(_), .. } => !world.is_owned,
+                State::Standby { .. } => !world.is_owned,
                 _ => false,
             };
             assert!(rests && !plugin.is_dirty && !plugin.saves, "{}", described(plugin));
@@ -438,6 +438,7 @@ fn described(plugin: &Plugin<Test>) -> String {
         State::Compiling { waits, fetched } => format!("compiling{waits}{}", fetched.is_some()),
         State::Probing { waits, code } => format!("probing{waits}{code}"),
         State::Ready { code, pods } => format!("ready{code:?}{pods:?}"),
+        State::Standby { code } => format!("standby{code:?}"),
         State::Installing => "installing".to_owned(),
         State::Running => "running".to_owned(),
         State::Suspended => "suspended".to_owned(),

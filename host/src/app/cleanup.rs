@@ -200,7 +200,9 @@ impl Cleanup {
         let mut look = Instant::now();
         loop {
             sleep(INTERVAL).await;
-            if Instant::now() >= look {
+            if !this.driver.owns() {
+                this.holding.forget();
+            } else if Instant::now() >= look {
                 look = Instant::now() + LOOK;
                 this.look();
             }
@@ -220,8 +222,12 @@ impl Cleanup {
         }
     }
 
-    /// Returns the objects to work on, of a namespace or of all, with their uids; none before the first lists.
+    /// Returns the objects to work on, of a namespace or of all, with their uids; none before the first lists, and none
+    /// while another replica runs the plugins.
     fn work(&self, namespace: Option<&Option<Arc<str>>>) -> Vec<(PluginId, String, Work)> {
+        if !self.driver.owns() {
+            return Vec::new();
+        }
         // Only copied under the lock, however many objects there are.
         let (desired, names, within) = {
             let known = self.known.lock();

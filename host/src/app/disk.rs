@@ -43,13 +43,13 @@ pub(super) enum NoState {
     Checkpoint(io::Error),
 }
 
-/// Returns two connections to one API server: one for all requests except the watch, and one for the watch; and its
-/// host and port. When it refuses their credentials, the files are read again. Must be called within a runtime, to
-/// which the clients belong.
+/// Returns three connections to one API server: one for all requests except those of the others, one for the watch, and
+/// one for the Lease; and its host and port. When it refuses their credentials, the files are read again. Must be
+/// called within a runtime, to which the clients belong.
 pub(super) fn connections(
     kubeconfig: Option<PathBuf>,
     proxies: Proxies,
-) -> Result<([Connection; 2], String), NoClient> {
+) -> Result<([Connection; 3], String), NoClient> {
     let (made, server) = clients(kubeconfig.as_deref(), &proxies)?;
     let runtime = Handle::current();
     let make = move || {
@@ -65,7 +65,7 @@ pub(super) fn connections(
     Ok((Connection::renewed_by(made, Box::new(make)), server))
 }
 
-/// Returns a client for all requests except the watch, and one for the watch; and the host and port of the server.
+/// Returns the clients of these connections, and the host and port of the server.
 fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, String), NoClient> {
     let config = kube_config(kubeconfig, proxies).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
@@ -77,7 +77,7 @@ fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, Str
     // This reads the client certificate.
     let client = |config| podium_api::client(config).map_err(|error| NoClient::Failed(*error));
     let server = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    Ok(([client(config.clone())?, client(config)?], server))
+    Ok(([client(config.clone())?, client(config.clone())?, client(config)?], server))
 }
 
 /// The state directory, opened. Everything is `None` without a directory.

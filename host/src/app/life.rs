@@ -145,6 +145,11 @@ impl Driver {
         self.life.lock().plugin(id).map(read)
     }
 
+    /// Returns true if this host may run plugins and write.
+    pub(super) fn owns(&self) -> bool {
+        self.life.lock().owns()
+    }
+
     /// Returns the platform's requirements.
     pub(super) fn rules(&self) -> Arc<Rules> {
         self.life.lock().rules().clone()
@@ -362,8 +367,10 @@ impl Driver {
     /// None is loaded meanwhile.
     pub(super) fn note_absent(&self) -> Vec<(PluginId, usize)> {
         let Some(journal) = &self.journal else { return Vec::new() };
-        let _life = self.life.lock();
-        let loaded: Vec<_> = self.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.clone()).collect();
+        let life = self.life.lock();
+        let standby = life.plugins().filter(|id| life.plugin(id).is_some_and(Plugin::is_standby)).cloned();
+        let loaded = self.dispatch.registry.all();
+        let loaded: Vec<_> = loaded.iter().map(|loaded| loaded.spec.id.clone()).chain(standby).collect();
         journal.all_absent_but(&loaded, self.dispatch.clock.now_millis())
     }
 
@@ -407,6 +414,7 @@ impl Driver {
         let load = match plugin.shown() {
             Shown::Loading => LoadState::Loading,
             Shown::Running { .. } => LoadState::Loaded,
+            Shown::Standby => LoadState::Standby,
             Shown::Suspended => LoadState::Suspended,
             Shown::Waiting(failure, attempts) => LoadState::Waiting { reason: failure.to_string(), attempts },
             Shown::Refused(failure) => LoadState::Refused { reason: failure.to_string() },

@@ -12,6 +12,7 @@ pub mod compile;
 mod deliveries;
 mod disk;
 mod journal;
+mod lease;
 mod life;
 mod memory_limit;
 mod metrics_port;
@@ -33,6 +34,8 @@ use std::{sync::Arc, time::Duration};
 use blocking::BlockingJobs;
 pub use checkpoint::CheckpointOptions;
 use deliveries::Deliveries;
+use lease::Leadership;
+pub use lease::{BootTime, LeaseOptions};
 use life::Driver;
 pub use life::{LoadFailure, Prepared};
 pub use operator::Operator;
@@ -68,6 +71,8 @@ const OBSERVATIONS: usize = 16;
 /// Time for runs under way to end at shutdown; after it they are dropped. A shutdown takes
 /// less than the promised total of 10 s, and far less than Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(8);
+/// The same of a host that another replica waits for, which runs the keys again.
+const DRAIN_BEFORE_HANDOVER: Duration = Duration::from_millis(500);
 /// Time for the journal's last entries and the last checkpoint, after [`DRAIN`].
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
 /// Time for the watch's thread and jobs that read the disk to end, after [`LAST_ENTRIES`].
@@ -97,6 +102,7 @@ pub struct App {
     thread: Option<Thread>,
     blocking: Arc<BlockingJobs>,
     observed: Arc<Observed>,
+    leadership: Option<Arc<Leadership>>,
 }
 
 /// The conditions of /readyz other than the cache's state.
@@ -287,19 +293,28 @@ impl App {
         }
     }
 
-    /// Starts no new runs. Runs under way finish and send what they staged; after 8 s they are dropped. Then the
-    /// other tasks stop.
+    /// Starts no new runs. Runs under way finish and send what they staged; after 8 s, or with a Lease after 500 ms,
+    /// they are dropped. Then the Lease is released, and the other tasks stop.
     pub async fn shutdown(mut self) {
         self.progress.send_replace(Phase::Draining);
+        let standby = self.leadership.as_ref().filter(|leadership| !leadership.leads());
+        if let Some(leadership) = standby {
+            leadership.hand_over().await;
+        }
+        let holder = self.leadership.as_ref().filter(|_| standby.is_none());
         self.dispatch.queue.close();
         let drained = async {
             while self.workers.join_next().await.is_some() {}
             self.deliveries.join().await;
         };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            tracing::warn!(seconds = DRAIN.as_secs(), "runs did not end before the drain timeout; dropping them");
+        let drain = holder.map_or(DRAIN, |_| DRAIN_BEFORE_HANDOVER);
+        if tokio::time::timeout(drain, drained).await.is_err() {
+            tracing::warn!(seconds = drain.as_secs_f32(), "runs did not end before the drain timeout; dropping them");
             self.workers.shutdown().await;
             drop(self.deliveries);
+        }
+        if let Some(leadership) = holder {
+            leadership.hand_over().await;
         }
         self.stop.cancel();
         // The journal's last entries and the last checkpoint. The timeout bounds the wait for a disk that does not

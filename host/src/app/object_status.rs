@@ -76,7 +76,9 @@ impl StatusTask {
                     continue;
                 }
                 _ = looks.tick() => {
-                    for update in self.due(&mut publisher) {
+                    // The replica that runs the plugins writes them.
+                    let due = if self.driver.owns() { self.due(&mut publisher) } else { Vec::new() };
+                    for update in due {
                         let Ok(request) = update.request() else { continue };
                         let api = self.api.clone();
                         writes.spawn(async move { (update, api.json(request).await) });
@@ -223,7 +225,7 @@ fn state(plugin: &Plugin<Host>, object: &Object) -> State {
     match plugin.shown() {
         _ if !plugin.is_about(&object.uid, object.generation) => State::Loading,
         // A restart has to find the version that the status names.
-        Shown::Loading | Shown::Running { is_recorded: false, .. } => State::Loading,
+        Shown::Loading | Shown::Standby | Shown::Running { is_recorded: false, .. } => State::Loading,
         Shown::Running { unprobed, .. } => State::Running { unprobed },
         Shown::Suspended => State::Suspended,
         Shown::Waiting(failure, _) => failed(failure, true),
@@ -266,6 +268,7 @@ mod tests {
         fixtures::{Warnings, log_to},
         ports::{self, Failure, FailureKind, Outcome, Reconcile, RunReport, Staged, Usage, World},
     };
+    use podium_life::Event;
     use podium_pods::pod::{CachedPod, Observation, PodEvent};
     use serde_json::json;
     use tokio::{
@@ -538,6 +541,29 @@ mod tests {
         assert!(server.reasons().len() > 20, "{:?}", server.reasons());
         let failed_runs = 10;
         assert_eq!((before, warnings.count() - before), (1, failed_runs));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standby_writes_no_status_and_the_next_holder_none_again() {
+        let (server, team) = (Server::default(), Team::default());
+        let (driver, observe) = server.host(source("tidy")).await;
+        driver.feed(Event::Owned(false));
+        install(&driver, "ab", &team);
+        pod(&observe, 1).await;
+        sleep(Duration::from_secs(3_600)).await;
+        assert_eq!((server.applied.lock().len(), server.reasons().len()), (0, 0));
+        driver.feed(Event::Owned(true));
+        sleep(Duration::from_secs(60)).await;
+        let written = server.applied.lock().len();
+        assert_eq!((&server.status()["conditions"][4]["reason"], written > 0), (&json!("Running"), true));
+        // Another replica goes on, and then this one again.
+        for _ in 0..3 {
+            driver.feed(Event::Owned(false));
+            sleep(Duration::from_secs(600)).await;
+            driver.feed(Event::Owned(true));
+            sleep(Duration::from_secs(600)).await;
+        }
+        assert_eq!(server.applied.lock().len(), written, "{:#?}", server.applied.lock());
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use podium_writeback::ClosedKind;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, PolicyFile, certificate::Certificate, checkpoint::LastSave, watchdog::Watchdog};
+use super::{Phase, PolicyFile, certificate::Certificate, checkpoint::LastSave, lease::Leadership, watchdog::Watchdog};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
@@ -62,6 +62,8 @@ pub(super) struct Observed {
     /// Why the engine starts no run.
     pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,
     pub(super) watchdog: Arc<Watchdog>,
+    /// `None` if plugins run without a Lease.
+    pub(super) leadership: Option<Arc<Leadership>>,
 }
 
 impl Observed {
@@ -128,6 +130,7 @@ impl Observed {
             Check::required("progress", self.watchdog.unready()),
             Check::required("shutdown", draining),
         ];
+        checks.extend(self.leadership.as_ref().map(|leadership| leadership.check()));
         checks.extend(plugins.into_iter().map(|PluginState { id, load, runs }| {
             let earlier = if runs { ", an earlier version runs" } else { "" };
             let name = format!("plugin/{id}");
@@ -136,7 +139,7 @@ impl Observed {
                     Some(uses) => Check::passed(name, uses),
                     None => Check::listed(name, None),
                 },
-                LoadState::Suspended => Check::passed(name, load.name()),
+                LoadState::Standby | LoadState::Suspended => Check::passed(name, load.name()),
                 _ => Check::listed(name, Some(format!("{}{earlier}", load.name()))),
             }
         }));
@@ -192,6 +195,7 @@ impl Observed {
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
         let policy = self.policy_file.clone();
+        let leadership = self.leadership.clone();
         let removing = self.clone();
         let holding = self.clone();
         Metrics::new(Sources {
@@ -206,6 +210,7 @@ impl Observed {
             removals: Arc::new(move || (removing.removals)()),
             held: Arc::new(move || (holding.held)().len()),
             policy_refused: Arc::new(move || policy.as_ref().map(|policy| policy.is_refused())),
+            lease: Arc::new(move || leadership.as_ref().map(|leadership| leadership.figures())),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
             dropped,
@@ -254,6 +259,7 @@ pub(super) mod tests {
             policy_file: None,
             stalled: Box::new(|| None),
             watchdog: Arc::default(),
+            leadership: None,
         }
     }
 

@@ -7,7 +7,7 @@ use podium_engine::journal::Opened;
 use podium_runtime::Compilation;
 use podium_vocabulary::Prune;
 
-use super::{CheckpointOptions, Operator, PolicyFile, WallClock};
+use super::{CheckpointOptions, LeaseOptions, Operator, PolicyFile, WallClock};
 use crate::{
     config::Policy,
     images::{Images, Store},
@@ -65,6 +65,9 @@ pub struct Options {
     /// The components and the versions of plugin objects on disk. With `None`, a restart fetches all components again,
     /// and runs what the objects say.
     pub components: Option<Store>,
+    /// The Lease without which the host runs no plugin and writes nothing. With `None` it always runs them, and so does
+    /// another host.
+    pub lease: Option<LeaseOptions>,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,
     /// The time at the start in epoch milliseconds.
@@ -98,6 +101,7 @@ impl Options {
             require_service_account: false,
             images: None,
             components: None,
+            lease: None,
             seed,
             now_millis,
             wall_clock: None,

@@ -15,12 +15,15 @@ use std::{
 
 use anyhow::Context;
 pub use flags::Flags;
-use flags::{Command, NAME};
+use flags::{Command, LeaseMode, NAME};
 use podium_engine::journal;
 use podium_registry::Proxies;
 use podium_runtime::Compilation;
 use podium_vocabulary::{Prune, text};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    time::{ClockId, clock_gettime},
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -29,7 +32,7 @@ use tokio::{
 use tracing::field;
 
 use super::{
-    App, Operator, Options,
+    App, LeaseOptions, Operator, Options,
     certificate::Certificate,
     compile, disk,
     life::Driver,
@@ -164,7 +167,8 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let file = flags.kubeconfig.clone();
     let of_api_server = proxies.clone();
     let connections = read(&mut stopped, move || disk::connections(file, of_api_server)).await?;
-    let ([client, watch_client], api_server) = connections.map_err(|error| not_connected(&flags, error))?;
+    let ([client, watch_client, lease_client], api_server) =
+        connections.map_err(|error| not_connected(&flags, error))?;
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let directory = flags.state_dir.clone();
     let seconds = flags.checkpoint_seconds;
@@ -180,6 +184,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let (policy, images) = policy.unzip();
     let start = App::start(Options {
         cleanup_account: cleanup_account(&flags, &client),
+        lease: lease(&flags, lease_client),
         watch_client,
         namespace: flags.namespace.clone(),
         workers,
@@ -225,6 +230,23 @@ fn cleanup_account(flags: &Flags, client: &podium_api::Connection) -> Option<Str
     flags.cleanup_service_account.clone().or_else(|| {
         let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         in_cluster.then(|| format!("system:serviceaccount:{}:podium-cleanup", client.default_namespace()))
+    })
+}
+
+/// Returns the Lease that the flags ask for.
+fn lease(flags: &Flags, connection: podium_api::Connection) -> Option<LeaseOptions> {
+    let own_namespace = connection.default_namespace();
+    // The objects of the whole cluster are run by one installation.
+    let namespace = flags.namespace.clone().or_else(|| (!flags.watch_plugins).then(|| own_namespace.clone()));
+    let pod = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| env::var(name).ok());
+    (flags.lease == LeaseMode::On).then(|| LeaseOptions {
+        connection,
+        namespace,
+        own_namespace,
+        // The name of a Pod stays when its container is started again.
+        holder: format!("{}_{:08x}", pod.as_deref().unwrap_or(NAME), seed() >> 32),
+        duration: Duration::from_secs(flags.lease_duration_seconds.into()),
+        boot_time: Some(Arc::new(boot_time)),
     })
 }
 
@@ -513,6 +535,16 @@ fn listed(paths: &[PathBuf]) -> String {
 fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the time since the machine's start, on Linux with the times of its suspensions.
+fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    let time = clock_gettime(clock);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Differs between hosts that start in the same moment, so that their waits do too.

@@ -13,7 +13,7 @@ use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
-    ingest::{Ingest, IngestHandle, IngestOptions, Reopened},
+    ingest::{GonePods, Ingest, IngestHandle, IngestOptions, Reopened},
     journal::{Journal, Opened},
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::Status,
@@ -39,6 +39,7 @@ use super::{
     cluster::{self, Cluster},
     deliveries::Deliveries,
     journal::JournalTask,
+    lease::{Keeper, Leadership},
     life::{Components, Disk, Driver, Holds, Rules, disk_turns},
     operator::Observed,
     thread::Thread,
@@ -59,8 +60,9 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let stop = CancellationToken::new();
     let mut services = Services::new();
     let watching = core.watch(writer, &mut options, &mut services, &stop).await?;
-    let Watching { thread, counters, ingest_handle, watchdog, state } = watching;
+    let Watching { thread, counters, ingest_handle, gone, watchdog, state } = watching;
 
+    let rules = rules(&mut options);
     let writeback = core.writeback(&mut services);
     let deliveries = Deliveries::default();
     core.registry.bound_states(options.state_memory);
@@ -87,9 +89,10 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
         policy_file: options.policy_file.clone(),
         stalled: Box::new(move || ticker.stalled()),
-        watchdog,
+        watchdog: watchdog.clone(),
+        leadership: core.leadership.clone(),
     });
-    observed.serve(options.operator, &core.own_api, &mut services, &stop);
+    observed.serve(options.operator, &core.review_api, &mut services, &stop);
 
     let components = Components {
         engine: core.engine,
@@ -101,13 +104,10 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         #[cfg(test)]
         given: <_>::default(),
     };
-    let rules = Rules {
-        policy: options.policy,
-        images: options.images,
-        require_service_account: options.require_service_account,
-        most_of_a_job: None,
-    };
     let driver = Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal, rules, components);
+    if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
+        services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone, progress.subscribe()).run());
+    }
     services.spawn(driver.clone().run());
     if let Some(file) = options.policy_file {
         services.spawn(file.follow(driver.clone()));
@@ -132,7 +132,18 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         thread,
         blocking: core.blocking,
         observed,
+        leadership: core.leadership,
     })
+}
+
+/// Returns the platform's requirements.
+fn rules(options: &mut Options) -> Rules {
+    Rules {
+        policy: options.policy.take(),
+        images: options.images.take(),
+        require_service_account: options.require_service_account,
+        most_of_a_job: None,
+    }
 }
 
 /// The watch of Pods, and the loop that reads it.
@@ -141,6 +152,7 @@ struct Watching {
     thread: Option<Thread>,
     counters: Arc<Counters>,
     ingest_handle: IngestHandle,
+    gone: Arc<GonePods>,
     watchdog: Arc<Watchdog>,
     state: State,
 }
@@ -156,6 +168,10 @@ struct State {
 struct Core {
     /// Sends the host's own requests.
     own_api: Api,
+    /// Sends reviews of the clients of metrics, which change nothing.
+    review_api: Api,
+    /// `None` if plugins run without a Lease.
+    leadership: Option<Arc<Leadership>>,
     /// Sends the requests of plugins.
     api: Api,
     /// Sends the requests of the watch, on its thread.
@@ -180,7 +196,12 @@ impl Core {
         let requests = Arc::new(ApiRequests::new(options.operator.api_server.clone()));
         let counted = requests.clone();
         let observer: Observer = Arc::new(move |method, code, took| counted.record(method, code, took));
-        let own_api = Api::new(options.client.clone(), REQUEST_DEADLINE).observed_by(observer.clone());
+        let review_api = Api::new(options.client.clone(), REQUEST_DEADLINE).observed_by(observer.clone());
+        let leadership = options.lease.as_ref().map(Leadership::new);
+        let own_api = match &leadership {
+            Some(leadership) => review_api.fenced_by(leadership.fence()),
+            None => review_api.clone(),
+        };
         let seed = options.seed;
         let workers = options.workers.max(1);
         let simulated = engine_options.tick.is_none();
@@ -199,6 +220,8 @@ impl Core {
         Ok(Self {
             api: own_api.with_backpressure(),
             own_api,
+            review_api,
+            leadership,
             watch_api: Api::new(options.watch_client.clone(), REQUEST_DEADLINE).observed_by(observer),
             requests,
             seed,
@@ -249,12 +272,14 @@ impl Core {
         if let Some(read) = options.wall_clock.take() {
             services.spawn(wall_clock::follow(self.clock.clone(), read));
         }
+        let gone = Arc::<GonePods>::default();
         let ingest_options = IngestOptions {
             observations,
             registry: self.registry.clone(),
             queue: self.queue.clone(),
             expectations: self.expectations.clone(),
             reopened,
+            gone: gone.clone(),
             blocking: self.blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new((writer, self.reader.clone()), ingest_options);
@@ -281,7 +306,7 @@ impl Core {
             anyhow::bail!("the ingest loop ended")
         };
         services.spawn_on(ingest, &runtime);
-        Ok(Watching { thread, counters, ingest_handle, watchdog, state: State { journal, last_save, tasks } })
+        Ok(Watching { thread, counters, ingest_handle, gone, watchdog, state: State { journal, last_save, tasks } })
     }
 
     /// Spawns the task that sends Events.

@@ -85,6 +85,11 @@ impl Watchdog {
         }
     }
 
+    /// Returns the loop that has completed no step since the tick before, although events wait for it.
+    pub(super) fn still(&self) -> Option<String> {
+        self.still_for(1)
+    }
+
     /// Returns why the host is not ready.
     pub(super) fn unready(&self) -> Option<String> {
         self.still_for(UNREADY)

@@ -64,6 +64,17 @@ pub struct CheckpointFigures {
     pub failing: bool,
 }
 
+/// The figures of the Lease.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseFigures {
+    /// True while this replica holds it.
+    pub leads: bool,
+    /// How often this replica has taken it.
+    pub takeovers: u64,
+    /// For how long no living replica has held it, as far as this one knows.
+    pub unowned: Duration,
+}
+
 /// The runs, deliveries and waiting keys of a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantFigures {
@@ -121,6 +132,8 @@ pub struct Sources {
     pub held: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Returns true while the policy's files have mistakes; `None` without a policy.
     pub policy_refused: Arc<dyn Fn() -> Option<bool> + Send + Sync>,
+    /// Returns `None` if the host runs plugins without a Lease.
+    pub lease: Arc<dyn Fn() -> Option<LeaseFigures> + Send + Sync>,
     /// The most runs of one plugin at once.
     pub most_runs: usize,
     /// The requests to the API server.
@@ -280,6 +293,9 @@ impl Figures {
             let help = "1 while the policy's files have mistakes, and the policy before them is in force";
             unlabelled(encoder, "podium_policy_refused", help, refused.into())?;
         }
+        if let Some(lease) = (self.sources.lease)() {
+            encode_lease(encoder, lease)?;
+        }
         if let Some(journal) = (self.sources.journal)() {
             encode_journal(encoder, journal)?;
         }
@@ -382,6 +398,19 @@ fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: Checkpoint
 fn unlabelled(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
     let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
+fn encode_lease(encoder: &mut DescriptorEncoder<'_>, figures: LeaseFigures) -> fmt::Result {
+    let LeaseFigures { leads, takeovers, unowned } = figures;
+    let help = "1 while this replica holds the Lease and runs the plugins";
+    let mut metric = encoder.encode_descriptor("leader_election_master_status", help, None, MetricType::Gauge)?;
+    ConstGauge::new(i64::from(leads)).encode(metric.encode_family(&[("name", "podium-host")])?)?;
+    let help = "How often this replica has taken the Lease";
+    let metric = encoder.encode_descriptor("podium_lease_takeovers", help, None, MetricType::Counter)?;
+    ConstCounter::new(takeovers).encode(metric)?;
+    let help = "Time for which no living replica has held the Lease";
+    let metric = encoder.encode_descriptor("podium_lease_unheld", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    ConstGauge::new(unowned.as_secs_f64()).encode(metric)
 }
 
 fn by_result(

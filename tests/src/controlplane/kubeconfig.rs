@@ -23,18 +23,18 @@ pub(super) const TOKEN_FILE: &str = "admin-of-a-throw-away-cluster,admin,admin,s
 pub(super) const CERTIFICATE: &str = "certificates/apiserver.crt";
 
 pub(super) fn admin(address: SocketAddr, certificate: &Path) -> String {
-    with_token(address, certificate, ADMIN_TOKEN)
+    with_token(address, certificate, "default", ADMIN_TOKEN)
 }
 
 /// Returns a kubeconfig as JSON, which is YAML.
-pub(super) fn with_token(address: SocketAddr, certificate: &Path, token: &str) -> String {
+pub(super) fn with_token(address: SocketAddr, certificate: &Path, namespace: &str, token: &str) -> String {
     let cluster = json!({ "server": format!("https://{address}"), "certificate-authority": certificate });
     json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{ "name": "suite", "cluster": cluster }],
         "users": [{ "name": "user", "user": { "token": token } }],
-        "contexts": [{ "name": "suite", "context": { "cluster": "suite", "user": "user" } }],
+        "contexts": [{ "name": "suite", "context": { "cluster": "suite", "namespace": namespace, "user": "user" } }],
         "current-context": "suite",
     })
     .to_string()

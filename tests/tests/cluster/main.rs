@@ -22,6 +22,7 @@ mod monitoring;
 mod objects;
 mod owners;
 mod plugins;
+mod replicas;
 mod restarts;
 mod second_wall;
 mod small;

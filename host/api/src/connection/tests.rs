@@ -41,7 +41,7 @@ impl Cluster {
         kube::Client::new(service, "default")
     }
 
-    fn apis(self: &Arc<Self>) -> [Api; 2] {
+    fn apis(self: &Arc<Self>) -> [Api; 3] {
         let of = self.clone();
         let make = move || {
             let of = of.clone();
@@ -52,12 +52,12 @@ impl Cluster {
                 }
                 match of.configured.load(Relaxed) {
                     u32::MAX => Err("no such file".to_owned()),
-                    _ => Ok([of.client(), of.client()]),
+                    _ => Ok([(); 3].map(|()| of.client())),
                 }
             };
             made.boxed()
         };
-        let connections = Connection::renewed_by([self.client(), self.client()], Box::new(make));
+        let connections = Connection::renewed_by([(); 3].map(|()| self.client()), Box::new(make));
         connections.map(|connection| Api::new(connection, Duration::from_secs(5)))
     }
 
@@ -73,7 +73,7 @@ async fn get(api: &Api) -> Result<Bytes, ApiError> {
 #[tokio::test(start_paused = true)]
 async fn renewed_credentials_reach_all_parts_with_the_first_refusal() {
     let cluster = Arc::new(Cluster::default());
-    let [api, watch] = cluster.apis();
+    let [api, watch, _] = cluster.apis();
     let statuses = api.clone();
     assert!(get(&api).await.is_ok() && get(&watch).await.is_ok());
     assert_eq!(cluster.counts(), (2, 0), "nothing is read while all is well");
@@ -90,7 +90,7 @@ async fn renewed_credentials_reach_all_parts_with_the_first_refusal() {
 #[tokio::test(start_paused = true)]
 async fn credentials_that_stay_refused_are_read_again_every_10_s() {
     let cluster = Arc::new(Cluster::default());
-    let [api, watch] = cluster.apis();
+    let [api, watch, _] = cluster.apis();
     cluster.accepted.store(1, Relaxed);
     for second in 0..60 {
         for api in [&api, &watch] {
@@ -113,7 +113,7 @@ async fn credentials_that_stay_refused_are_read_again_every_10_s() {
 #[tokio::test(start_paused = true)]
 async fn a_configuration_that_is_not_read_in_time_delays_no_request_for_long() {
     let cluster = Arc::new(Cluster::default());
-    let [api, watch] = cluster.apis();
+    let [api, watch, _] = cluster.apis();
     cluster.accepted.store(1, Relaxed);
     *cluster.hangs.lock() = true;
     for api in [&api, &watch] {
@@ -131,7 +131,7 @@ async fn a_configuration_that_is_not_read_in_time_delays_no_request_for_long() {
 #[tokio::test(start_paused = true)]
 async fn only_the_api_servers_own_401_has_the_credentials_read() {
     let cluster = Arc::new(Cluster::default());
-    let [api, _] = cluster.apis();
+    let [api, ..] = cluster.apis();
     cluster.accepted.store(1, Relaxed);
     cluster.configured.store(1, Relaxed);
     let of_webhook =

@@ -25,7 +25,7 @@ mod table;
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use bounds::{Bounds, Excess, Figures};
-use podium_pods::pod::{Change, PodView};
+use podium_pods::pod::{CachedPod, Change, PodView};
 use podium_sync::Mutex;
 use podium_vocabulary::PodKey;
 use table::TombstoneTable;
@@ -280,6 +280,18 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
             }
         }
         (done, excess)
+    }
+
+    /// Returns the uids of Pods whose deletions have not settled, at most this number.
+    #[must_use]
+    pub fn uids(&self, most: usize) -> Vec<Arc<str>> {
+        self.inner.lock().by_uid.keys().take(most).cloned().collect()
+    }
+
+    /// Returns the last states that are kept, each once.
+    #[must_use]
+    pub fn states(&self) -> Vec<Arc<CachedPod>> {
+        self.inner.lock().last_states()
     }
 
     /// The plugin was unloaded.

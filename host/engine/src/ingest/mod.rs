@@ -4,6 +4,7 @@
 //! The loop never waits for a plugin, and no blocking call runs on its thread: free memory is returned to the kernel
 //! and the journal is read through [`Blocking`].
 
+mod gone;
 mod handle;
 mod interests;
 mod replay;
@@ -18,6 +19,7 @@ use std::{
     },
 };
 
+pub use gone::GonePods;
 pub use handle::IngestHandle;
 use handle::Request;
 use interests::{Interests, Published};
@@ -53,6 +55,8 @@ pub struct IngestOptions {
     pub expectations: Arc<Expectations>,
     /// The journal of an earlier process; `None` without a journal.
     pub reopened: Option<Reopened>,
+    /// The deletions of a standby.
+    pub gone: Arc<GonePods>,
     /// Runs blocking jobs: reading the journal and trimming the heap.
     pub blocking: Arc<dyn Blocking>,
 }
@@ -67,6 +71,7 @@ pub struct Ingest {
     queue: Arc<PodQueue>,
     expectations: Arc<Expectations>,
     blocking: Arc<dyn Blocking>,
+    gone: Arc<GonePods>,
     interests: Interests,
     /// The number of changes of `registry` that `interests` and the order of the queue have.
     seen: u64,
@@ -86,7 +91,7 @@ impl Ingest {
     /// Returns the loop, and the handle through which other tasks announce plugins.
     #[must_use]
     pub fn new((writer, reader): (Writer, Reader), options: IngestOptions) -> (Self, IngestHandle) {
-        let IngestOptions { observations, registry, queue, expectations, reopened, blocking } = options;
+        let IngestOptions { observations, registry, queue, expectations, reopened, gone, blocking } = options;
         let (handle, requests) = handle::channel();
         let replay = reopened.map_or(Replay::Done, Replay::AwaitingFirstList);
         let ingest = Self {
@@ -98,6 +103,7 @@ impl Ingest {
             queue,
             expectations,
             blocking,
+            gone,
             interests: Interests::new(replay.journal()),
             seen: 0,
             replay,
@@ -165,6 +171,7 @@ impl Ingest {
             Observation::Bookmark(revision) => self.writer.bookmark(revision),
             Observation::RolledBack => {
                 tracing::warn!("API server's history was rolled back; replacing all pods");
+                self.gone.rolled_back();
                 self.writer.roll_back();
             }
             Observation::Live => self.writer.set_live(),
@@ -200,6 +207,7 @@ impl Ingest {
     /// Pods are kept for later, because afterwards each plugin runs on all its Pods.
     fn wake(&mut self, Published { changes, mut plan }: Published) {
         self.trims.changed(changes.len(), self.reader.snapshot().len());
+        self.gone.record(&changes, self.reader.snapshot().revision());
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
             self.expectations.seen_gone(&gone.uid);
         }
@@ -326,11 +334,24 @@ impl Ingest {
                 if let Some(loaded) = self.registry.get(lane) {
                     self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
                 }
+                self.deliver_gone(lane);
                 // While the journal is being read nothing is queued: all plugins' deletions follow at its end.
                 self.run_on_all(lane, Some(done), matches!(self.replay, Replay::Done));
             }
             None => _ = done.send(()),
         }
+    }
+
+    /// Queues deletions of while another replica ran the plugin.
+    fn deliver_gone(&self, lane: Lane) {
+        let Some(loaded) = self.registry.get(lane) else { return };
+        let changes = self.gone.deliver(lane);
+        let sweep = Sweep::new(&loaded, None);
+        let watched = |change: &Change| if sweep.watches(change) { vec![lane] } else { Vec::new() };
+        let tombstones = &self.expectations.tombstones;
+        let mut plan = tombstones.plan(&self.queue, &changes, watched, |_| vec![lane], Instant::now());
+        self.exceeded(std::mem::take(&mut plan.excess));
+        self.queue(plan);
     }
 
     /// Queues the Pods of resyncs that are due.

@@ -45,6 +45,11 @@ impl Sweep {
         Self { deletions: deletions.then_some(None), ..self }
     }
 
+    /// Returns true if the change concerns the plugin.
+    pub(super) fn watches(&self, change: &Change) -> bool {
+        !self.wake.concerned(change).is_empty()
+    }
+
     /// Returns the number of all Pods, or of those in the plugin's namespace. They are not searched.
     pub(super) fn count(&self, snapshot: &Snapshot) -> usize {
         usize::try_from(snapshot.count(&self.query)).unwrap_or(usize::MAX)
@@ -56,7 +61,7 @@ impl Sweep {
         let Page { pods, next, .. } = snapshot.find(&self.query, most, self.after.as_ref());
         let watched = pods.into_iter().filter(|pod| {
             let added = Change::between(None, Some(Arc::clone(pod)));
-            added.is_some_and(|added| !self.wake.concerned(&added).is_empty())
+            added.is_some_and(|added| self.watches(&added))
         });
         let keys = watched.map(|pod| pod.key.clone()).collect();
         self.after = next;

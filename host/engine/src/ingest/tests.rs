@@ -143,6 +143,7 @@ impl Harness {
             queue: queue.clone(),
             expectations: expectations.clone(),
             reopened,
+            gone: Arc::default(),
             blocking: blocking.clone(),
         };
         let (ingest, _) = Ingest::new((writer, reader.clone()), options);

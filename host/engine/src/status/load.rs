@@ -10,6 +10,8 @@ pub enum LoadState {
     Loading,
     /// The attempt succeeded.
     Loaded,
+    /// The plugin is compiled, and another replica of the host runs it.
+    Standby,
     /// The plugin's configuration suspends it: no version of it runs.
     Suspended,
     /// The attempt failed for a reason that may pass, such as a component file that cannot be read. The host retries
@@ -28,12 +30,13 @@ pub enum LoadState {
 }
 
 impl LoadState {
-    /// Returns `loading`, `loaded`, `suspended`, `waiting` or `refused`.
+    /// Returns `loading`, `loaded`, `standby`, `suspended`, `waiting` or `refused`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Loading => "loading",
             Self::Loaded => "loaded",
+            Self::Standby => "standby",
             Self::Suspended => "suspended",
             Self::Waiting { .. } => "waiting",
             Self::Refused { .. } => "refused",
@@ -44,7 +47,7 @@ impl LoadState {
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Loading | Self::Loaded | Self::Suspended => None,
+            Self::Loading | Self::Loaded | Self::Standby | Self::Suspended => None,
             Self::Waiting { reason, .. } | Self::Refused { reason } => Some(reason),
         }
     }

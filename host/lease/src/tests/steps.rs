@@ -113,13 +113,35 @@ fn a_lease_is_taken_when_it_was_seen_unchanged_for_its_duration() {
 #[test]
 fn a_missing_lease_is_created_and_taken_after_its_duration() {
     let mut replica = Replica::new();
-    assert_eq!(replica.answer(Answer::Read(None)), []);
+    assert!(replica.waits(|| Answer::Read(None)) <= SECOND / 2);
     assert_eq!(replica.pending, Some((2, Call::Create(record("", 0, 2)))));
     assert_eq!(replica.answer(Answer::Written("10".to_owned())), []);
     assert_eq!(replica.ownership.state(), State::Standby);
     assert_eq!(replica.waits(|| found("10", record("", 0, 2))), LEASE);
     let begun = Replica::new().waits(|| found("10", record("", 0, 2)));
     assert_eq!(begun, LEASE, "also by a replica that has not seen that it was missing");
+}
+
+#[test]
+fn a_lease_that_cannot_be_created_is_not_asked_for_in_a_tight_loop() {
+    for refused in [|| Answer::Failed, || Answer::Conflict] {
+        let mut replica = Replica::new();
+        let (begun, mut requests) = (replica.now, 0);
+        while replica.now < begun + 10 * SECOND {
+            let answer = match &replica.pending {
+                None => {
+                    replica.now = replica.ownership.due();
+                    replica.step(Input::Tick);
+                    continue;
+                }
+                Some((_, Call::Read)) => Answer::Read(None),
+                Some(_) => refused(),
+            };
+            replica.answer(answer);
+            requests += 1;
+            assert!(requests <= 60, "{:?} after {:?}", refused(), replica.now - begun);
+        }
+    }
 }
 
 #[test]

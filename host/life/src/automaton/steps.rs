@@ -178,15 +178,26 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// Without ownership a plugin is fetched and compiled, and neither tried nor run.
+    /// While another replica runs the plugins, a plugin is fetched and compiled, and neither tried nor run.
     pub(super) fn owned(&mut self, common: &mut Common<P>) {
-        let is_owned = common.owns(&self.id);
-        let was_there = self.remove(common);
-        let begins = match self.state {
+        let code = self.installed.as_ref().map(|version| version.code.clone());
+        self.remove(common);
+        let begins = match &mut self.state {
             State::Gone | State::Suspended => false,
-            State::Installing | State::Running => was_there,
+            // The version of the spec is installed.
+            State::Installing | State::Running if code.is_some() => {
+                self.next_attempt(common);
+                self.state = State::Ready { code, pods: None };
+                false
+            }
             State::Probing { .. } => true,
-            _ => self.restoring || is_owned && matches!(self.restore, Restore::Wanted(_)),
+            State::Standby { code } if matches!(self.restore, Restore::Done) => {
+                self.state = State::Ready { code: Some(code.clone()), pods: None };
+                false
+            }
+            // The standby may not write what the load needs.
+            State::Standby { .. } | State::Waiting { .. } => common.owns,
+            _ => self.restoring || common.owns && matches!(self.restore, Restore::Wanted(_)),
         };
         if begins { self.attempt(common) } else { self.ready(common) }
     }
@@ -218,7 +229,7 @@ impl<P: Parts> Plugin<P> {
                 common.effects.push(Effect::Read(self.ticket.clone()));
                 return;
             }
-            Restore::Wanted(recorded) if !spec.suspend && common.owns(&self.id) => &recorded.spec,
+            Restore::Wanted(recorded) if !spec.suspend && common.owns => &recorded.spec,
             _ => return self.attempt_spec("", common),
         };
         let refuse = |before: &PluginSpec| P::refuse(&common.rules, before).map(|failure| failure.to_string());
@@ -331,7 +342,7 @@ impl<P: Parts> Plugin<P> {
             self.report(Report::Restored(generation), common);
             self.next_attempt(common);
             self.attempt_spec("", common);
-        } else if common.owns(&self.id) && self.running().is_some_and(is_tried) {
+        } else if common.owns && self.running().is_some_and(is_tried) {
             self.wait(Work::Probe, State::Probing { waits: true, code }, common);
         } else {
             self.state = State::Ready { code: Some(code), pods: None };
@@ -370,7 +381,9 @@ impl<P: Parts> Plugin<P> {
             self.state = State::Suspended;
             return self.report(Report::Suspended, common);
         };
-        if !common.owns(&self.id) {
+        if !common.owns {
+            self.state = State::Standby { code };
+            self.failure = None;
             return;
         }
         let before = pods.and_then(|_| self.running().filter(|before| spec.permits(&before.spec)).cloned());

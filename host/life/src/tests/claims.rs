@@ -324,7 +324,8 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
     world.change(Change::Object("a", "1", "w"));
     world.end_all();
     assert_eq!(running(&world), None);
-    assert!(matches!(world.life.plugin(&id("a")).unwrap().state, State::Ready { .. }));
+    assert!(matches!(world.life.plugin(&id("a")).unwrap().state, State::Standby { .. }));
+    assert!(world.life.plugin(&id("a")).unwrap().is_standby());
     world.change(Change::Owned(true));
     assert_eq!(running(&world), Some("w"), "at once");
 }

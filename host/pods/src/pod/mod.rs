@@ -98,6 +98,18 @@ impl CachedPod {
         self.packed.store(self.identity(), record)
     }
 
+    /// Returns about how many bytes the Pod takes beside another one, with which it may share its form.
+    #[must_use]
+    pub fn size_beside(&self, other: Option<&Self>) -> usize {
+        // Names, uid and the allocations.
+        const FIXED: usize = 460;
+        let mut own = Vec::new();
+        let form = self.store(&mut own);
+        let is_shared = other.is_some_and(|other| Arc::ptr_eq(form, other.store(&mut Vec::new())));
+        let of_form = if is_shared { 0 } else { 2 * self.section_bytes(Section::Full).len() };
+        FIXED + own.len() + of_form
+    }
+
     /// Returns the cursor of the page that begins after this Pod.
     #[must_use]
     pub fn cursor(&self) -> Cursor {

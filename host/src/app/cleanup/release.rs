@@ -72,6 +72,11 @@ enum Namespace {
 }
 
 impl Holding {
+    /// Begins all times again.
+    pub(super) fn forget(&self) {
+        self.pods.lock().clear();
+    }
+
     /// Returns true if a Pod is held by the plugin for so long that it may have to be released.
     pub(super) fn is_long(&self, id: &PluginId) -> bool {
         self.pods.lock().get(id).is_some_and(|pods| pods.values().any(|hold| hold.since.elapsed() >= ASK))

@@ -116,6 +116,7 @@ async fn driver_until(
         queue: queue.clone(),
         expectations: expectations.clone(),
         reopened: None,
+        gone: Arc::default(),
         blocking: Arc::new(BlockingJobs::new(None)),
     };
     let (ingest, handle) = Ingest::new((writer, reader.clone()), options);
@@ -207,6 +208,38 @@ async fn a_plugin_loaded_during_the_unload_of_its_predecessor_runs_on_all_pods()
     turns().await;
     assert!(there_was_one);
     assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_compiles_and_queues_nothing_until_it_holds_the_lease() {
+    let (driver, _observe) = driver().await;
+    driver.feed(Event::Owned(false));
+    load(&driver, spec()).await;
+    assert_eq!(states(&driver), [LoadState::Standby], "the start does not wait for the Lease");
+    // The component is missing from here on.
+    for _ in 0..2 {
+        seconds(600).await;
+        assert!(driver.dispatch.registry.all().is_empty());
+        driver.feed(Event::Owned(true));
+        turns().await;
+        assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]), "at once");
+        driver.feed(Event::Owned(false));
+        assert!(driver.dispatch.registry.all().is_empty(), "in the same step");
+        turns().await;
+        assert_eq!(states(&driver), [LoadState::Standby]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_failed_on_a_standby_is_tried_again_at_the_taking() {
+    let (driver, _observe) = driver().await;
+    driver.feed(Event::Owned(false));
+    assert!(failure_of(&driver, spec()).await.is_passing());
+    seconds(3_600).await;
+    give(&driver, &spec().id, Idle);
+    driver.feed(Event::Owned(true));
+    turns().await;
+    assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]), "without the rest of its back-off");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use podium_vocabulary::{
     Prune,
     syntax::{dns_label, dns_subdomain, qualified_name},
@@ -17,6 +17,13 @@ pub(super) const NAME: &str = "podium-host";
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Compile(Compile),
+}
+
+/// Whether a host needs a Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LeaseMode {
+    On,
+    Off,
 }
 
 /// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
@@ -67,6 +74,21 @@ pub struct Flags {
     /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     pub(super) namespace: Option<String>,
+    /// Run plugins only while this host holds the Lease podium-host, so that of several replicas one runs them. It
+    /// is in the namespace of --namespace, else with --watch-plugins in the one that the definition of ReconcilePlugin
+    /// names, else in the host's own
+    #[arg(long, env = "PODIUM_LEASE", value_name = "on|off", hide_possible_values = true, default_value = "off")]
+    pub(super) lease: LeaseMode,
+    /// Duration of the Lease: after a crash another replica runs the plugins after this time and a second; while the
+    /// API server does not answer for as long, none does
+    #[arg(
+        long,
+        env = "PODIUM_LEASE_DURATION_SECONDS",
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(4..=600)
+    )]
+    pub(super) lease_duration_seconds: u16,
     /// Address of /healthz and /readyz: IP:PORT, :PORT for all addresses, or 0 for none [default: :8081 in a Pod,
     /// 127.0.0.1:8081 elsewhere]
     #[arg(long, env = "PODIUM_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]

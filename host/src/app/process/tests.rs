@@ -28,6 +28,31 @@ fn in_a_cluster_only_probes_listen_on_all_addresses() {
     assert_eq!(addresses(&flags, true), ("10.0.0.7:1".into(), ":2".into()));
 }
 
+#[tokio::test]
+async fn a_host_needs_a_lease_only_if_it_is_asked_for() {
+    let lease_of = |arguments: &[&str]| {
+        let flags = Flags::try_parse_from([&["podium-host"], arguments].concat()).unwrap();
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(http_body_util::Full::new(Bytes::new()))))
+        });
+        lease(&flags, kube::Client::new(service, "podium").into())
+    };
+    let namespace = |arguments: &[&str]| lease_of(arguments).map(|lease| lease.namespace);
+    for off in [&["--plugins", "a"][..], &["--watch-plugins"], &["--watch-plugins", "--lease", "off"]] {
+        assert_eq!(namespace(off), None, "{off:?}");
+    }
+    let on = ["--watch-plugins", "--lease", "on"];
+    assert_eq!(namespace(&on), Some(None), "the definition of the kinds names it");
+    let of_one = [&on[..], &["--namespace", "shop"]].concat();
+    assert_eq!(namespace(&of_one), Some(Some("shop".to_owned())));
+    assert_eq!(namespace(&["--plugins", "a", "--lease", "on"]), Some(Some("podium".to_owned())));
+    let longer = [&on[..], &["--lease-duration-seconds", "15"]].concat();
+    let [one, other] = [(); 2].map(|()| lease_of(&longer).unwrap());
+    assert_eq!((&*one.own_namespace, one.duration), ("podium", Duration::from_secs(15)));
+    assert_ne!(one.holder, other.holder, "the name of a process");
+    assert!(one.boot_time.is_some_and(|time| time() > Duration::ZERO));
+}
+
 const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\n\
     spec: { source: { file: a.wasm } }\n";
 const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\

@@ -37,6 +37,7 @@ fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
         tasks: Arc::new(|| 8),
         held: Arc::new(|| 2),
         policy_refused: Arc::new(|| Some(true)),
+        lease: Arc::new(|| Some(LeaseFigures { leads: true, takeovers: 3, unowned: Duration::from_millis(1_500) })),
         most_runs: 4,
         requests,
         dropped: Arc::default(),
@@ -66,6 +67,9 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         "podium_journal_pending_deletions 2",
         "podium_journal_failing 1",
         "podium_policy_refused 1",
+        r#"leader_election_master_status{name="podium-host"} 1"#,
+        "podium_lease_takeovers_total 3",
+        "podium_lease_unheld_seconds 1.5",
         "podium_journal_dropped_entries_total 1",
         "podium_journal_damaged_places_total 6",
         "podium_checkpoint_failing 0",
@@ -171,7 +175,7 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
     assert!(!text.contains("forged"), "{text}");
     for (name, value) in labels(&text) {
         let is_known = match &*name {
-            "controller" | "name" => ["shop/tidy", "shop/removed"].contains(&&*value),
+            "controller" | "name" => ["shop/tidy", "shop/removed", "podium-host"].contains(&&*value),
             "tenant" => value == "shop",
             "field" => value == "label",
             "counterpart" => ["another manager", "shop/tidy"].contains(&&*value),

@@ -180,6 +180,30 @@ async fn lists_have_the_defaults_that_the_api_server_would_add() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn only_several_replicas_need_a_lease() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    for (value, is_leased) in [
+        ("replicas=2", true),
+        ("replicas=1", false),
+        ("replicas=null", false),
+        ("replicas=2,persistence.enabled=true", false),
+    ] {
+        let objects = rendered(&helm, "podium", &["--set", value])?;
+        let deployment = &find(&objects, "Deployment")?["spec"];
+        let strategy = if is_leased { "RollingUpdate" } else { "Recreate" };
+        ensure!(deployment["replicas"] == 1 + usize::from(is_leased), "{value}: {deployment}");
+        ensure!(deployment["strategy"]["type"] == strategy, "{value}: {deployment}");
+        ensure!(deployment.to_string().contains("--lease=on") == is_leased, "{value}: {deployment}");
+        ensure!(find(&objects, "PodDisruptionBudget").is_ok() == is_leased, "{value}");
+        for part in ["\"leases\"", "podium.dev/lease-namespace", "\"customresourcedefinitions\""] {
+            let has = objects.iter().any(|object| object.to_string().contains(part));
+            ensure!(has == is_leased, "{value}: {part}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_client_side_apply_changes_nothing() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };

@@ -194,7 +194,8 @@ async fn alerts_and_dashboard_are_objects_on_demand() -> Result<()> {
 async fn a_value_that_the_chart_does_not_know_is_refused() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
     for (value, message) in [
-        ("replicas=2", "additional properties 'replicas' not allowed"),
+        ("replica=2", "additional properties 'replica' not allowed"),
+        ("replicas=0", "minimum: got 0, want 1"),
         ("networkPolicy.enable=true", "additional properties 'enable' not allowed"),
         ("terminationGracePeriodSeconds=5", "minimum: got 5, want 11"),
         ("metrics.port=8081", "'not' failed"),

@@ -17,6 +17,7 @@ mod order;
 mod prune;
 mod python;
 mod quiet;
+mod replicas;
 mod requests;
 mod rights;
 mod shutdown;

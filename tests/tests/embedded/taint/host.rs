@@ -147,6 +147,7 @@ fn metrics(app: &App) -> String {
         checkpoint: Arc::new(|| None),
         tasks: Arc::new(|| 0),
         held: Arc::new(|| 0),
+        lease: Arc::new(|| None),
         policy_refused: Arc::new(|| None),
         most_runs: 1,
         requests: Arc::default(),

@@ -105,6 +105,11 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         of.all.values().for_each(|tombstone| self.forget_number(lane, &tombstone.key.uid));
     }
 
+    pub(super) fn last_states(&self) -> Vec<Arc<CachedPod>> {
+        let state = |(lane, number): &(L, u64)| self.lanes.get(lane)?.all.get(number)?.last.clone();
+        self.by_uid.values().filter_map(|numbers| numbers.iter().find_map(state)).collect()
+    }
+
     /// The Pod is there again.
     pub(super) fn forget_uid(&mut self, uid: &Arc<str>) {
         for (lane, number) in self.by_uid.get(uid).cloned().unwrap_or_default() {

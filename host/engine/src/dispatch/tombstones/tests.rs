@@ -1,7 +1,5 @@
 //! Claims about tombstones, with one thread; `tests/schedules` has the rest.
 
-use podium_pods::pod::CachedPod;
-
 use super::*;
 use crate::queue::Backoff;
 

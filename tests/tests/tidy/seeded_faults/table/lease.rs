@@ -87,6 +87,11 @@ fn of_the_standby() -> Vec<Fault> {
             "self.longest = self.longest.max(record.duration);",
             "",
         ),
+        ownership.fault(
+            "a missing Lease is asked for in a tight loop",
+            "None if «is_time» && self.is_missing()",
+            "true",
+        ),
         ownership.fault("an unfit replica takes the Lease", "«self.fitness != Fitness::Unfit» &&", "true"),
         ownership.fault("a Lease that cannot be read is taken", "&& «matches!(seen.view, View::Record(_))»", "true"),
     ]
