@@ -1,5 +1,5 @@
 //! The end of a job after its run: the staged writes are sent, and the result decides when the key is run next. The
-//! sandbox and the worker are free meanwhile; the slot of the key is not, until the cache shows what was written.
+//! sandbox and the worker are free meanwhile; the slot of the key is not, until the cache shows its writes.
 
 use std::{sync::Arc, time::Duration};
 

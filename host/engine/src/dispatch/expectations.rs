@@ -40,7 +40,7 @@ impl Expectations {
 
     /// Queues the keys of a plan after its changes were published. Returns the number of queued keys for each lane.
     pub fn queue(&self, queue: &PodQueue, plan: Plan<Lane>) -> BTreeMap<Lane, u64> {
-        // A claim lasts until the cache shows what was written: the own event of a write finds it.
+        // A claim lasts until the cache shows the writes: the own event of a write finds it.
         self.tombstones.queue(queue, plan, |uid| self.claims.has(uid))
     }
 
