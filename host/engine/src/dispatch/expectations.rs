@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use podium_vocabulary::Revision;
 use tokio::time::Instant;
 
 use super::{
@@ -45,10 +46,10 @@ impl Expectations {
     }
 
     /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue. Returns
-    /// whether all of them were seen.
-    pub async fn see(&self, written: &[Expectation]) -> bool {
+    /// whether all of them were seen. `list` is the revision of the latest list before they were sent.
+    pub async fn see(&self, written: &[Expectation], list: Revision) -> bool {
         match seen::newest(written) {
-            Some(revision) => self.seen.wait(revision).await,
+            Some(revision) => self.seen.wait(revision, list).await,
             None => true,
         }
     }
