@@ -38,8 +38,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(8);
 /// The expectations of all plugins.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// By uid and plugin. An entry goes when a delivery or a run of the plugin finds it fulfilled, when the Pod is gone,
-    /// and when the plugin is unloaded.
+    /// By uid and plugin. An entry goes when a delivery or a run of the plugin finds it fulfilled, when the Pod is
+    /// gone, and when the plugin is unloaded.
     expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>>,
 }
 
@@ -155,8 +155,8 @@ impl Gates {
         entry.map_or(GATE_PAUSE, |entry| entry.pause(now))
     }
 
-    /// Returns how soon a write to the Pod is tried again, if the view does not show the revision of an earlier one. The
-    /// pauses double, and end [`PATIENCE`] after that: no run on another Pod asks the API server about this one.
+    /// Returns how soon a write to the Pod is tried again, if the view does not show the revision of an earlier one.
+    /// The pauses double, and end [`PATIENCE`] after that: no run on another Pod asks the API server about this one.
     pub(super) fn unseen(&self, lane: Lane, uid: &str, view: &dyn PodView, now: Instant) -> Option<Duration> {
         let expected = self.expected.lock();
         let entry = expected.get(uid)?.get(&lane)?;

@@ -1,5 +1,5 @@
 //! [`Seen`]: the revision up to which the changes of Pods are in the cache and their keys in the queue. A delivery ends
-//! when the events of its own writes are there, so that nothing else has to tell them from changes by others.
+//! when the events of its own writes are there, so that nothing else has to distinguish them from changes by others.
 
 use std::{collections::BTreeMap, time::Duration};
 
