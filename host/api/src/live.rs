@@ -1,7 +1,7 @@
 //! Reads of single Pods from the API server.
 //!
-//! The result is only returned to the caller: the cache is updated only by the watch. A read that a plugin requests is sent
-//! as the plugin's account, like its writes; the host's own reads are sent as the host.
+//! The result is only returned to the caller: the cache is updated only by the watch. A read that a plugin requests is
+//! sent as the plugin's account, like its writes; the host's own reads are sent as the host.
 
 use std::sync::Arc;
 

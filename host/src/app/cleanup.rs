@@ -452,12 +452,13 @@ impl Cleanup {
             Ok(write) => write,
             Err(refused) => return WriteResult::Invalid(refused.to_string()),
         };
+        let list = self.dispatch.expectations.seen.latest_list();
         let view = self.dispatch.reader.snapshot();
         let now = self.dispatch.clock.now_millis();
         let staged = Staged { writes: vec![write], events: Vec::new() };
         let sent = self.dispatch.deliver.deliver(sender, pod, &*view, staged, now).await;
         // Otherwise the Pod would be found again.
-        self.dispatch.expectations.see(&sent.expected).await;
+        self.dispatch.expectations.see(&sent.expected, list).await;
         sent.reports.into_iter().next().map_or(WriteResult::NotSent, |report| report.result)
     }
 

@@ -94,9 +94,9 @@ fn unserved(object: &ObjectRef) -> String {
     )
 }
 
-/// Returns the state of a Pod that the cache has to show after a patch. `answer` is the API server's response: the whole
-/// Pod or only its metadata, of which nothing else is used. Another client may have changed the Pod between the plan
-/// and the patch, so a part of it must not be stored.
+/// Returns the state of a Pod that the cache has to show after a patch. `answer` is the API server's response: the
+/// whole Pod or only its metadata, of which nothing else is used. Another client may have changed the Pod between the
+/// plan and the patch, so a part of it must not be stored.
 pub(super) fn expected(answer: &[u8], key: &PodKey) -> Expectation {
     #[derive(Deserialize)]
     struct Answer<'a> {

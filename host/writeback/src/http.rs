@@ -86,7 +86,7 @@ pub(super) fn get_metadata(path: &str, sender: &Sender) -> Result<Request, http:
     get(path, sender).map(only_metadata)
 }
 
-/// Asks for the object's metadata only. A server without this form answers with the whole object.
+/// Requests the object's metadata only. A server without this form answers with the whole object.
 fn only_metadata(mut request: Request) -> Request {
     let accepted = http::HeaderValue::from_static(METADATA);
     request.headers_mut().insert(http::header::ACCEPT, accepted);

@@ -275,8 +275,8 @@ fn place(pods: &[Record], namespace: &str, name: &str) -> Result<usize, usize> {
     pods.binary_search_by(|pod| pod.compare(namespace, name))
 }
 
-/// Applies the events to the Pods of the checkpoint. A Pod may be newer than the revision of a checkpoint that an earlier
-/// version of the host wrote; then an older event is ignored.
+/// Applies the events to the Pods of the checkpoint. A Pod may be newer than the revision of a checkpoint that an
+/// earlier version of the host wrote; then an older event is ignored.
 fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
     let mut added = Vec::new();
     let mut gone = Vec::new();

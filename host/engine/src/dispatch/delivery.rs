@@ -1,10 +1,10 @@
 //! The end of a job after its run: the staged writes are sent, and the result decides when the key is run next. The
-//! sandbox and the worker are free meanwhile; the slot of the key is not, until the cache shows what was written.
+//! sandbox and the worker are free meanwhile; the slot of the key is not, until the cache shows its writes.
 
 use std::{sync::Arc, time::Duration};
 
 use podium_pods::pod::PodView;
-use podium_vocabulary::{PodKey, WriteReport, WriteResult};
+use podium_vocabulary::{PodKey, Revision, WriteReport, WriteResult};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -97,16 +97,17 @@ impl Dispatch {
             self.admit_events(job, plugin, &mut staged);
             let work = async {
                 let claim = self.expectations.claims.claim(plugin.lane, &staged).await;
+                let list = self.expectations.seen.latest_list();
                 let view = self.reader.snapshot();
-                (self.send(job, plugin, key, &*view, staged, &writes).await, claim)
+                (list, self.send(job, plugin, key, &*view, staged, &writes).await, claim)
             };
             let delivered = plugin.revocation.unless_revoked(work).await;
             ended = Instant::now();
             match delivered {
                 // The writes are done: a revocation changes nothing any more.
-                Some((delivered, _claim)) => {
+                Some((list, delivered, _claim)) => {
                     sent = delivered;
-                    self.see(job, plugin, &sent.expected, &writes).await;
+                    self.see(job, plugin, &sent.expected, list, &writes).await;
                 }
                 None => result = Err(revoked()),
             }
@@ -175,15 +176,21 @@ impl Dispatch {
     }
 
     /// Waits as [`Expectations::see`](super::Expectations::see) does. The tenant may have another job meanwhile.
-    async fn see(&self, job: &PodJob, plugin: &LoadedPlugin, written: &[Expectation], run: &RunWrites) {
+    async fn see(&self, job: &PodJob, plugin: &LoadedPlugin, written: &[Expectation], list: Revision, run: &RunWrites) {
         let Some(revision) = seen::newest(written) else { return };
         let answered = Instant::now();
         if !self.expectations.seen.has(revision) {
             self.queue.sent(job);
         }
-        if !self.expectations.seen.wait(revision).await {
+        let is_seen = self.expectations.seen.wait(revision, list).await;
+        if !is_seen {
             // The key is run once more, when the cache shows the writes.
             run.withheld(Instant::now());
+        }
+        let snapshot = self.reader.snapshot();
+        for Expectation { key, .. } in written {
+            // An expectation that is fulfilled goes with this, also that of a Pod on which the plugin never runs.
+            self.expectations.gates.gate(plugin.lane, key, &*snapshot, Instant::now());
         }
         plugin.status.write_to_seen.record(answered.elapsed());
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use podium_vocabulary::Revision;
 use tokio::time::Instant;
 
 use super::{
@@ -40,15 +41,15 @@ impl Expectations {
 
     /// Queues the keys of a plan after its changes were published. Returns the number of queued keys for each lane.
     pub fn queue(&self, queue: &PodQueue, plan: Plan<Lane>) -> BTreeMap<Lane, u64> {
-        // A claim lasts until the cache shows what was written: the own event of a write finds it.
+        // A claim lasts until the cache shows the writes: the own event of a write finds it.
         self.tombstones.queue(queue, plan, |uid| self.claims.has(uid))
     }
 
     /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue. Returns
-    /// whether all of them were seen.
-    pub async fn see(&self, written: &[Expectation]) -> bool {
+    /// whether all of them were seen. `list` is the revision of the latest list before they were sent.
+    pub async fn see(&self, written: &[Expectation], list: Revision) -> bool {
         match seen::newest(written) {
-            Some(revision) => self.seen.wait(revision).await,
+            Some(revision) => self.seen.wait(revision, list).await,
             None => true,
         }
     }

@@ -38,8 +38,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(8);
 /// The expectations of all plugins.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// By uid and plugin. An entry goes when a run of the plugin finds it fulfilled, when the Pod is gone, and when the
-    /// plugin is unloaded.
+    /// By uid and plugin. An entry goes when a delivery or a run of the plugin finds it fulfilled, when the Pod is
+    /// gone, and when the plugin is unloaded.
     expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>>,
 }
 
@@ -54,6 +54,8 @@ struct Expected {
     unknown: bool,
     /// When the API server is asked, if the cache does not show it by then.
     ask: Instant,
+    /// [`PATIENCE`] after the latest write that was answered with a revision.
+    until: Instant,
     /// Live reads that failed in a row.
     failures: u32,
 }
@@ -69,13 +71,18 @@ pub(super) enum Gate {
 }
 
 impl Expected {
-    fn new(ask: Instant) -> Self {
-        Self { revision: Revision(0), deletion: false, gone: false, unknown: false, ask, failures: 0 }
+    fn new(now: Instant) -> Self {
+        let ask = now + PATIENCE;
+        Self { revision: Revision(0), deletion: false, gone: false, unknown: false, ask, until: now, failures: 0 }
     }
 
     fn add(&mut self, shown: Shown, now: Instant) {
         match shown {
-            Shown::Revision(revision) => self.revision = self.revision.max(revision),
+            Shown::Revision(revision) => {
+                // After so long an earlier revision means that the API server's history was set back.
+                let earlier = if now < self.until { self.revision } else { Revision(0) };
+                (self.revision, self.until) = (earlier.max(revision), now + PATIENCE);
+            }
             Shown::Deletion => self.deletion = true,
             Shown::Gone => self.gone = true,
             Shown::Unknown => (self.unknown, self.ask) = (true, now),
@@ -116,7 +123,7 @@ impl Gates {
         let mut expected = self.expected.lock();
         for Expectation { key, shown } in expectations {
             let lanes = expected.entry(key.uid.clone()).or_default();
-            let entry = lanes.entry(lane).or_insert_with(|| Expected::new(now + PATIENCE));
+            let entry = lanes.entry(lane).or_insert_with(|| Expected::new(now));
             entry.add(*shown, now);
             // Read under the lock, so that `seen_gone` of the same Pod comes before or after, not between.
             if entry.is_shown_by(&*reader.snapshot(), &key.uid) {
@@ -149,10 +156,13 @@ impl Gates {
     }
 
     /// Returns how soon a write to the Pod is tried again, if the view does not show the revision of an earlier one.
+    /// The pauses double, and end [`PATIENCE`] after that: no run on another Pod asks the API server about this one.
     pub(super) fn unseen(&self, lane: Lane, uid: &str, view: &dyn PodView, now: Instant) -> Option<Duration> {
         let expected = self.expected.lock();
         let entry = expected.get(uid)?.get(&lane)?;
-        view.by_uid(uid).filter(|pod| pod.revision < entry.revision).map(|_| entry.pause(now))
+        view.by_uid(uid).filter(|pod| pod.revision < entry.revision)?;
+        let left = entry.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
+        Some((PATIENCE - left).max(GATE_PAUSE).min(left))
     }
 
     /// Applies the answer of a live read that [`Gate::ReadLive`] asked for. The gate stays shut if the read failed: the

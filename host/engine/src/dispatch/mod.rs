@@ -40,7 +40,7 @@ use podium_pods::{
     cache::{Reader, Snapshot},
     pod::PodView,
 };
-use podium_vocabulary::{PodKey, WriteGrants};
+use podium_vocabulary::{PodKey, Revision, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
@@ -318,25 +318,28 @@ impl Dispatch {
     }
 
     /// Waits at most [`SEE_WRITES`] until the cache shows the writes of a commit. Returns whether it does.
-    async fn await_writes(&self, lane: Lane, expected: &[Expectation], run: &RunWrites) -> bool {
+    async fn await_writes(&self, lane: Lane, expected: &[Expectation], list: Revision, run: &RunWrites) -> bool {
         let gates = &self.expectations.gates;
-        let seen = async {
-            if !self.expectations.see(expected).await {
-                run.withheld(Instant::now());
-            }
+        let mut all_seen = false;
+        let shown = async {
+            all_seen = self.expectations.see(expected, list).await;
             for Expectation { key, .. } in expected {
                 if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::ReadLive {
                     self.ask_live(lane, key).await;
                 }
             }
             let mut reader = self.reader.clone();
-            let shown = |snapshot: &Snapshot| {
+            let are_open = |snapshot: &Snapshot| {
                 let open = |of: &Expectation| gates.gate(lane, &of.key, snapshot, Instant::now()) == Gate::Open;
                 expected.iter().all(open)
             };
-            reader.wait_for(shown).await.is_some()
+            reader.wait_for(are_open).await.is_some()
         };
-        tokio::time::timeout(SEE_WRITES, seen).await.unwrap_or(false)
+        let is_shown = tokio::time::timeout(SEE_WRITES, shown).await.unwrap_or(false);
+        if !all_seen {
+            run.withheld(Instant::now());
+        }
+        is_shown
     }
 }
 

@@ -1,5 +1,5 @@
 //! [`Seen`]: the revision up to which the changes of Pods are in the cache and their keys in the queue. A delivery ends
-//! when the events of its own writes are there, so that nothing else has to tell them from changes by others.
+//! when the events of its own writes are there, so that nothing else has to distinguish them from changes by others.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -33,7 +33,7 @@ impl Seen {
         let mut state = self.0.lock();
         state.revision = revision;
         while let Some(first) = state.waiting.first_entry().filter(|first| first.key().0 <= revision) {
-            // One that does not wait any more is gone with this.
+            // It may have ceased to wait.
             let _ = first.remove().send(());
         }
     }
@@ -48,24 +48,48 @@ impl Seen {
         self.0.lock().revision >= revision
     }
 
-    /// Waits for the changes up to this revision, at most for [`SEE_WRITES`]. Returns whether all of them were seen. If
-    /// not, others may have undone a write, and no change reports it: the state is that from before the write.
-    pub(super) async fn wait(&self, revision: Revision) -> bool {
+    /// Returns the revision of the latest list, for the wait for writes that are sent from now on.
+    #[must_use]
+    pub fn latest_list(&self) -> Revision {
+        self.0.lock().listed
+    }
+
+    /// Waits for the changes up to this revision, at most for [`SEE_WRITES`]. Returns whether all of them were seen: a
+    /// list since `list` shows only the last of those before it. If not, others may have undone a write, and no change
+    /// reports it: the state is that from before the write.
+    ///
+    /// A write that changed nothing is answered with the revision of an earlier change, which is no change to wait for.
+    pub(super) async fn wait(&self, revision: Revision, list: Revision) -> bool {
         let (sender, receiver) = oneshot::channel();
-        let key = {
+        let waiting = {
             let mut state = self.0.lock();
             if state.revision >= revision {
-                return state.listed < revision;
+                return !state.hides(revision, list);
             }
             state.numbers += 1;
             let key = (revision, state.numbers);
             state.waiting.insert(key, sender);
-            key
+            Waiting(self, key)
         };
         let is_there = tokio::time::timeout(SEE_WRITES, receiver).await.is_ok();
-        let mut state = self.0.lock();
-        state.waiting.remove(&key);
-        is_there && state.listed < revision
+        drop(waiting);
+        is_there && !self.0.lock().hides(revision, list)
+    }
+}
+
+impl State {
+    /// Returns true if a list that came since `list` has the changes up to this revision.
+    fn hides(&self, revision: Revision, list: Revision) -> bool {
+        self.listed != list && self.listed >= revision
+    }
+}
+
+/// The entry of one that waits, which goes with this.
+struct Waiting<'a>(&'a Seen, (Revision, u64));
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().waiting.remove(&self.1);
     }
 }
 
@@ -91,28 +115,34 @@ mod tests {
         seen.up_to(Revision(5));
         assert!(seen.has(Revision(5)) && !seen.has(Revision(6)));
         let began = Instant::now();
-        assert!(seen.wait(Revision(5)).await);
-        let mut waiting = std::pin::pin!(seen.wait(Revision(7)));
+        assert!(seen.wait(Revision(5), Revision(0)).await);
+        let mut waiting = std::pin::pin!(seen.wait(Revision(7), Revision(0)));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         seen.up_to(Revision(6));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         seen.up_to(Revision(8));
         assert!(waiting.await);
         assert_eq!(began.elapsed(), Duration::ZERO);
-        assert!(!seen.wait(Revision(9)).await);
+        assert!(!seen.wait(Revision(9), Revision(0)).await);
         assert_eq!((began.elapsed(), seen.0.lock().waiting.len()), (SEE_WRITES, 0));
+        let mut dropped = Box::pin(seen.wait(Revision(9), Revision(0)));
+        assert!(futures::poll!(dropped.as_mut()).is_pending());
+        drop(dropped);
+        assert_eq!(seen.0.lock().waiting.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_list_shows_only_the_last_of_the_changes_before_it() {
         let seen = Seen::default();
-        let mut waiting = std::pin::pin!(seen.wait(Revision(7)));
+        let before = seen.latest_list();
+        let mut waiting = std::pin::pin!(seen.wait(Revision(7), before));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         seen.listed(Revision(8));
         seen.up_to(Revision(8));
-        assert!(!waiting.await && !seen.wait(Revision(8)).await);
+        assert!(!waiting.await && !seen.wait(Revision(8), before).await);
+        assert!(seen.wait(Revision(8), seen.latest_list()).await, "a write after the list changed nothing");
         seen.up_to(Revision(9));
-        assert!(seen.wait(Revision(9)).await);
+        assert!(seen.wait(Revision(9), before).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -120,6 +150,6 @@ mod tests {
         let seen = Seen::default();
         seen.up_to(Revision(900));
         seen.up_to(Revision(5));
-        assert!(futures::poll!(std::pin::pin!(seen.wait(Revision(7)))).is_pending());
+        assert!(futures::poll!(std::pin::pin!(seen.wait(Revision(7), Revision(0)))).is_pending());
     }
 }

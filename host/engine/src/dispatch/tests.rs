@@ -153,14 +153,14 @@ struct Ingested {
 
 impl Ingested {
     fn apply(&mut self, events: Vec<PodEvent>) {
-        let newest = events.iter().map(|event| event.pod.revision).max().unwrap();
+        let newest = events.iter().map(|event| event.pod.revision).max();
         let mut writer = self.writer.lock();
         let update = writer.apply(events);
         let all = |_: &Change| vec![self.lane];
         let near = |_: &PodKey| vec![self.lane];
         *self.plan.lock() = self.expectations.tombstones.plan(&self.queue, update.changes(), all, near, Instant::now());
         update.publish();
-        self.expectations.seen.up_to(newest);
+        newest.into_iter().for_each(|newest| self.expectations.seen.up_to(newest));
     }
 }
 

@@ -22,9 +22,15 @@
 mod bounds;
 mod table;
 
-use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
 
 pub use bounds::{Bounds, Excess, Figures};
+use foldhash::quality::FixedState;
 use podium_pods::pod::{CachedPod, Change, PodView};
 use podium_sync::Mutex;
 use podium_vocabulary::PodKey;
@@ -176,6 +182,9 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
         let items = counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
+        // Asked once: a write may end meanwhile.
+        let mut pods = HashMap::<_, _, FixedState>::default();
+        let mut is_written = |uid: &Arc<str>| *pods.entry(Arc::clone(uid)).or_insert_with(|| is_written(uid));
         let (written, changed): (Vec<_>, Vec<_>) = items.partition(|(.., uid)| is_written(uid));
         queue.add_written(written);
         queue.add_changed(changed);

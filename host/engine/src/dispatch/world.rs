@@ -66,10 +66,11 @@ impl World for RunWorld {
             let Self { dispatch, plugin, subject, job, writes, .. } = &*self;
             let claim = dispatch.expectations.claims.claim(plugin.lane, &staged).await;
             // Planned against the present state, not the run's snapshot, because other clients may have changed it.
+            let list = dispatch.expectations.seen.latest_list();
             let view = dispatch.reader.snapshot();
             let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
             // If the watch is interrupted, the run continues without its writes in the cache.
-            if !self.dispatch.await_writes(self.plugin.lane, &sent.expected, &self.writes).await {
+            if !dispatch.await_writes(plugin.lane, &sent.expected, list, writes).await {
                 tracing::debug!("the cache does not show the committed writes yet");
             }
             drop(claim);

@@ -325,7 +325,7 @@ async fn a_delivery_learns_of_its_event_by_events_lists_and_bookmarks() {
     harness.list([Record::from(pod("cart-0", "u1", "web", 5))].into_iter().collect(), 6);
     assert!(seen(&harness, 6) && !seen(&harness, 7));
     let written = Expectation { key: pod("cart-0", "u1", "web", 5).key.clone(), shown: Shown::Revision(Revision(6)) };
-    assert!(!harness.dispatch.expectations.see(&[written]).await, "the list may hide a change");
+    assert!(!harness.dispatch.expectations.see(&[written], Revision(0)).await, "the list may hide a change");
     harness.apply(pod("cart-0", "u1", "web", 7));
     assert!(seen(&harness, 7) && !seen(&harness, 8));
     harness.observe(Observation::Bookmark(Revision(8)));

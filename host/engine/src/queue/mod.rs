@@ -152,7 +152,10 @@ where
     }
 
     fn add_all(&self, items: impl IntoIterator<Item = (L, S, I)>, cause: Cause) {
-        self.change(|slots, now| slots.add_all(items.into_iter(), cause, now));
+        let mut items = items.into_iter().peekable();
+        if items.peek().is_some() {
+            self.change(|slots, now| slots.add_all(items, cause, now));
+        }
     }
 
     /// Changes the slots. Notifies a worker if it could use the change: a job may start now, or the next time at which
@@ -259,8 +262,7 @@ where
 
     /// Records that a job has sent its requests: its place of its lane and its tenant is free. Its slot is not.
     pub fn sent(&self, job: &Job<L, S, I>) {
-        self.slots.lock().turns.sent(job.number, Instant::now());
-        self.wake.notify_one();
+        self.change(|slots, now| slots.turns.sent(job.number, now));
     }
 
     /// Returns the number of the latest [`Queue::add_changed`] of a running job's item, if it was added while it ran,

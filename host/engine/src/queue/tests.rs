@@ -316,6 +316,8 @@ async fn a_worker_that_sleeps_is_woken_only_for_what_it_can_use() {
     queue.ran(&jobs[0], Duration::from_millis(1));
     queue.spend(&jobs[0], WRITES, 1);
     queue.spend(&jobs[0], WRITES, 0);
+    queue.sent(&jobs[0]);
+    queue.add_written([]);
     queue.done(&jobs[0], Next::Settled);
     assert_eq!(woken(), 0, "nothing was left to do");
     queue.done(&jobs[1], Next::After(Duration::from_secs(10)));
@@ -347,6 +349,30 @@ async fn a_removed_lane_hands_out_nothing_more_and_may_be_used_again() {
     assert!(queue.is_idle());
     queue.add([(1, "cart-0", 7)]);
     assert_eq!(now(&queue).await.unwrap().attempt, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_lane_is_remembered_until_its_job_is_done() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.sent(&job);
+    queue.remove_lane(1);
+    assert!(queue.remembered().lanes.contains(&1));
+    queue.done(&job, Next::Settled);
+    assert!(queue.remembered().lanes.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_removed_before_its_job_was_sent_is_forgotten_with_it() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.remove_lane(1);
+    queue.sent(&job);
+    assert!(queue.remembered().lanes.contains(&1));
+    queue.done(&job, Next::Settled);
+    assert!(queue.remembered().lanes.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,6 +75,8 @@ struct Lane {
     listed: Option<Key>,
     /// Jobs that are not done, also of the time before the lane was removed and used again.
     jobs: usize,
+    /// Those of them that have a place.
+    placed: usize,
     /// The cost of its latest runs, in nanoseconds.
     estimate: u64,
     tokens: LaneTokens,
@@ -216,6 +218,7 @@ where
         let charged = state.estimate.max(nanos(JOB));
         state.account.charge(charged, turn);
         state.jobs += 1;
+        state.placed += 1;
         self.memory = self.memory.saturating_add(claim.bytes);
         let taken = Taken { lane, claim, charged, since: now, running: true, sent: false };
         self.taken.insert(job, taken);
@@ -277,7 +280,13 @@ where
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, now: Instant) {
         self.sent(job, now);
-        self.taken.remove(&job);
+        let Some(Taken { lane, .. }) = self.taken.remove(&job) else { return };
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            state.jobs -= 1;
+            if state.stage == Stage::Removed && state.jobs == 0 {
+                self.lanes.remove(&lane);
+            }
+        }
     }
 
     /// Frees the place of a job whose run has ended and whose requests were sent.
@@ -290,10 +299,7 @@ where
             tenant.jobs -= 1;
         }
         if let Some(state) = self.lanes.get_mut(&lane) {
-            state.jobs -= 1;
-            if state.stage == Stage::Removed && state.jobs == 0 {
-                self.lanes.remove(&lane);
-            }
+            state.placed -= 1;
         }
         self.place(lane, now);
         self.serve(claim.tenant, now);
@@ -354,7 +360,8 @@ where
         let account = self.open_account(claim.tenant, now);
         let Claim { tenant, bytes } = claim;
         let tokens = LaneTokens::new(now);
-        let state = Lane { account, tenant, bytes, stage: Stage::Idle, listed: None, jobs: 0, estimate: 0, tokens };
+        let state =
+            Lane { account, tenant, bytes, stage: Stage::Idle, listed: None, jobs: 0, placed: 0, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
@@ -391,7 +398,7 @@ where
 
     /// True if the lane's own jobs permit another one.
     fn may_start(&self, lane: &Lane) -> bool {
-        lane.stage == Stage::Due && lane.jobs < self.lane_limit
+        lane.stage == Stage::Due && lane.placed < self.lane_limit
     }
 
     /// Moves the lane into its group if it may start a job, else among those that wait for tokens, or nowhere.
@@ -409,7 +416,7 @@ where
                 self.delayed.extend(tenant.wait.filter(|wait| wait.bytes <= state.bytes).map(|_| lane));
             }
             state.listed = Some(state.account.key());
-            tenant.insert(state.bytes, state.account.key(), lane, state.jobs);
+            tenant.insert(state.bytes, state.account.key(), lane, state.placed);
         } else if listed.is_some() {
             tenant.wait = tenant.wait.filter(|wait| wait.lane != lane);
             tenant.tokens.admitted = tenant.tokens.admitted.filter(|admitted| *admitted != lane);

@@ -149,6 +149,54 @@ async fn a_history_that_was_set_back_opens_the_gate_after_a_live_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_that_changed_nothing_settles_after_a_list() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.dispatch.expectations.seen.listed(Revision(1_000));
+    rig.dispatch.expectations.seen.up_to(Revision(1_000));
+    *rig.script.shown.lock() = Some(Shown::Revision(Revision(5)));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_sees_its_writes_leaves_nothing_to_wait_for() {
+    let (mut rig, _) = labelling_rig();
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
+    rig.add();
+    let mut turn = Box::pin(rig.dispatch.queue.next().now_or_never().flatten().map(|job| rig.finish(job)).unwrap());
+    assert!(turn.as_mut().now_or_never().is_none());
+    rig.writer.clone().apply(vec![PodEvent::applied(pod(7))]);
+    assert_eq!(turn.await, Next::Settled);
+    assert_eq!(rig.dispatch.expectations.gates.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_to_a_pod_without_runs_do_not_wait_for_a_lost_history() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    let (gates, reader) = (&rig.dispatch.expectations.gates, &rig.dispatch.reader);
+    let expect = |revision| {
+        let expected = [Expectation { key: pod(5).key.clone(), shown: Shown::Revision(Revision(revision)) }];
+        gates.expect(rig.lane, &expected, reader, Instant::now());
+    };
+    let unseen = || gates.unseen(rig.lane, "u1", &*reader.snapshot(), Instant::now());
+    expect(900);
+    let (start, mut runs) = (Instant::now(), 0);
+    while let Some(pause) = unseen().filter(|_| runs < 20) {
+        tokio::time::advance(pause).await;
+        runs += 1;
+    }
+    assert_eq!((start.elapsed(), runs), (Duration::from_secs(5), 6));
+    // The answer to the write is of the present history.
+    expect(6);
+    assert!(unseen().is_some());
+    rig.writer.clone().apply(vec![PodEvent::applied(pod(6))]);
+    assert_eq!(unseen(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_commit_the_run_sees_its_own_write() {
     for (result, shown) in
         [(WriteResult::Applied, Shown::Revision(Revision(7))), (WriteResult::Unknown, Shown::Unknown)]

@@ -255,3 +255,13 @@ async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     assert_eq!(rig.tombstones.figures(1).all, 1, "the deletion is kept");
     assert_eq!(rig.run(Next::Settled).0, ["u0+"], "and is delivered");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_pod_are_one_step_when_its_write_ends_meanwhile() {
+    let rig = Rig::new();
+    let change = [Change::between(None, Some(pod(0, 5))).unwrap()];
+    let plan = rig.tombstones.plan(&rig.queue, &change, |_| vec![1, 2, 3], |_| Vec::new(), Instant::now());
+    let asked = std::cell::Cell::new(0);
+    rig.tombstones.queue(&rig.queue, plan, |_| asked.replace(asked.get() + 1) == 0);
+    assert_eq!((asked.get(), rig.queue.depth(3)), (1, 1));
+}

@@ -26,7 +26,7 @@ pub(super) struct Tenant<L> {
     pub(super) memory: u64,
     /// Jobs whose run is under way.
     pub(super) runs: usize,
-    /// Jobs that are not done: runs and what follows them.
+    /// Jobs that have a place: runs, and what follows them until their requests are sent.
     pub(super) jobs: usize,
     /// One more job takes the last place for runs, or for jobs, that the tenant may have.
     pub(super) has_last_place: bool,
@@ -72,7 +72,7 @@ impl<L: Copy + PartialEq> Tenant<L> {
         }
     }
 
-    /// Adds a lane that has this number of jobs.
+    /// Adds a lane of which this number of jobs have a place.
     pub(super) fn insert(&mut self, bytes: u64, key: Key, lane: L, jobs: usize) {
         self.groups.entry(bytes).or_default()[usize::from(jobs > 0)].insert(key, lane);
     }

@@ -73,6 +73,11 @@ fn deletions() -> Vec<Fault> {
             "true",
         ),
         tombstones.fault(
+            "the keys of one change are two steps",
+            "«*pods.entry(Arc::clone(uid)).or_insert_with(|| is_written(uid))»",
+            "is_written(uid)",
+        ),
+        tombstones.fault(
             "a run before the deletion settles it",
             "if «!on_deletion» {\n            return (queue",
             "false",
@@ -92,11 +97,22 @@ fn expectations() -> Vec<Fault> {
     vec![
         delivery.fault(
             "a key does not wait for its own event",
-            "«self.see(job, plugin, &sent.expected, &writes).await;»",
+            "«self.see(job, plugin, &sent.expected, list, &writes).await;»",
             "",
         ),
         delivery.fault("a tenant waits for events in its places", "«self.queue.sent(job);»", ""),
         all.fault("an own event is a change by others", "|uid| «self.claims.has(uid)»", "false"),
+        seen.fault("a write that changed nothing never settles", "«self.listed != list» &&", "true"),
+        delivery.fault(
+            "expectations of Pods without runs stay",
+            "«self.expectations.gates.gate(plugin.lane, key, &*snapshot, Instant::now());»",
+            "",
+        ),
+        gate.fault(
+            "a lost history withholds writes for ever",
+            "let left = «entry.until».checked_duration_since(now)",
+            "(now + PATIENCE)",
+        ),
         seen.fault("a later event ends no wait", "first.key().0 «<=» revision", "=="),
         ingest.fault(
             "a delivery does not learn of its event",

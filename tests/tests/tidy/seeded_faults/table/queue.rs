@@ -89,6 +89,11 @@ fn turns() -> Vec<Fault> {
     vec![
         turns.fault("a tenant is not charged what its run cost", "tenant.account.correct(charged, «used»);", "charged"),
         turns.fault("a plugin is not charged what its run cost", "state.account.correct(charged, «used»);", "charged"),
+        turns.fault(
+            "a lane is forgotten before its job is done",
+            "let has_jobs = «state.jobs > 0»;",
+            "state.placed > 0",
+        ),
         turns.fault("a tenant may take every worker", "«tenant.runs >= runs»", "false"),
         turns.fault("deliveries of a tenant have no bound", "«tenant.jobs >= jobs»", "false"),
         turns.fault("no worker is kept", "let only_light = «idle <= self.occupancy.kept()»;", "false"),
