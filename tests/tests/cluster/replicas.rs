@@ -28,6 +28,24 @@ fn term(write: &AuditedWrite) -> Result<u32> {
     Ok(term.parse()?)
 }
 
+/// Checks that each Pod was patched once, and that the replicas did not write at one time.
+fn check_writes(writes: Vec<AuditedWrite>) -> Result<()> {
+    let (leases, writes): (Vec<_>, Vec<_>) = writes.into_iter().partition(|write| write.resource == "leases");
+    ensure!(leases.len() > 5 && leases.iter().all(|write| write.code < 300), "{leases:?}");
+    let mut patches: BTreeMap<&str, usize> = BTreeMap::new();
+    for write in writes.iter().filter(|write| write.resource == "pods" && write.code == 200) {
+        *patches.entry(&write.name).or_default() += 1;
+    }
+    // The log may have the write that the SIGKILL interrupted with another code.
+    ensure!((41..=42).contains(&patches.len()) && patches.values().all(|count| *count == 1), "{patches:?}");
+    let second_term = writes.iter().filter(|write| term(write).is_ok_and(|term| term == 2)).map(|write| write.received);
+    let began = second_term.min().context("no write of the second term")?;
+    for write in &writes {
+        ensure!(matches!((term(write)?, write.received < began), (1, true) | (2, false)), "{write:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
@@ -98,20 +116,7 @@ async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> R
     // Whatever would be done twice would be done by now.
     sleep(Duration::from_secs(5)).await;
 
-    let writes = plane.audit().writes_of(HOST, mark)?;
-    let (leases, writes): (Vec<_>, Vec<_>) = writes.into_iter().partition(|write| write.resource == "leases");
-    ensure!(leases.len() > 5 && leases.iter().all(|write| write.code < 300), "{leases:?}");
-    let mut patches: BTreeMap<&str, usize> = BTreeMap::new();
-    for write in writes.iter().filter(|write| write.resource == "pods" && write.code == 200) {
-        *patches.entry(&write.name).or_default() += 1;
-    }
-    // The log may have the write that the SIGKILL interrupted with another code.
-    ensure!((41..=42).contains(&patches.len()) && patches.values().all(|count| *count == 1), "{patches:?}");
-    let second_term = writes.iter().filter(|write| term(write).is_ok_and(|term| term == 2)).map(|write| write.received);
-    let began = second_term.min().context("no write of the second term")?;
-    for write in &writes {
-        ensure!(matches!((term(write)?, write.received < began), (1, true) | (2, false)), "{write:?}");
-    }
+    check_writes(plane.audit().writes_of(HOST, mark)?)?;
     let outsiders = plane.audit().writes_of("admin", mark)?;
     let outsiders: Vec<_> = outsiders.iter().filter(|write| write.user_agent.starts_with("podium-host")).collect();
     ensure!(outsiders.is_empty(), "{outsiders:?}");
