@@ -377,18 +377,18 @@ async fn a_run_pays_for_comparing_writes_before_anything_is_sent() {
     let plugin = load(&engine, &probe(&script)).unwrap();
     let (report, notes) = run_in(&plugin, request(), with_labels(10)).await;
     assert_eq!((report.result, notes.committed.len()), (Ok(Outcome::Settled), 20));
-    // 1.2 us a label, of 20 ms.
-    for (labels, commits) in [(100_000, 0), (30_000, 2)] {
+    // 0.6 us a label, of 20 ms.
+    for (labels, commits) in [(170_000, 0), (60_000, 2)] {
         let (report, notes) = run_in(&plugin, request(), with_labels(labels)).await;
         assert_eq!(notes.committed.len(), commits, "{labels} labels");
         failed(report, FailureKind::Cpu);
     }
     // Writes that are sent after the run are paid too.
     let plugin = load(&engine, &probe(&["label guests.example/a 1"])).unwrap();
-    let [few, many] = [10, 30_000].map(|labels| run_in(&plugin, request(), with_labels(labels)));
+    let [few, many] = [10, 60_000].map(|labels| run_in(&plugin, request(), with_labels(labels)));
     let (few, many) = (few.await.0.usage.fuel, many.await.0.usage.fuel);
     assert!(many - few >= 30_000_000, "{few} and {many}");
-    failed(run_in(&plugin, request(), with_labels(100_000)).await.0, FailureKind::Cpu);
+    failed(run_in(&plugin, request(), with_labels(170_000)).await.0, FailureKind::Cpu);
 }
 
 #[tokio::test(start_paused = true)]
