@@ -105,10 +105,12 @@ async fn simulate(plugin: &PluginSpec, story: &Story, fault: Fault) -> End {
     let lists = {
         let cluster = Arc::clone(&cluster);
         tokio::spawn(async move {
-            while matches!(fault, Fault::Dropped(_)) {
-                sleep(BETWEEN_LISTS).await;
-                cluster.faults().next_watch_gone();
-                cluster.faults().disconnect_watches();
+            if matches!(fault, Fault::Dropped(_)) {
+                loop {
+                    sleep(BETWEEN_LISTS).await;
+                    cluster.faults().next_watch_gone();
+                    cluster.faults().disconnect_watches();
+                }
             }
         })
     };
