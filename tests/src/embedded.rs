@@ -102,7 +102,7 @@ pub async fn revision(cluster: &Cluster, name: &str) -> Result<u64> {
 }
 
 /// Waits until the host's cache equals the cluster's list and no key is due or running: the host has then completed all
-/// work for the events so far, except keys that wait for a delay.
+/// work for the events so far, except keys that wait for a delay of more than 300 ms.
 ///
 /// # Errors
 /// Returns an error if this takes longer than two minutes of the cluster's time.

@@ -51,6 +51,10 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// The bytes of a stream as they arrive. The stream ends after an error.
 pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
 
+/// The Accept header of a request of which only the object's metadata is answered. A server without this form answers
+/// with the whole object.
+pub const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 /// Receives each request that was sent: its method, the status code, or `None` without a response, and the time until
 /// then.
 pub type Observer = Arc<dyn Fn(&str, Option<u16>, Duration) + Send + Sync>;

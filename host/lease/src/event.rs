@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Mark, Record, Shards, Unusable};
-
-/// The longest that a write may take.
-const LONGEST_WRITE: Duration = Duration::from_secs(5);
-/// A write that has less time is not sent.
-const SHORTEST_WRITE: Duration = Duration::from_millis(500);
+use crate::{Mark, Record, Unusable};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -49,7 +44,8 @@ pub enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] = [Self::Ingest, Self::Dispatch, Self::Life, Self::Epoch, Self::Canary];
+    /// All parts.
+    pub const ALL: [Self; 5] = [Self::Ingest, Self::Dispatch, Self::Life, Self::Epoch, Self::Canary];
 }
 
 /// How fit a replica is to act. A replica whose fitness becomes worse than when it took the Lease hands it over.
@@ -90,10 +86,8 @@ pub enum Effect {
         /// The time-out.
         within: Duration,
     },
-    /// Act for the tenants of these shards.
+    /// Act, for all tenants.
     Own {
-        /// The shards.
-        shards: Shards,
         /// The term, for the User-Agent of writes.
         term: u32,
         /// As for [`Effect::Until`].
@@ -105,7 +99,8 @@ pub enum Effect {
     Until(Duration),
     /// Start no run. Deliveries under way may go on until [`Effect::Close`]; [`Input::Drained`] reports their end.
     Drain(Why),
-    /// Send no write, close all connections of writes, and then report the last mark by [`Input::Drained`].
+    /// Send no write, and then report the last mark by [`Input::Drained`]. A write under way ends by its time-out at
+    /// the latest.
     Close(Why),
     /// The Lease can be neither held nor taken. Sent when that begins and when the reason changes.
     Blocked(Unusable),
@@ -142,9 +137,4 @@ pub enum Why {
     Deadline,
     /// The Lease is not this replica's any more.
     Taken,
-}
-
-/// Returns the time-out of a write with this time left until the deadline; `None` if it must not be sent.
-pub fn write_timeout(left: Duration) -> Option<Duration> {
-    (left >= SHORTEST_WRITE).then(|| left.min(LONGEST_WRITE))
 }

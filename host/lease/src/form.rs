@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::{Mark, SHARDS};
+use crate::Mark;
 
 const FORMAT: &str = "1";
+/// The number of shards into which tenants may be divided. A constant of the format, because replicas that disagree
+/// about it would both act.
+const SHARDS: &str = "16";
 /// The longest duration that a replica waits for, in seconds. A Lease with a longer one has a mistake.
 const LONGEST: u64 = 600;
 /// The term of a Lease is the API's `int32`. The last one stays free, so that the term after it exists.
@@ -85,7 +88,7 @@ impl Lease {
                 "labels": {"app.kubernetes.io/managed-by": "podium-host"},
                 "annotations": {
                     "podium.dev/format": FORMAT,
-                    "podium.dev/shards": SHARDS.to_string(),
+                    "podium.dev/shards": SHARDS,
                     "podium.dev/installation": place.installation,
                     "podium.dev/renewal": record.renewal.to_string(),
                 },
@@ -129,7 +132,7 @@ impl Lease {
         if format != FORMAT {
             return Err(Unusable::Format(format.to_owned()));
         }
-        if shards != SHARDS.to_string() {
+        if shards != SHARDS {
             return Err(Unusable::Shards(shards.to_owned()));
         }
         if of != installation {

@@ -2,7 +2,7 @@
 //!
 //! [`Ownership::step`] takes an event and the time, and returns effects, in the order in which the caller applies them.
 //! It neither waits nor reads a clock; requests are effects, and their answers are events. [`Lease`] is the form of the
-//! object, and [`Shard`] the part of the tenants that changes hands together.
+//! object.
 //!
 //! **No two replicas act at one instant** as long as clocks run within 1 % of true time and no clock steps forward by
 //! more than three thirty-seconds of the Lease's duration unnoticed. A holder stops seven eighths of the duration after
@@ -23,15 +23,14 @@
 
 mod event;
 mod form;
+mod hash;
 mod mark;
 mod ownership;
-mod shard;
 
-pub use event::{Answer, Call, Effect, Fitness, Input, Part, Why, write_timeout};
+pub use event::{Answer, Call, Effect, Fitness, Input, Part, Why};
 pub use form::{Lease, Place, Record, Unusable};
 pub use mark::Mark;
 pub use ownership::{Ownership, State};
-pub use shard::{SHARDS, Shard, Shards};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::{mem, time::Duration};
 
-use crate::{Answer, Call, Effect, Fitness, Input, Mark, Part, Record, Shards, Unusable, Why, shard::fnv};
+use crate::{Answer, Call, Effect, Fitness, Input, Mark, Part, Record, Unusable, Why, hash::fnv};
 
 /// A part that has not moved for so long stands still.
 const STANDSTILL: Duration = Duration::from_secs(10);
@@ -278,7 +278,9 @@ impl Ownership {
     }
 
     fn written(&mut self, revision: String, record: Record, sent: Duration) {
-        let (is_release, number, until) = (record.holder.is_empty(), record.term, sent + self.window());
+        let is_release = record.holder.is_empty();
+        let number = record.term;
+        let until = sent + self.window();
         let before = record.mark.clone();
         self.see(revision, View::Record(record));
         self.next = sent + self.jittered(self.duration / 8);
@@ -293,7 +295,7 @@ impl Ownership {
             None => {
                 self.term = Some(Term { number, until, fitness: self.fitness, leaving: None });
                 self.mark.clone_from(&before);
-                self.effects.push(Effect::Own { shards: Shards::ALL, term: number, until, mark: before });
+                self.effects.push(Effect::Own { term: number, until, mark: before });
             }
         }
     }

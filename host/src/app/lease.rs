@@ -5,11 +5,15 @@
 //! disk. The right to write ends at a time of the clock that also advances while the machine is suspended, whether this
 //! task runs then or not.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{Method, Request, header};
 use parking_lot::Mutex;
-use podium_api::{Api, ApiError, Connection, Fence, Permit};
+use podium_api::{Api, ApiError, Connection, Fence, METADATA, Permit};
 use podium_engine::{ingest::GonePods, intervals::Intervals};
 use podium_lease::{Answer, Call, Effect, Fitness, Input, Lease, Mark, Ownership, Part, Place, State, Why};
 use podium_life::Event;
@@ -30,11 +34,8 @@ const NAME: &str = "podium-host";
 /// The definition whose annotation names the namespace of the Lease.
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/reconcileplugins.podium.dev";
 const ANNOTATION: &str = "podium.dev/lease-namespace";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// How often the parts of the host are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// The watchdog watches them together.
-const PARTS: [Part; 5] = [Part::Ingest, Part::Dispatch, Part::Life, Part::Epoch, Part::Canary];
 /// A watch that is interrupted for so long is a reason to hand over.
 const STALE: Duration = Duration::from_secs(10);
 /// How often the holder publishes which deletions it has delivered.
@@ -132,7 +133,7 @@ impl Leadership {
             Some((holder, term)) if !holder.is_empty() => format!("standby; {holder} holds it, term {term}"),
             _ => "standby; no replica holds it".to_owned(),
         };
-        Check { failure, ..Check { required: true, ..Check::passed("lease", text::line(&note)) } }
+        Check { failure, required: true, ..Check::passed("lease", text::line(&note)) }
     }
 
     pub(super) fn figures(&self) -> LeaseFigures {
@@ -201,6 +202,7 @@ impl Keeper {
         let mut current = Instant::now();
         let mut marked = current;
         let mut since = None;
+        let mut forgotten = None;
         loop {
             let wait = ownership.due().saturating_sub(now()).min(LOOK);
             let mut inputs = VecDeque::new();
@@ -227,7 +229,8 @@ impl Keeper {
             since = since.or_else(|| Some(self.reader.snapshot().revision()).filter(|revision| revision.0 > 0));
             inputs.push_front(Input::Fitness(self.fitness(current, since, &ownership)));
             if self.watchdog.still().is_none() {
-                PARTS.into_iter().for_each(|part| inputs.push_front(Input::Beat(part)));
+                // The watchdog watches them together.
+                Part::ALL.into_iter().for_each(|part| inputs.push_front(Input::Beat(part)));
             }
             if ownership.state() == State::Holding && marked.elapsed() >= MARK {
                 marked = Instant::now();
@@ -237,6 +240,11 @@ impl Keeper {
                 for effect in ownership.step(input, now()) {
                     inputs.extend(self.apply(effect, &place, &mut requests));
                 }
+            }
+            let mark = ownership.seen().and_then(|record| record.mark.as_ref());
+            if ownership.state() == State::Standby && mark != forgotten.as_ref() {
+                self.forget_settled(mark);
+                forgotten = mark.cloned();
             }
             self.note(&ownership);
         }
@@ -273,7 +281,8 @@ impl Keeper {
                 let (deletions, dropped) = self.gone.end_standby();
                 {
                     let mut inner = inner.lock();
-                    (inner.until, inner.term) = (until, term);
+                    inner.until = until;
+                    inner.term = term;
                     inner.takeovers += 1;
                 }
                 tracing::info!(term, deletions, dropped, "this replica holds the Lease and runs the plugins");
@@ -342,6 +351,7 @@ impl Keeper {
     /// Forgets the deletions that a holder has delivered.
     fn forget_settled(&self, mark: Option<&Mark>) {
         let Some(Mark { epoch, revision, unsettled, .. }) = mark else { return };
+        let unsettled: HashSet<_> = unsettled.iter().collect();
         self.gone.settled(*epoch, Revision(*revision), |uid| unsettled.contains(&Mark::hash(uid)));
     }
 
@@ -362,9 +372,6 @@ impl Keeper {
         let mut inner = self.leadership.inner.lock();
         inner.answered = ownership.answered();
         inner.unowned = ownership.unowned(now);
-        if ownership.state() == State::Standby {
-            self.forget_settled(ownership.seen().and_then(|record| record.mark.as_ref()));
-        }
         if !inner.saw(seen) {
             return;
         }
@@ -387,7 +394,8 @@ impl Keeper {
         let seconds = i64::try_from(self.driver.dispatch.clock.now_millis() / 1_000 * 1_000).unwrap_or(i64::MAX);
         let time = format!("{}.000000Z", format_timestamp(Timestamp(seconds)).trim_end_matches('Z'));
         let lease = |record, revision| serde_json::to_vec(&Lease::new(record, place, revision, time));
-        let (is_read, is_new) = (matches!(call, Call::Read), matches!(call, Call::Create(_)));
+        let is_read = matches!(call, Call::Read);
+        let is_new = matches!(call, Call::Create(_));
         let namespace = place.namespace.clone();
         let (method, path, body) = match &call {
             Call::Read => (Method::GET, format!("{path}/{NAME}"), Ok(Vec::new())),

@@ -405,7 +405,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_load_that_does_not_end_is_shown_once_after_a_minute() {
-        let (server, team) = (Server::default(), Team::default());
+        let server = Server::default();
+        let team = Team::default();
         let (driver, _observe) = server.running(&team).await;
         let written = |generation: i64| {
             server.object.lock()["spec"]["config"] = json!({ "is": generation });
@@ -436,7 +437,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_thousand_failing_pods_with_two_messages_are_two_writes() {
-        let (server, team) = (Server::default(), Team::default());
+        let server = Server::default();
+        let team = Team::default();
         let (_driver, observe) = server.running(&team).await;
         let before = server.applied.lock().len();
         assert_eq!((condition(&server.status(), "status"), before), ("True".to_owned(), 1));
@@ -467,7 +469,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_object_or_component_has_none_of_the_failures_before() {
-        let (server, team) = (Server::default(), Team::default());
+        let server = Server::default();
+        let team = Team::default();
         let (driver, observe) = server.running(&team).await;
         *team.0.lock() = "red";
         pod(&observe, 1).await;
@@ -529,7 +532,8 @@ mod tests {
     async fn without_the_right_to_events_one_line_is_logged() {
         let warnings = Warnings::default();
         let _logged = log_to(warnings.clone());
-        let (server, team) = (Server::default(), Team::default());
+        let server = Server::default();
+        let team = Team::default();
         server.refuses_events.store(true, SeqCst);
         let (_driver, observe) = server.running(&team).await;
         let before = warnings.count();
@@ -545,7 +549,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_standby_writes_no_status_and_the_next_holder_none_again() {
-        let (server, team) = (Server::default(), Team::default());
+        let server = Server::default();
+        let team = Team::default();
         let (driver, observe) = server.host(source("tidy")).await;
         driver.feed(Event::Owned(false));
         install(&driver, "ab", &team);

@@ -2,7 +2,7 @@
 //! Pure; a request that cannot be encoded returns an error with its reason.
 
 use http::Method;
-use podium_api::{in_query, plugin_user_agent};
+use podium_api::{METADATA, in_query, plugin_user_agent};
 use podium_engine::ports::Sender;
 use podium_vocabulary::{ObjectRef, PodKey};
 use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
@@ -13,7 +13,6 @@ use super::{SERVER_TIMEOUT, plan::MetaPatch};
 const MERGE: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
-pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 pub(super) type Request = http::Request<Vec<u8>>;
 

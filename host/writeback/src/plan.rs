@@ -279,7 +279,7 @@ struct PodFields {
 impl PodFields {
     // A section that cannot be decoded counts as absent, so that too much is sent and not too little. This never
     // happens to a Pod that the cache encoded.
-    fn of(pod: Arc<CachedPod>) -> Self {
+    fn new(pod: Arc<CachedPod>) -> Self {
         let lifecycle = pod.lifecycle().unwrap_or_default();
         let going = lifecycle.deletion_timestamp.map(|_| lifecycle.deletion_grace_period_seconds.unwrap_or(0));
         Self { pod, labels: None, annotations: None, finalizers: lifecycle.finalizers, conditions: None, going }
@@ -369,7 +369,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
         };
         let present = pods.entry(key.clone()).or_insert_with(|| {
             let pod = view.get(&key.namespace, &key.name).filter(|pod| pod.key == key);
-            pod.map(PodFields::of)
+            pod.map(PodFields::new)
         });
         match present {
             Some(present) => plan.settle(draft, present, prune, now),

@@ -8,7 +8,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use http::{Request, header};
 use memchr::memmem;
-use podium_api::Api;
+use podium_api::{Api, METADATA};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -21,8 +21,6 @@ use crate::{
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 const NEW: &[u8] = b"{\"type\":\"ADDED\"";
 const LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-/// The answer to a write has the metadata only.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 #[derive(Deserialize)]
 struct Line<'a> {

@@ -125,7 +125,8 @@ async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> R
 
     // A shutdown releases the Lease. The third replica has just started, so that it waits for the duration once.
     let third = Host::spawn(&options).await?;
-    let (ended, began) = (second.terminate().await?, Instant::now());
+    let ended = second.terminate().await?;
+    let began = Instant::now();
     pod(&client, NAMESPACE, "handed-over").await?;
     labelled(&client, "handed-over").await?;
     let took = began.elapsed();

@@ -81,7 +81,8 @@ impl Expected {
             Shown::Revision(revision) => {
                 // After so long an earlier revision means that the API server's history was set back.
                 let earlier = if now < self.until { self.revision } else { Revision(0) };
-                (self.revision, self.until) = (earlier.max(revision), now + PATIENCE);
+                self.revision = earlier.max(revision);
+                self.until = now + PATIENCE;
             }
             Shown::Deletion => self.deletion = true,
             Shown::Gone => self.gone = true,

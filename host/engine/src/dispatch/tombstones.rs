@@ -22,15 +22,9 @@
 mod bounds;
 mod table;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use bounds::{Bounds, Excess, Figures};
-use foldhash::quality::FixedState;
 use podium_pods::pod::{CachedPod, Change, PodView};
 use podium_sync::Mutex;
 use podium_vocabulary::PodKey;
@@ -182,10 +176,12 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
         let items = counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
-        // Asked once: a write may end meanwhile.
-        let mut pods = HashMap::<_, _, FixedState>::default();
-        let mut is_written = |uid: &Arc<str>| *pods.entry(Arc::clone(uid)).or_insert_with(|| is_written(uid));
-        let (written, changed): (Vec<_>, Vec<_>) = items.partition(|(.., uid)| is_written(uid));
+        // The keys of a change follow each other. Asked once for them: a write may end meanwhile.
+        let mut latest: Option<(Arc<str>, bool)> = None;
+        let (written, changed): (Vec<_>, Vec<_>) = items.partition(|(.., uid)| match &latest {
+            Some((of, is_written)) if of == uid => *is_written,
+            _ => latest.insert((Arc::clone(uid), is_written(uid))).1,
+        });
         queue.add_written(written);
         queue.add_changed(changed);
         counts

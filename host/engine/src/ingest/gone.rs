@@ -16,7 +16,7 @@ use crate::dispatch::Lane;
 /// The most bytes of last states.
 const MOST: usize = 32 << 20;
 /// Since the end of the standby, the time in which deletions are kept for plugins that are loaded meanwhile. One that
-/// is loaded later did not run on these Pods.
+/// is loaded later does not get them.
 const DELIVERED_FOR: Duration = Duration::from_secs(60);
 
 /// The deletions of a standby.
@@ -111,7 +111,8 @@ impl GonePods {
             return;
         }
         inner.expire();
-        (inner.is_standby, inner.dropped) = (true, 0);
+        inner.is_standby = true;
+        inner.dropped = 0;
         inner.delivered.clear();
         let uids: HashSet<_> = inner.kept.pods().map(|gone| gone.pod.key.uid.clone()).collect();
         for pod in unsettled().into_iter().filter(|pod| !uids.contains(&pod.key.uid)) {
@@ -123,7 +124,8 @@ impl GonePods {
     /// are too many.
     pub fn end_standby(&self) -> (usize, u64) {
         let mut inner = self.0.lock();
-        (inner.is_standby, inner.taken) = (false, Some(Instant::now()));
+        inner.is_standby = false;
+        inner.taken = Some(Instant::now());
         (inner.kept.pods().count(), inner.dropped)
     }
 
@@ -192,7 +194,9 @@ mod tests {
 
     fn deletion(name: &str) -> Change {
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), name.into());
+        pod.header.namespace = "shop".into();
+        pod.header.name = name.into();
+        pod.header.uid = name.into();
         pod.header.resource_version = "1".into();
         Change::between(Some(Arc::new(CachedPod::new(&pod).unwrap())), None).unwrap()
     }
@@ -251,7 +255,9 @@ mod tests {
         gone.begin_standby(Revision(1), Vec::new);
         let large = |name: &str, namespace: &str| {
             let mut pod = podium_wire::Pod::default();
-            (pod.header.namespace, pod.header.name, pod.header.uid) = (namespace.into(), name.into(), name.into());
+            pod.header.namespace = namespace.into();
+            pod.header.name = name.into();
+            pod.header.uid = name.into();
             pod.header.resource_version = "1".into();
             pod.annotations.insert("a".into(), "b".repeat(1 << 20));
             Change::between(Some(Arc::new(CachedPod::new(&pod).unwrap())), None).unwrap()

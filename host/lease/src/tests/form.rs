@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::server::place;
-use crate::{Lease, Mark, Record, SHARDS, Shard, Shards, Unusable, shard::fnv, write_timeout};
+use crate::{Lease, Mark, Record, Unusable, hash::fnv};
 
 fn record() -> Record {
     let mark = Mark { term: 7, epoch: 2, revision: 123_456, unsettled: vec![1, u64::MAX] };
@@ -94,25 +94,8 @@ fn a_mark_that_cannot_be_read_is_none() {
 }
 
 #[test]
-fn tenants_have_the_shards_of_fnv_1a() {
+fn texts_have_the_hashes_of_fnv_1a() {
     for (text, hash) in [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)] {
         assert_eq!(fnv(text), hash, "{text}");
     }
-    assert_eq!([Shard::of("a").index(), Shard::of("foobar").index(), Shard::of("").index()], [12, 8, 5]);
-    let mut tenants = [0; SHARDS as usize];
-    for number in 0..200 {
-        let shard = Shard::of(&format!("team-{number:03}"));
-        tenants[shard.index()] += 1;
-        assert!(Shards::ALL.contains(shard));
-    }
-    assert!(
-        tenants.iter().all(|count| (5..=25).contains(count)),
-        "names that differ in their last letters: {tenants:?}"
-    );
-}
-
-#[test]
-fn a_write_has_the_time_until_the_deadline_and_at_most_five_seconds() {
-    let of = |millis| write_timeout(Duration::from_millis(millis)).map(|time| time.as_millis());
-    assert_eq!([of(0), of(499), of(500), of(3_000), of(7_000)], [None, None, Some(500), Some(3_000), Some(5_000)]);
 }

@@ -12,7 +12,7 @@ impl Random {
     }
 
     /// A number of `from..to`.
-    pub(super) fn of(&mut self, from: u64, to: u64) -> u64 {
+    pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % (to - from)
     }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{random::Random, server::Server};
-use crate::{Answer, Call, Effect, Fitness, Input, Ownership, Part, State, Why, write_timeout};
+use crate::{Answer, Call, Effect, Fitness, Input, Ownership, Part, State, Why};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLI;
@@ -72,7 +72,9 @@ impl Replica {
     }
 
     fn left(&self, at: u64) -> Option<Duration> {
-        write_timeout(self.until?.saturating_sub(self.clock(at)))
+        // As `podium_api` sends writes.
+        let left = self.until?.saturating_sub(self.clock(at));
+        (left >= Duration::from_millis(500)).then(|| left.min(Duration::from_secs(5)))
     }
 
     fn may_begin(&self, at: u64) -> bool {
@@ -146,14 +148,14 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64, trace: bool) -> Self {
         let mut random = Random(seed);
-        let many = if random.once_in(20) { random.of(9, 25) } else { random.of(1, 7) };
+        let many = if random.once_in(20) { random.between(9, 25) } else { random.between(1, 7) };
         let durations: &[u64] = if random.once_in(5) { &[4, 8, 16] } else { &[8] };
         let replica = |random: &mut Random| Replica {
             ownership: None,
             process: 0,
-            duration: durations[random.of(0, durations.len() as u64) as usize] * SECOND,
-            offset: random.of(0, 1 << 40),
-            rate: random.of(0, 3) as i64 * 10_000 - 10_000,
+            duration: durations[random.between(0, durations.len() as u64) as usize] * SECOND,
+            offset: random.between(0, 1 << 40),
+            rate: random.between(0, 3) as i64 * 10_000 - 10_000,
             steps: 0,
             stepped: 0,
             paused: 0,
@@ -171,7 +173,7 @@ impl Simulation {
         };
         let replicas: Vec<_> = (0..many).map(|_| replica(&mut random)).collect();
         let longest = durations.iter().max().unwrap() * SECOND;
-        let pace = random.of(500 * MILLI, 10 * SECOND);
+        let pace = random.between(500 * MILLI, 10 * SECOND);
         let mut this = Self {
             seed,
             random,
@@ -197,7 +199,7 @@ impl Simulation {
             trace,
         };
         for index in 0..this.replicas.len() {
-            let at = this.random.of(0, 3 * SECOND);
+            let at = this.random.between(0, 3 * SECOND);
             this.schedule(at, index, Event::Start);
         }
         this.schedule(this.pace, 0, Event::Fault);
@@ -285,14 +287,17 @@ impl Simulation {
                     self.replicas[index].known = Some(known);
                 }
                 if self.replicas[index].slow > at && matches!(answer, Answer::Written(_)) && self.random.once_in(3) {
-                    (self.replicas[index].slow, self.replicas[index].cut) = (0, at + 10 * SECOND);
+                    self.replicas[index].slow = 0;
+                    self.replicas[index].cut = at + 10 * SECOND;
                     self.disturb(index, at + 10 * SECOND);
                 }
                 self.step(index, Input::Answer { request, answer });
             }
             Event::Recover(Recovery::Lease) => {
                 self.server.delete(at);
-                (self.spoiled, self.changed, self.healthy) = (false, at, at);
+                self.spoiled = false;
+                self.changed = at;
+                self.healthy = at;
             }
             Event::Recover(recovery) => self.recover(index, process, &recovery),
             Event::Fault => self.fault(),
@@ -306,15 +311,21 @@ impl Simulation {
             return;
         }
         replica.process += 1;
-        let (name, duration) = (format!("{index}.{}", replica.process), Duration::from_micros(replica.duration));
+        let name = format!("{index}.{}", replica.process);
+        let duration = Duration::from_micros(replica.duration);
         replica.ownership = Some(Ownership::new(name, duration, replica.clock(at)));
         replica.fitness = Fitness::Unfit;
-        (replica.until, replica.drains, replica.known, replica.paused) = (None, false, None, 0);
-        (replica.stops, replica.stuck, replica.tick) = (None, None, 0);
+        replica.until = None;
+        replica.drains = false;
+        replica.known = None;
+        replica.paused = 0;
+        replica.stops = None;
+        replica.stuck = None;
+        replica.tick = 0;
         replica.cut = replica.cut.max(self.restored);
         let until = replica.cut;
         self.disturb(index, until);
-        let ready = at + self.random.of(0, 3 * SECOND);
+        let ready = at + self.random.between(0, 3 * SECOND);
         self.schedule(ready, index, Event::Ready);
         self.schedule(at, index, Event::Beats);
         self.step(index, Input::Tick);
@@ -344,11 +355,11 @@ impl Simulation {
         }
         if let Some(most) = self.replicas[index].left(at).filter(|_| self.replicas[index].may_begin(at)) {
             let most = most.as_micros() as u64;
-            let takes = if self.random.once_in(5) { most } else { most.min(self.random.of(MILLI, 50 * MILLI)) };
+            let takes = if self.random.once_in(5) { most } else { most.min(self.random.between(MILLI, 50 * MILLI)) };
             self.replicas[index].writes.push(at + takes);
             self.count("write");
         }
-        let next = at + self.random.of(50 * MILLI, 900 * MILLI);
+        let next = at + self.random.between(50 * MILLI, 900 * MILLI);
         self.schedule(next, index, Event::Work);
     }
 
@@ -358,7 +369,7 @@ impl Simulation {
             return;
         }
         if self.stalled > at {
-            let after = self.stalled + self.random.of(0, 20 * MILLI);
+            let after = self.stalled + self.random.between(0, 20 * MILLI);
             self.disturb(index, after);
             self.schedule_for(process, after, index, Event::Arrive(request, call));
             return;
@@ -380,9 +391,9 @@ impl Simulation {
             };
             self.replicas[index].known = Some(self.present());
         }
-        let mut after = at + self.random.of(MILLI, 30 * MILLI);
+        let mut after = at + self.random.between(MILLI, 30 * MILLI);
         if self.replicas[index].slow > at {
-            after += self.replicas[index].duration / 32 * self.random.of(4, 8);
+            after += self.replicas[index].duration / 32 * self.random.between(4, 8);
         }
         if at < CALM && self.random.once_in(60) {
             self.disturb(index, 0);
@@ -391,7 +402,7 @@ impl Simulation {
             if self.random.once_in(2) {
                 return;
             }
-            after += self.random.of(0, 3 * SECOND);
+            after += self.random.between(0, 3 * SECOND);
         }
         if self.replicas[index].process == process {
             self.schedule(after, index, Event::Answer(request, answer));
@@ -429,7 +440,7 @@ impl Simulation {
         let replica = &mut self.replicas[index];
         if replica.ownership.is_some() {
             let wait = (due - now).as_micros() as u64;
-            let next = at + wait + wait / 90 + self.random.of(0, 20 * MILLI);
+            let next = at + wait + wait / 90 + self.random.between(0, 20 * MILLI);
             if replica.tick <= at || replica.tick > next + 20 * MILLI {
                 replica.tick = next;
                 self.schedule(next, index, Event::Tick(next));
@@ -446,7 +457,7 @@ impl Simulation {
                     let may = record.holder.is_empty() || replica.fitness != Fitness::Unfit;
                     assert!(may, "seed {}: at {at} us {index} is unfit and takes the Lease", self.seed);
                 }
-                let mut arrives = at + self.random.of(MILLI, 30 * MILLI);
+                let mut arrives = at + self.random.between(MILLI, 30 * MILLI);
                 let failed = at + within.as_micros() as u64;
                 if at < CALM && self.random.once_in(60) {
                     self.disturb(index, at);
@@ -455,7 +466,7 @@ impl Simulation {
                         self.schedule(failed, index, Event::Answer(request, Answer::Failed));
                         return;
                     }
-                    arrives += self.random.of(0, 4 * SECOND);
+                    arrives += self.random.between(0, 4 * SECOND);
                     self.disturb(index, arrives);
                 }
                 self.schedule(arrives, index, Event::Arrive(request, call));
@@ -485,10 +496,11 @@ impl Simulation {
                 };
                 self.count(name);
                 let replica = &mut self.replicas[index];
-                (replica.until, replica.drains) = (None, false);
+                replica.until = None;
+                replica.drains = false;
                 replica.writes.clear();
                 if !self.random.once_in(4) {
-                    let after = at + self.random.of(0, 20 * MILLI);
+                    let after = at + self.random.between(0, 20 * MILLI);
                     self.schedule(after, index, Event::Drained);
                 }
             }
@@ -498,14 +510,15 @@ impl Simulation {
                 let replica = &mut self.replicas[index];
                 assert!(replica.until.is_none(), "seed {}: stopped, and acts", self.seed);
                 replica.ownership = None;
-                let after = at + self.random.of(0, 5 * SECOND);
+                let after = at + self.random.between(0, 5 * SECOND);
                 self.schedule(after, index, Event::Start);
             }
         }
     }
 
     fn check(&mut self) {
-        let (at, seed) = (self.at, self.seed);
+        let at = self.at;
+        let seed = self.seed;
         let acting: Vec<_> = (0..self.replicas.len()).filter(|index| self.replicas[*index].acts(at)).collect();
         assert!(acting.len() <= 1, "seed {seed}: at {at} us {acting:?} act");
         for (index, replica) in self.replicas.iter().enumerate() {
@@ -557,7 +570,8 @@ fn no_two_replicas_act_at_one_instant_and_one_does_within_its_bound() {
         return;
     }
     let mut counts = Counts::new();
-    let (seeds, threads) = (number("PODIUM_LEASE_SEEDS").unwrap_or(1_000), thread::available_parallelism().unwrap());
+    let seeds = number("PODIUM_LEASE_SEEDS").unwrap_or(1_000);
+    let threads = thread::available_parallelism().unwrap();
     let part = |first: usize| {
         let seeds = (first as u64..seeds).step_by(threads.get());
         seeds.flat_map(|seed| Simulation::new(seed, false).run()).collect::<Vec<_>>()

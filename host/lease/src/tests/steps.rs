@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Answer, Call, Effect, Fitness, Input, Mark, Ownership, Part, Record, Shards, State, Unusable, Why};
+use crate::{Answer, Call, Effect, Fitness, Input, Mark, Ownership, Part, Record, State, Unusable, Why};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(8);
@@ -45,7 +45,7 @@ impl Replica {
         let until = this.now + 7 * SECOND;
         this.now += SECOND / 10;
         let owned = this.answer(Answer::Written("11".to_owned()));
-        assert_eq!(owned, [Effect::Own { shards: Shards::ALL, term: 5, until, mark: None }]);
+        assert_eq!(owned, [Effect::Own { term: 5, until, mark: None }]);
         this
     }
 
@@ -126,7 +126,8 @@ fn a_missing_lease_is_created_and_taken_after_its_duration() {
 fn a_lease_that_cannot_be_created_is_not_asked_for_in_a_tight_loop() {
     for refused in [|| Answer::Failed, || Answer::Conflict] {
         let mut replica = Replica::new();
-        let (begun, mut requests) = (replica.now, 0);
+        let begun = replica.now;
+        let mut requests = 0;
         while replica.now < begun + 10 * SECOND {
             let answer = match &replica.pending {
                 None => {

@@ -4,6 +4,7 @@ mod gone;
 mod grants;
 mod lists;
 mod released;
+mod standby;
 
 use std::{
     convert::Infallible,
@@ -428,23 +429,6 @@ async fn an_object_stays_while_a_pod_has_a_finalizer_of_its_plugin() {
     assert_eq!(rig.removal("a"), Some(refused));
     let sent = rig.pods.sent.lock().len();
     assert!((5..=15).contains(&sent), "with back-off: {sent}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_standby_removes_no_finalizer_and_goes_on_after_the_holder() {
-    let missing = object(Some("shop"), "b", &["shop.example/other"]);
-    let rig = Rig::started([shop(), vec![held(missing.clone())]].concat(), frees).await;
-    rig.driver.feed(Event::Owned(false));
-    rig.hold("shop", 2, HOLD).await;
-    sleep(Duration::from_secs(10)).await;
-    rig.objects.put(missing);
-    sleep(Duration::from_secs(600)).await;
-    assert_eq!((rig.pods.sent.lock().len(), rig.objects.patched().len(), rig.removal("a")), (0, 0, None));
-    rig.driver.feed(Event::Owned(true));
-    rig.gone("a").await;
-    assert_eq!(rig.pods.of("shop"), 2);
-    // At least that the other replica let hold finalizers before this one was started.
-    assert!(rig.objects.patched().contains(&("b".to_owned(), json!([HELD]))), "{:?}", rig.objects.patched());
 }
 
 /// Tenants with this number of Pods each that cannot be freed delay another tenant's removal by no more than promised.

@@ -1,12 +1,12 @@
 //! Delivery to the scripted API server: requests, and the meaning of its responses.
 
+use podium_api::METADATA;
 use podium_engine::ports::Shown;
 use podium_vocabulary::{Action, Event, EventType, Grants, Revision, Scope, WriteGrants};
 use serde_json::json;
 
 use super::wire::{Answer, Wire, apply, results, sender, status};
 use crate::{
-    http::METADATA,
     plan::tests::{View, authorised, cached, key, label},
     *,
 };

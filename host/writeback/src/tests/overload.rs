@@ -121,16 +121,20 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
     let (mut writer, reader) = cache::new(7);
     let listed = (0..PODS).map(|index| {
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name) = ("shop".into(), name(index));
-        (pod.header.uid, pod.header.resource_version) = (format!("u-{}", name(index)), "5".into());
+        pod.header.namespace = "shop".into();
+        pod.header.name = name(index);
+        pod.header.uid = format!("u-{}", name(index));
+        pod.header.resource_version = "5".into();
         Record::from(Arc::new(CachedPod::new(&pod).unwrap()))
     });
     writer.relist(listed.collect::<PodList>(), Revision(5)).publish();
-    let (watch, expectations) = (Arc::new(Mutex::new(writer)), Arc::<Expectations>::default());
+    let watch = Arc::new(Mutex::new(writer));
+    let expectations = Arc::<Expectations>::default();
     let seen = expectations.clone();
     let service = service_fn(move |request: http::Request<Body>| {
         let (log, rule, revision, pods) = (log.clone(), rule.clone(), revision.clone(), pods.clone());
-        let (watch, seen) = (watch.clone(), seen.clone());
+        let watch = watch.clone();
+        let seen = seen.clone();
         async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             let (parts, body) = request.into_parts();

@@ -112,7 +112,9 @@ impl Deliver for Slow {
             self.wait().await;
             let revision = 1 + self.revision.fetch_add(1, SeqCst);
             // The watch reports it, even if the delivery is dropped: before the response, or soon after it.
-            let (writer, reader, expectations) = (self.writer.clone(), self.reader.clone(), self.expectations.clone());
+            let writer = self.writer.clone();
+            let reader = self.reader.clone();
+            let expectations = self.expectations.clone();
             let late = self.waits.lock().unwrap().below(3);
             let event = async move {
                 let mut writer = writer.lock().unwrap();
@@ -204,7 +206,8 @@ impl Rig {
     fn new(plugin: &Arc<Plugin>, spec: &PluginSpec, seed: u64, journal: &Path) -> Self {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![PodEvent::applied(pod(5))]).publish();
-        let (writer, expectations) = (Arc::new(Mutex::new(writer)), Arc::<Expectations>::default());
+        let writer = Arc::new(Mutex::new(writer));
+        let expectations = Arc::<Expectations>::default();
         let waits = Mutex::new(Choices::new(seed));
         let deliveries = Arc::<Deliveries>::default();
         let slow = Arc::new(Slow {

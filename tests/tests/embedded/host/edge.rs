@@ -74,9 +74,14 @@ fn answers_gated(cluster: &Cluster, open: bool, these: fn(&Sent) -> bool) -> (wa
 async fn a_status_written_between_a_plan_and_its_patch_is_cached() {
     let cluster = still();
     let gate = Arc::new(watch::Sender::new(true));
-    let (closing, faults, theirs) = (gate.clone(), cluster.faults(), embedded::pods(&cluster, Some("default")));
+    let closing = gate.clone();
+    let faults = cluster.faults();
+    let theirs = embedded::pods(&cluster, Some("default"));
     let wire = Wire::with(&cluster, move |sent| {
-        let (write, closing, faults, theirs) = (sent.is_write(), closing.clone(), faults.clone(), theirs.clone());
+        let write = sent.is_write();
+        let closing = closing.clone();
+        let faults = faults.clone();
+        let theirs = theirs.clone();
         Box::pin(async move {
             if write {
                 closing.send_replace(false);

@@ -29,10 +29,10 @@ struct Replica {
 
 impl Replica {
     async fn start(cluster: &Cluster, name: &str) -> Self {
-        Self::of(cluster, name, "podium", Wire::new(cluster)).await
+        Self::started(cluster, name, "podium", Wire::new(cluster)).await
     }
 
-    async fn of(cluster: &Cluster, name: &str, own_namespace: &str, lease: Wire) -> Self {
+    async fn started(cluster: &Cluster, name: &str, own_namespace: &str, lease: Wire) -> Self {
         let spec = plugins::guest("registrar", "registrar", "").unwrap();
         Self::with(cluster, name, own_namespace, lease, Wire::new(cluster), spec).await
     }
@@ -153,7 +153,7 @@ async fn a_holder_without_answers_stops_before_another_begins() {
         let mut is_cut = is_cut.clone();
         Box::pin(async move { drop(is_cut.wait_for(|cut| !cut).await) })
     });
-    let first = Replica::of(&cluster, "a", "podium", lease).await;
+    let first = Replica::started(&cluster, "a", "podium", lease).await;
     labelled(&cluster, "cart-0").await;
     let second = Replica::start(&cluster, "b").await;
     // It knows all deletions that the mark leaves open.
@@ -199,7 +199,7 @@ async fn renewals_whose_answers_are_lost_keep_the_lease() {
             })
         },
     );
-    let first = Replica::of(&cluster, "a", "podium", wire).await;
+    let first = Replica::started(&cluster, "a", "podium", wire).await;
     labelled(&cluster, "cart-0").await;
     let second = Replica::start(&cluster, "b").await;
     // It knows all deletions that the mark leaves open.
@@ -290,7 +290,7 @@ async fn a_host_of_another_installation_writes_nothing() {
     let cluster = cluster();
     let first = Replica::start(&cluster, "a").await;
     labelled(&cluster, "cart-0").await;
-    let other = Replica::of(&cluster, "b", "elsewhere", Wire::new(&cluster)).await;
+    let other = Replica::started(&cluster, "b", "elsewhere", Wire::new(&cluster)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     drop(first);
     tokio::time::sleep(Duration::from_secs(600)).await;

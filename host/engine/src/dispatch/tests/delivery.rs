@@ -95,7 +95,8 @@ fn named(namespace: &str, name: &str) -> Arc<CachedPod> {
 fn named_at(namespace: &str, name: &str, revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name) = (namespace.into(), name.into());
-    (pod.header.uid, pod.header.resource_version) = (format!("{namespace}-{name}"), revision.to_string());
+    pod.header.uid = format!("{namespace}-{name}");
+    pod.header.resource_version = revision.to_string();
     Arc::new(CachedPod::new(&pod).unwrap())
 }
 

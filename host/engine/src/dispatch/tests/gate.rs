@@ -176,14 +176,16 @@ async fn a_delivery_that_sees_its_writes_leaves_nothing_to_wait_for() {
 async fn writes_to_a_pod_without_runs_do_not_wait_for_a_lost_history() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    let (gates, reader) = (&rig.dispatch.expectations.gates, &rig.dispatch.reader);
+    let gates = &rig.dispatch.expectations.gates;
+    let reader = &rig.dispatch.reader;
     let expect = |revision| {
         let expected = [Expectation { key: pod(5).key.clone(), shown: Shown::Revision(Revision(revision)) }];
         gates.expect(rig.lane, &expected, reader, Instant::now());
     };
     let unseen = || gates.unseen(rig.lane, "u1", &*reader.snapshot(), Instant::now());
     expect(900);
-    let (start, mut runs) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut runs = 0;
     while let Some(pause) = unseen().filter(|_| runs < 20) {
         tokio::time::advance(pause).await;
         runs += 1;

@@ -116,7 +116,8 @@ impl Deliver for Applying {
             tokio::time::sleep(Duration::from_millis(2)).await;
             let mut sent = Sent::default();
             for write in staged.writes.into_iter().map(Authorized::into_inner) {
-                let (result, description) = (self.write(&write.action, view, &mut sent), write.action.describe());
+                let result = self.write(&write.action, view, &mut sent);
+                let description = write.action.describe();
                 if result == WriteResult::Applied {
                     sent.requests += 1;
                     self.applied.lock().push((Instant::now(), sender.manager.clone(), description.clone()));
@@ -421,7 +422,9 @@ async fn a_failed_key_woken_by_its_own_write_keeps_its_back_off() {
         *stage.server.refuses.lock() = Some("shop.example/bad");
         *stage.server.late.lock() = late;
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
+        pod.header.namespace = "shop".into();
+        pod.header.name = "cart-0".into();
+        pod.header.uid = "u0".into();
         stage.server.publish(&mut pod);
         stage.server.pods.lock().insert("cart-0".into(), pod);
         assert!(stage.applied_within(10).await <= 10, "{} runs", stage.status(0).runs());
@@ -543,7 +546,8 @@ async fn a_write_is_not_sent_again_while_its_event_is_late() {
         let writes = stage.status(0).writes();
         assert!(!writes.contains_key("unchanged") && writes["not_sent"] >= 2, "{writes:?}");
         assert_eq!(stage.applied_within(60).await, 0);
-        let (runs, not_sent) = (stage.status(0).runs(), stage.status(0).writes()["not_sent"]);
+        let runs = stage.status(0).runs();
+        let not_sent = stage.status(0).writes()["not_sent"];
         assert!(not_sent < 20, "{not_sent} in {runs} runs");
         assert_eq!((stage.applied_within(60).await, stage.status(0).runs()), (0, runs), "all have settled");
     }

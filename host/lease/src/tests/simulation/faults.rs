@@ -12,17 +12,17 @@ impl Simulation {
             }
             return;
         }
-        let next = at + self.random.of(self.pace / 2, self.pace * 2);
+        let next = at + self.random.between(self.pace / 2, self.pace * 2);
         self.schedule(next.min(CALM), 0, Event::Fault);
         let holder = self.replicas.iter().position(|replica| replica.until.is_some());
-        let any = self.random.of(0, self.replicas.len() as u64) as usize;
+        let any = self.random.between(0, self.replicas.len() as u64) as usize;
         let index = holder.filter(|_| self.random.once_in(2)).unwrap_or(any);
         let most = (CALM - at).min(20 * SECOND);
-        let until = at + self.random.of(100, most.max(101));
+        let until = at + self.random.between(100, most.max(101));
         let until = if self.random.once_in(2) { until.min(at + 3 * SECOND) } else { until };
         // In a third of the simulations the server has no fault.
         let kinds = if self.seed.is_multiple_of(3) { 6 } else { 13 };
-        let choice = self.random.of(0, kinds);
+        let choice = self.random.between(0, kinds);
         if self.trace {
             println!("{at:>10} fault {choice} of {index} until {until}");
         }
@@ -37,7 +37,8 @@ impl Simulation {
         let replica = &mut self.replicas[index];
         match choice {
             0 => {
-                (replica.ownership, replica.until) = (None, None);
+                replica.ownership = None;
+                replica.until = None;
                 self.count("kill");
                 self.schedule(until, index, Event::Start);
             }
@@ -52,7 +53,7 @@ impl Simulation {
                 self.disturb(index, until);
             }
             3 if replica.stuck.is_none() => {
-                let part = Part::ALL[self.random.of(0, 5) as usize];
+                let part = Part::ALL[self.random.between(0, 5) as usize];
                 let until = until + 10 * SECOND;
                 self.replicas[index].stuck = Some((part, at.max(self.replicas[index].paused), until));
                 self.schedule(until, index, Event::Recover(Recovery::Stuck));
@@ -73,7 +74,7 @@ impl Simulation {
             }
             7 if replica.stepped + 2 * self.longest < at || replica.stepped == 0 => {
                 let most = if self.random.once_in(2) { 700 * MILLI } else { 30 * SECOND };
-                replica.steps += self.random.of(0, most);
+                replica.steps += self.random.between(0, most);
                 replica.stepped = at;
                 self.disturb(index, at);
             }
@@ -81,13 +82,16 @@ impl Simulation {
             9 => self.down = until.min(at + 15 * SECOND),
             10 if self.may_delete => {
                 self.server.delete(at);
-                (self.changed, self.released) = (at, None);
+                self.changed = at;
+                self.released = None;
                 self.count("deleted");
             }
             11 => self.restore(),
             12 if !self.spoiled && self.may_delete => {
                 self.server.spoil(at);
-                (self.spoiled, self.changed, self.released) = (true, at, None);
+                self.spoiled = true;
+                self.changed = at;
+                self.released = None;
                 self.schedule(until, 0, Event::Recover(Recovery::Lease));
             }
             _ => {}
@@ -98,7 +102,7 @@ impl Simulation {
     /// since, or not under its present holder, cannot read for one duration.
     fn restore(&mut self) {
         let at = self.at;
-        let mut of = at.saturating_sub(self.random.of(SECOND, 40 * SECOND));
+        let mut of = at.saturating_sub(self.random.between(SECOND, 40 * SECOND));
         if self.random.once_in(2) {
             of = self.server.released_before(at.saturating_sub(SECOND)).unwrap_or(of);
         }
@@ -109,7 +113,8 @@ impl Simulation {
         if self.spoiled {
             self.schedule(at + SECOND, 0, Event::Recover(Recovery::Lease));
         }
-        (self.changed, self.released) = (at, None);
+        self.changed = at;
+        self.released = None;
         self.restored = at + self.longest + self.longest / 20;
         self.count("restored");
         for body in &mut self.bodies {
