@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     Job,
     order::{Lanes, Order},
-    slots::{Cause, SlotStage, Slots},
+    slots::{Cause, SlotStage, Slots, Step},
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -57,38 +57,35 @@ where
     /// Returns the lane for which a due item waits, and until when at most.
     fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
         let item = self.slots.get(&(*lane, slot.clone()))?.items.get(at)?;
-        let first = item.steps.first;
-        let is_ahead = |on: L, step: u64| self.is_due(on, slot, &item.item, step, now);
-        if let Some(on) = self.order.predecessors(*lane).iter().find(|on| is_ahead(**on, first)) {
-            return Some((*on, None));
+        let own = item.steps.first;
+        let step = |on: L| self.due_since(on, slot, &item.item, now);
+        let is_ahead = |on: &L| step(*on).is_some_and(|step| step <= own);
+        if let Some(on) = self.order.predecessors(*lane).iter().copied().find(is_ahead) {
+            return Some((on, None));
         }
         if item.steps.cause == Cause::Written {
             let is_next = |on: L| {
                 let of = self.slots.get(&(on, slot.clone()));
                 of.is_some_and(|of| matches!(of.at, SlotStage::Ready(_) | SlotStage::Running))
             };
-            let successors = self.order.successors(*lane).iter();
-            let ahead = successors.filter(|on| is_next(**on) && is_ahead(**on, first - 1));
+            let successors = self.order.successors(*lane).iter().copied().filter(|on| is_next(*on));
+            let ahead = successors.filter_map(|on| Some((step(on).filter(|step| *step < own)?, on)));
             // The earliest of them waits for no other one of them. With any other choice, a chain of lanes would be
             // examined a number of times that doubles with each lane.
-            let step = |on: &&L| {
-                let state = self.slots.get(&(**on, slot.clone()))?;
-                state.find(&item.item).map(|at| state.items[at].steps.first)
-            };
-            if let Some(on) = ahead.min_by_key(step) {
-                return Some((*on, None));
+            if let Some((_, on)) = ahead.min_by_key(|(step, _)| *step) {
+                return Some((on, None));
             }
         }
-        let until = Some(item.due + LEADING).filter(|until| *until > now)?;
-        self.order.leading(*lane).find(|on| is_ahead(*on, first)).map(|on| (on, Some(until)))
+        let until = Some(item.due() + LEADING).filter(|until| *until > now)?;
+        self.order.leading(*lane).find(is_ahead).map(|on| (on, Some(until)))
     }
 
-    /// True if the item is running, or due in a lane that is not delayed, since this step or an earlier one.
-    fn is_due(&self, lane: L, slot: &S, item: &I, step: u64, now: Instant) -> bool {
-        let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
-        let Some(found) = state.find(item).map(|at| &state.items[at]) else { return false };
-        let is_due = found.due <= now && found.steps.first <= step;
-        is_due && (state.runs(item) || !self.turns.is_delayed(lane))
+    /// Returns the first step since which the item is running, or due in a lane that is not delayed.
+    fn due_since(&self, lane: L, slot: &S, item: &I, now: Instant) -> Option<Step> {
+        let state = self.slots.get(&(lane, slot.clone()))?;
+        let found = &state.items[state.find(item)?];
+        let is_due = found.due() <= now && (state.runs(item) || !self.turns.is_delayed(lane));
+        is_due.then_some(found.steps.first)
     }
 
     /// Examines again the slots that are parked behind this one.
@@ -148,9 +145,9 @@ where
             let Some(at) = state.find(&job.item) else { continue };
             let runs = state.runs(&job.item);
             let item = &mut state.items[at];
-            let steps = if runs { item.dirty.as_mut().map(|(_, steps)| steps) } else { Some(&mut item.steps) };
+            let steps = if runs { item.dirty.as_mut() } else { Some(&mut item.steps) };
             let Some(steps) = steps.filter(|steps| steps.cause != Cause::Other) else { continue };
-            if steps.latest > job.number {
+            if steps.latest.1 > job.number {
                 // From now on it is due since that later step.
                 steps.first = steps.latest;
             } else if runs {

@@ -74,22 +74,24 @@ pub(super) enum SlotStage {
 #[derive(Debug)]
 pub(super) struct Item<I> {
     pub(super) item: I,
-    pub(super) due: Instant,
     queued: Instant,
     failures: u32,
-    /// The steps that made it due.
+    /// The steps that make it due.
     pub(super) steps: Steps,
     /// When it was due before the first of them, and when the event came in that it answers then.
     pub(super) before: Option<(Instant, Instant)>,
-    /// When it was added first while it was running, and the steps that did.
-    pub(super) dirty: Option<(Instant, Steps)>,
+    /// The steps that added it while it was running.
+    pub(super) dirty: Option<Steps>,
 }
+
+/// When a step makes its items due, and its number.
+pub(super) type Step = (Instant, u64);
 
 /// The additions of an item that one run answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steps {
-    pub(super) first: u64,
-    pub(super) latest: u64,
+    pub(super) first: Step,
+    pub(super) latest: Step,
     pub(super) cause: Cause,
 }
 
@@ -121,14 +123,22 @@ impl<I: Eq> SlotState<I> {
 }
 
 impl<I> Item<I> {
-    /// Delays it. When it is due it is a step of its own.
+    pub(super) fn due(&self) -> Instant {
+        self.steps.first.0
+    }
+
+    /// Delays it. When it is due it is a step of its own, after all that were queued before that time.
     pub(super) fn delay(&mut self, (due, queued): (Instant, Instant)) {
-        (self.due, self.queued) = (due, queued);
-        self.steps = Steps { first: u64::MAX, latest: u64::MAX, cause: Cause::Other };
+        self.queued = queued;
+        self.steps = Steps::one((due, 0), Cause::Other);
     }
 }
 
 impl Steps {
+    const fn one(step: Step, cause: Cause) -> Self {
+        Self { first: step, latest: step, cause }
+    }
+
     fn join(&mut self, later: Self) {
         self.first = self.first.min(later.first);
         self.latest = later.latest;
@@ -171,12 +181,12 @@ where
     /// Adds items in one step.
     pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I)>, cause: Cause, now: Instant) {
         self.numbers += 1;
-        let steps = Steps { first: self.numbers, latest: self.numbers, cause };
+        let steps = Steps::one((now, self.numbers), cause);
         items.for_each(|(lane, slot, item)| self.add_one((lane, slot), item, steps, now));
     }
 
     fn add_one(&mut self, key: (L, S), item: I, steps: Steps, now: Instant) {
-        let fresh = Item { item, due: now, queued: now, failures: 0, steps, before: None, dirty: None };
+        let fresh = Item { item, queued: now, failures: 0, steps, before: None, dirty: None };
         let mut entry = match self.slots.entry(key) {
             Entry::Vacant(entry) => {
                 let key = entry.key().clone();
@@ -190,15 +200,15 @@ where
         match state.find(&fresh.item) {
             // The running item stands first, see `start`.
             Some(0) if state.at == SlotStage::Running => match &mut state.items[0].dirty {
-                Some((_, dirty)) => dirty.join(steps),
-                dirty => *dirty = Some((now, steps)),
+                Some(dirty) => dirty.join(steps),
+                dirty => *dirty = Some(steps),
             },
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
-                if waiting.due > now {
-                    waiting.before = Some((waiting.due, waiting.queued));
-                    (waiting.due, waiting.queued) = (now, now);
+                if waiting.due() > now {
+                    waiting.before = Some((waiting.due(), waiting.queued));
+                    waiting.queued = now;
                     waiting.steps = steps;
                 } else {
                     waiting.steps.join(steps);
@@ -242,7 +252,7 @@ where
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
         let (number, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot);
-        let first = self.slots.get(&key)?.items.iter().position(|item| item.due <= now)?;
+        let first = self.slots.get(&key)?.items.iter().position(|item| item.due() <= now)?;
         if self.park(&key, first, number, now) {
             return None;
         }
@@ -301,11 +311,11 @@ where
             (due, if matches!(next, Next::After(_)) { due } else { item.queued })
         });
         let done = match (dirty, retry) {
-            (Some((event, steps)), _) => {
+            (Some(steps), _) => {
                 // An item that failed still answers the event that it answered before.
-                let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
-                let queued = if is_same { item.queued } else { event };
-                (item.due, item.queued) = (now, queued);
+                if !(next.is_failure() || matches!(next, Next::Postponed(_))) {
+                    item.queued = steps.first.0;
+                }
                 item.steps = steps;
                 item.before = retry;
                 state.items.insert(0, item);
@@ -336,13 +346,13 @@ where
     }
 
     pub(super) fn changed_during(&mut self, job: &Job<L, S, I>) -> Option<u64> {
-        let (_, steps) = self.running(job)?.dirty?;
-        (steps.cause != Cause::Other).then_some(steps.latest)
+        let steps = self.running(job)?.dirty?;
+        (steps.cause != Cause::Other).then_some(steps.latest.1)
     }
 
     pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
         let Some(item) = self.running(job) else { return };
-        item.dirty = item.dirty.filter(|(_, steps)| steps.latest != number);
+        item.dirty = item.dirty.filter(|steps| steps.latest.1 != number);
     }
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
@@ -408,7 +418,7 @@ where
     /// keeps its number.
     fn place(&mut self, key: (L, S), number: Option<u64>, now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
-        let Some(due) = state.items.iter().map(|item| item.due).min() else {
+        let Some(due) = state.items.iter().map(Item::due).min() else {
             self.slots.remove(&key);
             self.slots.shrink(key.0);
             return;
@@ -420,9 +430,6 @@ where
             self.delayed.insert(due, key);
             self.has_new_delays = true;
             return;
-        }
-        for item in state.items.iter_mut().filter(|item| item.due <= now && item.steps.first == u64::MAX) {
-            (item.steps.first, item.steps.latest) = (self.numbers, self.numbers);
         }
         let number = number.unwrap_or_else(|| {
             self.marks.due(self.numbers, now);

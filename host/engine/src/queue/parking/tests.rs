@@ -563,6 +563,25 @@ async fn a_requeue_is_a_step_of_its_own() {
     assert_eq!(lanes(&all(&queue).await), [2], "which lane 3 waits for");
 }
 
+/// A retry that becomes due while another incarnation of its name waits, or runs, is a step as every other.
+#[tokio::test(start_paused = true)]
+async fn a_successor_waits_for_a_retry_beside_another_incarnation() {
+    for runs in [false, true] {
+        let queue = queue();
+        changed(&queue, &[1]);
+        queue.done(&now(&queue).await.unwrap(), Next::Postponed(Duration::from_secs(1)));
+        queue.add([(1, POD.0, 8)]);
+        let other = if runs { now(&queue).await } else { None };
+        advance(Duration::from_secs(2)).await;
+        changed(&queue, &[2]);
+        assert_eq!(all(&queue).await.len(), usize::from(!runs), "the retry runs, or waits for the other one");
+        if let Some(other) = other {
+            queue.done(&other, Next::Settled);
+            assert_eq!(lanes(&all(&queue).await), [1]);
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waited_keeps_its_place_in_the_lane_and_its_age() {
     let queue = queue();
