@@ -28,7 +28,6 @@ mod second_wall;
 mod small;
 mod soak;
 mod tenants;
-mod warm;
 mod workloads;
 
 use anyhow::Result;

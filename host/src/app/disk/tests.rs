@@ -1,6 +1,6 @@
 //! Credentials of a kubeconfig that are replaced while the host runs.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Request;
