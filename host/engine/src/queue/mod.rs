@@ -11,7 +11,6 @@ mod by_lane;
 mod order;
 mod parking;
 mod slots;
-mod stale;
 mod tokens;
 mod turns;
 mod virtual_time;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     Job,
     order::{Lanes, Order},
-    slots::{Cause, SlotStage, Slots, Step},
+    slots::{Cause, Due, SlotStage, Slots, Step},
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -30,8 +30,9 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq + Hash,
 {
-    /// Parks a slot of this number that is in no list if this due item of it has to wait. Returns true if it does.
-    pub(super) fn park(&mut self, key: &(L, S), at: usize, number: u64, now: Instant) -> bool {
+    /// Parks a slot that is in no list, and due since this time, if this due item of it has to wait. Returns true if it
+    /// does.
+    pub(super) fn park(&mut self, key: &(L, S), at: usize, since: Due, now: Instant) -> bool {
         let Some((on, until)) = self.waits_for(key, at, now) else { return false };
         let hasher = self.parked.hasher().clone();
         let slots = self.parked.entry(on).or_insert_with(|| HashMap::with_hasher(hasher));
@@ -43,9 +44,9 @@ where
         let until = until.map(|until| (until, self.numbers));
         self.delayed.extend(until.map(|until| (until, key.clone())));
         self.has_new_delays |= until.is_some();
-        self.waiting.entry(key.0).or_default().insert(number, ());
+        self.waiting.entry(key.0).or_default().insert(since, ());
         if let Some(state) = self.slots.get_mut(key) {
-            state.at = SlotStage::Parked(number, until);
+            state.at = SlotStage::Parked(since, until);
         }
         // Predecessors do not wait for a slot that waits.
         let behind = self.parked.get(&key.0).and_then(|slots| slots.get(&key.1)).into_iter().flatten().copied();

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     hash::Hash,
     sync::Arc,
+    time::Duration,
 };
 
 use foldhash::quality::FixedState;
@@ -15,7 +16,6 @@ use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
     by_lane::ByLane,
     order::{Lanes, Order},
-    stale::Marks,
     turns::{JOB, TenantFigures, Turns},
 };
 
@@ -23,11 +23,8 @@ use super::{
 pub(super) struct Slots<L, S, I> {
     pub(super) slots: ByLane<L, S, SlotState<I>>,
     pub(super) turns: Turns<L>,
-    /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
-    /// look at the others. No lane's is empty.
-    ready: HashMap<L, BTreeMap<u64, S>, FixedState>,
-    /// When the numbers of due slots were assigned.
-    marks: Marks,
+    /// Due slots by lane, in the order they became due. No lane's is empty.
+    ready: HashMap<L, BTreeMap<Due, S>, FixedState>,
     /// Slots that become due later, each once.
     pub(super) delayed: BTreeMap<Due, (L, S)>,
     /// Slots were delayed since a worker last found no job, and began to wait until [`Self::next_due`].
@@ -35,8 +32,8 @@ pub(super) struct Slots<L, S, I> {
     pub(super) order: Arc<Order<L>>,
     /// The lanes whose slots of a name are parked, by the lane and the name that they wait for. May name more.
     pub(super) parked: HashMap<L, HashMap<S, Lanes<L>, FixedState>, FixedState>,
-    /// The numbers of the slots of each lane that are [`SlotStage::Parked`].
-    pub(super) waiting: HashMap<L, BTreeMap<u64, ()>, FixedState>,
+    /// When the slots of each lane became due that are [`SlotStage::Parked`].
+    pub(super) waiting: HashMap<L, BTreeMap<Due, ()>, FixedState>,
     /// Due slots may be left that were not examined.
     look_again: Option<Instant>,
     pub(super) numbers: u64,
@@ -46,7 +43,7 @@ pub(super) struct Slots<L, S, I> {
 }
 
 /// When a slot becomes due; the number distinguishes slots of one instant.
-type Due = (Instant, u64);
+pub(super) type Due = (Instant, u64);
 
 #[derive(Debug)]
 pub(super) struct SlotState<I> {
@@ -60,12 +57,12 @@ pub(super) struct SlotState<I> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotStage {
-    /// With its number in the lane's ready slots.
-    Ready(u64),
+    /// Since a time.
+    Ready(Due),
     /// Until a time.
     Delayed(Due),
-    /// Its first due item waits for one of another lane, perhaps until a time at most. It keeps its number.
-    Parked(u64, Option<Due>),
+    /// Due since a time, but its first due item waits for one of another lane, perhaps until a time at most.
+    Parked(Due, Option<Due>),
     Running,
     /// Its lane was removed while its first item was running. Further items were added to the lane after that.
     Orphaned,
@@ -109,6 +106,8 @@ pub(super) enum Cause {
 pub(super) const MOST_ITEMS: usize = 1_000;
 /// How many slots are examined before the queue is unlocked.
 const ROUNDS: usize = 64;
+/// A key that is due for longer than this, and not taken, is stale.
+const STALE: Duration = Duration::from_secs(30);
 
 impl<I: Eq> SlotState<I> {
     pub(super) fn runs(&self, item: &I) -> bool {
@@ -162,7 +161,6 @@ where
             waiting: HashMap::with_hasher(hasher.clone()),
             slots: ByLane::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
-            marks: Marks::default(),
             delayed: BTreeMap::new(),
             has_new_delays: false,
             look_again: None,
@@ -250,10 +248,10 @@ where
 
     /// Starts a job of the lane's first due item, or parks its slot.
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
-        let (number, slot) = self.ready.get_mut(&lane)?.pop_first()?;
+        let (since, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot);
         let first = self.slots.get(&key)?.items.iter().position(|item| item.due() <= now)?;
-        if self.park(&key, first, number, now) {
+        if self.park(&key, first, since, now) {
             return None;
         }
         let state = self.slots.get_mut(&key)?;
@@ -387,36 +385,36 @@ where
 
     /// Places a slot that is not running again.
     pub(super) fn replace(&mut self, key: (L, S), now: Instant) {
-        let number = match self.slots.get(&key).map(|state| state.at) {
+        let since = match self.slots.get(&key).map(|state| state.at) {
             None | Some(SlotStage::Running | SlotStage::Orphaned) => return,
             Some(SlotStage::Delayed(due)) => {
                 self.delayed.remove(&due);
                 None
             }
-            Some(SlotStage::Parked(number, due)) => {
-                due.iter().for_each(|due| _ = self.delayed.remove(due));
+            Some(SlotStage::Parked(since, until)) => {
+                until.iter().for_each(|until| _ = self.delayed.remove(until));
                 if let Some(waiting) = self.waiting.get_mut(&key.0) {
-                    waiting.remove(&number);
+                    waiting.remove(&since);
                 }
-                Some(number)
+                Some(since)
             }
-            Some(SlotStage::Ready(number)) => {
+            Some(SlotStage::Ready(since)) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
-                    ready.remove(&number);
+                    ready.remove(&since);
                     if ready.is_empty() {
                         self.ready.remove(&key.0);
                         self.turns.due(key.0, false, now);
                     }
                 }
-                Some(number)
+                Some(since)
             }
         };
-        self.place(key, number, now);
+        self.place(key, since, now);
     }
 
-    /// Moves a slot that is in no list to the due or the delayed slots, as its items are. One that was due before
-    /// keeps its number.
-    fn place(&mut self, key: (L, S), number: Option<u64>, now: Instant) {
+    /// Moves a slot that is in no list to the due or the delayed slots, as its items are. One that has been due since
+    /// a time keeps its place.
+    fn place(&mut self, key: (L, S), since: Option<Due>, now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
         let Some(due) = state.items.iter().map(Item::due).min() else {
             self.slots.remove(&key);
@@ -431,15 +429,12 @@ where
             self.has_new_delays = true;
             return;
         }
-        let number = number.unwrap_or_else(|| {
-            self.marks.due(self.numbers, now);
-            self.numbers
-        });
-        state.at = SlotStage::Ready(number);
+        let since = since.unwrap_or((now, self.numbers));
+        state.at = SlotStage::Ready(since);
         let (lane, slot) = key;
         let ready = self.ready.entry(lane).or_default();
         let is_first = ready.is_empty();
-        ready.insert(number, slot);
+        ready.insert(since, slot);
         if is_first {
             self.turns.due(lane, true, now);
         }
@@ -481,9 +476,9 @@ where
     pub(super) fn tenants(&mut self, now: Instant) -> BTreeMap<u32, TenantFigures> {
         // Keys become due even while no worker is free to notice it.
         self.promote(now);
-        let newest = self.marks.stale(now);
-        let stale = |lane: &L, newest| stale(self.ready.get(lane), newest) + stale(self.waiting.get(lane), newest);
-        self.turns.figures(|lane| (self.depth(lane), newest.map_or(0, |newest| stale(&lane, newest))))
+        let before = now.checked_sub(STALE);
+        let stale = |lane, before| stale(self.ready.get(&lane), before) + stale(self.waiting.get(&lane), before);
+        self.turns.figures(|lane| (self.depth(lane), before.map_or(0, |before| stale(lane, before))))
     }
 
     pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {
@@ -505,12 +500,12 @@ where
     }
 }
 
-/// Returns how many slots have at most the number `newest`. Takes a time in proportion to the smaller of their number
-/// and that of the others.
-fn stale<T>(slots: Option<&BTreeMap<u64, T>>, newest: u64) -> usize {
+/// Returns how many slots have been due since before this time. Takes a time in proportion to the smaller of their
+/// number and that of the others.
+fn stale<T>(slots: Option<&BTreeMap<Due, T>>, before: Instant) -> usize {
     let Some(slots) = slots else { return 0 };
-    let mut old = slots.range(..=newest);
-    let mut new = slots.range(newest + 1..);
+    let mut old = slots.range(..(before, 0));
+    let mut new = slots.range((before, 0)..);
     let mut pairs = 0;
     loop {
         match (old.next(), new.next()) {
