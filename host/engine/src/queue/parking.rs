@@ -2,9 +2,7 @@
 //!
 //! An object is a slot and an item of it, which several lanes may have. An item waits for the same object's items of
 //! the predecessors of its lane ([`Order`]) that are due since the same step or an earlier one, until they have been
-//! run. An item that is due because a job of the queue wrote its object also waits for those of successors that were
-//! due before, so that a chain of lanes is run once for all writes of its first pass; but only while they do not wait
-//! themselves. A slot that waits therefore waits for slots of predecessors, and slots never wait in a circle.
+//! run. So slots never wait in a circle.
 //!
 //! Nothing is remembered of a wait: a parked slot is examined again when anything happens to the item that it waits
 //! for.
@@ -16,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     Job,
     order::{Lanes, Order},
-    slots::{Cause, Due, SlotStage, Slots, Step},
+    slots::{Due, Item, SlotStage, Slots},
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -48,45 +46,27 @@ where
         if let Some(state) = self.slots.get_mut(key) {
             state.at = SlotStage::Parked(since, until);
         }
-        // Predecessors do not wait for a slot that waits.
-        let behind = self.parked.get(&key.0).and_then(|slots| slots.get(&key.1)).into_iter().flatten().copied();
-        let predecessors: Lanes<L> = behind.filter(|lane| self.order.predecessors(key.0).contains(lane)).collect();
-        self.free_all([(key.1.clone(), predecessors)], now);
         true
     }
 
     /// Returns the lane for which a due item waits, and until when at most.
     fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
         let item = self.slots.get(&(*lane, slot.clone()))?.items.get(at)?;
-        let own = item.steps.first;
-        let step = |on: L| self.due_since(on, slot, &item.item, now);
-        let is_ahead = |on: &L| step(*on).is_some_and(|step| step <= own);
+        let is_ahead = |on: &L| self.is_ahead(*on, slot, item, now);
         if let Some(on) = self.order.predecessors(*lane).iter().copied().find(is_ahead) {
             return Some((on, None));
-        }
-        if item.steps.cause == Cause::Written {
-            let is_next = |on: L| {
-                let of = self.slots.get(&(on, slot.clone()));
-                of.is_some_and(|of| matches!(of.at, SlotStage::Ready(_) | SlotStage::Running))
-            };
-            let successors = self.order.successors(*lane).iter().copied().filter(|on| is_next(*on));
-            let ahead = successors.filter_map(|on| Some((step(on).filter(|step| *step < own)?, on)));
-            // The earliest of them waits for no other one of them. With any other choice, a chain of lanes would be
-            // examined a number of times that doubles with each lane.
-            if let Some((_, on)) = ahead.min_by_key(|(step, _)| *step) {
-                return Some((on, None));
-            }
         }
         let until = Some(item.due() + LEADING).filter(|until| *until > now)?;
         self.order.leading(*lane).find(is_ahead).map(|on| (on, Some(until)))
     }
 
-    /// Returns the first step since which the item is running, or due in a lane that is not delayed.
-    fn due_since(&self, lane: L, slot: &S, item: &I, now: Instant) -> Option<Step> {
-        let state = self.slots.get(&(lane, slot.clone()))?;
-        let found = &state.items[state.find(item)?];
-        let is_due = found.due() <= now && (state.runs(item) || !self.turns.is_delayed(lane));
-        is_due.then_some(found.steps.first)
+    /// Returns true if the same item of the lane is running, or due and the lane is not delayed, since the step of this
+    /// one or an earlier one.
+    fn is_ahead(&self, lane: L, slot: &S, item: &Item<I>, now: Instant) -> bool {
+        let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
+        let Some(found) = state.find(&item.item).map(|at| &state.items[at]) else { return false };
+        let is_due = found.due() <= now && found.steps.first <= item.steps.first;
+        is_due && (state.runs(&item.item) || !self.turns.is_delayed(lane))
     }
 
     /// Examines again the slots that are parked behind this one.
@@ -147,7 +127,7 @@ where
             let runs = state.runs(&job.item);
             let item = &mut state.items[at];
             let steps = if runs { item.dirty.as_mut() } else { Some(&mut item.steps) };
-            let Some(steps) = steps.filter(|steps| steps.cause != Cause::Other) else { continue };
+            let Some(steps) = steps.filter(|steps| steps.are_changes) else { continue };
             if steps.latest.1 > job.number {
                 // From now on it is due since that later step.
                 steps.first = steps.latest;

@@ -89,17 +89,8 @@ pub(super) type Step = (Instant, u64);
 pub(super) struct Steps {
     pub(super) first: Step,
     pub(super) latest: Step,
-    pub(super) cause: Cause,
-}
-
-/// Why an item is added. Of several causes the last one counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Cause {
-    /// Its object has changed by a write of a job.
-    Written,
-    /// Its object has changed.
-    Changed,
-    Other,
+    /// All of them were changes of the object.
+    pub(super) are_changes: bool,
 }
 
 /// The most items of a slot before [`Slots::excess`]: each addition looks at all.
@@ -129,19 +120,19 @@ impl<I> Item<I> {
     /// Delays it. When it is due it is a step of its own, after all that were queued before that time.
     pub(super) fn delay(&mut self, (due, queued): (Instant, Instant)) {
         self.queued = queued;
-        self.steps = Steps::one((due, 0), Cause::Other);
+        self.steps = Steps::one((due, 0), false);
     }
 }
 
 impl Steps {
-    const fn one(step: Step, cause: Cause) -> Self {
-        Self { first: step, latest: step, cause }
+    const fn one(step: Step, is_change: bool) -> Self {
+        Self { first: step, latest: step, are_changes: is_change }
     }
 
     fn join(&mut self, later: Self) {
         self.first = self.first.min(later.first);
         self.latest = later.latest;
-        self.cause = self.cause.max(later.cause);
+        self.are_changes &= later.are_changes;
     }
 }
 
@@ -173,13 +164,13 @@ where
 
     #[cfg(test)]
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_all(std::iter::once((lane, slot, item)), Cause::Other, now);
+        self.add_all(std::iter::once((lane, slot, item)), false, now);
     }
 
     /// Adds items in one step.
-    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I)>, cause: Cause, now: Instant) {
+    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I)>, is_change: bool, now: Instant) {
         self.numbers += 1;
-        let steps = Steps::one((now, self.numbers), cause);
+        let steps = Steps::one((now, self.numbers), is_change);
         items.for_each(|(lane, slot, item)| self.add_one((lane, slot), item, steps, now));
     }
 
@@ -345,7 +336,7 @@ where
 
     pub(super) fn changed_during(&mut self, job: &Job<L, S, I>) -> Option<u64> {
         let steps = self.running(job)?.dirty?;
-        (steps.cause != Cause::Other).then_some(steps.latest.1)
+        steps.are_changes.then_some(steps.latest.1)
     }
 
     pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
