@@ -31,7 +31,7 @@ where
     /// Parks a slot that is in no list, and due since this time, if this due item of it has to wait. Returns true if it
     /// does.
     pub(super) fn park(&mut self, key: &(L, S), at: usize, since: Due, now: Instant) -> bool {
-        let Some((on, until)) = self.waits_for(key, at, now) else { return false };
+        let Some((on, until)) = self.waits_for(key, at, since.0, now) else { return false };
         let hasher = self.parked.hasher().clone();
         let slots = self.parked.entry(on).or_insert_with(|| HashMap::with_hasher(hasher));
         let lanes = slots.entry(key.1.clone()).or_default();
@@ -49,14 +49,15 @@ where
         true
     }
 
-    /// Returns the lane for which a due item waits, and until when at most.
-    fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
-        let item = self.slots.get(&(*lane, slot.clone()))?.items.get(at)?;
+    /// Returns the lane for which a due item waits, and until when at most. `since` is when its slot was free for it.
+    fn waits_for(&self, key: &(L, S), at: usize, since: Instant, now: Instant) -> Option<(L, Option<Instant>)> {
+        let (lane, slot) = key;
+        let item = self.slots.get(key)?.items.get(at)?;
         let is_ahead = |on: &L| self.is_ahead(*on, slot, item, now);
         if let Some(on) = self.order.predecessors(*lane).iter().copied().find(is_ahead) {
             return Some((on, None));
         }
-        let until = Some(item.due() + LEADING).filter(|until| *until > now)?;
+        let until = Some(since.max(item.due()) + LEADING).filter(|until| *until > now)?;
         self.order.leading(*lane).find(is_ahead).map(|on| (on, Some(until)))
     }
 

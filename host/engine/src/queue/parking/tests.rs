@@ -287,6 +287,20 @@ async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
     }
 }
 
+/// The wait counts from the end of a run during which the change came.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_added_during_its_run_waits_for_a_leading_lane_too() {
+    let queue = queue();
+    changed(&queue, &[1]);
+    let first = now(&queue).await.unwrap();
+    changed(&queue, &[9, 1]);
+    assert_eq!(lanes(&all(&queue).await), [9]);
+    advance(Duration::from_millis(200)).await;
+    queue.done(&first, Next::Settled);
+    let start = Instant::now();
+    assert_eq!((queue.next().await.unwrap().lane, start.elapsed()), (1, Duration::from_millis(100)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_waits_ends_the_wait_for_a_leading_lane() {
     let queue = Arc::new(queue());
