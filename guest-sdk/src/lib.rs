@@ -79,7 +79,7 @@ pub use error::{CallError, Error, Result, ResultExt};
 pub use event::{Event, EventType};
 pub use key::{ObjectOwner, ObjectRef, PodKey};
 pub use outcome::Outcome;
-pub use pod::Pod;
+pub use pod::{Pod, Workload};
 pub use podium_wire::{
     Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Labels, Lifecycle, Owner,
     Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,

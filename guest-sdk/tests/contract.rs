@@ -577,3 +577,55 @@ fn malformed_writes_are_refused_at_the_call() {
 fn a_host_call_outside_of_a_run_is_unavailable() {
     assert!(matches!(pods::find().count().unwrap_err().call_error(), Some(CallError::Unavailable(_))));
 }
+
+#[test]
+fn the_workload_of_a_pod_is_the_same_in_all_rollouts() {
+    let pod = || pod("shop", "cart-0");
+    let of_replica_set = |label: &str, hash: &str, name: &str| pod().owned_by("ReplicaSet", name).label(label, hash);
+    let itself = |kind: &str, name: &str| Some(format!("{kind}/{name} uid-{kind}-{name}"));
+    let derived = |kind: &str, name: &str| Some(format!("{kind}/{name} none"));
+    for (pod, workload) in [
+        (pod(), None),
+        (pod().owned_by("Node", "node-1"), None),
+        (
+            pod().owned_by("StatefulSet", "db-7d9f8").label("pod-template-hash", "7d9f8"),
+            itself("StatefulSet", "db-7d9f8"),
+        ),
+        (pod().owned_by("Job", "report-7"), itself("Job", "report-7")),
+        (of_replica_set("pod-template-hash", "7d9f8", "cart-7d9f8"), derived("Deployment", "cart")),
+        (of_replica_set("pod-template-hash", "66c4b", "cart-66c4b"), derived("Deployment", "cart")),
+        (of_replica_set("pod-template-hash", "7d9f8", "cart-api-7d9f8"), derived("Deployment", "cart-api")),
+        (of_replica_set("rollouts-pod-template-hash", "7d9f8", "cart-7d9f8"), derived("Rollout", "cart")),
+        // Made by hand: another label, or a name that does not end with the hash.
+        (of_replica_set("app", "7d9f8", "cart-7d9f8"), itself("ReplicaSet", "cart-7d9f8")),
+        (of_replica_set("pod-template-hash", "7d9f8", "cart"), itself("ReplicaSet", "cart")),
+        (of_replica_set("pod-template-hash", "7d9f8", "cart7d9f8"), itself("ReplicaSet", "cart7d9f8")),
+        (of_replica_set("pod-template-hash", "7d9f8", "-7d9f8"), itself("ReplicaSet", "-7d9f8")),
+        (of_replica_set("pod-template-hash", "", "cart-"), itself("ReplicaSet", "cart-")),
+    ] {
+        let run = run(&mut Host::with_pods([pod]), |request| {
+            let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+            let workload = pod.workload()?;
+            let text = workload.map(|of| format!("{}/{} {}", of.kind, of.name, of.uid.as_deref().unwrap_or("none")));
+            pod.set_annotation("workload", &text.unwrap_or_default())?;
+            Ok(Outcome::settled())
+        });
+        run.assert_writes([Write::set_annotation("shop/cart-0", "workload", &workload.unwrap_or_default())]);
+    }
+}
+
+#[test]
+fn the_workload_of_a_pod_needs_the_sections_that_name_it() {
+    let of = |kind: &str, sections: &str| {
+        let granted = LABELS_ONLY.replace("sections: [labels]", &format!("sections: [{sections}]"));
+        let mut host = Host::with_pods([pod("shop", "cart-0").owned_by(kind, "cart")]).configured_by(&granted);
+        let run = run(&mut host, |request| {
+            request.pod().ok_or_else(|| Error::terminal("gone"))?.workload()?;
+            Ok(Outcome::settled())
+        });
+        run.result().as_ref().map(drop).map_err(ToString::to_string)
+    };
+    assert_eq!((of("StatefulSet", "owners"), of("ReplicaSet", "owners, labels")), (Ok(()), Ok(())));
+    assert!(of("StatefulSet", "labels").unwrap_err().contains("owners"));
+    assert!(of("ReplicaSet", "owners").unwrap_err().contains("labels"));
+}
