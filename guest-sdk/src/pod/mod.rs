@@ -1,5 +1,7 @@
-//! [`Pod`]: a Pod with the sections that the plugin was granted. The module `stage` has the writes.
+//! [`Pod`]: a Pod with the sections that the plugin was granted. The module `stage` has the writes, `derived` and
+//! `workload` what follows from several fields.
 
+mod derived;
 mod stage;
 mod workload;
 
@@ -26,8 +28,8 @@ use crate::{Error, PodKey, Result};
 /// | `annotations` | [`annotation`](Self::annotation), [`annotations`](Self::annotations) |
 /// | `owners` | [`controller`](Self::controller), [`owners`](Self::owners), with `labels` [`workload`](Self::workload) |
 /// | `lifecycle` (always granted) | [`is_terminating`](Self::is_terminating), [`lifecycle`](Self::lifecycle) |
-/// | `spec` | [`node`](Self::node), [`containers`](Self::containers), [`spec`](Self::spec) |
-/// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
+/// | `spec` | [`node`](Self::node), [`containers`](Self::containers), [`requests`](Self::requests), [`spec`](Self::spec) |
+/// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`finished_at`](Self::finished_at), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
 /// | `full` | [`full_as`](Self::full_as), [`full`](Self::full) |
 ///
 /// These accessors show the snapshot without staged writes. After [`crate::writes::commit`], read the Pod again with

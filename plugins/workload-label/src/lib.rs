@@ -15,10 +15,7 @@ reconciler!(reconcile);
 /// # Errors
 /// Returns an error if labels or owners are not granted.
 pub fn reconcile(request: &Request) -> Result<Outcome> {
-    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
-    if pod.is_terminating()? {
-        return Ok(Outcome::settled());
-    }
+    let Some(pod) = request.live_pod()? else { return Ok(Outcome::settled()) };
     if let Some(workload) = pod.workload()? {
         pod.set_label(LABEL, &value::of_name(&workload.name))?;
     }
