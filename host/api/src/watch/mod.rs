@@ -33,13 +33,16 @@ use http::Request;
 use podium_encoding::Pool;
 use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
 use podium_vocabulary::{PodKey, Revision};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::{Instant, sleep_until},
+};
 
 use self::{
     adapt::{PageSize, Streaming},
     failures::Failures,
     object::{Decoder, Malformed},
-    observations::ObservationSender,
+    observations::{Closed, ObservationSender},
     refusals::Refusals,
 };
 pub use self::{
@@ -59,6 +62,8 @@ const MAX_BEHIND: u32 = 4;
 const MAX_EXPIRED: u32 = 16;
 /// How much longer the waits are after that: up to 30 s, as in client-go.
 const RARER: u32 = 6;
+/// The least time between two lists because of lost events.
+const LISTS_APART: Duration = Duration::from_secs(60);
 
 /// Which Pods to watch, and the timeouts of requests.
 #[derive(Debug, Clone)]
@@ -144,6 +149,10 @@ pub struct Watch {
     failures: Failures,
     /// The uids of Pods whose latest state could not be decoded.
     undecoded: BTreeSet<Arc<str>>,
+    /// Notified when events were lost.
+    lost: Arc<Notify>,
+    /// When a list may follow a lost event.
+    list_lost: Instant,
     /// Used instead of the first list, if possible.
     checkpoint: Option<Checkpoint>,
     /// The uid of the namespace kube-system, if it is known.
@@ -188,6 +197,8 @@ impl Watch {
             refusals: Refusals::default(),
             failures: Failures::default(),
             undecoded: BTreeSet::new(),
+            lost: Arc::default(),
+            list_lost: Instant::now(),
             checkpoint: None,
             cluster: None,
             warm_failures: 0,
@@ -203,6 +214,12 @@ impl Watch {
     /// Sets the uid of the namespace kube-system of the watched cluster. A checkpoint of another cluster is not used.
     pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
         Self { cluster, ..self }
+    }
+
+    /// Lists again when this is notified, at most once a minute, because an event of a Pod was lost. It does not while a
+    /// Pod cannot be decoded: such a Pod looks the same.
+    pub fn listing_when(self, lost: Arc<Notify>) -> Self {
+        Self { lost, ..self }
     }
 
     /// Uses these counters instead of new ones.
@@ -232,7 +249,7 @@ impl Watch {
             let failed = if self.position.is_some() { "watch failed" } else { "list failed" };
             let next = match self.position {
                 Some(from) => {
-                    let next = self.run_watch(from, &mut sender).await;
+                    let next = self.run_watch_until_lost(from, &mut sender).await;
                     let is_expired = matches!(next, Ok(Next::Expired { .. }));
                     self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
                     next
@@ -244,7 +261,7 @@ impl Watch {
             };
             let (reason, wait) = match next {
                 Ok(Next::Continue) => continue,
-                Err(observations::Closed) => return,
+                Err(Closed) => return,
                 Ok(Next::Resume { reason }) => {
                     let wait = self.retries.wait(None);
                     self.log_failure(failed, &reason, wait);
@@ -270,6 +287,23 @@ impl Watch {
                 return;
             }
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Runs a watch until its end, or until an event is known to be lost.
+    async fn run_watch_until_lost(&mut self, from: Revision, sender: &mut ObservationSender) -> Result<Next, Closed> {
+        let (lost, list_lost, is_decoded) = (self.lost.clone(), self.list_lost, self.undecoded.is_empty());
+        let lost = async {
+            sleep_until(list_lost).await;
+            lost.notified().await;
+        };
+        tokio::select! {
+            biased;
+            () = lost, if is_decoded => {
+                self.list_lost = Instant::now() + LISTS_APART;
+                Ok(Next::Relist { reason: "the watch has lost an event of a write".to_owned() })
+            }
+            next = self.run_watch(from, sender) => next,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use podium_pods::{cache::Reader, pod::PodView};
 use podium_vocabulary::Revision;
 use tokio::time::Instant;
 
@@ -51,6 +52,16 @@ impl Expectations {
         match seen::newest(written) {
             Some(revision) => self.seen.wait(revision, list).await,
             None => true,
+        }
+    }
+
+    /// Asks for a list if the watch has lost the event of a write of the plugin to the Pod.
+    pub(super) fn look_for_lost(&self, lane: Lane, uid: &str, reader: &Reader) {
+        let written = self.gates.written(lane, uid).filter(|revision| self.seen.has(*revision));
+        // A snapshot from now on has all that was seen.
+        let is_lost = |revision| reader.snapshot().by_uid(uid).is_some_and(|pod| pod.revision < revision);
+        if written.is_some_and(is_lost) {
+            self.seen.lost().notify_one();
         }
     }
 

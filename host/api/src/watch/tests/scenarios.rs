@@ -8,7 +8,7 @@ use podium_pods::{
     pod::{Change, Checkpoint, Observation, PodView, Record},
     testing::summary,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire};
 use crate::ApiError;
@@ -20,6 +20,7 @@ pub(super) struct Harness {
     pub(super) reader: Reader,
     requests: Requests,
     pub(super) counters: Arc<Counters>,
+    lost: Arc<Notify>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -44,11 +45,12 @@ pub(super) fn rig_of(
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
-    let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster);
+    let lost = Arc::<Notify>::default();
+    let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster).listing_when(lost.clone());
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
-    Harness { observations, writer, reader, requests, counters, task }
+    Harness { observations, writer, reader, requests, counters, lost, task }
 }
 
 /// Applies an observation to the cache.
@@ -179,6 +181,24 @@ async fn lost_history_costs_one_list_that_reports_missed_deletions() {
         assert!(harness.query(2).contains("resourceVersion=10"), "an older list could be returned");
         assert_eq!(harness.reader.snapshot().get("shop", "b").unwrap().revision.0, 6);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_event_costs_a_list_and_further_ones_one_a_minute() {
+    let mut answers = vec![listing(10, &[pod("a", 5)]), watching().hang(), listing(11, &[pod("a", 6)])];
+    // Of 10 s each.
+    answers.extend(vec![watching().hang(); 6]);
+    answers.extend([listing(12, &[pod("a", 7)]), watching().hang()]);
+    let mut harness = harness(answers);
+    harness.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
+    let lost = "stale: the watch has lost an event of a write";
+    harness.lost.notify_one();
+    harness.expect(&[lost, "list of 1 at 11: a-uid@5>6", "live"]).await;
+    let listed = tokio::time::Instant::now();
+    (0..5).for_each(|_| harness.lost.notify_one());
+    while harness.next().await != "list of 1 at 12: a-uid@6>7" {}
+    assert!(listed.elapsed() >= Duration::from_secs(55), "{:?}", listed.elapsed());
+    assert_eq!(harness.counters.lists(), 3);
 }
 
 #[tokio::test(start_paused = true)]
