@@ -299,7 +299,9 @@ impl Dispatch {
     async fn caught_up(&self, job: &PodJob, key: &PodKey) -> Option<Arc<dyn PodView>> {
         let snapshot = self.reader.snapshot();
         let gate = self.expectations.gates.gate(job.lane, key, &*snapshot, Instant::now());
-        self.expectations.look_for_lost(job.lane, &key.uid, &self.reader);
+        if gate != Gate::Open {
+            self.expectations.look_for_lost(job.lane, &key.uid, &self.reader);
+        }
         match gate {
             Gate::Open => Some(snapshot),
             Gate::Wait => None,
