@@ -3,8 +3,8 @@
 //! host's memory grows by a bounded part for each plugin.
 //!
 //! By default a tenant has 20 plugins, and one row of each end is tried by itself, as all plugins of a tenant.
-//! `PODIUM_HOSTILE_PLUGINS=100` has as many as the policy permits, and `PODIUM_HOSTILE_ROWS=all` tries each row, also in
-//! five tenants, which takes an hour in a debug build.
+//! `PODIUM_HOSTILE_PLUGINS=100` has as many as the policy permits, and `PODIUM_HOSTILE_ROWS=all` tries each row, also
+//! in five tenants, which takes an hour in a debug build.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 

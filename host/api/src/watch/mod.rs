@@ -31,10 +31,11 @@ use std::{
 
 use http::Request;
 use podium_encoding::Pool;
+use podium_engine::dispatch::Lost;
 use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
 use podium_vocabulary::{PodKey, Revision};
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 
@@ -149,8 +150,10 @@ pub struct Watch {
     failures: Failures,
     /// The uids of Pods whose latest state could not be decoded.
     undecoded: BTreeSet<Arc<str>>,
-    /// Notified when events were lost.
-    lost: Arc<Notify>,
+    /// The latest proof that an event was lost.
+    lost: watch::Receiver<Lost>,
+    /// The revision of the latest list.
+    listed: Revision,
     /// When a list may follow a lost event.
     list_lost: Instant,
     /// Used instead of the first list, if possible.
@@ -197,7 +200,8 @@ impl Watch {
             refusals: Refusals::default(),
             failures: Failures::default(),
             undecoded: BTreeSet::new(),
-            lost: Arc::default(),
+            lost: watch::channel(Lost::default()).1,
+            listed: Revision::default(),
             list_lost: Instant::now(),
             checkpoint: None,
             cluster: None,
@@ -216,9 +220,9 @@ impl Watch {
         Self { cluster, ..self }
     }
 
-    /// Lists again when this is notified, at most once a minute, because an event of a Pod was lost. It does not while a
-    /// Pod cannot be decoded: such a Pod looks the same.
-    pub fn listing_when(self, lost: Arc<Notify>) -> Self {
+    /// Lists again when an event was lost since the latest list, at most once a minute. A Pod that cannot be decoded
+    /// looks the same, and is no reason.
+    pub fn listing_when(self, lost: watch::Receiver<Lost>) -> Self {
         Self { lost, ..self }
     }
 
@@ -254,10 +258,14 @@ impl Watch {
                     self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
                     next
                 }
-                None => match self.checkpoint.take() {
-                    Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
-                    None => self.list(&mut sender).await,
-                },
+                None => {
+                    let next = match self.checkpoint.take() {
+                        Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
+                        None => self.list(&mut sender).await,
+                    };
+                    self.listed = self.seen;
+                    next
+                }
             };
             let (reason, wait) = match next {
                 Ok(Next::Continue) => continue,
@@ -292,14 +300,18 @@ impl Watch {
 
     /// Runs a watch until its end, or until an event is known to be lost.
     async fn run_watch_until_lost(&mut self, from: Revision, sender: &mut ObservationSender) -> Result<Next, Closed> {
-        let (lost, list_lost, is_decoded) = (self.lost.clone(), self.list_lost, self.undecoded.is_empty());
+        let (mut proofs, list_lost, listed) = (self.lost.clone(), self.list_lost, self.listed);
+        let undecoded = self.undecoded.clone();
         let lost = async {
             sleep_until(list_lost).await;
-            lost.notified().await;
+            let is_reason = |(uid, cached): &Lost| *cached > listed && !undecoded.contains(uid);
+            if proofs.wait_for(is_reason).await.is_err() {
+                std::future::pending::<()>().await;
+            }
         };
         tokio::select! {
             biased;
-            () = lost, if is_decoded => {
+            () = lost => {
                 self.list_lost = Instant::now() + LISTS_APART;
                 Ok(Next::Relist { reason: "the watch has lost an event of a write".to_owned() })
             }

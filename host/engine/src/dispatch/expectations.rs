@@ -55,13 +55,14 @@ impl Expectations {
         }
     }
 
-    /// Asks for a list if the watch has lost the event of a write of the plugin to the Pod.
+    /// Requests a list if the watch has lost the event of a write of the plugin to the Pod.
     pub(super) fn look_for_lost(&self, lane: Lane, uid: &str, reader: &Reader) {
         let written = self.gates.written(lane, uid).filter(|revision| self.seen.has(*revision));
-        // A snapshot from now on has all that was seen.
-        let is_lost = |revision| reader.snapshot().by_uid(uid).is_some_and(|pod| pod.revision < revision);
-        if written.is_some_and(is_lost) {
-            self.seen.lost().notify_one();
+        let Some(written) = written else { return };
+        // It has all that was seen.
+        let snapshot = reader.snapshot();
+        if snapshot.by_uid(uid).is_some_and(|pod| pod.revision < written) {
+            self.seen.lose(uid, snapshot.revision());
         }
     }
 

@@ -44,6 +44,7 @@ use podium_vocabulary::{PodKey, Revision, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
+pub use seen::Lost;
 use seen::SEE_WRITES;
 pub use state::State;
 use tokio::time::Instant;
@@ -318,6 +319,9 @@ impl Dispatch {
         let lane = job.lane;
         // A plugin that was unloaded meanwhile has no expectations.
         let Some(plugin) = self.registry.get(lane) else { return Gate::Wait };
+        if !self.queue.has_tokens(job, budget::WRITES, 0) {
+            return Gate::Wait;
+        }
         self.queue.spend(job, budget::WRITES, 1);
         let live = self.live.get(Asker::Host, &plugin.sender, &key.namespace, &key.name).await;
         self.expectations.gates.answer(lane, key, &live, Instant::now());

@@ -5,18 +5,21 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_vocabulary::Revision;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 
 use crate::ports::{Expectation, Shown};
 
 /// How long the events of writes are waited for. The watch of a healthy API server has them within milliseconds.
 pub(super) const SEE_WRITES: Duration = Duration::from_secs(2);
 
+/// The uid of a Pod an event of which was lost, and the cache's revision at the proof.
+pub type Lost = (Arc<str>, Revision);
+
 /// How far the cache and the queue are, and the deliveries that wait for more.
 #[derive(Debug, Default)]
 pub struct Seen {
     state: Mutex<State>,
-    lost: Arc<Notify>,
+    lost: watch::Sender<Lost>,
 }
 
 #[derive(Debug, Default)]
@@ -51,11 +54,16 @@ impl Seen {
         self.state.lock().revision >= revision
     }
 
-    /// Returns what is notified when the watch has lost an event of a write: it has later ones, and the cache an earlier
-    /// state of the Pod. Only a list brings the state.
+    /// Returns the latest proof that the watch has lost an event of a write: it has later events, and the cache an
+    /// earlier state of the Pod. Only a list later than the proof brings the state.
     #[must_use]
-    pub fn lost(&self) -> Arc<Notify> {
-        self.lost.clone()
+    pub fn lost(&self) -> watch::Receiver<Lost> {
+        self.lost.subscribe()
+    }
+
+    /// Records such a proof.
+    pub(super) fn lose(&self, uid: &str, cached: Revision) {
+        self.lost.send_replace((uid.into(), cached));
     }
 
     /// Returns the revision of the latest list, for the wait for writes that are sent from now on.

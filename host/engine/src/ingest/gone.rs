@@ -59,7 +59,7 @@ struct Gone {
     revision: Revision,
     pod: Arc<CachedPod>,
     bytes: usize,
-    /// Of the uid.
+    /// Made of the uid.
     hash: u64,
 }
 

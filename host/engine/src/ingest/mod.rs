@@ -242,8 +242,8 @@ impl Ingest {
         }
     }
 
-    /// Handles the end of reading the journal: begins to queue the deletions of Pods that were deleted while the host was
-    /// down, and then all Pods.
+    /// Handles the end of reading the journal: begins to queue the deletions of Pods that were deleted while the host
+    /// was down, and then all Pods.
     fn replay_deletions(&mut self) {
         // A plugin whose load is not known here yet gets its deletions and its Pods with it.
         for lane in self.interests.lanes() {

@@ -124,7 +124,7 @@ impl Session<'_> {
         let mut next = Some(self.below(list));
         let mut left = MOST;
         for _ in 0..PAGES {
-            let Some(target) = next.filter(|_| left > 0 && !search.is_signed) else { return };
+            let Some(target) = next.take_if(|_| left > 0) else { break };
             let mut entries;
             (entries, next) = match self.referrers(&target).await {
                 Ok(page) => page,
@@ -145,6 +145,8 @@ impl Session<'_> {
             }
             left = left.saturating_sub(entries.len());
         }
+        // A page that was not read.
+        search.claims.passed_over += usize::from(next.is_some());
     }
 
     /// Returns the entries of a page of a list, and the next page. None are of a registry without such lists, which

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_encoding::Pool;
+use podium_engine::dispatch::Lost;
 use podium_pods::{
     cache::{self, Reader, Writer},
     pod::{Change, Checkpoint, Observation, PodView, Record},
     testing::summary,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{mpsc, watch};
 
 use super::wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire};
 use crate::ApiError;
@@ -20,7 +21,7 @@ pub(super) struct Harness {
     pub(super) reader: Reader,
     requests: Requests,
     pub(super) counters: Arc<Counters>,
-    lost: Arc<Notify>,
+    lost: watch::Sender<Lost>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -45,8 +46,8 @@ pub(super) fn rig_of(
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
-    let lost = Arc::<Notify>::default();
-    let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster).listing_when(lost.clone());
+    let lost = watch::Sender::new(Lost::default());
+    let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster).listing_when(lost.subscribe());
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
@@ -186,18 +187,25 @@ async fn lost_history_costs_one_list_that_reports_missed_deletions() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_event_costs_a_list_and_further_ones_one_a_minute() {
     let mut answers = vec![listing(10, &[pod("a", 5)]), watching().hang(), listing(11, &[pod("a", 6)])];
-    // Of 10 s each.
+    // Each is ended after 10 s.
     answers.extend(vec![watching().hang(); 6]);
     answers.extend([listing(12, &[pod("a", 7)]), watching().hang()]);
     let mut harness = harness(answers);
     harness.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
     let lost = "stale: the watch has lost an event of a write";
-    harness.lost.notify_one();
+    let lose = |harness: &Harness, at| _ = harness.lost.send_replace(("a-uid".into(), podium_vocabulary::Revision(at)));
+    // The list is as late as this proof.
+    lose(&harness, 10);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    lose(&harness, 11);
     harness.expect(&[lost, "list of 1 at 11: a-uid@5>6", "live"]).await;
-    let listed = tokio::time::Instant::now();
-    (0..5).for_each(|_| harness.lost.notify_one());
+    // Proven again during the list.
+    lose(&harness, 11);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let at = tokio::time::Instant::now();
+    lose(&harness, 12);
     while harness.next().await != "list of 1 at 12: a-uid@6>7" {}
-    assert!(listed.elapsed() >= Duration::from_secs(55), "{:?}", listed.elapsed());
+    assert!(at.elapsed() >= Duration::from_secs(25), "{:?}", at.elapsed());
     assert_eq!(harness.counters.lists(), 3);
 }
 

@@ -119,8 +119,21 @@ async fn an_event_of_the_host_about_a_plugin_costs_a_token_of_its_tenant() {
 
 #[tokio::test(start_paused = true)]
 async fn live_reads_after_a_long_cut_are_within_the_rate_of_the_tenant() {
+    for writes in [true, false] {
+        read_after_a_cut(writes).await;
+    }
+}
+
+/// With `writes`, the plugin may still write.
+async fn read_after_a_cut(writes: bool) {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.limited(200);
+    if !writes {
+        let old = rig.dispatch.registry.get(rig.lane).unwrap();
+        let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
+        rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+        rig.dispatch.queue.claim_changed(rig.lane);
+    }
     let shown = Shown::Revision(Revision(10_000));
     let expected: Vec<_> =
         (0..200).map(|index| Expectation { key: named(&format!("cart-{index}"), 1).key.clone(), shown }).collect();
