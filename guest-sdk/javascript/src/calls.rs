@@ -14,6 +14,7 @@ use crate::bindings::podium::reconcile::{
     },
     writes,
 };
+use crate::engine::shallow;
 
 thread_local! {
     /// Whether a run is under way. Code at a module's top level and code that continues after the run's end calls
@@ -78,6 +79,7 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
         };
         "stateRemove" = |key: String, expected: Option<f64>| swapped(state::remove(&key, expected.map(integer)));
     }
+    host.set("shallow", Function::new(ctx.clone(), shallow)?)?;
     host.set("log", Function::new(ctx.clone(), write_log)?)?;
     Ok(host)
 }
@@ -118,12 +120,11 @@ fn swapped(result: std::result::Result<(), state::PutError>) -> std::result::Res
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts and versions are below 2^53")]
+/// Counts and versions are below 2^53.
 fn float(number: u64) -> f64 {
     number as f64
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a version that `float` made")]
 fn integer(number: f64) -> u64 {
     number as u64
 }

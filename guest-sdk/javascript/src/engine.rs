@@ -5,6 +5,9 @@ use std::cell::{Cell, RefCell};
 use rquickjs::{
     Coerced, Context, Ctx, Error, Exception, FromJs, Function, Module, Object, Persistent, Promise, Runtime, Value,
     WriteOptions,
+    context::intrinsic,
+    function::{Rest, This},
+    qjs,
 };
 
 use crate::{
@@ -22,14 +25,20 @@ use crate::{
 const LIBRARY: (&str, &str) = ("podium", include_str!("podium.js"));
 /// The name of every script in stacks and messages.
 const SCRIPT: &str = "plugin.js";
-/// The bytes of WebAssembly's stack in memory after which QuickJS throws instead of recursing. The host's own stack
-/// for guests holds as much recursion three times.
-const MAX_STACK: usize = 128 << 10;
+/// The bytes of the stack in memory after which QuickJS throws instead of calling deeper: about 480 calls of functions.
+/// The host's stack of 1 MiB, which QuickJS cannot see, holds up to four times as much for these.
+const CALLS: u32 = 128 << 10;
+/// The same for functions that recurse without a call, such as `JSON.parse`, beyond the calls before.
+const DATA: u32 = 16 << 10;
+/// The same for the compiler. About 250 parentheses.
+const SOURCE: u32 = 24 << 10;
 
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
     /// The clock in microseconds since the Unix epoch.
     static NOW: Cell<f64> = const { Cell::new(0.0) };
+    /// The stack's address at the start of QuickJS, and the bytes below it that may be used.
+    static STACK: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     /// Rejections that nothing has handled, and the text of the latest.
     static UNHANDLED: RefCell<(i32, String)> = const { RefCell::new((0, String::new())) };
 }
@@ -51,7 +60,8 @@ struct Engine {
 /// Compiles and links a script without executing it.
 pub(crate) fn prepare(source: String) -> Result<Vec<u8>, ScriptError> {
     let internal = |error: Error| ScriptError { message: error.to_string(), line: 0, column: 0 };
-    context(0.0).map_err(internal)?.with(|ctx| {
+    let runtime = runtime(0.0, SOURCE).map_err(internal)?;
+    Context::full(&runtime).map_err(internal)?.with(|ctx| {
         let library = Module::declare(ctx.clone(), LIBRARY.0, LIBRARY.1).map_err(internal)?;
         let mut bytes = library.write(WriteOptions::default()).map_err(internal)?;
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
@@ -77,7 +87,6 @@ pub(crate) fn prepare(source: String) -> Result<Vec<u8>, ScriptError> {
 
 /// Executes one run. An instance that the host uses again keeps the script loaded, unless the run failed.
 pub(crate) fn run(request: Request) -> Result<Outcome, Failure> {
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are below 2^53")]
     let now = request.now_millis as f64 * 1e3;
     let engine = match ENGINE.take() {
         Some(engine) => engine,
@@ -103,7 +112,7 @@ fn load(now: f64) -> Result<Engine, Failure> {
     let bytes = program::code();
     let (length, code) = bytes.split_first_chunk().ok_or_else(changed)?;
     let (library, script) = code.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(changed)?;
-    let context = context(now).map_err(failure)?;
+    let context = context(&runtime(now, CALLS).map_err(failure)?).map_err(failure)?;
     let (host, reconcile) = context.with(|ctx| {
         let declare = |code: &[u8]| {
             #[expect(unsafe_code, reason = "QuickJS trusts its own code")]
@@ -122,10 +131,11 @@ fn load(now: f64) -> Result<Engine, Failure> {
     Ok(Engine { host, reconcile, context })
 }
 
-fn context(now: f64) -> rquickjs::Result<Context> {
+fn runtime(now: f64, stack: u32) -> rquickjs::Result<Runtime> {
     NOW.set(now);
     let runtime = Runtime::new()?;
-    runtime.set_max_stack_size(MAX_STACK);
+    runtime.set_max_stack_size(stack as usize);
+    STACK.set((stack_pointer(), stack));
     runtime.set_host_promise_rejection_tracker(Some(Box::new(|_, _, reason, handled| {
         UNHANDLED.with_borrow_mut(|(count, latest)| {
             *count += if handled { -1 } else { 1 };
@@ -134,7 +144,49 @@ fn context(now: f64) -> rquickjs::Result<Context> {
             }
         });
     })));
-    Context::full(&runtime)
+    Ok(runtime)
+}
+
+/// Returns a context of all but the compiler: a run needs none, and `eval` would recurse beyond the host's stack.
+fn context(runtime: &Runtime) -> rquickjs::Result<Context> {
+    use intrinsic::{Date, Json, MapSet, Performance, Promise, Proxy, RegExp, RegExpCompiler, TypedArrays, WeakRef};
+    type All = (Date, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, Performance, WeakRef);
+    let context = Context::custom::<All>(runtime)?;
+    #[expect(unsafe_code, reason = "rquickjs has no name for atob and btoa")]
+    // SAFETY: the context is alive and nothing uses it yet.
+    unsafe {
+        qjs::JS_AddIntrinsicAToB(context.as_raw().as_ptr());
+    }
+    Ok(context)
+}
+
+/// Calls a function that recurses without calls of JavaScript, with less stack.
+pub(crate) fn shallow<'js>(
+    ctx: Ctx<'js>,
+    function: Function<'js>,
+    this: Value<'js>,
+    values: Rest<Value<'js>>,
+) -> rquickjs::Result<Value<'js>> {
+    let (top, allowed) = STACK.get();
+    let limit = |bytes| {
+        STACK.set((top, bytes));
+        #[expect(unsafe_code, reason = "rquickjs would wait for its own lock")]
+        // SAFETY: the context and its runtime are alive, and the call writes two numbers.
+        unsafe {
+            qjs::JS_SetMaxStackSize(qjs::JS_GetRuntime(ctx.as_raw().as_ptr()), bytes);
+        }
+    };
+    limit(allowed.min(top.saturating_sub(stack_pointer()) + DATA));
+    let result = function.call((This(this), values));
+    limit(allowed);
+    result
+}
+
+/// Returns about the stack's present address.
+#[inline(never)]
+fn stack_pointer() -> u32 {
+    let here = 0_u8;
+    (&raw const *std::hint::black_box(&here)).addr() as u32
 }
 
 /// Evaluates the library, and returns the functions that it and the runner share.
@@ -174,6 +226,7 @@ fn call<'js>(
         Subject::Present(pod) => argument.set("pod", pod)?,
         Subject::Deleted(pod) => argument.set("deleted", pod)?,
     }
+    argument.set("now", request.now_millis as f64)?;
     argument.set("attempt", request.attempt)?;
     argument.set("config", request.config)?;
     argument.set("unsettled", request.unsettled_writes.into_iter().map(Report).collect::<Vec<_>>())?;
@@ -203,7 +256,6 @@ fn outcome<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<Result
         (_, (1.., reason)) => Err(Failure::Retry(format!("a promise was rejected and nothing awaited it: {reason}"))),
         ("stop", _) => Ok(Outcome::Stop),
         ("requeue", _) => {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the library checked it")]
             let millis = object.get::<_, f64>("millis")? as u64;
             Ok(Outcome::RequeueAfterMillis(millis))
         }
@@ -240,6 +292,8 @@ fn located(text: &str, source: &str) -> ScriptError {
         let (line, column) = at.unwrap_or_default();
         let hint = if text.contains("could not load module") {
             ": a script is one file and imports only \"podium\"; bundle other modules into it"
+        } else if name == Some("default") {
+            ": export the plugin's function, `export default function reconcile({ pod }) {..}`"
         } else {
             ""
         };

@@ -2,6 +2,17 @@
 
 const host = globalThis.__podium;
 delete globalThis.__podium;
+
+// Functions that recurse in the engine itself: its stack is checked more strictly while they run.
+for (const [object, name] of [[JSON, "parse"], [JSON, "stringify"], [Array.prototype, "flat"]]) {
+  const { shallow } = host;
+  const whole = object[name];
+  object[name] = {
+    [name](...values) {
+      return shallow(whole, this, ...values);
+    },
+  }[name];
+}
 // Taken now, so that a script that replaces them changes only its own calls.
 const { parse, stringify } = JSON;
 
@@ -128,7 +139,9 @@ export const pods = {
 
 export const events = {
   emit: (target, { type = "Normal", reason, action = "Reconcile", note }) => {
-    if (type !== "Normal" && type !== "Warning") throw new TypeError(`type is not "Normal" or "Warning": ${show(type)}`);
+    if (type !== "Normal" && type !== "Warning") {
+      throw new TypeError(`type is not "Normal" or "Warning": ${show(type)}`);
+    }
     write(
       "emit", reason, "emit", target,
       type === "Warning", text(reason, "reason"), text(action, "action"), text(note, "note"),
@@ -208,6 +221,8 @@ const terminal = (error) =>
   (error instanceof CallError && (error.code === "not-granted" || error.code === "invalid"));
 
 const failure = (error) => {
+  // The engine throws null when there is no memory for an exception.
+  if (error === null) return { kind: "retry", text: "out of memory, or null was thrown" };
   const named = error instanceof Error && !["Error", "CallError", "TerminalError"].includes(error.name);
   const message = named || !(error instanceof Error) ? show(error) : error.message;
   const at = place(error);
@@ -237,9 +252,9 @@ host.run = async (reconcile, request) => {
       mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
       return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
     };
-    const { key, attempt, unsettled } = request;
+    const { key, now, attempt, unsettled } = request;
     const [present, deleted, config] = [request.pod, request.deleted, request.config].map(pod);
-    return outcome(await reconcile({ pod: present, deleted, key, now: new Date(), attempt, config, unsettled }));
+    return outcome(await reconcile({ pod: present, deleted, key, now: new Date(now), attempt, config, unsettled }));
   } catch (error) {
     return failure(error);
   }
