@@ -55,7 +55,7 @@ pub struct EngineError(pub(super) String);
 /// Compiles components. Plugins made by it share its pool and its tick, and keep them alive.
 #[derive(Debug)]
 pub struct Engine {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
 }
 
 impl Engine {

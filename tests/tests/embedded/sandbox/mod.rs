@@ -10,5 +10,6 @@ mod limits;
 mod prices;
 mod reuse;
 mod runs;
+mod scripts;
 mod table;
 mod worlds;
