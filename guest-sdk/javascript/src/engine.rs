@@ -263,7 +263,7 @@ fn outcome<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<Result
     })
 }
 
-/// Returns the kind and the text of an error, as the library describes what was thrown.
+/// Returns the kind and the text of an error, in the words of the library.
 fn thrown<'js>(ctx: &Ctx<'js>, host: &Object<'js>, error: Error) -> (String, String) {
     let described = || {
         let Error::Exception = error else { return Err(Error::Unknown) };
