@@ -63,12 +63,12 @@ pub(crate) fn prepare(source: String) -> Result<Vec<u8>, ScriptError> {
     let runtime = runtime(0.0, SOURCE).map_err(internal)?;
     Context::full(&runtime).map_err(internal)?.with(|ctx| {
         let library = Module::declare(ctx.clone(), LIBRARY.0, LIBRARY.1).map_err(internal)?;
-        let mut bytes = library.write(WriteOptions::default()).map_err(internal)?;
+        let mut bytes = library.write(WriteOptions { strip_debug: true, ..stripped() }).map_err(internal)?;
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         bytes.splice(0..0, length);
         let host = start(&ctx, library).map_err(internal)?;
         let script = || {
-            let script = Module::declare(ctx.clone(), SCRIPT, source.as_str())?.write(WriteOptions::default())?;
+            let script = Module::declare(ctx.clone(), SCRIPT, source.as_str())?.write(stripped())?;
             // The modules are linked before one is evaluated, and the first that is evaluated ends it.
             Module::declare(ctx.clone(), "podium/end", "throw null")?;
             let imports = format!("import 'podium/end'; import reconcile from '{SCRIPT}'; reconcile;");
@@ -83,6 +83,11 @@ pub(crate) fn prepare(source: String) -> Result<Vec<u8>, ScriptError> {
             Err(error) => Err(located(&thrown(&ctx, &host, error).1, &source)),
         }
     })
+}
+
+/// The options of code without its text, which only `Function.prototype.toString` would show.
+fn stripped() -> WriteOptions {
+    WriteOptions { strip_source: true, ..WriteOptions::default() }
 }
 
 /// Executes one run. An instance that the host uses again keeps the script loaded, unless the run failed.
