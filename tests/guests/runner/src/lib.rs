@@ -79,7 +79,7 @@ fn key() -> PodKey {
 /// Calls a function with arguments that the grants of all tests permit.
 fn answer(key: &PodKey, function: &str) -> String {
     let query = PodQuery { namespace: None, node: None, owner_uid: None, phase: None, labels: Vec::new() };
-    let name = "guests.example/a";
+    let name = "guests.example/seen";
     let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"}}"#;
     let reference = ObjectRef {
         api_version: "v1".into(),
