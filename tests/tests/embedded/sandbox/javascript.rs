@@ -316,7 +316,7 @@ async fn a_script_that_takes_too_much_or_tampers_harms_only_its_run() {
     let mut short = script(everything());
     short.limits.cpu = Duration::from_millis(20);
     let (report, _) = scripts.run(&short, "export default () => { for (;;) ; }").await;
-    failed(report, FailureKind::Deadline);
+    failed(report, FailureKind::Cpu);
     let tampers = "Object.prototype.kind = 'stop'; JSON.parse = JSON.stringify = null; Array.isArray = () => true;
       Error.prototype.name = null; writes.setLabel(pod, 'guests.example/a', 'b');";
     let (report, _) = scripts.body(tampers).await;
