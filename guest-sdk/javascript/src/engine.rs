@@ -39,7 +39,7 @@ thread_local! {
     static NOW: Cell<f64> = const { Cell::new(0.0) };
     /// The stack's address at the start of QuickJS, and the bytes below it that may be used.
     static STACK: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
-    /// Rejections that nothing has handled, and the text of the latest.
+    /// The number of rejections that nothing has handled, and the text of the latest one.
     static UNHANDLED: RefCell<(i32, String)> = const { RefCell::new((0, String::new())) };
 }
 
@@ -141,21 +141,29 @@ fn runtime(now: f64, stack: u32) -> rquickjs::Result<Runtime> {
     let runtime = Runtime::new()?;
     runtime.set_max_stack_size(stack as usize);
     STACK.set((stack_pointer(), stack));
-    runtime.set_host_promise_rejection_tracker(Some(Box::new(|_, _, reason, handled| {
+    runtime.set_host_promise_rejection_tracker(Some(Box::new(|ctx, _, reason, handled| {
+        if handled {
+            UNHANDLED.with_borrow_mut(|(count, _)| *count -= 1);
+            return;
+        }
+        // Before the borrow: this may call the script, which may reject another promise.
+        let text = reason.get::<Coerced<String>>().map(|text| text.0).unwrap_or_else(|_| {
+            ctx.catch();
+            String::new()
+        });
         UNHANDLED.with_borrow_mut(|(count, latest)| {
-            *count += if handled { -1 } else { 1 };
-            if !handled {
-                *latest = reason.get::<Coerced<String>>().map(|text| text.0).unwrap_or_default();
-            }
+            *count += 1;
+            *latest = text.chars().take(4 << 10).collect();
         });
     })));
     Ok(runtime)
 }
 
-/// Returns a context of all but the compiler: a run needs none, and `eval` would recurse beyond the host's stack.
+/// Returns a context without the compiler, because `eval` would recurse beyond the host's stack, and without what
+/// shows when memory is collected.
 fn context(runtime: &Runtime) -> rquickjs::Result<Context> {
-    use intrinsic::{Date, Json, MapSet, Performance, Promise, Proxy, RegExp, RegExpCompiler, TypedArrays, WeakRef};
-    type All = (Date, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, Performance, WeakRef);
+    use intrinsic::{Date, Json, MapSet, Performance, Promise, Proxy, RegExp, RegExpCompiler, TypedArrays};
+    type All = (Date, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, Performance);
     let context = Context::custom::<All>(runtime)?;
     #[expect(unsafe_code, reason = "rquickjs has no name for atob and btoa")]
     // SAFETY: the context is alive and nothing uses it yet.
@@ -292,7 +300,7 @@ fn located(text: &str, source: &str) -> ScriptError {
         let name = text.split('\'').nth(1).filter(|name| !name.is_empty());
         let at = name.and_then(|name| {
             let mut lines = (1..).zip(source.lines());
-            lines.find_map(|(line, text)| Some((line, u32::try_from(text.find(name)?).ok()? + 1)))
+            lines.find_map(|(line, text)| Some((line, text[..text.find(name)?].chars().count() as u32 + 1)))
         });
         let (line, column) = at.unwrap_or_default();
         let hint = if text.contains("could not load module") {

@@ -43,6 +43,14 @@ const text = (value, name) => {
   return value;
 };
 
+/** Well-formed text of a bounded length: the host ends a run that passes too much at once. */
+const cut = (value, length) => value.slice(0, length).toWellFormed();
+
+const count = (value, name) => {
+  if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`${name} is no whole number: ${show(value)}`);
+  return value;
+};
+
 const optional = (value, name) => (value === undefined || value === null ? undefined : text(value, name));
 
 const key = (target) => {
@@ -89,13 +97,22 @@ export const writes = {
       text(type, "type"), text(status, "status"), text(reason, "reason"), text(message, "message"),
     ),
   removeCondition: (target, type) => write("remove condition", type, "removeCondition", target, text(type, "type")),
-  delete: (target, gracePeriodSeconds) => write("delete", "pod", "delete", target, gracePeriodSeconds),
-  evict: (target) => write("evict", "pod", "evict", target),
-  applyObject: (object, owner = {}) =>
-    call(
-      "apply object", "applyObject",
-      stringify(object), owner.pod && key(owner.pod), owner.workload && key(owner.workload),
+  delete: (target, gracePeriodSeconds) =>
+    write(
+      "delete", "pod", "delete", target,
+      gracePeriodSeconds === undefined
+        ? undefined
+        : Math.min(count(gracePeriodSeconds, "gracePeriodSeconds"), 2 ** 31 - 1),
     ),
+  evict: (target) => write("evict", "pod", "evict", target),
+  applyObject: (object, owner) => {
+    const [kind, ...others] = owner === undefined ? [] : Object.keys(Object(owner));
+    if (owner !== undefined && (!["pod", "workload"].includes(kind) || others.length > 0)) {
+      throw new TypeError(`the owner is neither {pod} nor {workload}: ${show(owner)}`);
+    }
+    const of = (name) => (kind === name ? key(owner[name]) : undefined);
+    return call("apply object", "applyObject", json(object), of("pod"), of("workload"));
+  },
   deleteObject: ({ apiVersion, kind, namespace, name }, uid) =>
     call(
       `delete ${apiVersion} ${kind} ${namespace ?? ""}/${name}`, "deleteObject",
@@ -151,7 +168,7 @@ export const events = {
 
 const json = (value) => {
   const encoded = stringify(value);
-  if (encoded === undefined) throw new TypeError(`state: the value cannot be stored as JSON: ${show(value)}`);
+  if (encoded === undefined) throw new TypeError(`the value has no form in JSON: ${show(value)}`);
   return encoded;
 };
 
@@ -179,7 +196,7 @@ export const state = {
   put: (name, value) => {
     put(name, value);
   },
-  putIf: (name, value, expected) => put(name, value, expected),
+  putIf: (name, value, expected) => put(name, value, count(expected, "the expected version")),
   update: (name, change) => {
     for (let attempt = 0; attempt < 16; attempt++) {
       const [present, version] = entry(name);
@@ -191,15 +208,18 @@ export const state = {
   remove: (name) => {
     remove(name);
   },
-  removeIf: (name, expected) => remove(name, expected),
+  removeIf: (name, expected) => remove(name, count(expected, "the expected version")),
 };
 
 const line = (level) => (message, fields = {}) =>
-  host.log(level, show(message), Object.entries(fields).map(([name, value]) => [name, show(value)]));
+  host.log(
+    level, cut(show(message), 16384),
+    Object.entries(fields).map(([name, value]) => [cut(name, 256), cut(show(value), 4096)]),
+  );
 
 export const log = { debug: line("debug"), info: line("info"), warn: line("warn"), error: line("error") };
 
-const print = (level) => (...values) => host.log(level, values.map(show).join(" "), []);
+const print = (level) => (...values) => host.log(level, cut(values.map(show).join(" "), 16384), []);
 
 globalThis.console = {
   debug: print("debug"),
@@ -224,7 +244,7 @@ const failure = (error) => {
   // The engine throws null when there is no memory for an exception.
   if (error === null) return { kind: "retry", text: "out of memory, or null was thrown" };
   const named = error instanceof Error && !["Error", "CallError", "TerminalError"].includes(error.name);
-  const message = named || !(error instanceof Error) ? show(error) : error.message;
+  const message = cut(String(named || !(error instanceof Error) ? show(error) : error.message), 4096);
   const at = place(error);
   return { kind: terminal(error) ? "terminal" : "retry", text: at ? `${message} (${at})` : message };
 };

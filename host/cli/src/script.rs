@@ -26,33 +26,40 @@ pub(crate) fn is_in(directory: &Path) -> bool {
 /// Copies the script of a folder into its plugin.yaml, which `kubectl apply` reads. Writes nothing if it is there.
 ///
 /// # Errors
-/// Returns an error if plugin.yaml has no place for the script, or cannot be read or written.
+/// Returns an error if plugin.yaml has no place for the script, or cannot be read or written, or if YAML cannot contain
+/// the script.
 pub(crate) fn embed(directory: &Path) -> anyhow::Result<()> {
     let [script, config] = [FILE, plugin::FILE].map(|file| directory.join(file));
     let read = |file: &Path| std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
-    let before = read(&config)?;
-    let after = with_script(&before, &read(&script)?).with_context(|| {
+    let (before, script) = (read(&config)?, read(&script)?);
+    let after = with_script(&before, &script).with_context(|| {
         format!(
-            "{}: there is no line `inline: |` for a copy of {FILE}; add\n\n  source:\n    script:\n      \
-             language: javascript\n      inline: |\n",
+            "{}: there is no line `{PLACE}` for a copy of {FILE}; add\n\n  source:\n    script:\n      \
+             language: javascript\n      {PLACE}\n",
             config.display()
         )
     })?;
     if after != before {
+        if !contains(&after, &script) {
+            bail!("{FILE} has characters that YAML does not permit in a text, such as control characters");
+        }
         write_whole(&config, after.as_bytes()).with_context(|| format!("cannot write {}", config.display()))?;
     }
     Ok(())
 }
 
-/// Returns the YAML with the script as the block below `inline: |`; `None` if there is no such line.
+/// The line before the copy, which is indented by two spaces more.
+const PLACE: &str = "inline: |2";
+
+/// Returns the YAML with the script as the block below its place; `None` if there is no such line.
 fn with_script(yaml: &str, script: &str) -> Option<String> {
     let indentation = |line: &str| line.len() - line.trim_start().len();
     let lines: Vec<_> = yaml.lines().collect();
-    let at = lines.iter().position(|line| line.trim() == "inline: |")?;
+    let at = lines.iter().position(|line| line.trim() == PLACE)?;
     let own = indentation(lines[at]);
     let rest = lines[at + 1..].iter().position(|line| !line.trim().is_empty() && indentation(line) <= own);
     let rest = rest.map_or(&[][..], |after| &lines[at + 1 + after..]);
-    let script = script.trim_end().lines().map(|line| match line.trim_end() {
+    let script = script.trim_end_matches(['\n', '\r']).lines().map(|line| match line {
         "" => String::new(),
         line => format!("{:own$}  {line}", ""),
     });
@@ -61,12 +68,23 @@ fn with_script(yaml: &str, script: &str) -> Option<String> {
     Some(lines.map(|line| line + "\n").collect())
 }
 
+/// Returns true if a document of the YAML is a plugin with this script.
+fn contains(yaml: &str, script: &str) -> bool {
+    let documents = serde_saphyr::from_multiple::<serde_json::Value>(yaml).unwrap_or_default();
+    let mut inline = documents.iter().filter_map(|document| document["spec"]["source"]["script"]["inline"].as_str());
+    inline.any(|inline| same(inline, script))
+}
+
+/// Compares scripts as YAML keeps them: without the difference of line ends, and of lines after the last one.
+fn same(one: &str, other: &str) -> bool {
+    one.trim_end_matches(['\n', '\r']).lines().eq(other.trim_end_matches(['\n', '\r']).lines())
+}
+
 /// Returns a warning if the configuration is not about the present script beside it.
 pub(crate) fn outdated(defined: &Defined) -> Option<String> {
     let Source::Inline(inline) = &defined.spec.source else { return None };
     let script = std::fs::read_to_string(defined.file.with_file_name(FILE)).ok()?;
-    let normal = |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
-    (normal(&script) != normal(inline)).then(|| format!("is not a copy of {FILE}; podium build copies it"))
+    (!same(&script, inline)).then(|| format!("is not a copy of {FILE}; podium build copies it"))
 }
 
 /// Finds mistakes in scripts as the host does.
@@ -77,9 +95,9 @@ pub(crate) struct Checker {
 
 impl Checker {
     /// Compiles the runner; `None` if there is none, and none is built.
-    pub(crate) fn new(given: Option<&Path>) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn new(named: Option<&Path>) -> anyhow::Result<Option<Self>> {
         let in_checkout = || Some(checkout().ok()?.1).filter(|directory| directory.join(file()).is_file());
-        let Some(directory) = present(given).or_else(in_checkout) else { return Ok(None) };
+        let Some(directory) = present(named).or_else(in_checkout) else { return Ok(None) };
         let file = directory.join(file());
         let wasm = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let engine = Engine::new(EngineOptions { concurrent_runs: 1, ..EngineOptions::default() })?;
@@ -108,13 +126,13 @@ pub(crate) fn build(directory: &Path, runners: Option<&Path>) -> anyhow::Result<
     ui::print(&format!("{0} contains {FILE}; deploy it with\n\n    kubectl apply -f {0}\n", config.display()))
 }
 
-/// Returns the directory of the runners: the given one, the one beside this program, or one in the checkout that this
-/// program was built from, where the runner is built.
+/// Returns the directory of the runners: the one that is named, the one beside this program, or one in the checkout that
+/// this program was built from, where the runner is built.
 ///
 /// # Errors
 /// Returns an error that says what to install if the runner cannot be built.
-pub(crate) fn runners(given: Option<&Path>, install: Install) -> anyhow::Result<PathBuf> {
-    if let Some(directory) = present(given) {
+pub(crate) fn runners(named: Option<&Path>, install: Install) -> anyhow::Result<PathBuf> {
+    if let Some(directory) = present(named) {
         return Ok(directory);
     }
     let (path, directory) = checkout()?;
@@ -135,10 +153,10 @@ pub(crate) fn runners(given: Option<&Path>, install: Install) -> anyhow::Result<
     Ok(directory)
 }
 
-/// Returns the given directory, or the one beside this program if it has the runner.
-pub(crate) fn present(given: Option<&Path>) -> Option<PathBuf> {
+/// Returns the named directory, or the one beside this program if it has the runner.
+pub(crate) fn present(named: Option<&Path>) -> Option<PathBuf> {
     let beside = || Some(std::env::current_exe().ok()?.with_file_name("runners"));
-    given.map(Path::to_owned).or_else(|| beside().filter(|directory| directory.join(file()).is_file()))
+    named.map(Path::to_owned).or_else(|| beside().filter(|directory| directory.join(file()).is_file()))
 }
 
 /// Returns the runner's crate and the directory of the built runner, if this program is one of a checkout.
@@ -169,12 +187,17 @@ mod tests {
 
     #[test]
     fn the_script_replaces_the_block_and_nothing_else() {
-        let yaml = "spec:\n  source:\n    script:\n      inline: |\n        old\n\n          older\n  watch: {}\n";
-        let new = with_script(yaml, "a {\n\n  b\n}\n\n").unwrap();
-        let block = "inline: |\n        a {\n\n          b\n        }\n";
-        assert_eq!(new, format!("spec:\n  source:\n    script:\n      {block}  watch: {{}}\n"));
-        assert_eq!(with_script(&new, "a {\n\n  b\n}").as_deref(), Some(&*new), "the second copy changes nothing");
-        assert_eq!(with_script("inline: |\n", "x").as_deref(), Some("inline: |\n  x\n"), "at the end of the file");
+        let head = "spec:\n  source:\n    script:\n      inline: |2\n";
+        let yaml = format!("{head}        old\n\n          older\n  watch: {{}}\n");
+        // Spaces at the start and at the end of a line are in the text of a template literal.
+        let script = "  a {  \n\n  `\n   \n\tb`\n}\n\n";
+        let new = with_script(&yaml, script).unwrap();
+        let block = "          a {  \n\n          `\n           \n        \tb`\n        }\n";
+        assert_eq!(new, format!("{head}{block}  watch: {{}}\n"));
+        assert!(contains(&new, script), "{new}");
+        assert!(!contains(&new, "a {"), "{new}");
+        assert_eq!(with_script(&new, script).as_deref(), Some(&*new), "the second copy changes nothing");
+        assert_eq!(with_script("inline: |2\n", "x").as_deref(), Some("inline: |2\n  x\n"), "at the end of the file");
         assert_eq!(with_script("inline: x\n", "x"), None);
     }
 }

@@ -191,6 +191,7 @@ async fn a_mistake_in_the_source_is_reported_with_its_place() {
             "import { write } from \"podium\";\nexport default () => {}",
             "line 1, column 10: SyntaxError: Could not find",
         ),
+        ("/* ä */ import _ from \"lodash\";\nexport default () => {}", "line 1, column 24: ReferenceError"),
         ("export function reconcile() {}", "export the plugin's function, `export default function reconcile"),
         ("", "export the plugin's function"),
         (&deep, "RangeError: Maximum call stack size exceeded"),
@@ -238,6 +239,23 @@ async fn exceptions_are_failures_that_name_the_line() {
             FailureKind::Terminal,
             "set label guests.example/a on shop/cart-0: invalid: ",
         ),
+        ("writes.delete(pod, NaN)", FailureKind::Retry, "gracePeriodSeconds is no whole number"),
+        ("writes.delete(pod, 0.5)", FailureKind::Retry, "gracePeriodSeconds is no whole number: 0.5"),
+        ("writes.delete(pod, -1)", FailureKind::Retry, "gracePeriodSeconds is no whole number: -1"),
+        ("writes.delete(pod, '5')", FailureKind::Retry, "gracePeriodSeconds is no whole number: 5"),
+        ("state.putIf('a', 1)", FailureKind::Retry, "the expected version is no whole number"),
+        ("state.removeIf('a', NaN)", FailureKind::Retry, "the expected version is no whole number"),
+        ("writes.applyObject({}, pod)", FailureKind::Retry, "the owner is neither {pod} nor {workload}"),
+        ("writes.applyObject({}, { Pod: pod })", FailureKind::Retry, "the owner is neither {pod} nor {workload}"),
+        ("writes.applyObject({}, { pod: undefined })", FailureKind::Retry, "the target is neither a Pod nor a key"),
+        ("writes.applyObject({}, { pod, workload: pod })", FailureKind::Retry, "the owner is neither"),
+        (
+            "console.log('x'.repeat(1e6), '\\ud800'); throw new TerminalError('z\\ud800'.repeat(1e6))",
+            FailureKind::Terminal,
+            "z",
+        ),
+        ("new WeakRef({})", FailureKind::Retry, "WeakRef is not defined"),
+        ("new FinalizationRegistry(() => {})", FailureKind::Retry, "FinalizationRegistry is not defined"),
         ("pods.count({ nod: 'a' })", FailureKind::Retry, "a query has no field nod"),
         ("eval('1')", FailureKind::Retry, "TypeError: eval is not supported"),
         ("new Function('1')", FailureKind::Retry, "TypeError: eval is not supported"),
@@ -270,6 +288,9 @@ async fn promises_are_awaited_and_what_is_left_of_them_fails_the_run() {
     assert!(unawaited.message.contains("nothing awaited it: CallError: set label"), "{}", unawaited.message);
     let never = scripts.failure("await new Promise(() => {});").await;
     assert!(never.message.contains("awaits a promise that nothing resolves"), "{}", never.message);
+    let nested = "Promise.reject({ toString() { Promise.reject({ toString() { throw 1 } }); return 'outer' } });";
+    let nested = scripts.failure(nested).await;
+    assert!(nested.message.contains("nothing awaited it: outer"), "{}", nested.message);
     let handled = scripts.body("const p = Promise.reject(1); await null; try { await p } catch {}").await;
     assert_eq!(handled.0.result, Ok(Outcome::Settled), "a rejection that is handled later");
 }
@@ -290,6 +311,7 @@ async fn recursion_without_end_is_an_exception_wherever_it_is() {
         "const f = () => 'a'.replace(/a/, f); f()",
         "const f = () => JSON.parse('[1]', f); f()",
         "const f = () => new Proxy({}, { get: f }).x; f()",
+        "let p = {}; for (let i = 0; i < 1e4; i++) p = new Proxy(p, {}); p.x",
         "JSON.parse('['.repeat(1e5))",
         "JSON.parse('{\"a\":'.repeat(1e5))",
         &format!("{nested} JSON.stringify(a)"),
@@ -302,6 +324,10 @@ async fn recursion_without_end_is_an_exception_wherever_it_is() {
     ] {
         let failure = scripts.failure(body).await;
         assert!(failure.message.contains("RangeError: Maximum call stack size"), "{body}: {}", failure.message);
+    }
+    for open in ["(?:", "(?=", "[", "(?:a|"] {
+        let failure = scripts.failure(&format!("new RegExp('{open}'.repeat(1e5), 'v')")).await;
+        assert!(failure.message.contains("SyntaxError"), "{open}: {}", failure.message);
     }
     let (report, _) =
         scripts.body("const f = (n) => n && f(n - 1); f(300); JSON.parse('['.repeat(500) + ']'.repeat(500))").await;
