@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use podium_engine::ports::{Failure, FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
 use podium_runtime::{Engine, Plugin, Runner};
 use podium_tests::{runner, sandbox::*};
-use podium_vocabulary::{Grants, Language, LimitClass, PluginSpec};
+use podium_vocabulary::{Function, Grants, Language, LimitClass, PluginSpec};
 use tokio::sync::OnceCell;
 
 const IMPORT: &str = r#"import { writes, pods, events, state, log, TerminalError, CallError } from "podium";"#;
@@ -104,6 +104,8 @@ const CALLS: &str = r#"
 #[tokio::test]
 async fn every_call_of_the_api_reaches_the_host_or_its_refusal() {
     let scripts = scripts!();
+    let plugin = scripts.prepared(&script(everything()), "export default () => {}").await.unwrap();
+    assert_eq!(plugin.imports().len(), Function::ALL.len() + 1, "all, and its program: {:?}", plugin.imports());
     let (report, notes) = scripts.body(CALLS).await;
     assert_eq!(report.result, Ok(Outcome::Settled));
     let reads = ["get cart-1", "getLive cart-1", "find cart-0,cart-1", "count 2"];
