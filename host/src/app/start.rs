@@ -38,7 +38,7 @@ use super::{
     deliveries::Deliveries,
     journal::JournalTask,
     lease::{Keeper, Leadership},
-    life::{Components, Disk, Driver, Holds, Rules, disk_turns},
+    life::{Components, Disk, Driver, Holds, Rules, Runners, disk_turns},
     operator::Observed,
     thread::Thread,
     wall_clock,
@@ -98,6 +98,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         simulated: core.simulated,
         files: disk_turns(),
         holds: Holds::default(),
+        runners: Runners::new(options.runners),
         #[cfg(test)]
         given: <_>::default(),
     };

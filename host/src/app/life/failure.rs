@@ -53,6 +53,8 @@ pub enum LoadFailure {
          the object: {0}; the host's account needs the rights of deploy/kustomize/base/cleanup.yaml"
     )]
     Unheld(String),
+    #[error("{0}")]
+    NoRunner(String),
     #[error("the compilation did not end: {0}")]
     Panicked(String),
     #[error("a later configuration has replaced this one")]
@@ -66,7 +68,7 @@ impl LoadFailure {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
             Self::Unfetched(failure) => failure.passing,
-            Self::Unheld(_) => true,
+            Self::Unheld(_) | Self::NoRunner(_) => true,
             Self::WithoutAccount
             | Self::Forbidden(_)
             | Self::OverMemory { .. }
@@ -92,6 +94,7 @@ impl LoadFailure {
             | Self::ProbeFailed(_)
             | Self::RolledBack(_)
             | Self::Unheld(_)
+            | Self::NoRunner(_)
             | Self::Panicked(_)
             | Self::Superseded => false,
         }
@@ -118,6 +121,7 @@ impl LoadFailure {
             Self::ProbeFailed(_) => (Step::Ready, "ProbeFailed"),
             Self::RolledBack(_) => (Step::Ready, "RolledBack"),
             Self::Unheld(_) => (Step::Granted, "FinalizerNotAdded"),
+            Self::NoRunner(_) => (Step::Compiled, "RunnerUnavailable"),
             Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
             Self::Superseded => (Step::Ready, "Superseded"),
         }
@@ -131,7 +135,10 @@ fn step(problem: &LoadProblem) -> (Step, &'static str) {
         | LoadProblem::NoWorld { .. }
         | LoadProblem::OtherContract { .. }
         | LoadProblem::Unknown { .. }
+        | LoadProblem::Runner
+        | LoadProblem::NoRunner
         | LoadProblem::Link(_) => (Step::Compiled, "InvalidComponent"),
+        LoadProblem::Script { .. } | LoadProblem::Unprepared { .. } => (Step::Compiled, "InvalidScript"),
         LoadProblem::ExceedsGrants { .. } => (Step::Granted, "GrantsExceeded"),
         LoadProblem::Limits(_) => (Step::Granted, "LimitsExceeded"),
         LoadProblem::NoProcess(_) | LoadProblem::Killed | LoadProblem::Stalled { .. } => {
