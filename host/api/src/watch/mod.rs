@@ -1,7 +1,7 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
 //!
-//! A [`Watch`] begins with a streaming list, with a paginated list if the server does not support streaming, or with a
-//! checkpoint and the changes since. Short watches follow, each resumed at the revision at which the previous one
+//! A [`Watch`] begins with a streaming list, or with a paginated list if the server does not support streaming. Short
+//! watches follow, each resumed at the revision at which the previous one
 //! ended, so that another list is only needed after the history was lost. One task does all of this, so two lists never
 //! overlap. This module neither stores Pods nor decides which plugins run.
 
@@ -13,7 +13,6 @@ mod list;
 mod object;
 mod observations;
 mod refusals;
-mod resume;
 mod retries;
 mod rollback;
 mod stream;
@@ -32,7 +31,7 @@ use std::{
 use http::Request;
 use podium_encoding::Pool;
 use podium_engine::dispatch::Lost;
-use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
+use podium_pods::pod::{CachedPods, Observation, PodList};
 use podium_vocabulary::{PodKey, Revision};
 use tokio::{
     sync::{mpsc, watch},
@@ -156,12 +155,6 @@ pub struct Watch {
     listed: Revision,
     /// When a list may follow a lost event.
     list_lost: Instant,
-    /// Used instead of the first list, if possible.
-    checkpoint: Option<Checkpoint>,
-    /// The uid of the namespace kube-system, if it is known.
-    cluster: Option<Arc<str>>,
-    /// How often the API server answered but the checkpoint could not be brought up to date.
-    warm_failures: u32,
 }
 
 /// The next request after this one.
@@ -203,21 +196,7 @@ impl Watch {
             lost: watch::channel(Lost::default()).1,
             listed: Revision::default(),
             list_lost: Instant::now(),
-            checkpoint: None,
-            cluster: None,
-            warm_failures: 0,
         }
-    }
-
-    /// Begins with the checkpoint instead of a list, if the API server still has the changes since then. Its Pods
-    /// must be unique and ordered by namespace, then name.
-    pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
-        Self { checkpoint, ..self }
-    }
-
-    /// Sets the uid of the namespace kube-system of the watched cluster. A checkpoint of another cluster is not used.
-    pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
-        Self { cluster, ..self }
     }
 
     /// Lists again when an event was lost since the latest list, at most once a minute. A Pod that cannot be decoded
@@ -259,10 +238,7 @@ impl Watch {
                     next
                 }
                 None => {
-                    let next = match self.checkpoint.take() {
-                        Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
-                        None => self.list(&mut sender).await,
-                    };
+                    let next = self.list(&mut sender).await;
                     self.listed = self.seen;
                     next
                 }
