@@ -212,7 +212,7 @@ fn limits(limits: &Field<'_>, script: bool) {
     if interpreter && reuse.number().is_some_and(|runs| runs > 1) && limits.get("reuseInterpreter").flag() != Some(true)
     {
         reuse.problem(
-            "is above 1 of a script or in class interpreter, where all variables of the plugin and its libraries carry \
+            "is above 1 in class interpreter or of a script, where all variables of the plugin and its libraries carry \
              over from run to run; remove it, or set reuseInterpreter: true too",
         );
     }

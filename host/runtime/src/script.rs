@@ -8,7 +8,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use podium_engine::ports::FailureKind;
+use podium_engine::ports::{Failure, FailureKind};
 use podium_vocabulary::{Grants, LimitClass, Limits, PACKAGE, PluginSpec, VERSION, text};
 use wasmtime::{
     Store,
@@ -28,7 +28,7 @@ use super::{
 };
 
 /// The processor time for the preparation of a script: of 512 KiB it takes about 50 ms.
-pub(super) const PREPARATION: Duration = Duration::from_secs(1);
+const PREPARATION: Duration = Duration::from_secs(1);
 /// The time from start to end, waiting included.
 const PREPARATION_WALL: Duration = Duration::from_secs(10);
 /// The most bytes of a script that is prepared.
@@ -129,9 +129,14 @@ async fn prepare(
         _charge: charge,
     };
     let prepared = plugin(context, None).at_load(Box::new(NoWorld), Some((runner, source))).await;
-    let prepared = prepared.map_err(|failure| LoadProblem::Unprepared {
-        message: failure.message,
-        passing: matches!(failure.kind, FailureKind::Host | FailureKind::Deadline),
+    let prepared = prepared.map_err(|Failure { kind, message }| {
+        let limit = match kind {
+            FailureKind::Cpu => format!("; a script has {} s for it", PREPARATION.as_secs()),
+            FailureKind::Memory => format!("; spec.limits.memoryMiB is {}", spec.limits.memory_bytes >> 20),
+            _ => String::new(),
+        };
+        let passing = matches!(kind, FailureKind::Host | FailureKind::Deadline);
+        LoadProblem::Unprepared { message: format!("{message}{limit}"), passing }
     })?;
     let code = match prepared.unwrap_or_else(|| Ok(Vec::new())) {
         Ok(code) if code.len() <= PREPARED_BYTES => code,

@@ -8,7 +8,6 @@ use super::{
     inspect::{Import, InspectError, Inspection, inspect_all},
     limits,
     offer::{Offer, WorldKind},
-    script::PREPARATION,
     signature, wasi,
 };
 
@@ -96,9 +95,9 @@ pub enum LoadProblem {
         column: u32,
     },
     /// The runner failed at the script.
-    #[error("cannot be prepared: {message}; a script has {} s of processor time for it", PREPARATION.as_secs())]
+    #[error("cannot be prepared: {message}")]
     Unprepared {
-        /// The failure.
+        /// The failure, and the limit that was exceeded.
         message: String,
         /// It may succeed later.
         passing: bool,

@@ -183,17 +183,21 @@ impl Policy {
         }
     }
 
-    /// A script has no signature, so that none is permitted by default where components need one.
+    /// A script has no signature, so that none is permitted where components need one, unless a list of the section
+    /// that demands it, or of the tenant's own, says so: a list of `defaults` does not lift what one tenant requires.
     fn script(&self, tenant: &Tenant, language: Language) -> Option<Problem> {
-        let (path, next) = match self.rule(tenant, |rules| rules.scripts.languages.as_ref()) {
-            Some((_, listed)) if listed.iter().any(|listed| Language::from(*listed) == language) => return None,
-            Some((path, _)) => (format!("{path}.scripts.languages"), "deploy a component"),
-            None => {
-                let (path, _) =
-                    self.rule(tenant, |rules| rules.images.signature_required).filter(|(_, required)| *required)?;
+        let required = self.rule(tenant, |rules| rules.images.signature_required).filter(|(_, required)| *required);
+        let listed = self.rule(tenant, |rules| rules.scripts.languages.as_ref());
+        let is_listed = listed.as_ref().map(|(_, all)| all.iter().any(|one| Language::from(*one) == language));
+        let (path, next) = match (required, listed) {
+            (_, Some((path, _))) if is_listed == Some(false) => {
+                (format!("{path}.scripts.languages"), "deploy a component")
+            }
+            (Some((path, _)), listed) if listed.as_ref().is_none_or(|(of, _)| *of != path && of == "spec.defaults") => {
                 let next = "build a component, push it to a registry, sign it, and use source.oci";
                 (format!("{path}.images.signatureRequired"), next)
             }
+            _ => return None,
         };
         let message = format!("is {}, and {tenant} may have no script in it", language.name());
         Some(self.problem("spec.source.script.language", &path, message, next))
@@ -367,7 +371,7 @@ spec:
     }
 
     #[test]
-    fn scripts_are_permitted_where_no_signature_is_required_or_a_list_has_them() {
+    fn scripts_are_permitted_without_required_signatures_or_by_a_list() {
         const KEY: &str = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEPlDFDYGACj+EvYOSlwQT9aUleMBV\n\
             wHWIcVIOBJTe3AzVIiPxkkLYxw7Nk36x3ZKtSm7fWLFKZ0mtUWTvLXdoMg==\n-----END PUBLIC KEY-----\n";
         let of = |rules: &str| {
@@ -400,6 +404,18 @@ spec:
             let problems = of(rules).problems(&script("bank"));
             assert!(problems[0].message.contains("spec.namespaces.bank.scripts.languages"), "{problems:?}");
         }
+        // A list of all tenants does not lift what one namespace requires.
+        let strict = |own: &str| {
+            let key = serde_json::json!([KEY]);
+            policy(&format!(
+                "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {{ defaults: {{ {languages} }}, namespaces: {{ \
+                 shop: {{ images: {{ signatureRequired: true, signatureKeys: {key} }}{own} }} }} }}\n"
+            ))
+        };
+        let problems = strict("").problems(&script("shop"));
+        assert!(problems.len() == 1 && problems[0].message.contains("spec.namespaces.shop.images"), "{problems:?}");
+        assert_eq!(strict(&format!(", {languages}")).problems(&script("shop")), []);
+        assert_eq!(strict("").problems(&script("other")), []);
     }
 
     #[test]

@@ -186,12 +186,12 @@ fn of_runs() -> Vec<Row> {
             "spec.limits.cpuMillis",
             "is more than wall",
         ),
-        (namespaced, vec![interpreter(2, false)], "spec.limits.reuse", "is above 1 of a script or in"),
+        (namespaced, vec![interpreter(2, false)], "spec.limits.reuse", "is above 1 in class interpreter or"),
         (
             namespaced,
             vec![script(&json!({ "inline": "1" })), ("/spec/limits", json!({ "reuse": 2 }))],
             "spec.limits.reuse",
-            "is above 1 of a script or in",
+            "is above 1 in class interpreter or",
         ),
         (namespaced, vec![("/spec/config", json!({ "a": "x".repeat(64 << 10) }))], "spec.config", "has 65544 bytes"),
         (

@@ -1,7 +1,7 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
 //!
-//! A [`Watch`] begins with a streaming list, with a paginated list if the server does not support streaming, or with a
-//! checkpoint and the changes since. Short watches follow, each resumed at the revision at which the previous one
+//! A [`Watch`] begins with a streaming list, or with a paginated list if the server does not support streaming. Short
+//! watches follow, each resumed at the revision at which the previous one
 //! ended, so that another list is only needed after the history was lost. One task does all of this, so two lists never
 //! overlap. This module neither stores Pods nor decides which plugins run.
 
@@ -13,7 +13,6 @@ mod list;
 mod object;
 mod observations;
 mod refusals;
-mod resume;
 mod retries;
 mod rollback;
 mod stream;
@@ -31,7 +30,7 @@ use std::{
 
 use http::Request;
 use podium_encoding::Pool;
-use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
+use podium_pods::pod::{CachedPods, Observation, PodList};
 use podium_vocabulary::{PodKey, Revision};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -144,12 +143,6 @@ pub struct Watch {
     failures: Failures,
     /// The uids of Pods whose latest state could not be decoded.
     undecoded: BTreeSet<Arc<str>>,
-    /// Used instead of the first list, if possible.
-    checkpoint: Option<Checkpoint>,
-    /// The uid of the namespace kube-system, if it is known.
-    cluster: Option<Arc<str>>,
-    /// How often the API server answered but the checkpoint could not be brought up to date.
-    warm_failures: u32,
 }
 
 /// The next request after this one.
@@ -188,21 +181,7 @@ impl Watch {
             refusals: Refusals::default(),
             failures: Failures::default(),
             undecoded: BTreeSet::new(),
-            checkpoint: None,
-            cluster: None,
-            warm_failures: 0,
         }
-    }
-
-    /// Begins with the checkpoint instead of a list, if the API server still has the changes since then. Its Pods
-    /// must be unique and ordered by namespace, then name.
-    pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
-        Self { checkpoint, ..self }
-    }
-
-    /// Sets the uid of the namespace kube-system of the watched cluster. A checkpoint of another cluster is not used.
-    pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
-        Self { cluster, ..self }
     }
 
     /// Uses these counters instead of new ones.
@@ -237,10 +216,7 @@ impl Watch {
                     self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
                     next
                 }
-                None => match self.checkpoint.take() {
-                    Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
-                    None => self.list(&mut sender).await,
-                },
+                None => self.list(&mut sender).await,
             };
             let (reason, wait) = match next {
                 Ok(Next::Continue) => continue,

@@ -41,8 +41,7 @@ impl Expectations {
 
     /// Queues the keys of a plan after its changes were published. Returns the number of queued keys for each lane.
     pub fn queue(&self, queue: &PodQueue, plan: Plan<Lane>) -> BTreeMap<Lane, u64> {
-        // A claim lasts until the cache shows the writes: the own event of a write finds it.
-        self.tombstones.queue(queue, plan, |uid| self.claims.has(uid))
+        self.tombstones.queue(queue, plan)
     }
 
     /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue. Returns

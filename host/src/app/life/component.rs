@@ -141,7 +141,7 @@ impl Components {
     }
 
     /// Reads a component from a file, again later if the disk does not answer within [`GIVE_UP`].
-    async fn in_file(&self, path: &Path, class: LimitClass) -> Result<Bytes, LoadFailure> {
+    pub(super) async fn in_file(&self, path: &Path, class: LimitClass) -> Result<Bytes, LoadFailure> {
         let file = path.to_owned();
         let read = move || component(&file, class).map(Bytes::from);
         if self.simulated {
@@ -219,7 +219,7 @@ impl Components {
 }
 
 /// The component's bytes from a file, at most as many as its class may have.
-pub(super) fn component(path: &Path, class: LimitClass) -> Result<Vec<u8>, LoadFailure> {
+fn component(path: &Path, class: LimitClass) -> Result<Vec<u8>, LoadFailure> {
     file::read(path, max_component_bytes(class) as u64).map_err(|error| match error {
         FileError::TooLarge { bytes, .. } => {
             let problem = Box::new(LoadProblem::too_large(bytes, class));

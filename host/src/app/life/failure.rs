@@ -53,8 +53,13 @@ pub enum LoadFailure {
          the object: {0}; the host's account needs the rights of deploy/kustomize/base/cleanup.yaml"
     )]
     Unheld(String),
-    #[error("{0}")]
-    NoRunner(String),
+    #[error("{message}")]
+    NoRunner {
+        /// Escaped.
+        message: String,
+        /// The file may be there later. A flag does not change while the host runs.
+        passing: bool,
+    },
     #[error("the compilation did not end: {0}")]
     Panicked(String),
     #[error("a later configuration has replaced this one")]
@@ -68,7 +73,8 @@ impl LoadFailure {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
             Self::Unfetched(failure) => failure.passing,
-            Self::Unheld(_) | Self::NoRunner(_) => true,
+            Self::NoRunner { passing, .. } => *passing,
+            Self::Unheld(_) => true,
             Self::WithoutAccount
             | Self::Forbidden(_)
             | Self::OverMemory { .. }
@@ -94,7 +100,7 @@ impl LoadFailure {
             | Self::ProbeFailed(_)
             | Self::RolledBack(_)
             | Self::Unheld(_)
-            | Self::NoRunner(_)
+            | Self::NoRunner { .. }
             | Self::Panicked(_)
             | Self::Superseded => false,
         }
@@ -121,7 +127,7 @@ impl LoadFailure {
             Self::ProbeFailed(_) => (Step::Ready, "ProbeFailed"),
             Self::RolledBack(_) => (Step::Ready, "RolledBack"),
             Self::Unheld(_) => (Step::Granted, "FinalizerNotAdded"),
-            Self::NoRunner(_) => (Step::Compiled, "RunnerUnavailable"),
+            Self::NoRunner { .. } => (Step::Compiled, "RunnerUnavailable"),
             Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
             Self::Superseded => (Step::Ready, "Superseded"),
         }

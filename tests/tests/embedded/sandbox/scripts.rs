@@ -1,8 +1,8 @@
 //! Scripts: a runner that all of them share and that may call everything, and what each of them can reach.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
-use podium_engine::ports::{FailureKind, RunReport, Staged};
+use podium_engine::ports::{RunReport, Staged};
 use podium_runtime::{Engine, Plugin, Runner, check};
 use podium_tests::{guests, modules::Module, sandbox::*};
 use podium_vocabulary::{Function, Grant, Grants, Language, LimitClass, PluginSpec};
@@ -213,9 +213,16 @@ async fn prepared_bytes_count_for_the_tenant_and_the_runner_does_not() {
 
 #[tokio::test]
 async fn a_run_pays_for_the_bytes_of_its_script() {
-    let large = format!("code\n{}", "#".repeat(64 << 10));
-    let (report, _) = run_script(&script(everything()), &large).await;
-    failed(report, FailureKind::Cpu);
-    let (report, _) = run_script(&script(everything()), "code").await;
-    assert!(report.result.is_ok(), "{:?}", report.result);
+    const BYTES: usize = 16 << 10;
+    const CALLS: u64 = 1_000;
+    let mut spec = script(everything());
+    spec.limits.cpu = Duration::from_secs(1);
+    let fuel = async |source: &str| {
+        let (report, _) = run_script(&spec, source).await;
+        assert!(report.result.is_ok(), "{:?}", report.result);
+        report.usage.fuel
+    };
+    let more = fuel(&format!("code\n{}", "#".repeat(BYTES))).await - fuel("code").await;
+    // Nearly nothing of it is the guest's: the host writes the bytes.
+    assert!(more > 4 * BYTES as u64 * CALLS, "{more}");
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use podium_encoding::Pool;
 use podium_pods::{
     cache::{self, Reader, Writer},
-    pod::{Change, Checkpoint, Observation, PodView, Record},
+    pod::{Change, Observation, PodView, Record},
     testing::summary,
 };
 use tokio::sync::mpsc;
@@ -27,24 +27,10 @@ fn harness(answers: Vec<Answer>) -> Harness {
     rig_with(answers, WatchOptions::default())
 }
 
-fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Harness {
-    rig_from(answers, options, None)
-}
-
-pub(super) fn rig_from(answers: Vec<Answer>, options: WatchOptions, checkpoint: Option<Checkpoint>) -> Harness {
-    rig_of(answers, options, checkpoint, None)
-}
-
-pub(super) fn rig_of(
-    answers: Vec<Answer>,
-    options: WatchOptions,
-    checkpoint: Option<Checkpoint>,
-    cluster: Option<Arc<str>>,
-) -> Harness {
+pub(super) fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Harness {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
-    let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
