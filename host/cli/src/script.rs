@@ -126,8 +126,8 @@ pub(crate) fn build(directory: &Path, runners: Option<&Path>) -> anyhow::Result<
     ui::print(&format!("{0} contains {FILE}; deploy it with\n\n    kubectl apply -f {0}\n", config.display()))
 }
 
-/// Returns the directory of the runners: the one that is named, the one beside this program, or one in the checkout that
-/// this program was built from, where the runner is built.
+/// Returns the directory of the runners: the one that is named, the one beside this program, or one in the checkout
+/// that this program was built from, where the runner is built.
 ///
 /// # Errors
 /// Returns an error that says what to install if the runner cannot be built.
