@@ -1,6 +1,6 @@
 //! The parts and settings that a host is started with.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use podium_api::Connection;
 use podium_engine::journal::Opened;
@@ -49,6 +49,8 @@ pub struct Options {
     pub prune: Prune,
     /// Where components are compiled. The default is this process, without limits: for simulations and benches.
     pub compilation: Compilation,
+    /// The directory with the runners of scripts, such as `javascript-1.wasm`. With `None` scripts are refused.
+    pub runners: Option<PathBuf>,
     /// The bounds on grants and limits of plugins. `None` permits everything that a configuration can have.
     pub policy: Option<Policy>,
     /// The files of the policy, which replace it when they change. With `None` it stays.
@@ -92,6 +94,7 @@ impl Options {
             journal: None,
             prune: Prune::default(),
             compilation: Compilation::default(),
+            runners: None,
             policy: None,
             policy_file: None,
             cleanup_account: None,

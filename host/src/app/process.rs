@@ -197,6 +197,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         components,
         require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },
+        runners: flags.runners.clone().or_else(compile::own_runners),
         wall_clock: Some(Arc::new(now_millis)),
         ..Options::new(client, seed(), now_millis())
     });

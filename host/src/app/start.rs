@@ -38,7 +38,7 @@ use super::{
     deliveries::Deliveries,
     journal::JournalTask,
     lease::{Keeper, Leadership},
-    life::{Components, Disk, Driver, Holds, Rules, disk_turns},
+    life::{Components, Disk, Driver, Holds, Rules, Runners, disk_turns},
     operator::Observed,
     thread::Thread,
     wall_clock,
@@ -98,6 +98,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         simulated: core.simulated,
         files: disk_turns(),
         holds: Holds::default(),
+        runners: Runners::new(options.runners),
         #[cfg(test)]
         given: <_>::default(),
     };
@@ -254,13 +255,13 @@ impl Core {
         let watch_options = WatchOptions { namespace, ..WatchOptions::default() };
         let known = Arc::new(self.reader.clone());
         let watch = Watch::new(self.watch_api.clone(), watch_options, self.pool.clone(), known, self.seed);
-        let watch = watch.counted_by(counters.clone());
+        let watch = watch.counted_by(counters.clone()).listing_when(self.expectations.seen.lost());
         let identity = journal.clone().map(|journal| (self.watch_api.clone(), journal));
         services.spawn_on(run_watch(watch, observed, identity, self.seed), &runtime);
         if let Some(read) = options.wall_clock.take() {
             services.spawn(wall_clock::follow(self.clock.clone(), read));
         }
-        let gone = Arc::<GonePods>::default();
+        let gone = Arc::new(GonePods::new(podium_lease::Mark::hash));
         let ingest_options = IngestOptions {
             observations,
             registry: self.registry.clone(),

@@ -27,7 +27,7 @@ use crate::{
     workloads::{account, create, label, namespace, pod},
 };
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// The host's account in `deploy/`, in the audit log.
 pub(crate) const HOST: &str = "system:serviceaccount:podium:podium-host";
 pub(crate) const NAMESPACE: &str = "objects";

@@ -62,6 +62,10 @@ pub struct Flags {
     /// ask for everything that a configuration can have
     #[arg(long, env = "PODIUM_POLICY", value_name = "FILE")]
     pub(super) policy: Option<PathBuf>,
+    /// Directory with the runners of scripts, such as javascript-1.wasm [default: the directory runners beside this
+    /// program, if it exists; without one, scripts are refused]
+    #[arg(long, env = "PODIUM_RUNNERS", value_name = "DIR")]
+    pub(super) runners: Option<PathBuf>,
     /// Refuse plugins without spec.serviceAccountName, whose writes and live reads would be sent as the host's own
     /// account. The host's account then needs no right to write
     #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]
