@@ -255,13 +255,13 @@ impl Core {
         let watch_options = WatchOptions { namespace, ..WatchOptions::default() };
         let known = Arc::new(self.reader.clone());
         let watch = Watch::new(self.watch_api.clone(), watch_options, self.pool.clone(), known, self.seed);
-        let watch = watch.counted_by(counters.clone());
+        let watch = watch.counted_by(counters.clone()).listing_when(self.expectations.seen.lost());
         let identity = journal.clone().map(|journal| (self.watch_api.clone(), journal));
         services.spawn_on(run_watch(watch, observed, identity, self.seed), &runtime);
         if let Some(read) = options.wall_clock.take() {
             services.spawn(wall_clock::follow(self.clock.clone(), read));
         }
-        let gone = Arc::<GonePods>::default();
+        let gone = Arc::new(GonePods::new(podium_lease::Mark::hash));
         let ingest_options = IngestOptions {
             observations,
             registry: self.registry.clone(),

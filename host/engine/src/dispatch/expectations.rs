@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use podium_pods::{cache::Reader, pod::PodView};
 use podium_vocabulary::Revision;
 use tokio::time::Instant;
 
@@ -50,6 +51,17 @@ impl Expectations {
         match seen::newest(written) {
             Some(revision) => self.seen.wait(revision, list).await,
             None => true,
+        }
+    }
+
+    /// Requests a list if the watch has lost the event of a write of the plugin to the Pod.
+    pub(super) fn look_for_lost(&self, lane: Lane, uid: &str, reader: &Reader) {
+        let written = self.gates.written(lane, uid).filter(|revision| self.seen.has(*revision));
+        let Some(written) = written else { return };
+        // It has all that was seen.
+        let snapshot = reader.snapshot();
+        if snapshot.by_uid(uid).is_some_and(|pod| pod.revision < written) {
+            self.seen.lose(uid, snapshot.revision());
         }
     }
 
