@@ -186,12 +186,7 @@ fn check(
             let message = format!("of plugin {}: {message}", spec.id);
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
-        if let Some(message) = copy {
-            let field = "spec.source.script.inline".to_owned();
-            let message = format!("of plugin {}: {message}", spec.id);
-            report.warnings.push(Mistake { file: file.clone(), line: Some(lines.of(&field)), field, message });
-        }
-        let singular = singular(&spec).map(|(field, message)| {
+        let singular = singular(&spec).chain(copy).map(|(field, message)| {
             let line = Some(lines.of(&field));
             let message = format!("of plugin {}: {message}", spec.id);
             Mistake { file: file.clone(), line, field, message }

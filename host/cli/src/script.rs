@@ -80,11 +80,12 @@ fn same(one: &str, other: &str) -> bool {
     one.trim_end_matches(['\n', '\r']).lines().eq(other.trim_end_matches(['\n', '\r']).lines())
 }
 
-/// Returns a warning if the configuration is not about the present script beside it.
-pub(crate) fn outdated(defined: &Defined) -> Option<String> {
+/// Returns a field and a warning about it if the configuration is not about the present script beside it.
+pub(crate) fn outdated(defined: &Defined) -> Option<(String, String)> {
     let Source::Inline(inline) = &defined.spec.source else { return None };
     let script = std::fs::read_to_string(defined.file.with_file_name(FILE)).ok()?;
-    (!same(&script, inline)).then(|| format!("is not a copy of {FILE}; podium build copies it"))
+    let message = || format!("is not a copy of {FILE}; podium build copies it");
+    (!same(&script, inline)).then(|| ("spec.source.script.inline".to_owned(), message()))
 }
 
 /// Finds mistakes in scripts as the host does.
