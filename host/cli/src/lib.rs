@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod new;
 mod plugin;
 mod publish;
+pub mod script;
 mod suggestion;
 pub mod ui;
 mod uninstall;

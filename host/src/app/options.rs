@@ -7,7 +7,7 @@ use podium_engine::journal::Opened;
 use podium_runtime::Compilation;
 use podium_vocabulary::Prune;
 
-use super::{CheckpointOptions, LeaseOptions, Operator, PolicyFile, WallClock};
+use super::{LeaseOptions, Operator, PolicyFile, WallClock};
 use crate::{
     config::Policy,
     images::{Images, Store},
@@ -45,8 +45,6 @@ pub struct Options {
     /// The journal, opened by [`podium_engine::journal::open`]. With `None`, deletions while the host is down are not
     /// delivered.
     pub journal: Option<Opened>,
-    /// The checkpoint's settings. With `None`, each start lists all Pods.
-    pub checkpoint: Option<CheckpointOptions>,
     /// The fields of a Pod that are not stored.
     pub prune: Prune,
     /// Where components are compiled. The default is this process, without limits: for simulations and benches.
@@ -94,7 +92,6 @@ impl Options {
             state_memory: STATE_MEMORY,
             operator: Operator::default(),
             journal: None,
-            checkpoint: None,
             prune: Prune::default(),
             compilation: Compilation::default(),
             runners: None,

@@ -29,7 +29,6 @@ mod second_wall;
 mod small;
 mod soak;
 mod tenants;
-mod warm;
 mod workloads;
 
 use anyhow::Result;

@@ -168,22 +168,14 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         plan
     }
 
-    /// Queues the keys of a plan, those of a Pod in one step, after the changes were published. `is_written` returns
-    /// true for the uid of a Pod that a plugin is writing to. Returns the number of queued keys for each lane.
-    pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>, is_written: impl Fn(&Arc<str>) -> bool) -> BTreeMap<L, u64> {
+    /// Queues the keys of a plan, those of a Pod in one step, after the changes were published. Returns the number of
+    /// queued keys for each lane.
+    pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>) -> BTreeMap<L, u64> {
         let mut counts = BTreeMap::new();
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
-        let items = counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
-        // The keys of a change follow each other. Asked once for them: a write may end meanwhile.
-        let mut latest: Option<(Arc<str>, bool)> = None;
-        let (written, changed): (Vec<_>, Vec<_>) = items.partition(|(.., uid)| match &latest {
-            Some((of, is_written)) if of == uid => *is_written,
-            _ => latest.insert((Arc::clone(uid), is_written(uid))).1,
-        });
-        queue.add_written(written);
-        queue.add_changed(changed);
+        queue.add_changed(counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid)));
         counts
     }
 

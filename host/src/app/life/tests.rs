@@ -16,7 +16,7 @@ use podium_engine::{
     clock::Clock,
     dispatch::{Expectations, PodQueue, Registry},
     fixtures::Nowhere,
-    ingest::{Ingest, IngestOptions},
+    ingest::{GonePods, Ingest, IngestOptions},
     ports::{Blocking, Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Staged, Usage, World},
     queue::{Backoff, MemoryBudget, Queue},
 };
@@ -116,7 +116,7 @@ async fn driver_until(
         queue: queue.clone(),
         expectations: expectations.clone(),
         reopened: None,
-        gone: Arc::default(),
+        gone: Arc::new(GonePods::new(|_| 0)),
         blocking: Arc::new(BlockingJobs::new(None)),
     };
     let (ingest, handle) = Ingest::new((writer, reader.clone()), options);

@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod checkpoint;
 mod edge;
 mod ends;
 mod faults;

@@ -6,6 +6,7 @@
 mod cpu;
 mod egress;
 mod grants;
+mod javascript;
 mod limits;
 mod prices;
 mod reuse;
