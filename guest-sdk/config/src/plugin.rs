@@ -80,8 +80,8 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The plugin's component or script, the Pods that it watches, and its grants and limits. A field that is left out grants
-/// nothing.
+/// The plugin's component or script, the Pods that it watches, and its grants and limits. A field that is left out
+/// grants nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
@@ -187,8 +187,8 @@ pub struct ConfigMapSource {
     pub name: DnsSubdomain,
     /// The key below binaryData, or below data.
     pub key: ConfigMapKey,
-    /// The SHA-256 of the component or script in hexadecimal digits. Without it, whoever may edit the ConfigMap could replace
-    /// the code that has the plugin's grants.
+    /// The SHA-256 of the component or script in hexadecimal digits. Without it, whoever may edit the ConfigMap could
+    /// replace the code that has the plugin's grants.
     pub sha256: Sha256,
 }
 
@@ -375,7 +375,8 @@ pub struct Limits {
     /// instance's memory is there in later runs, also of other Pods.
     #[schemars(range(min = 1, max = 1_000))]
     pub reuse: u32,
-    /// Required for reuse above 1 of a script and in class interpreter, where all state of the interpreter carries over.
+    /// Required for reuse above 1 of a script and in class interpreter, where all state of the interpreter carries
+    /// over.
     pub reuse_interpreter: bool,
     /// Requests to write per second, of all runs of the plugin together; ten seconds' worth of them at once. Runs wait
     /// for their turn.

@@ -151,7 +151,9 @@ impl Source {
     pub fn path(&self) -> Cow<'_, Path> {
         match self {
             Self::File(path) => path.into(),
-            elsewhere => PathBuf::from(elsewhere.to_string()).into(),
+            elsewhere @ (Self::Inline(_) | Self::ConfigMap { .. } | Self::Oci { .. }) => {
+                PathBuf::from(elsewhere.to_string()).into()
+            }
         }
     }
 

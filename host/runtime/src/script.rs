@@ -1,5 +1,5 @@
-//! Scripts: plugins that a runner of the platform executes. All scripts of a runner share its compiled code, which counts
-//! as no tenant's.
+//! Scripts: plugins that a runner of the platform executes. All scripts of a runner share its compiled code, which
+//! counts as no tenant's.
 //!
 //! A runner is linked with its whole world, once, because all scripts share it too. A call that the plugin's grants do
 //! not permit is refused before it reaches anything, as an interpreter's are: by [`Run::admit`](super::run::Run), which
@@ -68,8 +68,8 @@ impl Engine {
         runner(&self.core, file, wasm).map_err(|problem| failed(file, problem))
     }
 
-    /// Has a runner prepare a script, in an instance of its own that is granted nothing, and makes a plugin of both. The
-    /// prepared bytes count as compiled code of the tenant, whose plugins may have `code_bytes` together.
+    /// Has a runner prepare a script, in an instance of its own that is granted nothing, and makes a plugin of both.
+    /// The prepared bytes count as compiled code of the tenant, whose plugins may have `code_bytes` together.
     ///
     /// # Errors
     /// Returns an error if the script has a mistake, or if its limits are too low or too high.
@@ -130,11 +130,12 @@ async fn prepare(
     };
     let prepared = plugin(context, None).at_load(Box::new(NoWorld), Some((runner, source))).await;
     let prepared = prepared.map_err(|Failure { kind, message }| {
-        let limit = match kind {
-            FailureKind::Cpu => format!("; a script has {} s for it", PREPARATION.as_secs()),
-            FailureKind::Memory => format!("; spec.limits.memoryMiB is {}", spec.limits.memory_bytes >> 20),
-            _ => String::new(),
-        };
+        let mut limit = String::new();
+        if kind == FailureKind::Cpu {
+            limit = format!("; a script has {} s for it", PREPARATION.as_secs());
+        } else if kind == FailureKind::Memory {
+            limit = format!("; spec.limits.memoryMiB is {}", spec.limits.memory_bytes >> 20);
+        }
         let passing = matches!(kind, FailureKind::Host | FailureKind::Deadline);
         LoadProblem::Unprepared { message: format!("{message}{limit}"), passing }
     })?;

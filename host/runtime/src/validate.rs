@@ -206,11 +206,14 @@ impl LoadProblem {
     /// take it again, and every other plugin would wait for it again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unprepared { passing, .. } => *passing,
-            Self::NoProcess(_) | Self::Killed | Self::Stalled { .. } | Self::TooLittleMemory { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Unprepared { passing: true, .. }
+                | Self::NoProcess(_)
+                | Self::Killed
+                | Self::Stalled { .. }
+                | Self::TooLittleMemory { .. }
+        )
     }
 }
 

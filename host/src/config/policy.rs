@@ -372,7 +372,8 @@ spec:
 
     #[test]
     fn scripts_are_permitted_without_required_signatures_or_by_a_list() {
-        const KEY: &str = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEPlDFDYGACj+EvYOSlwQT9aUleMBV\n\
+        const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+            MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEPlDFDYGACj+EvYOSlwQT9aUleMBV\n\
             wHWIcVIOBJTe3AzVIiPxkkLYxw7Nk36x3ZKtSm7fWLFKZ0mtUWTvLXdoMg==\n-----END PUBLIC KEY-----\n";
         let of = |rules: &str| {
             let key = serde_json::json!([KEY]);

@@ -33,7 +33,7 @@ impl Preparation for Runner {
             "huge" => Ok(vec![7; 6 << 20]),
             "mistake" => mistake("SyntaxError: unexpected token", 3, 14),
             "lie" => mistake(&"x\n\u{1b}[31m".repeat(10_000), u32::MAX, u32::MAX),
-            // What the calls of the preparation answered is the script, which a run logs.
+            // The answers to the calls of the preparation are the script, which a run logs.
             "calls" => {
                 let code = format!("{} bytes of code", program::code().len());
                 let answers = source.lines().skip(1).map(|name| format!("answer {}", answer(&key(), name)));

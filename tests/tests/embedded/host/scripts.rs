@@ -1,4 +1,4 @@
-//! Scripts in the whole host: who has a runner, and what a change, a mistake and another tenant's copy do.
+//! Scripts in the whole host: without a runner, and after a change, a mistake and the same script of another tenant.
 
 use std::{fs, path::Path};
 

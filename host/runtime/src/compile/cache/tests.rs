@@ -330,7 +330,7 @@ fn no_tenant_evicts_a_file_of_the_platform() {
     (0..2).for_each(|number| store(number, Owner::PLATFORM));
     (2..5).for_each(|number| store(number, of_tenant("loud")));
     assert_eq!(there(), [0, 1, 4]);
-    // A file without a header is nobody's.
+    // A file without a header has no owner.
     fs::write(cache.path(component(5)), "").unwrap();
     store(6, of_tenant("loud"));
     store(7, of_tenant("bank"));
