@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunWrites, gate::Gate, revoked, seen,
-    under_way::UnderWay, values::Values,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunRecord, RunWrites, gate::Gate,
+    records, revoked, seen, under_way::UnderWay, values::Values,
 };
 use crate::{
-    ports::{Expectation, FailureKind, Outcome, RunReport, Sent, Shown, Staged},
+    ports::{Expectation, Failure, FailureKind, Outcome, RunReport, Sent, Shown, Staged},
     queue::Next,
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Attempt {
     /// For how long the run's Pod was gone; `None` if it was there.
     pub(super) gone_for: Option<Duration>,
     pub(super) started: Instant,
+    /// The time from the oldest event that the run answers to its start.
+    pub(super) waited: Duration,
     pub(super) span: Span,
     pub(super) writes: Arc<RunWrites>,
 }
@@ -89,7 +91,8 @@ impl Dispatch {
         attempt: Attempt,
     ) -> (Next, Reports) {
         let sends = attempt.sends();
-        let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
+        let Attempt { report: RunReport { result, mut staged, usage }, started, writes, waited, gone_for, .. } =
+            attempt;
         let mut result = result;
         let mut sent = Sent::default();
         let mut ended = Instant::now();
@@ -131,6 +134,28 @@ impl Dispatch {
             "ran"
         );
         log_unsettled(plugin, key, &unsettled);
+        let (listed, count, wrote) = writes.take_results();
+        plugin.records.add(RunRecord {
+            number: 0,
+            plugin: plugin.spec.id.clone(),
+            pod: key.clone(),
+            why: job.why,
+            deleted: gone_for.is_some(),
+            attempt: job.attempt,
+            read: writes.read(),
+            wrote,
+            waited,
+            took,
+            ended,
+            usage,
+            result: result
+                .as_ref()
+                .copied()
+                .map_err(|failure| Failure { kind: failure.kind, message: records::cut(&failure.message) }),
+            unsettled: !unsettled.is_empty(),
+            unlisted: count.saturating_sub(u32::try_from(listed.len()).unwrap_or(u32::MAX)),
+            writes: listed,
+        });
         let next = match result {
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => {
@@ -224,6 +249,7 @@ impl Dispatch {
         }
         plugin.status.wrote(&sent.reports, sent.requests);
         run.sent(&sent.reports);
+        run.shown(subject, &sent.expected);
         sent.events.iter().for_each(|result| plugin.status.event(*result));
         self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         under_way.end();

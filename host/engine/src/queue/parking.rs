@@ -17,6 +17,7 @@ use super::{
     Job,
     order::{Lanes, Order},
     slots::{Cause, SlotStage, Slots},
+    why::Why,
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -55,7 +56,7 @@ where
     }
 
     /// Returns the lane for which a due item waits, and until when at most.
-    fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
+    pub(super) fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
         let item = self.slots.get(&(*lane, slot.clone()))?.items.get(at)?;
         let first = item.steps.first;
         let is_ahead = |on: L, step: u64| self.is_due(on, slot, &item.item, step, now);
@@ -156,7 +157,8 @@ where
             } else if runs {
                 item.dirty = None;
             } else if let Some(before) = item.before.take() {
-                item.delay(before);
+                let why = if item.failures > 0 { Why::RETRY } else { Why::REQUEUE };
+                item.delay(before, why);
             } else {
                 state.items.remove(at);
             }

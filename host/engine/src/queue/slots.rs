@@ -17,6 +17,7 @@ use super::{
     order::{Lanes, Order},
     stale::Marks,
     turns::{JOB, TenantFigures, Turns},
+    why::Why,
 };
 
 #[derive(Debug)]
@@ -76,7 +77,7 @@ pub(super) struct Item<I> {
     pub(super) item: I,
     pub(super) due: Instant,
     queued: Instant,
-    failures: u32,
+    pub(super) failures: u32,
     /// The steps that made it due.
     pub(super) steps: Steps,
     /// When it was due before the first of them, and when the event came in that it answers then.
@@ -91,15 +92,17 @@ pub(super) struct Steps {
     pub(super) first: u64,
     pub(super) latest: u64,
     pub(super) cause: Cause,
+    pub(super) why: Why,
 }
 
 /// Why an item is added. Of several causes the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Cause {
+pub enum Cause {
     /// Its object has changed by a write of a job.
     Written,
     /// Its object has changed.
     Changed,
+    /// Any other reason.
     Other,
 }
 
@@ -122,9 +125,9 @@ impl<I: Eq> SlotState<I> {
 
 impl<I> Item<I> {
     /// Delays it. When it is due it is a step of its own.
-    pub(super) fn delay(&mut self, (due, queued): (Instant, Instant)) {
+    pub(super) fn delay(&mut self, (due, queued): (Instant, Instant), why: Why) {
         (self.due, self.queued) = (due, queued);
-        self.steps = Steps { first: u64::MAX, latest: u64::MAX, cause: Cause::Other };
+        self.steps = Steps { first: u64::MAX, latest: u64::MAX, cause: Cause::Other, why };
     }
 }
 
@@ -133,6 +136,7 @@ impl Steps {
         self.first = self.first.min(later.first);
         self.latest = later.latest;
         self.cause = self.cause.max(later.cause);
+        self.why = self.why.and(later.why);
     }
 }
 
@@ -165,14 +169,15 @@ where
 
     #[cfg(test)]
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_all(std::iter::once((lane, slot, item)), Cause::Other, now);
+        self.add_all(std::iter::once((lane, slot, item, Why::default())), Cause::Other, now);
     }
 
     /// Adds items in one step.
-    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I)>, cause: Cause, now: Instant) {
+    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I, Why)>, cause: Cause, now: Instant) {
         self.numbers += 1;
-        let steps = Steps { first: self.numbers, latest: self.numbers, cause };
-        items.for_each(|(lane, slot, item)| self.add_one((lane, slot), item, steps, now));
+        let number = self.numbers;
+        let steps = |why| Steps { first: number, latest: number, cause, why };
+        items.for_each(|(lane, slot, item, why)| self.add_one((lane, slot), item, steps(why), now));
     }
 
     fn add_one(&mut self, key: (L, S), item: I, steps: Steps, now: Instant) {
@@ -256,6 +261,7 @@ where
             item: item.item.clone(),
             attempt: item.failures.saturating_add(1),
             queued: item.queued,
+            why: item.steps.why,
             claim: self.turns.start(lane, self.numbers, now),
             number: self.numbers,
         };
@@ -295,6 +301,12 @@ where
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
+        let why = match next {
+            Next::Settled | Next::Final => Why::default(),
+            Next::After(_) => Why::REQUEUE,
+            Next::Failed | Next::FailedFor(_) | Next::Conflict => item.steps.why.and(Why::RETRY),
+            Next::Postponed(_) => item.steps.why,
+        };
         let dirty = item.dirty.take().filter(|_| next != Next::Final);
         let retry = delay.map(|delay| {
             let due = now + delay;
@@ -307,12 +319,15 @@ where
                 let queued = if is_same { item.queued } else { event };
                 (item.due, item.queued) = (now, queued);
                 item.steps = steps;
+                if is_same {
+                    item.steps.why = steps.why.and(why);
+                }
                 item.before = retry;
                 state.items.insert(0, item);
                 Done::Kept
             }
             (None, Some(retry)) => {
-                item.delay(retry);
+                item.delay(retry, why);
                 state.items.insert(0, item);
                 Done::Kept
             }
