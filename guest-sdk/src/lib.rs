@@ -67,23 +67,27 @@ pub mod state;
 pub mod testing;
 pub mod writes;
 
+mod duration;
 mod error;
 mod event;
 mod host;
 mod key;
 mod outcome;
 mod pod;
+mod quantity;
 mod request;
 
+pub use duration::duration;
 pub use error::{CallError, Error, Result, ResultExt};
 pub use event::{Event, EventType};
 pub use key::{ObjectOwner, ObjectRef, PodKey};
 pub use outcome::Outcome;
-pub use pod::Pod;
+pub use pod::{Pod, Workload};
 pub use podium_wire::{
-    Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Labels, Lifecycle, Owner,
-    Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
+    Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, InvalidTimestamp, Labels,
+    Lifecycle, Owner, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
 };
+pub use quantity::{InvalidQuantity, Quantity};
 pub use request::Request;
 pub use serde_json::{Value, json};
 pub use writes::{WriteId, WriteReport, WriteResult};

@@ -38,6 +38,15 @@ impl Request {
         }
     }
 
+    /// Returns the present Pod unless it is being deleted: the one to work for. [`Request::pod`] also returns one that is
+    /// being deleted, of which a finalizer is to be removed.
+    ///
+    /// # Errors
+    /// Never because of grants, as the section is always granted.
+    pub fn live_pod(&self) -> Result<Option<&Pod>> {
+        self.pod().map_or(Ok(None), |pod| Ok((!pod.is_terminating()?).then_some(pod)))
+    }
+
     /// Returns the last known state of a Pod that is gone; `None` if the Pod is present or no state is known. Clean
     /// up here; [`Request::key`] is always available.
     ///

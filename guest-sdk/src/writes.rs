@@ -9,9 +9,9 @@
 use std::fmt::Display;
 
 use podium_wire::Condition;
-use serde_json::Value;
+use serde::Serialize;
 
-use crate::{CallError, Error, ObjectOwner, ObjectRef, PodKey, Result, host};
+use crate::{CallError, Error, ObjectOwner, ObjectRef, PodKey, Result, ResultExt, host};
 
 /// Identifies a staged write within its run; numbered from 0 in staging order.
 pub type WriteId = u32;
@@ -147,13 +147,15 @@ pub fn evict(target: &PodKey) -> Result<WriteId> {
     host::evict_pod(target).map_err(refused("evict", "pod", target))
 }
 
-/// Applies (server-side) the complete object of a granted kind. With `owner`, an owner reference is added, so that the
-/// object is deleted with its owner. Grant: `write.objects`.
+/// Applies (server-side) the complete object of a granted kind: a [`Value`](serde_json::Value), or a type of yours with
+/// `apiVersion`, `kind` and `metadata`. With `owner`, an owner reference is added, so that the object is deleted with its
+/// owner. Grant: `write.objects`.
 ///
 /// # Errors
-/// See [`set_label`].
-pub fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<WriteId> {
-    host::apply_object(object, owner).map_err(|refused| Error::from_refused("apply object", refused))
+/// See [`set_label`]. Returns a terminal error for an object that is not JSON, such as one with keys that are no text.
+pub fn apply_object(object: &(impl Serialize + ?Sized), owner: Option<ObjectOwner<'_>>) -> Result<WriteId> {
+    let object = serde_json::to_value(object).terminal("apply object")?;
+    host::apply_object(&object, owner).map_err(|refused| Error::from_refused("apply object", refused))
 }
 
 /// Deletes an object of a granted kind; with `uid`, only that incarnation. Grant: `write.objects`.

@@ -1,6 +1,9 @@
-//! [`Pod`]: a Pod with the sections that the plugin was granted. The module `stage` has the writes.
+//! [`Pod`]: a Pod with the sections that the plugin was granted. The module `stage` has the writes, `derived` and
+//! `workload` what follows from several fields.
 
+mod derived;
 mod stage;
+mod workload;
 
 use std::{cell::OnceCell, fmt};
 
@@ -11,6 +14,7 @@ use podium_wire::{
 
 use serde::de::DeserializeOwned;
 
+pub use self::workload::Workload;
 use crate::{Error, PodKey, Result};
 
 /// A Pod in the run's snapshot: its identity, and the sections that the configuration grants.
@@ -22,10 +26,10 @@ use crate::{Error, PodKey, Result};
 /// |---|---|
 /// | `labels` | [`label`](Self::label), [`labels`](Self::labels) |
 /// | `annotations` | [`annotation`](Self::annotation), [`annotations`](Self::annotations) |
-/// | `owners` | [`controller`](Self::controller), [`owners`](Self::owners) |
+/// | `owners` | [`controller`](Self::controller), [`owners`](Self::owners), with `labels` [`workload`](Self::workload) |
 /// | `lifecycle` (always granted) | [`is_terminating`](Self::is_terminating), [`lifecycle`](Self::lifecycle) |
-/// | `spec` | [`node`](Self::node), [`containers`](Self::containers), [`spec`](Self::spec) |
-/// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
+/// | `spec` | [`node`](Self::node), [`containers`](Self::containers), [`requests`](Self::requests), [`spec`](Self::spec) |
+/// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`finished_at`](Self::finished_at), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
 /// | `full` | [`full_as`](Self::full_as), [`full`](Self::full) |
 ///
 /// These accessors show the snapshot without staged writes. After [`crate::writes::commit`], read the Pod again with

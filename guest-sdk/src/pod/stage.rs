@@ -25,6 +25,14 @@ impl Pod {
         writes::remove_label(self.key(), key)
     }
 
+    /// Sets one label, or removes it if there is no value. Grant: `write.labels`.
+    ///
+    /// # Errors
+    /// See [`Pod::set_label`].
+    pub fn label_to(&self, key: &str, value: Option<&str>) -> Result<WriteId> {
+        value.map_or_else(|| self.remove_label(key), |value| self.set_label(key, value))
+    }
+
     /// Sets one annotation. Grant: `write.annotations`.
     ///
     /// # Errors
@@ -39,6 +47,14 @@ impl Pod {
     /// See [`Pod::set_label`].
     pub fn remove_annotation(&self, key: &str) -> Result<WriteId> {
         writes::remove_annotation(self.key(), key)
+    }
+
+    /// Sets one annotation, or removes it if there is no value. Grant: `write.annotations`.
+    ///
+    /// # Errors
+    /// See [`Pod::set_label`].
+    pub fn annotation_to(&self, key: &str, value: Option<&str>) -> Result<WriteId> {
+        value.map_or_else(|| self.remove_annotation(key), |value| self.set_annotation(key, value))
     }
 
     /// Adds a finalizer: the Pod stays until it is removed again. Grant: `write.finalizers`.
@@ -65,6 +81,19 @@ impl Pod {
     /// See [`Pod::set_label`].
     pub fn set_condition(&self, condition: &Condition) -> Result<WriteId> {
         writes::set_condition(self.key(), condition)
+    }
+
+    /// Sets one condition, and stages an Event about it unless the Pod has the condition already: an Event for each
+    /// change, also after a restart of the host. Grants: `write.conditions` and `write.events`; reads the status.
+    ///
+    /// # Errors
+    /// See [`Pod::set_label`].
+    pub fn report(&self, condition: &Condition, event: Event) -> Result<()> {
+        if !self.has_condition(condition)? {
+            self.set_condition(condition)?;
+            self.emit(event)?;
+        }
+        Ok(())
     }
 
     /// Removes one condition. Grant: `write.conditions`.

@@ -1,10 +1,10 @@
-//! The parts of a plugin's configuration that its tests see: scope, grants, config, and the limits of writes and
+//! The parts of a plugin's configuration that its tests see: scope, grants, watch, config, and the limits of writes and
 //! host calls. It is parsed by the host's own schema, with the same errors.
 
 use std::path::Path;
 
 use podium_config::{Document, Problem};
-use podium_vocabulary::{Grants, Limits, PluginSpec, Scope, authz::lacking_sections};
+use podium_vocabulary::{Grants, Limits, PluginSpec, Scope, WatchSpec, authz::lacking_sections};
 use podium_wire::SectionSet;
 
 use super::authz;
@@ -15,6 +15,8 @@ pub(super) struct Configuration {
     pub(super) scope: Scope,
     /// `None` grants everything.
     pub(super) grants: Option<Grants>,
+    /// `None` watches everything.
+    pub(super) watch: Option<WatchSpec>,
     /// JSON text.
     pub(super) config: String,
     pub(super) writes: u32,
@@ -24,7 +26,7 @@ pub(super) struct Configuration {
 impl Default for Configuration {
     fn default() -> Self {
         let Limits { writes, host_calls: calls, .. } = Limits::default();
-        Self { scope: Scope::Cluster, grants: None, config: "{}".to_owned(), writes, calls }
+        Self { scope: Scope::Cluster, grants: None, watch: None, config: "{}".to_owned(), writes, calls }
     }
 }
 
@@ -41,8 +43,9 @@ impl Configuration {
         let problems = |problems: Vec<Problem>| problems.iter().map(line).collect::<Vec<_>>().join("\n");
         let spec = podium_config::spec(content.map_err(problems)?, Path::new(""));
         let scope = spec.scope();
-        let PluginSpec { grants, config, limits, .. } = spec;
-        Ok(Self { scope, grants: Some(grants), config, writes: limits.writes, calls: limits.host_calls })
+        let PluginSpec { grants, watch, config, limits, .. } = spec;
+        let Limits { writes, host_calls: calls, .. } = limits;
+        Ok(Self { scope, grants: Some(grants), watch: Some(watch), config, writes, calls })
     }
 
     /// Returns the readable sections; `None` if the plugin may read no Pods except the run's own.

@@ -7,7 +7,7 @@ use podium_vocabulary::{self as vocabulary, Action, ObjectOwner as Owned, Write 
 use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp, refusal};
 use serde_json::{Value, json};
 
-use super::{Emitted, LogLine, NOW, Write, authz, configuration::Configuration, full};
+use super::{Emitted, LogLine, NOW, Write, authz, configuration::Configuration, full, wake::Change};
 use crate::{
     CallError, Event, EventType, ObjectOwner, ObjectRef, PodKey, WriteReport, WriteResult,
     host::Page,
@@ -34,6 +34,8 @@ pub(super) struct Fake {
     pub(super) now: Timestamp,
     pub(super) pods: BTreeMap<Name, Pod>,
     pub(super) gone: BTreeMap<Name, Gone>,
+    /// Those since the latest run on their Pods.
+    pub(super) changes: Vec<Change>,
     pub(super) objects: BTreeMap<ObjectRef, Value>,
     /// The controllers of Pods' controllers, by the uid of the controlled object.
     pub(super) controllers: BTreeMap<String, Owner>,
@@ -81,6 +83,7 @@ impl Fake {
             now: NOW,
             pods: BTreeMap::new(),
             gone: BTreeMap::new(),
+            changes: Vec::new(),
             objects: BTreeMap::new(),
             controllers: BTreeMap::new(),
             state: BTreeMap::new(),
@@ -107,12 +110,15 @@ impl Fake {
     pub(super) fn put(&mut self, mut pod: Pod) {
         self.revision += 1;
         pod.header.resource_version = self.revision.to_string();
-        self.pods.insert((pod.header.namespace.clone(), pod.header.name.clone()), pod);
+        let name = (pod.header.namespace.clone(), pod.header.name.clone());
+        let before = self.pods.insert(name.clone(), pod.clone());
+        self.changes.push(Change { name, before, after: Some(pod) });
     }
 
     pub(super) fn remove(&mut self, name: &Name) {
         if let Some(pod) = self.pods.remove(name) {
-            self.gone.insert(name.clone(), Gone { uid: pod.header.uid.clone(), last: Some(pod) });
+            self.gone.insert(name.clone(), Gone { uid: pod.header.uid.clone(), last: Some(pod.clone()) });
+            self.changes.push(Change { name: name.clone(), before: Some(pod), after: None });
         }
     }
 

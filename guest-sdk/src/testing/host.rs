@@ -186,6 +186,7 @@ impl Host {
                 (None, None) => ("unknown", Subject::Deleted(None)),
             };
             let key = PodKey::new(&name.0, &name.1, uid);
+            fake.changes.retain(|change| change.name != *name);
             fake.begin_run(key.clone());
             Request {
                 key,
@@ -200,7 +201,7 @@ impl Host {
         function(&request)
     }
 
-    fn fake(&self) -> RefMut<'_, Fake> {
+    pub(super) fn fake(&self) -> RefMut<'_, Fake> {
         self.fake.borrow_mut()
     }
 }

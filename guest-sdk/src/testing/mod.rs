@@ -27,8 +27,8 @@
 //! It keeps the guarantees that a plugin can observe: a consistent snapshot, staged writes that a failure drops,
 //! writes that change nothing and cost nothing, Events that accompany changes and are sent once, uids, grants, the
 //! namespace of a namespaced plugin, pages, and state with versions. It refuses a configuration or a write that the
-//! host refuses. It does not wake plugins, sends nothing, and has no limits except those of writes, of host calls
-//! and of the sizes of single values: the test decides which Pod is reconciled and when.
+//! host refuses. It sends nothing, and has no limits except those of writes, of host calls and of the sizes of single
+//! values. The test decides which Pod is reconciled and when; [`Host::settle`] decides by the watch of the configuration.
 
 pub(crate) mod calls;
 
@@ -39,6 +39,7 @@ mod full;
 mod host;
 mod pod;
 mod run;
+mod wake;
 mod write;
 
 pub use host::{Host, NOW};

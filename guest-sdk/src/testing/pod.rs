@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use podium_wire::{Condition, Container, ContainerStatus, Header, Lifecycle, Owner, Pod, Timestamp, json};
+use podium_wire::{
+    Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, Lifecycle, Owner, Pod, Timestamp,
+    json,
+};
 
 use super::{NOW, full};
 
@@ -98,6 +101,42 @@ impl PodBuilder {
         })
     }
 
+    /// Sets a request of the container that was added last.
+    pub fn request(self, resource: &str, quantity: &str) -> Self {
+        self.with(|pod| {
+            if let Some(container) = pod.spec.containers.last_mut() {
+                container.requests.insert(resource.to_owned(), quantity.to_owned());
+            }
+        })
+    }
+
+    /// Adds an init container with this image.
+    pub fn init_container(self, name: &str, image: &str) -> Self {
+        let container = Container { name: name.to_owned(), image: image.to_owned(), ..Container::default() };
+        self.with(|pod| pod.spec.init_containers.push(container))
+    }
+
+    /// Sets the condition `Ready`.
+    pub fn ready(self, ready: bool) -> Self {
+        let status = if ready { ConditionStatus::True } else { ConditionStatus::False };
+        self.with(|pod| pod.status.conditions.retain(|condition| condition.condition_type != "Ready"))
+            .condition(Condition::new("Ready", status))
+    }
+
+    /// Adds the status of a container that waits, such as for the reason `CrashLoopBackOff`, with its restarts.
+    pub fn waiting(self, container: &str, reason: &str, restarts: i32) -> Self {
+        let reason = Some(reason.to_owned());
+        self.container_in(container, ContainerState::Waiting { reason, message: None }, restarts)
+    }
+
+    /// Adds the status of a container that ended with this exit code.
+    pub fn terminated(self, container: &str, exit_code: i32, finished_at: Timestamp) -> Self {
+        let reason = Some(if exit_code == 0 { "Completed" } else { "Error" }.to_owned());
+        let (signal, message, started_at, finished_at) = (None, None, None, Some(finished_at));
+        let state = ContainerState::Terminated { exit_code, signal, reason, message, started_at, finished_at };
+        self.container_in(container, state, 0)
+    }
+
     /// Sets `status.phase`.
     pub fn phase(self, phase: &str) -> Self {
         self.with(|pod| pod.status.phase = phase.to_owned())
@@ -115,13 +154,12 @@ impl PodBuilder {
 
     /// Adds the status of a running container with its start time and restarts.
     pub fn running_since(self, container: &str, started_at: Timestamp, restarts: i32) -> Self {
-        self.container_status(ContainerStatus {
-            name: container.to_owned(),
-            ready: true,
-            restart_count: restarts,
-            state: podium_wire::ContainerState::Running { started_at: Some(started_at) },
-            ..ContainerStatus::default()
-        })
+        self.container_in(container, ContainerState::Running { started_at: Some(started_at) }, restarts)
+    }
+
+    fn container_in(self, container: &str, state: ContainerState, restart_count: i32) -> Self {
+        let (name, ready) = (container.to_owned(), matches!(state, ContainerState::Running { .. }));
+        self.container_status(ContainerStatus { name, ready, restart_count, state, ..ContainerStatus::default() })
     }
 
     /// Sets the creation time by the age at [`NOW`].

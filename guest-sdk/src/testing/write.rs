@@ -86,6 +86,16 @@ impl Write {
     pub fn evict(pod: &str) -> Self {
         Self::Evict { pod: pod.into() }
     }
+
+    #[must_use]
+    pub fn apply_object(object: Value, owner: Option<AppliedOwner>) -> Self {
+        Self::ApplyObject { object, owner }
+    }
+
+    #[must_use]
+    pub fn delete_object(object: &ObjectRef) -> Self {
+        Self::DeleteObject { object: object.clone(), uid: None }
+    }
 }
 
 impl From<Action> for Write {

@@ -35,7 +35,7 @@ mod record;
 
 pub use codec::{CodecError, MAX_ENCODED_BYTES, decode, encode, entries};
 pub use pod::{
-    Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, Labels, Lifecycle,
-    Owner, Owners, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
+    Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, InvalidTimestamp,
+    Labels, Lifecycle, Owner, Owners, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
 };
 pub use record::{Pod, Record, RecordError, Section, SectionBytes, SectionSet, split_page};

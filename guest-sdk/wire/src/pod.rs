@@ -8,13 +8,18 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     ops::{Add, Sub},
+    str::FromStr,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since 1970-01-01T00:00:00Z. Most times of Kubernetes have a precision of one second.
+use crate::text::cut;
+
+/// Milliseconds since 1970-01-01T00:00:00Z. Most times of Kubernetes have a precision of one second. The text of a time is
+/// RFC 3339, as in an annotation: `"2026-01-31T08:00:00Z".parse::<Timestamp>()`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub i64);
 
@@ -41,6 +46,31 @@ impl Sub<Duration> for Timestamp {
     /// Saturates at a time earlier than that of any Pod.
     fn sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = InvalidTimestamp;
+
+    /// Parses RFC 3339; fractions of a millisecond are truncated.
+    fn from_str(text: &str) -> Result<Self, InvalidTimestamp> {
+        let time = text.parse::<jiff::Timestamp>();
+        time.map(|time| Self(time.as_millisecond())).map_err(|_| InvalidTimestamp(cut(text, 64).to_owned()))
+    }
+}
+
+/// A text that is no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no time, such as 2026-01-31T08:00:00Z")]
+pub struct InvalidTimestamp(String);
+
+impl fmt::Display for Timestamp {
+    /// Formats RFC 3339 in UTC, to the second, or to the millisecond if that is not zero. A time outside the years -9999
+    /// to 9999 becomes the nearest one within, because a record can contain any number.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nearest = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or(nearest);
+        if time.subsec_millisecond() == 0 { write!(formatter, "{time:.0}") } else { write!(formatter, "{time:.3}") }
     }
 }
 

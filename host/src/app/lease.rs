@@ -19,7 +19,7 @@ use podium_lease::{Answer, Call, Effect, Fitness, Input, Lease, Mark, Ownership,
 use podium_life::Event;
 use podium_pods::{cache::Reader, pod::PodView};
 use podium_vocabulary::{Revision, text};
-use podium_wire::{Timestamp, json::format_timestamp};
+use podium_wire::Timestamp;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -392,7 +392,7 @@ impl Keeper {
         let installation = place.installation.clone();
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", place.namespace);
         let seconds = i64::try_from(self.driver.dispatch.clock.now_millis() / 1_000 * 1_000).unwrap_or(i64::MAX);
-        let time = format!("{}.000000Z", format_timestamp(Timestamp(seconds)).trim_end_matches('Z'));
+        let time = format!("{}.000000Z", Timestamp(seconds).to_string().trim_end_matches('Z'));
         let lease = |record, revision| serde_json::to_vec(&Lease::new(record, place, revision, time));
         let is_read = matches!(call, Call::Read);
         let is_new = matches!(call, Call::Create(_));

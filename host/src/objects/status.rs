@@ -5,7 +5,7 @@
 use podium_config::status::{Active, Condition, Failure, Finalizers, RefusedWrite, Status};
 use podium_engine::status::Failing;
 use podium_vocabulary::text;
-use podium_wire::{Timestamp, json::format_timestamp};
+use podium_wire::Timestamp;
 use serde_json::Value;
 
 use super::{Beyond, Released, Step};
@@ -171,7 +171,7 @@ fn going_on(facts: &Facts) -> String {
 }
 
 pub(super) fn time(millis: u64) -> String {
-    format_timestamp(Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX)))
+    Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX)).to_string()
 }
 
 fn active(version: &ActiveVersion) -> Active {

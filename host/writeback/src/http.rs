@@ -5,7 +5,7 @@ use http::Method;
 use podium_api::{METADATA, in_query, plugin_user_agent};
 use podium_engine::ports::Sender;
 use podium_vocabulary::{ObjectRef, PodKey};
-use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
+use podium_wire::{Condition, ConditionStatus};
 use serde_json::{Map, Value, json};
 
 use super::{SERVER_TIMEOUT, plan::MetaPatch};
@@ -137,7 +137,7 @@ fn condition(condition_type: &str, wanted: &Option<Condition>) -> Value {
         "status": status,
         "reason": wanted.reason.as_deref().unwrap_or_default(),
         "message": wanted.message.as_deref().unwrap_or_default(),
-        "lastTransitionTime": wanted.last_transition_time.map(format_timestamp),
+        "lastTransitionTime": wanted.last_transition_time.map(|time| time.to_string()),
     })
 }
 

@@ -19,8 +19,8 @@ reconciler!(reconcile);
 /// Returns an error if spec or status are not granted, or if the configuration is not a [`Policy`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let policy: Policy = request.config()?;
-    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
-    if pod.is_terminating()? || pod.is_finished()? {
+    let Some(pod) = request.live_pod()? else { return Ok(Outcome::settled()) };
+    if pod.is_finished()? {
         return Ok(Outcome::settled());
     }
     let violations = policy.violations(pod.spec()?);
@@ -32,9 +32,6 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
         return Ok(Outcome::settled());
     };
     let broken = Condition::new(CONDITION, ConditionStatus::False).because(reason, &message);
-    if !pod.has_condition(&broken)? {
-        pod.set_condition(&broken)?;
-        pod.emit(Event::warning(reason, message).action("CheckImages"))?;
-    }
+    pod.report(&broken, Event::warning(reason, message).action("CheckImages"))?;
     Ok(Outcome::settled())
 }

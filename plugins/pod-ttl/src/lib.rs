@@ -4,8 +4,6 @@
 //! Nothing is polled: a run on a finished Pod requeues itself until the Pod is due. It deletes exactly the
 //! incarnation that it read, never a new Pod of the same name.
 
-mod finished;
-
 use std::time::Duration;
 
 use podium_sdk::{Outcome, Request, Result, log, reconciler};
@@ -33,17 +31,14 @@ reconciler!(reconcile);
 /// Returns an error if status is not granted, or if the configuration is not a [`Config`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let config: Config = request.config()?;
-    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+    let Some(pod) = request.live_pod()? else { return Ok(Outcome::settled()) };
     let ttl = match pod.phase()? {
         "Succeeded" => config.succeeded_seconds,
         "Failed" => config.failed_seconds,
         _ => None,
     };
     let Some(ttl) = ttl.map(Duration::from_secs) else { return Ok(Outcome::settled()) };
-    if pod.is_terminating()? {
-        return Ok(Outcome::settled());
-    }
-    let finished = finished::at(pod.status()?).unwrap_or(pod.created());
+    let Some(finished) = pod.finished_at()? else { return Ok(Outcome::settled()) };
     let left = (finished + ttl).since(request.now());
     if !left.is_zero() {
         return Ok(Outcome::requeue_after(left));

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{JsonError, timestamp};
+use super::JsonError;
 use crate::{
     Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, Lifecycle, Owner, Pod, Port,
     RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
@@ -468,7 +468,7 @@ fn required(text: Text, field: &'static str) -> Result<String, JsonError> {
 }
 
 fn time(text: Text, field: &'static str) -> Result<Option<Timestamp>, JsonError> {
-    text.map(|text| timestamp(&text).ok_or_else(|| bad_value(field, &text))).transpose()
+    text.map(|text| text.parse().map_err(|_| bad_value(field, &text))).transpose()
 }
 
 fn bad_value(field: &'static str, value: &str) -> JsonError {

@@ -17,7 +17,6 @@ pub use render::render;
 
 #[cfg(doc)]
 use crate::Pod;
-use crate::Timestamp;
 
 /// Why JSON is not a Pod that Podium can store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,19 +30,4 @@ pub enum JsonError {
     /// The field has the right type and an invalid value. The value is cut after 64 characters.
     #[error("{field} of the Pod cannot be {value:?}")]
     BadValue { field: &'static str, value: String },
-}
-
-/// Parses an RFC 3339 time; fractions of a millisecond are truncated.
-#[must_use]
-pub fn timestamp(text: &str) -> Option<Timestamp> {
-    text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_millisecond()))
-}
-
-/// Formats a time as RFC 3339 in UTC, to the second, or to the millisecond if that is not zero. A time outside the
-/// years -9999 to 9999 becomes the nearest one within, because a record can contain any number.
-#[must_use]
-pub fn format_timestamp(time: Timestamp) -> String {
-    let nearest = if time.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-    let time = jiff::Timestamp::from_millisecond(time.0).unwrap_or(nearest);
-    if time.subsec_millisecond() == 0 { format!("{time:.0}") } else { format!("{time:.3}") }
 }

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::format_timestamp;
 use crate::{
     Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Owner, Port, Record, RecordError,
     RestartPolicy, Section, Spec, Status, Timestamp, Toleration, Volume,
@@ -81,7 +80,7 @@ fn named(name: String) -> Object {
 }
 
 fn time(time: Option<Timestamp>) -> Value {
-    time.map(format_timestamp).into()
+    time.map(|time| time.to_string()).into()
 }
 
 fn when(flag: bool) -> Value {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use podium_vocabulary::{PodKey, WriteResult, text};
-use podium_wire::{Timestamp, json::format_timestamp};
+use podium_wire::Timestamp;
 use tokio::time::Instant;
 
 /// The most entries of one version.
@@ -89,7 +89,7 @@ impl Health {
             let reason = reason.to_owned();
             let pod = format!("{}/{}", pod.namespace, pod.name);
             let since = i64::try_from(now_millis / 1_000 * 1_000).unwrap_or(i64::MAX);
-            let since = format_timestamp(Timestamp(since));
+            let since = Timestamp(since).to_string();
             let failing = Failing { reason, message, pod, since, is_of_before: false };
             inner.entries.push((failing, now));
         } else {

@@ -2,7 +2,7 @@
 
 use podium_api::{Api, ApiError};
 use podium_vocabulary::Event;
-use podium_wire::{Timestamp, json::format_timestamp};
+use podium_wire::Timestamp;
 use serde_json::{Value, json};
 
 use super::event_type;
@@ -69,7 +69,7 @@ pub(super) fn name(event: &Event, digest: Digest) -> String {
 /// Returns the time with microseconds, which the API server requires.
 pub(super) fn micro_time(now_millis: u64) -> String {
     let millis = i64::try_from(now_millis).unwrap_or(i64::MAX);
-    let second = format_timestamp(Timestamp(millis - millis.rem_euclid(1_000)));
+    let second = Timestamp(millis - millis.rem_euclid(1_000)).to_string();
     format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
 }
 
