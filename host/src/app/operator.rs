@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use podium_api::{Api, HeldRequests};
 use podium_engine::{
-    dispatch::{Expectations, LoadedPlugin, PodQueue, Reason, Registry, budget},
+    dispatch::{Expectations, PodQueue, Registry, budget},
     journal::{Figures, Journal},
     queue,
     status::{LoadState, PluginState, Status},
@@ -15,7 +15,10 @@ use podium_writeback::ClosedKind;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, PolicyFile, certificate::Certificate, checkpoint::LastSave, lease::Leadership, watchdog::Watchdog};
+use super::{
+    Phase, PolicyFile, certificate::Certificate, checkpoint::LastSave, lease::Leadership, watchdog::Watchdog,
+    why::Explain,
+};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
@@ -50,7 +53,7 @@ pub(super) struct Observed {
     /// Returns the kinds of writes that are not sent because RBAC refused one of them.
     pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
     /// Returns why a plugin does not run on the Pod of a namespace and name.
-    pub(super) explain: Box<dyn Fn(&LoadedPlugin, &str, &str) -> Vec<Reason> + Send + Sync>,
+    pub(super) explain: Explain,
     /// The requests that are held after a Retry-After.
     pub(super) held: Box<dyn Fn() -> Vec<HeldRequests> + Send + Sync>,
     pub(super) reader: Reader,

@@ -45,6 +45,7 @@ use super::{
     thread::Thread,
     wall_clock,
     watchdog::{Steps, Watchdog, Watched, is_waiting},
+    why,
 };
 use crate::{checkpoint::Coverage, telemetry::ApiRequests};
 
@@ -71,7 +72,6 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let removals = cleanup::Removals::default();
     let closed = writeback.clone();
     let held = core.api.clone();
-    let explaining = dispatch.clone();
     let left = removals.clone();
     let ticker = core.engine.clone();
     let observed = Arc::new(Observed {
@@ -82,7 +82,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         requests: core.requests,
         expectations: core.expectations.clone(),
         closed: Box::new(move || closed.closed_kinds()),
-        explain: Box::new(move |plugin, namespace, name| explaining.explain(plugin, namespace, name)),
+        explain: why::explain(&dispatch),
         held: Box::new(move || held.holds()),
         reader: core.reader.clone(),
         journal: state.journal.clone(),

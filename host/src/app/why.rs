@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_engine::{
-    dispatch::{Reason, RunRecord},
+    dispatch::{Dispatch, LoadedPlugin, Reason, RunRecord},
     ports::Outcome,
     status::{LoadState, PluginState},
 };
@@ -35,6 +35,15 @@ impl Inspected for Observed {
     fn plugin(&self, plugin: &str) -> Option<PluginRuns> {
         self.plugin_runs(plugin)
     }
+}
+
+/// Returns why a plugin does not run on the Pod of a namespace and name.
+pub(super) type Explain = Box<dyn Fn(&LoadedPlugin, &str, &str) -> Vec<Reason> + Send + Sync>;
+
+/// Returns the function that asks dispatch.
+pub(super) fn explain(dispatch: &Arc<Dispatch>) -> Explain {
+    let dispatch = dispatch.clone();
+    Box::new(move |plugin, namespace, name| dispatch.explain(plugin, namespace, name))
 }
 
 /// The plugins whose writes made revisions.

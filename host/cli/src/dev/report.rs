@@ -16,7 +16,7 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 /// The most Pods of a cluster whose changes are compared.
 const MOST: usize = 1_000;
 
-/// What was printed so far.
+/// The runs and the Pods that were printed or compared so far.
 #[derive(Default)]
 pub(super) struct Report {
     /// The number of the last run.

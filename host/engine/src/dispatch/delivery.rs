@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunRecord, RunWrites, gate::Gate,
-    records, revoked, seen, under_way::UnderWay, values::Values,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunEnd, RunWrites, gate::Gate, revoked,
+    seen, under_way::UnderWay, values::Values,
 };
 use crate::{
     ports::{Expectation, Failure, FailureKind, Outcome, RunReport, Sent, Shown, Staged},
@@ -134,28 +134,9 @@ impl Dispatch {
             "ran"
         );
         log_unsettled(plugin, key, &unsettled);
-        let (listed, count, wrote) = writes.take_results();
-        plugin.records.add(RunRecord {
-            number: 0,
-            plugin: plugin.spec.id.clone(),
-            pod: key.clone(),
-            why: job.why,
-            deleted: gone_for.is_some(),
-            attempt: job.attempt,
-            read: writes.read(),
-            wrote,
-            waited,
-            took,
-            ended,
-            usage,
-            result: result
-                .as_ref()
-                .copied()
-                .map_err(|failure| Failure { kind: failure.kind, message: records::cut(&failure.message) }),
-            unsettled: !unsettled.is_empty(),
-            unlisted: count.saturating_sub(u32::try_from(listed.len()).unwrap_or(u32::MAX)),
-            writes: listed,
-        });
+        let deleted = gone_for.is_some();
+        let end = RunEnd { deleted, waited, took, ended, usage, result: &result, unsettled: !unsettled.is_empty() };
+        plugin.records.add(end.record(job, plugin, key, &writes));
         let next = match result {
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => {
@@ -167,26 +148,7 @@ impl Dispatch {
                 Next::After(writes.wait(Instant::now()).map_or(delay, |wait| wait.min(delay)))
             }
             Ok(Outcome::Settled | Outcome::Stop) => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
-            Err(failure) => {
-                let reason = failure.kind.name();
-                let error = &failure.message;
-                match plugin.repeats.occurred(reason, error, key, Instant::now()) {
-                    Some(count) => tracing::warn!(reason, error, count, "run failed"),
-                    None => tracing::debug!(reason, error, "run failed"),
-                }
-                match failure.kind {
-                    // Writes of a commit may have been withheld; a deletion is settled only by writes that were sent.
-                    FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
-                    // For the version that follows, if one does.
-                    FailureKind::Revoked => Next::Postponed(Duration::ZERO),
-                    FailureKind::Retry
-                    | FailureKind::Trap
-                    | FailureKind::Cpu
-                    | FailureKind::Deadline
-                    | FailureKind::Memory
-                    | FailureKind::Host => Next::Failed,
-                }
-            }
+            Err(failure) => next_after(&failure, plugin, key, &writes),
         };
         let (attempts, refused) = writes.attempts(settled, matches!(next, Next::Settled));
         for WriteReport { description, result, .. } in refused {
@@ -254,6 +216,28 @@ impl Dispatch {
         self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         under_way.end();
         sent
+    }
+}
+
+/// Logs the failure of a run. Returns when its key is run again.
+fn next_after(failure: &Failure, plugin: &LoadedPlugin, key: &PodKey, writes: &RunWrites) -> Next {
+    let reason = failure.kind.name();
+    let error = &failure.message;
+    match plugin.repeats.occurred(reason, error, key, Instant::now()) {
+        Some(count) => tracing::warn!(reason, error, count, "run failed"),
+        None => tracing::debug!(reason, error, "run failed"),
+    }
+    match failure.kind {
+        // Writes of a commit may have been withheld; a deletion is settled only by writes that were sent.
+        FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
+        // For the version that follows, if one does.
+        FailureKind::Revoked => Next::Postponed(Duration::ZERO),
+        FailureKind::Retry
+        | FailureKind::Trap
+        | FailureKind::Cpu
+        | FailureKind::Deadline
+        | FailureKind::Memory
+        | FailureKind::Host => Next::Failed,
     }
 }
 

@@ -45,6 +45,7 @@ use podium_pods::{
 };
 use podium_vocabulary::{PodKey, Revision, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
+use records::RunEnd;
 pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use podium_vocabulary::{PluginId, PodKey, Revision, WriteReport};
 use tokio::time::Instant;
 
+use super::{LoadedPlugin, PodJob, RunWrites};
 use crate::{
     ports::{Failure, Outcome, Usage},
     queue::Why,
@@ -86,6 +87,44 @@ impl RunRecord {
             .map(|write| size_of::<WriteReport>() + write.description.capacity() + write.result.text().len());
         let message = self.result.as_ref().err().map_or(0, |failure| failure.message.capacity());
         size_of::<Self>() + size_of::<Arc<Self>>() + names + message + writes.sum::<usize>()
+    }
+}
+
+/// The end of a run, as dispatch knows it beside its key and its writes.
+pub(super) struct RunEnd<'a> {
+    pub(super) deleted: bool,
+    pub(super) waited: Duration,
+    pub(super) took: Duration,
+    pub(super) ended: Instant,
+    pub(super) usage: Usage,
+    pub(super) result: &'a Result<Outcome, Failure>,
+    pub(super) unsettled: bool,
+}
+
+impl RunEnd<'_> {
+    /// Returns the record of the run, without a number.
+    pub(super) fn record(self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, run: &RunWrites) -> RunRecord {
+        let Self { deleted, waited, took, ended, usage, result, unsettled } = self;
+        let (writes, count, wrote) = run.take_results();
+        let cut = |failure: &Failure| Failure { kind: failure.kind, message: cut(&failure.message) };
+        RunRecord {
+            number: 0,
+            plugin: plugin.spec.id.clone(),
+            pod: key.clone(),
+            why: job.why,
+            deleted,
+            attempt: job.attempt,
+            read: run.read(),
+            wrote,
+            waited,
+            took,
+            ended,
+            usage,
+            result: result.as_ref().copied().map_err(cut),
+            unsettled,
+            unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
+            writes,
+        }
     }
 }
 

@@ -165,7 +165,7 @@ async fn added_and_deleted_pods_are_causes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_run_waits_for_its_back_off_and_its_retry_names_the_first_cause() {
+async fn a_retry_waits_for_its_back_off_and_names_the_first_cause() {
     let bench = Bench::new(vec![probe("fails", "retry later", CARTS)]).await;
     let reason = bench.names("fails", "BackOff").await;
     assert!(reason["waitMillis"].as_u64().unwrap() <= 300_000, "{reason}");

@@ -1,7 +1,7 @@
 use podium_vocabulary::WriteResult;
 
 use super::*;
-use crate::ports::FailureKind;
+use crate::ports::{FailureKind, Subject};
 
 /// A run of a plugin of this name, with an error or without.
 fn run(plugin: &str, error: Option<&str>) -> RunRecord {
@@ -77,21 +77,12 @@ fn the_records_of_all_tenants_stay_within_the_bytes_of_the_host() {
 
 #[test]
 fn a_record_of_the_largest_texts_is_small() {
-    let writes = RunWritesOf::default();
+    let writes = RunWrites::new(&Subject::Deleted(None), 0);
     let text = "\u{1f980}".repeat(10_000);
     let report = |id| WriteReport { id, description: text.clone(), result: WriteResult::Invalid(text.clone()) };
-    writes.0.note(&(0..50).map(report).collect::<Vec<_>>());
-    let (listed, count, _) = writes.0.take_results();
+    writes.note(&(0..50).map(report).collect::<Vec<_>>());
+    let (listed, count, _) = writes.take_results();
     assert_eq!((listed.len(), count), (WRITES, 50));
     let record = RunRecord { writes: listed, ..run("plugin", Some(&cut(&text))) };
     assert!(record.bytes() < 12 << 10, "{} bytes", record.bytes());
-}
-
-/// A run on a Pod that is gone.
-struct RunWritesOf(super::super::RunWrites);
-
-impl Default for RunWritesOf {
-    fn default() -> Self {
-        Self(super::super::RunWrites::new(&crate::ports::Subject::Deleted(None), 0))
-    }
 }
