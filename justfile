@@ -71,6 +71,10 @@ test-churn COMPARISONS="1000":
 test-hostile *ARGS:
     cargo test --workspace --test hostile {{ARGS}}
 
+# Each row of the hostile suite as PLUGINS plugins of a tenant, and of each of five, and all rows beside each other
+test-hostile-many PLUGINS="100":
+    PODIUM_HOSTILE_PLUGINS={{PLUGINS}} PODIUM_HOSTILE_ROWS=all cargo test --workspace --test hostile -- many::
+
 # The same components in a release build, where a run limited to 20 ms uses at most 30: one table of time and memory
 test-hostile-release:
     cargo test --release --workspace --test hostile -- in_the_sandbox

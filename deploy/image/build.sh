@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the container image of podium-host, from this repository and from packages of the Debian machine that it runs
-# on. There is no base image: the image has the program, the shared libraries that it links, and CA certificates.
+# on. There is no base image: the image has the program, the shared libraries that it links, the runners of scripts, and
+# CA certificates.
 #
 # Two builds of one commit on one machine have the same digest. Libraries and certificates come from the machine, so
 # other machines may build another one; the software bill of materials names the versions.
@@ -10,18 +11,22 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 profile=release
 binary=${PODIUM_IMAGE_BINARY:-}
+runner=${PODIUM_IMAGE_RUNNER:-}
 tag=localhost/podium-host:dev
 archive=
-usage="usage: bash deploy/image/build.sh [--profile NAME | --binary FILE] [--tag NAME] [--archive FILE]
+usage="usage: bash deploy/image/build.sh [--profile NAME | --binary FILE] [--runner FILE] [--tag NAME]
+           [--archive FILE]
 
   --profile NAME   Cargo profile of the build [default: $profile]
   --binary FILE    a program that was built before [env: PODIUM_IMAGE_BINARY]
+  --runner FILE    a runner of JavaScript that was built before, or none for an image without [env: PODIUM_IMAGE_RUNNER]
   --tag NAME       name of the image in the local storage of buildah and podman [default: $tag]
   --archive FILE   also write the image to a file, as an OCI archive"
 while [ $# -gt 0 ]; do
     case $1 in
         --profile) profile=${2:?$usage}; shift 2 ;;
         --binary) binary=${2:?$usage}; shift 2 ;;
+        --runner) runner=${2:?$usage}; shift 2 ;;
         --tag) tag=${2:?$usage}; shift 2 ;;
         --archive) archive=${2:?$usage}; shift 2 ;;
         *) echo "$usage" >&2; exit 2 ;;
@@ -49,6 +54,11 @@ if [ -z "$binary" ]; then
     [ "$profile" = dev ] && directory=debug
     binary=$target/image/$directory/podium-host
 fi
+if [ -z "$runner" ]; then
+    runner=$target/image/javascript-1.wasm
+    cargo run --locked --profile "$profile" --package podium-cli --bin podium --target-dir "$target/image" -- \
+        build guest-sdk/javascript --target-dir "$target/image" --out "$runner" --quiet >&2
+fi
 
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
@@ -60,6 +70,8 @@ add() { install -D -m "$1" "$2" "$root$2"; }
 # Panics keep the names of functions.
 install -D -m 755 "$binary" "$root/usr/bin/podium-host"
 strip --strip-debug "$root/usr/bin/podium-host"
+# Where podium-host looks for it without a flag.
+[ "$runner" = none ] || install -D -m 644 "$runner" "$root/usr/bin/runners/javascript-1.wasm"
 # Every absolute path that ldd prints: of libraries, and of the loader itself.
 libraries=$(ldd "$binary" | grep -o '/[^ ]*' | sort -u)
 for library in $libraries; do
@@ -78,7 +90,7 @@ seconds=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 sbom=$target/image/podium-host.cdx.json
 mkdir -p "$target/image"
 # shellcheck disable=SC2086 # one argument for each library
-bash deploy/image/sbom.sh "$version" $libraries ${certificates%%$'\n'*} >"$sbom"
+bash deploy/image/sbom.sh "$version" "$runner" $libraries ${certificates%%$'\n'*} >"$sbom"
 install -D -m 644 "$sbom" "$root/usr/share/sbom/podium-host.cdx.json"
 
 # All files have the time of the commit: those of this machine would change the digest.

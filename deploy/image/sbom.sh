@@ -1,18 +1,38 @@
 #!/usr/bin/env bash
-# Prints the software bill of materials of the image as CycloneDX JSON: the crates that are linked into podium-host,
-# with the checksums of Cargo.lock, and the packages of the distribution that the other files come from.
+# Prints the software bill of materials of the image as CycloneDX JSON: the crates that are linked into podium-host and
+# the runners of scripts, with the checksums of Cargo.lock, and the packages of the distribution that the other files
+# come from. RUNNER is none for an image without runners.
 #
-# usage: bash deploy/image/sbom.sh VERSION FILE..
+# usage: bash deploy/image/sbom.sh VERSION RUNNER FILE..
 set -euo pipefail
 version=$1
-shift
+runner=$2
+shift 2
 
 # Name, version, licence and path of each crate that is linked; not of build scripts and tests.
 crates() {
     local host
     host=$(rustc -vV | sed -n 's/^host: //p')
-    cargo tree --locked --package podium-host --edges normal,no-proc-macro --target "$host" \
-        --prefix none --no-dedupe --format '{p}|{l}' | sort -u
+    {
+        linked podium-host "$host"
+        [ "$runner" = none ] || linked podium-javascript wasm32-unknown-unknown
+        # The C sources in rquickjs-sys, which are no crates of their own.
+        [ "$runner" = none ] || quickjs
+    } | sort -u
+}
+
+linked() {
+    cargo tree --locked --package "$1" --edges normal,no-proc-macro --target "$2" \
+        --prefix none --no-dedupe --format '{p}|{l}'
+}
+
+# QuickJS, in the form of the lines of crates.
+quickjs() {
+    local manifest
+    manifest=$(cargo metadata --locked --format-version 1 |
+        jq --raw-output '.packages[] | select(.name == "rquickjs-sys").manifest_path')
+    awk '/define QJS_VERSION_(MAJOR|MINOR|PATCH) /{v = v sep $3; sep = "."} END{print "quickjs-ng v" v "|MIT"}' \
+        "$(dirname "$manifest")/quickjs/quickjs.h"
 }
 
 # `name version checksum` of each package of the lock file that has a checksum.
@@ -51,7 +71,9 @@ def lines: split("\n") | map(select(. != ""));
     metadata: { component: { type: "application", name: "podium-host", version: $version, "bom-ref": "podium-host" } },
     components: (
         ($crates | lines | map(split("|") | (.[0] | split(" ")) as $id | ($id[1] | ltrimstr("v")) as $at
-            | { type: "library", name: $id[0], version: $at, purl: "pkg:cargo/\($id[0])@\($at)" }
+            | { type: "library", name: $id[0], version: $at,
+                purl: (if $id[0] == "quickjs-ng" then "pkg:github/quickjs-ng/quickjs@v\($at)"
+                    else "pkg:cargo/\($id[0])@\($at)" end) }
             + (if .[1] == "" or .[1] == null then {} else { licenses: [{ expression: .[1] }] } end)
             + ($sums["\($id[0]) \($at)"] as $sum
                 | if $sum then { hashes: [{ alg: "SHA-256", content: $sum }] } else {} end))

@@ -9,7 +9,6 @@
 
 pub mod admin;
 pub mod app;
-pub mod checkpoint;
 pub mod config;
 pub mod images;
 mod objects;

@@ -16,6 +16,7 @@ pub mod plugins;
 pub mod process;
 pub mod programs;
 pub mod registry;
+pub mod runner;
 pub mod sandbox;
 pub mod wait;
 pub mod wire;

@@ -86,9 +86,19 @@ fn spec(namespaced: bool) -> Value {
     rules(
         source,
         &[
-            ("has(self.configMap) || has(self.oci)", "names no place of the component; set configMap or oci"),
-            ("!has(self.configMap) || !has(self.oci)", "names more than one place; set configMap or oci"),
+            (
+                "has(self.configMap) || has(self.oci) || has(self.script)",
+                "names no place of the component; set configMap, oci or script",
+            ),
+            (
+                "(has(self.configMap) ? 1 : 0) + (has(self.oci) ? 1 : 0) + (has(self.script) ? 1 : 0) <= 1",
+                "names more than one place; set configMap, oci or script",
+            ),
         ],
+    );
+    rules(
+        &mut source["properties"]["script"],
+        &[("has(self.inline) != has(self.configMap)", "names no place or two of the script; set inline or configMap")],
     );
     requirement(&mut spec["properties"]["watch"]["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
     let limits = &mut spec["properties"]["limits"];
@@ -112,7 +122,18 @@ fn spec(namespaced: bool) -> Value {
         'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \
         has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
     let account = "!has(self.source.oci) || !has(self.source.oci.pullSecretName) || has(self.serviceAccountName)";
-    rules(&mut spec, &[(account, "serviceAccountName is missing: source.oci.pullSecretName is read as this account")]);
+    let reuse = "!has(self.source.script) || self.limits.reuse == 1 || self.limits.reuseInterpreter";
+    rules(
+        &mut spec,
+        &[
+            (account, "serviceAccountName is missing: source.oci.pullSecretName is read as this account"),
+            (
+                reuse,
+                "limits.reuse above 1 of a script, where all state carries over from run to run, needs \
+                 limits.reuseInterpreter: true",
+            ),
+        ],
+    );
     rules(
         &mut spec,
         &[(
@@ -155,7 +176,8 @@ fn of_the_cluster(spec: &mut Value) {
                 "serviceAccountName and serviceAccountNamespace go together; set both or none",
             ),
             (
-                "!has(self.source.configMap) || has(self.serviceAccountNamespace)",
+                "(!has(self.source.configMap) && (!has(self.source.script) || !has(self.source.script.configMap))) || \
+                 has(self.serviceAccountNamespace)",
                 "serviceAccountNamespace is missing: the ConfigMap is one of that namespace",
             ),
         ],

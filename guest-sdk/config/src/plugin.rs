@@ -12,7 +12,7 @@ use crate::{
     schema,
     text::{
         AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
-        LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, Sha256,
+        LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, ScriptText, Sha256,
     },
 };
 
@@ -80,12 +80,12 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The plugin's component, the Pods that it watches, and its grants and limits. A field that is left out grants
+/// The plugin's component or script, the Pods that it watches, and its grants and limits. A field that is left out grants
 /// nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
-    /// Where the component is.
+    /// Where the component or the script is.
     pub source: Source,
     /// The plugin is configured and not run, as if it were not there, until this is false again.
     #[serde(default)]
@@ -126,7 +126,7 @@ pub struct Spec {
     pub config: Map<String, Value>,
 }
 
-/// Where the component is: one of the fields.
+/// Where the component or the script is: one of the fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Source {
@@ -139,6 +139,31 @@ pub struct Source {
     /// An image of an OCI registry, as `podium push` makes it.
     #[serde(default)]
     pub oci: Option<OciSource>,
+    /// A script instead of a component. Nothing is built: a runner of the host executes it.
+    #[serde(default)]
+    pub script: Option<Script>,
+}
+
+/// A script, itself or in a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Script {
+    /// The language; JavaScript is the only one.
+    pub language: Language,
+    /// The script, of at most 64 KiB.
+    #[serde(default)]
+    pub inline: Option<ScriptText>,
+    /// A key of a ConfigMap with a script of at most 512 KiB.
+    #[serde(default)]
+    pub config_map: Option<ConfigMapSource>,
+}
+
+/// The language of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Language {
+    /// JavaScript, one module.
+    #[serde(rename = "javascript")]
+    JavaScript,
 }
 
 /// A component in an OCI registry. The platform's policy lists the registries.
@@ -154,7 +179,7 @@ pub struct OciSource {
     pub pull_secret_name: Option<DnsSubdomain>,
 }
 
-/// A component in a ConfigMap of the plugin's namespace, or of the account's for a ClusterReconcilePlugin.
+/// A component or a script in a ConfigMap of the plugin's namespace, or of the account's for a ClusterReconcilePlugin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigMapSource {
@@ -162,7 +187,7 @@ pub struct ConfigMapSource {
     pub name: DnsSubdomain,
     /// The key below binaryData, or below data.
     pub key: ConfigMapKey,
-    /// The SHA-256 of the component in hexadecimal digits. Without it, whoever may edit the ConfigMap could replace
+    /// The SHA-256 of the component or script in hexadecimal digits. Without it, whoever may edit the ConfigMap could replace
     /// the code that has the plugin's grants.
     pub sha256: Sha256,
 }
@@ -324,7 +349,7 @@ pub struct ObjectGrant {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// How large the component may be and how long its compilation may take.
+    /// How large the component may be and how long its compilation may take. Without effect for a script.
     pub class: Class,
     /// MiB of linear memory.
     #[serde(rename = "memoryMiB")]
@@ -350,7 +375,7 @@ pub struct Limits {
     /// instance's memory is there in later runs, also of other Pods.
     #[schemars(range(min = 1, max = 1_000))]
     pub reuse: u32,
-    /// Required for reuse above 1 in class interpreter, where all state of the interpreter carries over.
+    /// Required for reuse above 1 of a script and in class interpreter, where all state of the interpreter carries over.
     pub reuse_interpreter: bool,
     /// Requests to write per second, of all runs of the plugin together; ten seconds' worth of them at once. Runs wait
     /// for their turn.

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    plugin::{Class, Version},
+    plugin::{Class, Language, Version},
     schema,
     text::{DnsLabel, NonEmpty, PublicKey, RegistryHost},
 };
@@ -110,9 +110,22 @@ pub struct Rules {
     /// Rules of components in registries.
     #[serde(default)]
     pub images: Images,
+    /// Rules of scripts.
+    #[serde(default)]
+    pub scripts: Scripts,
     /// Ceilings of spec.limits of a plugin.
     #[serde(default)]
     pub limits: Ceilings,
+}
+
+/// Rules of scripts, which are no components and have no signature.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scripts {
+    /// The languages that a script may have; an empty list refuses every script. Where no section sets it, all are
+    /// permitted, or none if images.signatureRequired.
+    #[serde(default)]
+    pub languages: Option<Vec<Language>>,
 }
 
 /// Rules of components in registries.
@@ -137,7 +150,7 @@ pub struct Images {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ceilings {
-    /// The classes that a plugin may have.
+    /// The classes that a plugin may have; a script has none.
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub classes: Option<Vec<Class>>,

@@ -28,16 +28,20 @@ pub(crate) fn plugin(document: &Field<'_>) {
     watched_sections(&spec);
     selector(&spec.get("watch").get("selector"));
     objects(&spec.get("grants").get("write").get("objects"));
-    limits(&spec.get("limits"));
+    limits(&spec.get("limits"), spec.get("source").get("script").is_set());
     config(&spec.get("config"));
 }
 
 fn source(source: &Field<'_>) {
-    let set = ["file", "configMap", "oci"].into_iter().filter(|place| source.get(place).is_set()).count();
-    match set {
-        0 if source.is_mapping() => source.get("file").problem("is missing: name a file, a configMap or oci"),
+    one_place(source, &["file", "configMap", "oci", "script"], "a file, a configMap, oci or a script");
+    one_place(&source.get("script"), &["inline", "configMap"], "inline or a configMap");
+}
+
+fn one_place(source: &Field<'_>, places: &[&str], named: &str) {
+    match places.iter().filter(|place| source.get(place).is_set()).count() {
+        0 if source.is_mapping() => source.get(places[0]).problem(format!("is missing: name {named}")),
         0 | 1 => {}
-        _ => source.problem("has more than one place; name a file, a configMap or oci"),
+        _ => source.problem(format!("has more than one place; name {named}")),
     }
 }
 
@@ -120,7 +124,9 @@ fn of_cluster(document: &Field<'_>, spec: &Field<'_>) {
     }
     let name = spec.get("serviceAccountName");
     let own = spec.get("serviceAccountNamespace");
-    if spec.get("source").get("configMap").is_set() && !own.is_set() {
+    let source = spec.get("source");
+    let config_map = source.get("configMap").is_set() || source.get("script").get("configMap").is_set();
+    if config_map && !own.is_set() {
         own.problem("is missing: the ConfigMap of a ClusterReconcilePlugin is one of its account's namespace");
     }
     if own.is_set() != name.is_set() {
@@ -194,7 +200,7 @@ fn objects(objects: &Field<'_>) {
     }
 }
 
-fn limits(limits: &Field<'_>) {
+fn limits(limits: &Field<'_>, script: bool) {
     let default = Limits::default();
     let cpu = limits.get("cpuMillis");
     let wall = limits.get("wallMillis").number().unwrap_or(default.wall_millis.into());
@@ -202,12 +208,12 @@ fn limits(limits: &Field<'_>) {
         cpu.problem("is more than wallMillis, which includes it; lower it or raise wallMillis");
     }
     let reuse = limits.get("reuse");
-    let interpreter = limits.get("class").text() == Some("interpreter");
+    let interpreter = script || limits.get("class").text() == Some("interpreter");
     if interpreter && reuse.number().is_some_and(|runs| runs > 1) && limits.get("reuseInterpreter").flag() != Some(true)
     {
         reuse.problem(
-            "is above 1 in class interpreter, where all variables of the plugin and its libraries carry over from run \
-             to run; remove it, or set reuseInterpreter: true too",
+            "is above 1 in class interpreter or of a script, where all variables of the plugin and its libraries carry \
+             over from run to run; remove it, or set reuseInterpreter: true too",
         );
     }
 }

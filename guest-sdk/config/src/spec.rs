@@ -3,14 +3,14 @@
 use std::{path::Path, time::Duration};
 
 use podium_vocabulary::{
-    Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
-    PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
+    Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, Language, LimitClass, Limits, ObjectGrant,
+    Phase, PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
 
 use crate::{
     DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
-    plugin::{self, Class, Kind, Operator, Section},
+    plugin::{self, Class, Kind, Operator, Script, Section},
 };
 
 // The host reserves as much as a configuration may request.
@@ -35,14 +35,20 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     let own_namespace = namespace.as_ref().or(spec.service_account_namespace.as_ref());
     let own_namespace = own_namespace.map(|namespace| (**namespace).to_owned()).unwrap_or_default();
     let impersonate = spec.service_account_name.and_then(account);
+    let language = spec.source.script.as_ref().map(|script| script.language.into());
+    let mut limits = limits(&spec.limits);
+    if language.is_some() {
+        limits.class = LimitClass::Interpreter;
+    }
     PluginSpec {
         id: PluginId { namespace: namespace.as_deref().map(Into::into), name: (*metadata.name).into() },
         source: source(spec.source, directory, own_namespace, impersonate.as_ref()),
+        language,
         impersonate,
         suspend: spec.suspend,
         watch: watch(spec.watch, &grants),
         grants,
-        limits: limits(&spec.limits),
+        limits,
         phase: match spec.phase {
             plugin::Phase::Before => Phase::Before,
             plugin::Phase::Main => Phase::Main,
@@ -58,8 +64,12 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
 /// The rules of the configuration demand exactly one of the places, a namespace for a ConfigMap or a Secret, and an
 /// account for a Secret.
 fn source(source: plugin::Source, directory: &Path, namespace: String, account: Option<&String>) -> Source {
-    let plugin::Source { file, config_map, oci } = source;
-    match (config_map, oci) {
+    let plugin::Source { file, config_map, oci, script } = source;
+    let script = match script {
+        Some(Script { inline: Some(text), .. }) => return Source::Inline(String::from(text).into()),
+        script => script.and_then(|script| script.config_map),
+    };
+    match (config_map.or(script), oci) {
         (Some(of), _) => {
             Source::ConfigMap { namespace, name: of.name.into(), key: of.key.into(), sha256: of.sha256.into() }
         }
@@ -72,6 +82,14 @@ fn source(source: plugin::Source, directory: &Path, namespace: String, account: 
             }),
         },
         (None, None) => Source::File(file.map(|file| directory.join(&*file)).unwrap_or_default()),
+    }
+}
+
+impl From<plugin::Language> for Language {
+    fn from(language: plugin::Language) -> Self {
+        match language {
+            plugin::Language::JavaScript => Self::JavaScript,
+        }
     }
 }
 

@@ -69,20 +69,35 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Active {
-    /// The digest of the component.
+    /// The digest of the component or script.
     pub digest: String,
+    /// The runner of the script; absent for a component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<Runner>,
     /// The image that the component is from, with the digest of its manifest; absent if it is not from a registry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The generation of the object that the version is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// The functions of the host that the component imports.
+    /// The functions of the host that the component imports; those of its runner for a script.
     pub imports: Vec<String>,
     /// The grants of the version, as spec.grants had them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub grants: Option<Value>,
+}
+
+/// The runner of a script.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Runner {
+    /// The language of the script.
+    pub language: String,
+    /// The name of the runner.
+    pub name: String,
+    /// The digest of the runner.
+    pub digest: String,
 }
 
 /// A failed run, or a write that the API server refused three times.

@@ -156,6 +156,8 @@ texts! {
             "pattern": "^\\s*-----BEGIN PUBLIC KEY-----[A-Za-z0-9+/=\\s]+-----END PUBLIC KEY-----\\s*$",
             "maxLength": MAX_KEY_BYTES,
         });
+    /// A script of at most 64 KiB.
+    ScriptText: "script", script, json_schema!({ "minLength": 1, "maxLength": MAX_SCRIPT_BYTES });
     /// Any text but the empty one.
     NonEmpty: "non-empty", non_empty, json_schema!({ "minLength": 1 });
 }
@@ -245,6 +247,16 @@ fn public_key(text: &str) -> Result<(), String> {
         return Err("must be one public key in PEM, as cosign writes it".to_owned());
     }
     Ok(())
+}
+
+const MAX_SCRIPT_BYTES: usize = 64 << 10;
+
+fn script(text: &str) -> Result<(), String> {
+    let bytes = text.len();
+    if bytes > MAX_SCRIPT_BYTES {
+        return Err(format!("has {bytes} bytes; at most {MAX_SCRIPT_BYTES}: put a larger script into a configMap"));
+    }
+    non_empty(text)
 }
 
 fn non_empty(text: &str) -> Result<(), String> {

@@ -35,7 +35,7 @@ pub use grant::{Grant, Right};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use graph::components;
 pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
-pub use plugin::{LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
+pub use plugin::{Language, LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
 /// The syntax of names, keys and values, shared with the SDK's test host.
 pub use podium_wire::syntax;
 pub use prune::Prune;

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,8 +17,10 @@ use super::{Grants, LabelSelector, PluginId, Scope, Tenant, text};
 pub struct PluginSpec {
     /// Its namespace, if it has one, and its name.
     pub id: PluginId,
-    /// Where its component is.
+    /// Where its component or its script is.
     pub source: Source,
+    /// The language of its script; `None` for a component.
+    pub language: Option<Language>,
     /// True if the plugin is configured and not run.
     pub suspend: bool,
     /// The account `system:serviceaccount:<namespace>:<name>` that the plugin's writes are sent as; `None` for the
@@ -72,9 +75,39 @@ impl PluginSpec {
     }
 }
 
-/// Where a component is.
+/// The language of a script, which a runner of the host executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// JavaScript.
+    JavaScript,
+}
+
+impl Language {
+    /// The most bytes of a script in a ConfigMap.
+    pub const MOST_BYTES: usize = 512 << 10;
+
+    /// Returns the name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::JavaScript => "javascript",
+        }
+    }
+
+    /// Returns the name of the runner, which is that of its file without `.wasm`.
+    #[must_use]
+    pub const fn runner(self) -> &'static str {
+        match self {
+            Self::JavaScript => "javascript-1",
+        }
+    }
+}
+
+/// Where a component or a script is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
+    /// The script itself.
+    Inline(Arc<str>),
     /// A file of the host.
     File(PathBuf),
     /// A key of a ConfigMap.
@@ -85,7 +118,7 @@ pub enum Source {
         name: String,
         /// The key below `binaryData` or `data`.
         key: String,
-        /// The digest of the component in hexadecimal digits.
+        /// The digest of the component or script in hexadecimal digits.
         sha256: String,
     },
     /// An image of an OCI registry.
@@ -118,7 +151,7 @@ impl Source {
     pub fn path(&self) -> Cow<'_, Path> {
         match self {
             Self::File(path) => path.into(),
-            elsewhere @ (Self::ConfigMap { .. } | Self::Oci { .. }) => PathBuf::from(elsewhere.to_string()).into(),
+            elsewhere => PathBuf::from(elsewhere.to_string()).into(),
         }
     }
 
@@ -127,7 +160,7 @@ impl Source {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
-            Self::ConfigMap { .. } | Self::Oci { .. } => None,
+            Self::Inline(_) | Self::ConfigMap { .. } | Self::Oci { .. } => None,
         }
     }
 }
@@ -136,6 +169,7 @@ impl fmt::Display for Source {
     /// Writes the path of a file as part of one line, or the place of a component elsewhere.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Inline(_) => formatter.write_str("spec.source.script.inline"),
             Self::File(path) => formatter.write_str(&text::path(path)),
             Self::ConfigMap { namespace, name, key, .. } => {
                 write!(formatter, "configMap {namespace}/{name} {}", text::name(key))

@@ -140,25 +140,49 @@ pub struct Toolchain {
     pub install_targets: Install,
 }
 
-/// Create the crate of a new plugin
+/// Create a new plugin, as a crate or as a script
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Create the crate of a new plugin: Cargo.toml, src/lib.rs with a reconcile function and its test, \
-        and plugin.yaml with the sections to watch and the grants.",
-    after_help = "Example:\n  podium new hello && cd hello && podium dev"
+    long_about = "Create a new plugin: a reconcile function with its test, and plugin.yaml with the sections to watch \
+        and the grants.\n\nIn Rust it is a crate. In JavaScript it is plugin.js, whose test runs with node --test; \
+        plugin.yaml has a copy of it, for kubectl apply.",
+    after_help = "Examples:\n  \
+        podium new hello && cd hello && podium dev\n  \
+        podium new hello --lang js && cd hello && podium dev"
 )]
 pub struct New {
     /// The folder to create; its name is the name of the plugin: lower-case letters, digits and '-'
     pub path: PathBuf,
-    /// Directory of podium-sdk [default: in the checkout that podium was built from]
+    /// The language of the plugin
+    #[arg(long, value_enum, default_value_t)]
+    pub lang: Lang,
+    /// Directory of podium-sdk, for Rust [default: in the checkout that podium was built from]
     #[arg(long, value_name = "DIR")]
     pub sdk: Option<PathBuf>,
+}
+
+/// The language of a new plugin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Lang {
+    #[default]
+    Rust,
+    Js,
+}
+
+/// The runners of scripts.
+#[derive(Debug, Clone, Args)]
+pub struct Runners {
+    /// Directory with the runners of scripts, such as javascript-1.wasm [default: the directory runners beside this
+    /// program, or else the one of the checkout, where the runner is built]
+    #[arg(long, env = "PODIUM_RUNNERS", value_name = "DIR")]
+    pub runners: Option<PathBuf>,
 }
 
 /// Build a plugin's crate as a component and list its imports
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Build a plugin's crate as a component and list its imports.\n\n\
+    long_about = "Build a plugin's crate as a component and list its imports. Of a script, copy plugin.js into \
+        plugin.yaml and check both.\n\n\
         The list is exact: the plugin cannot call functions that it does not import, and the host refuses to load a \
         plugin whose imports exceed its grants. If plugin.yaml is beside Cargo.toml, the build reads it as the host \
         does, and fails if the host would refuse the plugin.",
@@ -182,6 +206,8 @@ pub struct Build {
     pub target_dir: Option<PathBuf>,
     #[command(flatten)]
     pub toolchain: Toolchain,
+    #[command(flatten)]
+    pub runners: Runners,
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
@@ -197,9 +223,11 @@ pub struct Build {
         built, its size, its exports, and its imports against the grants. Nothing is built and nothing runs.\n\nA path \
         is a configuration file, a folder with plugin.yaml in it, or a folder of either. The component is the file \
         that spec.source.file names, beside the configuration or in the crate's target directory, as it was built \
-        last. If a crate is not built, only its configuration is checked.",
+        last. If a crate is not built, only its configuration is checked. The syntax of a script is checked by its \
+        runner, if there is one.",
     after_help = "Examples:\n  \
         podium check                             check plugin.yaml in this folder\n  \
+        podium check plugin.js                   check the script and plugin.yaml beside it\n  \
         podium check plugins                     check every plugin in that folder, and duplicate names\n  \
         podium check --component ttl.wasm ttl/   check another component\n  \
         podium check --policy policy.yaml        check the plugin against a policy of podium-host, too\n  \
@@ -213,6 +241,8 @@ pub struct Check {
     /// Check this component instead of the one that spec.source.file names
     #[arg(long, value_name = "FILE")]
     pub component: Option<PathBuf>,
+    #[command(flatten)]
+    pub runners: Runners,
     /// Check the plugins against this policy, as podium-host --policy does
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
@@ -367,8 +397,9 @@ pub struct RegistryAccess {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run plugins on a Kubernetes API server in this process and rebuild them on every save.\n\n\
-        A path is the folder of a crate, or a folder of such folders. plugin.yaml beside Cargo.toml has the sections \
-        to watch and the grants; if it is missing, a first version of it is printed.",
+        A path is the folder of a crate or of a script, or a folder of such folders. plugin.yaml beside Cargo.toml or \
+        plugin.js has the sections to watch and the grants; if a crate has none, a first version of it is printed. \
+        Each save of plugin.js is copied into plugin.yaml.",
     after_help = "Examples:\n  \
         podium dev                              run the crate in this folder\n  \
         podium dev plugins                      run every crate in that folder\n  \
@@ -377,9 +408,11 @@ pub struct RegistryAccess {
         kubectl -n shop run web --image nginx:1.29 && kubectl -n shop get pods --watch"
 )]
 pub struct Dev {
-    /// Folders of crates
+    /// Folders of crates or scripts
     #[arg(default_value = ".")]
     pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub runners: Runners,
     /// Use this cluster, with the permissions of the kubeconfig, instead of one in this process
     #[arg(long, value_name = "FILE", env = "PODIUM_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,

@@ -12,7 +12,11 @@ use podium_host::config::{self, ConfigError, Defined, Policy};
 use podium_vocabulary::PluginSpec;
 use serde::Serialize;
 
-use crate::{args, build, plugin, ui};
+use crate::{
+    args, build, plugin,
+    script::{self, Checker},
+    ui,
+};
 
 /// The findings, as `--output json` prints them.
 #[derive(Debug, Default, Serialize)]
@@ -36,6 +40,8 @@ struct Checked {
     bytes: Option<u64>,
     /// `None` if the component was not read, or if the host would refuse it.
     imports: Option<Vec<build::Import>>,
+    #[serde(skip)]
+    script: bool,
     /// The component is in a registry or a ConfigMap.
     #[serde(skip)]
     elsewhere: bool,
@@ -70,7 +76,7 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
         bail!("--component {}: not a file", component.display());
     }
     let policy = arguments.policy.as_deref().map(Policy::read).transpose();
-    let report = check(&files, arguments.component.as_deref(), policy);
+    let report = check(&files, arguments.component.as_deref(), policy, arguments.runners.runners.as_deref())?;
     for (level, mistakes) in [("warning", &report.warnings), ("error", &report.errors)] {
         for mistake in mistakes {
             ui::report(&format!("{level}: {}", line(mistake)));
@@ -92,7 +98,9 @@ pub(crate) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         let own = path.join(plugin::FILE);
-        if !path.is_dir() {
+        if path.file_name().is_some_and(|name| name == script::FILE) {
+            files.push(path.with_file_name(plugin::FILE));
+        } else if !path.is_dir() {
             files.push(path.clone());
         } else if own.is_file() {
             files.push(own);
@@ -125,7 +133,12 @@ pub(crate) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// With a policy that has mistakes no plugin is checked: the host would load none.
-fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Policy>, Vec<ConfigError>>) -> Report {
+fn check(
+    files: &[PathBuf],
+    component: Option<&Path>,
+    policy: Result<Option<Policy>, Vec<ConfigError>>,
+    runners: Option<&Path>,
+) -> anyhow::Result<Report> {
     // All files in one go, so that duplicates and cycles over several files are found.
     let config::Configurations { plugins, errors, warnings } = config::load(files);
     let (policy, of_policy) = policy.map_or_else(|errors| (None, errors), |policy| (policy, Vec::new()));
@@ -142,10 +155,17 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         report.errors.extend(files.iter().map(none));
     }
     let plugins = if usable { plugins } else { Vec::new() };
-    for Defined { file, lines, spec } in plugins {
+    let scripts = plugins.iter().any(|plugin| plugin.spec.language.is_some());
+    let checker = if scripts { Checker::new(runners)? } else { None };
+    for plugin in plugins {
+        let copy = script::outdated(&plugin);
+        let Defined { file, lines, spec } = plugin;
         let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
+            None if spec.language.is_some() => {
+                checker.as_ref().map(|checker| checker.check(&spec).map(|()| Vec::new())).transpose()
+            }
             Some(component) => plugin::check(&spec, component).map(Some),
             None if is_crate(&file) || spec.suspend || spec.source.file().is_none() => Ok(None),
             None => Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source)),
@@ -166,6 +186,11 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             let message = format!("of plugin {}: {message}", spec.id);
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
+        if let Some(message) = copy {
+            let field = "spec.source.script.inline".to_owned();
+            let message = format!("of plugin {}: {message}", spec.id);
+            report.warnings.push(Mistake { file: file.clone(), line: Some(lines.of(&field)), field, message });
+        }
         let singular = singular(&spec).map(|(field, message)| {
             let line = Some(lines.of(&field));
             let message = format!("of plugin {}: {message}", spec.id);
@@ -173,8 +198,9 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         });
         report.warnings.extend(singular);
         let imports = imports.unwrap_or_else(|error| {
-            let field = if found.is_none() { "spec.source.file".to_owned() } else { String::new() };
-            let message = if found.is_none() { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
+            let no_file = found.is_none() && spec.language.is_none();
+            let field = if no_file { "spec.source.file".to_owned() } else { String::new() };
+            let message = if no_file { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
             let line = (!field.is_empty()).then(|| lines.of(&field));
             report.errors.push(Mistake { file: file.clone(), line, field, message });
             None
@@ -185,6 +211,7 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             bytes: found.as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len()),
             component: found,
             imports: imports.map(build::shown),
+            script: spec.language.is_some(),
             elsewhere: spec.source.file().is_none(),
             suspended: spec.suspend,
             ok,
@@ -194,7 +221,7 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
     if !report.ok {
         report.error = Some(report.errors.iter().map(line).collect::<Vec<_>>().join("\n"));
     }
-    report
+    Ok(report)
 }
 
 /// Returns the field of each grant whose resource is the kind in lower case, with a message. The API server has
@@ -247,6 +274,7 @@ fn table(report: &Report) -> String {
         let component = checked.component.as_ref().map_or("not built".to_owned(), |path| path.display().to_string());
         let result = match (checked.ok, &checked.imports) {
             (true, Some(_)) => "ok",
+            (true, None) if checked.script => "configuration ok, script not checked: no runner, use --runners DIR",
             (true, None) if checked.elsewhere => "configuration ok, imports not checked: use --component FILE",
             (true, None) => "configuration ok, imports not checked: run podium build",
             (false, _) => "refused",
@@ -280,7 +308,7 @@ mod tests {
             std::fs::write(path("policy.yaml"), text).unwrap();
             Policy::read(&path("policy.yaml"))
         });
-        check(&[path("plugin.yaml")], None, policy.transpose())
+        check(&[path("plugin.yaml")], None, policy.transpose(), None).unwrap()
     }
 
     #[test]
@@ -302,7 +330,7 @@ mod tests {
         let file = folder.path().join("plugin.yaml");
         let warnings = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            let report = check(std::slice::from_ref(&file), None, Ok(None));
+            let report = check(std::slice::from_ref(&file), None, Ok(None), None).unwrap();
             assert!(report.ok, "a warning only: {:?}", report.errors);
             report.warnings.iter().map(|warning| (warning.line, warning.field.clone())).collect::<Vec<_>>()
         };
@@ -326,7 +354,7 @@ mod tests {
             let grant = format!("{{ apiVersion: example.com/v1, kind: {kind}, resource: {resource} }}");
             let grants = format!("limits: {{ writes: 100 }}, grants: {{ write: {{ objects: [{grant}] }} }}");
             std::fs::write(&file, PLUGIN.replace("limits: { writes: 100 }", &grants)).unwrap();
-            let report = check(&[file], None, Ok(None));
+            let report = check(&[file], None, Ok(None), None).unwrap();
             assert!(report.ok, "{:?}", report.errors);
             report.warnings
         };
@@ -348,7 +376,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plugin.yaml");
         std::fs::write(&file, PLUGIN.replace("spec: {", "spec: { suspend: true,")).unwrap();
-        let report = check(&[file], None, Ok(None));
+        let report = check(&[file], None, Ok(None), None).unwrap();
         assert!(report.ok && report.plugins[0].suspended, "the host does not need the component: {:?}", report.errors);
         assert!(table(&report).contains("suspended: the host does not run it"), "{}", table(&report));
     }
@@ -357,7 +385,7 @@ mod tests {
     fn a_policy_that_cannot_be_read_is_a_mistake_of_the_flag() {
         let folder = tempfile::tempdir().unwrap();
         let policy = Policy::read(&folder.path().join("none.yaml")).map(Some);
-        let report = check(&[], None, policy);
+        let report = check(&[], None, policy, None).unwrap();
         let [mistake] = &report.errors[..] else { unreachable!("{:?}", report.errors) };
         assert!(mistake.message.starts_with("--policy: ") && mistake.file.ends_with("none.yaml"), "{mistake:?}");
     }
@@ -368,7 +396,7 @@ mod tests {
         let file = folder.path().join("plugin.yaml");
         for text in ["", "# nothing\n", "---\n", "null\n"] {
             std::fs::write(&file, text).unwrap();
-            let report = check(std::slice::from_ref(&file), None, Ok(None));
+            let report = check(std::slice::from_ref(&file), None, Ok(None), None).unwrap();
             assert!(!report.ok && report.errors[0].message.starts_with("contains no plugin"), "{text:?}");
         }
     }

@@ -15,6 +15,7 @@ pub mod new;
 mod plugin;
 mod publish;
 mod runs;
+pub mod script;
 mod suggestion;
 pub mod ui;
 mod uninstall;

@@ -37,7 +37,6 @@
 mod candidates;
 mod chunks;
 mod compact;
-mod dump;
 mod forms;
 mod fragment;
 mod hot_fields;
@@ -68,7 +67,6 @@ mod workloads;
 
 use std::sync::Arc;
 
-pub use dump::{Dump, Entry, Restored};
 use fragment::FRAGMENTS;
 pub use packed::Packed;
 pub use pool::Pool;
@@ -80,7 +78,3 @@ pub use stored::{Stored, Uid};
 
 /// The parts that Pods have in common: their namespace and all text. Pods with the same parts share one reference.
 pub type Shared = Arc<Shape>;
-
-/// The version of the entries of a dump and of the bytes in them. To be increased when a text or a value has another
-/// meaning than before.
-pub const FORMAT: u32 = 7;

@@ -58,15 +58,6 @@ fn split(own: &[u8]) -> Option<Offsets> {
     Some(PerFragment([object, spec, status]))
 }
 
-/// Returns the values of each fragment, or `None` if the bytes are malformed.
-pub(super) fn own_of(own: &[u8]) -> Option<PerFragment<&[u8]>> {
-    let PerFragment([object, spec, status]) = split(own)?;
-    let object = object as usize;
-    let spec = spec as usize;
-    let status = status as usize;
-    Some(PerFragment([&own[object..spec], &own[spec..status], &own[status..]]))
-}
-
 /// Returns the stored form of the values of the fragments.
 pub(super) fn joined(own: PerFragment<&[u8]>) -> SmallVec<[u8; USUAL]> {
     let PerFragment([outer, spec, status]) = own;
@@ -83,20 +74,6 @@ impl Packed {
         let own = joined(own);
         let packed = Self { starts: split(&own)?, shape, own };
         packed.has_values_of_its_shape(identity).then_some(packed)
-    }
-
-    /// Opens values that come from another process. Returns `None` if they are not valid values of the shape.
-    pub(super) fn open(shape: Arc<Shape>, own: &[u8], identity: PodIdentity<'_>) -> Option<Self> {
-        let packed = Self { starts: split(own)?, shape, own: SmallVec::from_slice(own) };
-        let is_valid = |fragment| {
-            // Another process sends the JSON of a Pod with an unshared fragment.
-            if packed.skeleton(fragment).is_unshared {
-                return false;
-            }
-            let values = packed.skeleton(fragment).resolve(packed.own(fragment), identity);
-            values.is_some_and(|values| values.iter().all(|value| value.is_valid()))
-        };
-        Fragment::ALL.into_iter().all(is_valid).then_some(packed)
     }
 
     fn has_values_of_its_shape(&self, identity: PodIdentity<'_>) -> bool {

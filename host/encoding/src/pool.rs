@@ -89,8 +89,7 @@ impl Recent {
     }
 }
 
-/// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch and the checkpoint of a
-/// process share one pool.
+/// All skeletons and shapes of Pods, and the fields that are removed from every Pod.
 #[derive(Debug)]
 pub struct Pool {
     pub(super) table: Mutex<Table>,

@@ -14,15 +14,13 @@ use std::{
 use podium_wire::{Labels, Section, SectionSet};
 
 use podium_pods::pod::{CachedPod, Change};
-use podium_vocabulary::{Expressions, LabelOperator, Phase, PluginId, PluginSpec, components};
+use podium_vocabulary::{Expressions, LabelOperator, PluginSpec};
 
 /// The interest of one plugin in changes.
 #[derive(Debug, Clone)]
 struct Interest<L> {
     lane: L,
     selector: Arc<Expressions>,
-    /// The phase, and the longest chain of predecessors. Among equals the lane decides.
-    rank: (Phase, usize),
 }
 
 /// The interests of all plugins, arranged so that a change costs nothing for plugins that it does not concern: those of
@@ -88,23 +86,22 @@ impl<L: Copy + Ord> Wake<L> {
         self.near(namespace).flat_map(|of_tenant| &of_tenant.lanes).copied().collect()
     }
 
-    /// Returns the lanes that the change wakes, in the order in which it queues them: by phase, and within a phase
-    /// predecessors first.
+    /// Returns the lanes that the change wakes, in their order. In which order they run, the queue decides.
     #[must_use]
     pub fn concerned(&self, change: &Change) -> Vec<L> {
         let old = LazyLabels::new(change.old.as_deref());
         let new = LazyLabels::new(change.new.as_deref());
         // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
-        let mut woken: BTreeSet<((Phase, usize), L)> = BTreeSet::new();
+        let mut woken = BTreeSet::new();
         self.visit(change, &old, &new, |interest, watched| {
             let is = new.matches(&interest.selector);
             let was = if moves { old.matches(&interest.selector) } else { is };
             if was != is || (is && watched) {
-                woken.insert((interest.rank, interest.lane));
+                woken.insert(interest.lane);
             }
         });
-        woken.into_iter().map(|(_, lane)| lane).collect()
+        woken.into_iter().collect()
     }
 
     fn near(&self, namespace: &str) -> impl Iterator<Item = &OfTenant<L>> {
@@ -176,10 +173,8 @@ fn places<'a>(values: &'a BTreeMap<String, Vec<usize>>, value: &str) -> &'a [usi
 
 impl<L: Copy> OfTenant<L> {
     fn new<'a>(plugins: impl IntoIterator<Item = (L, &'a PluginSpec, Arc<Expressions>)>) -> Self {
-        let plugins: Vec<_> = plugins.into_iter().collect();
-        let depths = depths(plugins.iter().map(|(_, spec, _)| *spec));
         let mut of_tenant = Self { groups: Vec::new(), lanes: Vec::new() };
-        for ((lane, spec, selector), depth) in plugins.into_iter().zip(depths) {
+        for (lane, spec, selector) in plugins {
             of_tenant.lanes.push(lane);
             let sections = spec.watch.sections.with(Section::Lifecycle);
             let groups = &mut of_tenant.groups;
@@ -188,7 +183,7 @@ impl<L: Copy> OfTenant<L> {
                 groups.push(Group { sections, interests, labelled, others, by_key });
                 groups.len() - 1
             });
-            groups[at].add(Interest { lane, selector, rank: (spec.phase, depth) });
+            groups[at].add(Interest { lane, selector });
         }
         of_tenant
     }
@@ -247,26 +242,6 @@ impl<'a> LazyLabels<'a> {
         // The cache encoded the labels, so they can be decoded; otherwise a plugin too would see a Pod without labels.
         self.labels.get_or_init(|| self.pod.and_then(|pod| pod.labels().ok()).unwrap_or_default())
     }
-}
-
-/// Returns the longest chain of predecessors of each plugin of a tenant. The configuration refused cycles; the plugins
-/// of one have the same depth.
-fn depths<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> Vec<usize> {
-    let specs: Vec<_> = specs.collect();
-    let places: BTreeMap<_, _> = specs.iter().enumerate().map(|(at, spec)| (&spec.id, at)).collect();
-    let predecessors = |spec: &&PluginSpec| -> Vec<usize> {
-        let of = |name: &String| PluginId { namespace: spec.id.namespace.clone(), name: name.as_str().into() };
-        spec.after.iter().filter_map(|name| places.get(&of(name)).copied()).collect()
-    };
-    let predecessors: Vec<Vec<usize>> = specs.iter().map(predecessors).collect();
-    let mut depths = vec![None; specs.len()];
-    for plugins in components(specs.len(), |at| &predecessors[at]) {
-        // Those of the same cycle have no depth yet.
-        let before = plugins.iter().flat_map(|at| &predecessors[*at]).filter_map(|before| depths[*before]);
-        let depth = before.map(|before: usize| before + 1).max().unwrap_or_default();
-        plugins.into_iter().for_each(|at| depths[at] = Some(depth));
-    }
-    depths.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 #[cfg(test)]
@@ -422,29 +397,6 @@ mod tests {
             }
             prop_assert_eq!(woken(&specs, cached(&old), cached(&new)), expected);
         }
-    }
-
-    #[test]
-    fn phases_and_predecessors_set_the_order_not_the_loading() {
-        let mut specs = ["last", "third", "second", "first"].map(|name| spec(None, name, SectionSet::ALL, None));
-        specs[0].phase = Phase::After;
-        specs[1].after = vec!["second".into(), "unknown".into()];
-        specs[2].after = vec!["first".into()];
-        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), [3, 2, 1, 0]);
-    }
-
-    #[test]
-    fn chains_against_the_order_of_names_are_ranked_by_their_length() {
-        let mut specs: Vec<PluginSpec> =
-            (0..200).map(|at| spec(Some("shop"), &format!("p{at:03}"), SectionSet::ALL, None)).collect();
-        for (at, spec) in specs.iter_mut().take(199).enumerate() {
-            spec.after = vec![format!("p{:03}", at + 1)];
-        }
-        let mut expected: Vec<usize> = (0..200).collect();
-        expected.reverse();
-        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), expected);
-        specs[199].after = vec!["p000".into()];
-        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))).len(), 200, "a cycle ends too");
     }
 
     #[test]

@@ -15,6 +15,5 @@
 )]
 
 pub mod cache;
-pub mod dump;
 pub mod pod;
 pub mod testing;

@@ -51,6 +51,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Returns the target with one parameter more.
     pub(crate) fn with_query(mut self, parameter: &str) -> Self {
         self.path.push(if self.path.contains('?') { '&' } else { '?' });

@@ -55,7 +55,7 @@ pub struct EngineError(pub(super) String);
 /// Compiles components. Plugins made by it share its pool and its tick, and keep them alive.
 #[derive(Debug)]
 pub struct Engine {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
 }
 
 impl Engine {
@@ -189,7 +189,8 @@ pub(super) fn compiler_config() -> Config {
         .wasm_memory64(false)
         // The same bits on every machine, so that a run can be repeated elsewhere.
         .cranelift_nan_canonicalization(true)
-        .max_wasm_stack(512 << 10)
+        // The runner of JavaScript reports a recursion within this.
+        .max_wasm_stack(1 << 20)
         .async_stack_size(2 << 20)
         // A stack is reused by another tenant's run.
         .async_stack_zeroing(true);

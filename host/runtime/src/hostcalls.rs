@@ -12,7 +12,7 @@ use podium_wire::refusal;
 use wasmtime::{CallHook, StoreContextMut, Trap};
 
 use super::{
-    limits::{self, CutReason},
+    limits::CutReason,
     meter::{Size, price},
     run::Run,
     sending,
@@ -82,7 +82,7 @@ pub(super) fn pay(mut store: StoreContextMut<'_, Run>, fuel: u64) -> wasmtime::R
 impl Run {
     /// The most bytes that a call may pass.
     pub(super) fn call_bytes(&self) -> usize {
-        limits::call_bytes(!self.context.grants.write.objects.is_empty())
+        self.context.call_bytes
     }
 
     /// Counts a call of the contract or of WASI. A refused call counts too, so that refusals are never free.
@@ -220,6 +220,14 @@ impl Run {
                 Ok(T::default())
             }
         }
+    }
+
+    /// Returns the prepared bytes of a script, which the run pays for. It needs no grant: they are the plugin's own.
+    pub(super) fn program(&mut self) -> Arc<[u8]> {
+        let program = Arc::clone(&self.context.program);
+        self.bill.add(price::CALL);
+        self.bill.add(Size { bytes: program.len(), values: 1 }.rendered());
+        program
     }
 
     /// Appends a line to the log, or drops it when over budget: the function has no result to report that in.

@@ -22,6 +22,7 @@ use super::{
     reads::Format,
     run::{PluginContext, Run},
     sandboxes::{Instance, Sandbox},
+    script::{Prepared, Runner},
     sending,
     text::cut,
     ticker::Ticking,
@@ -100,6 +101,15 @@ impl Plugin {
 
     /// Creates an instance within the limits of a run, and drops it.
     pub(super) async fn instantiate_once(&self, world: Box<dyn World>) -> Result<(), Failure> {
+        self.at_load(world, None).await.map(drop)
+    }
+
+    /// Creates an instance within the limits of a run, has it prepare a script if there is one, and drops it.
+    pub(super) async fn at_load(
+        &self,
+        world: Box<dyn World>,
+        script: Option<(&Runner, &str)>,
+    ) -> Result<Option<Prepared>, Failure> {
         let Some(place) = self.core.sandboxes.place().await else {
             return Err(failure(FailureKind::Host, "the engine is shut down"));
         };
@@ -111,13 +121,17 @@ impl Plugin {
         let run = sandbox.store.data();
         let wall = Arc::clone(&run.wall);
         let spent = Arc::clone(&run.spent);
-        let instance = AssertUnwindSafe(self.instance(&mut sandbox.store)).catch_unwind();
-        match wall.within(spent.within(instance), lost).await {
+        let store = &mut sandbox.store;
+        let call = async {
+            match script {
+                Some((runner, source)) => runner.call_prepare(store, source).await.map(Some),
+                None => self.instance(store).await.map(|_| None),
+            }
+        };
+        match wall.within(spent.within(AssertUnwindSafe(call).catch_unwind()), lost).await {
             None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", self.context.limits.wall))),
             Some(Err(panic)) => Err(of_panic(&*panic)),
-            Some(Ok(instance)) => {
-                instance.map(drop).map_err(|error| of_error(&error, sandbox.store.data().budget.last_words()))
-            }
+            Some(Ok(made)) => made.map_err(|error| of_error(&error, sandbox.store.data().budget.last_words())),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! [`Engine::compile`] compiles a component with its plugin's configuration into a [`Plugin`], or returns the reason
 //! for a refusal: a component that imports more than its grants is refused at load, before any of its code has run.
+//! [`Engine::prepare`] makes a plugin of a script and the [`Runner`] of its language.
 //! [`Plugin`] implements [`Reconcile`](podium_engine::ports::Reconcile): every run has its own sandbox, which is
 //! discarded afterwards unless the plugin's configuration has the instance reused.
 //!
@@ -38,6 +39,7 @@ mod plugin;
 mod reads;
 mod run;
 mod sandboxes;
+mod script;
 mod sending;
 mod signature;
 mod staging;
@@ -54,4 +56,5 @@ pub use compile::{Artifact, Cache, Compilation, DEFAULT_TENANT_CODE_BYTES, Progr
 pub use engine::{Engine, EngineError, EngineOptions};
 pub use inspect::{Import, InspectError, Interface, inspect};
 pub use plugin::Plugin;
+pub use script::Runner;
 pub use validate::{LoadError, LoadProblem, check, max_component_bytes};

@@ -18,7 +18,7 @@ use wasmtime::{
 
 use super::{
     bindings::{log, pods, pods_json, state, types},
-    offer::Offer,
+    offer::{Offer, WorldKind},
     reads::Format,
     run::Run,
     wasi,
@@ -62,6 +62,10 @@ impl Linkers {
                     _ => add(&mut instance, function)?,
                 }
             }
+        }
+        if offer.world == WorldKind::Script {
+            let mut program = linker.instance(&format!("{PACKAGE}program{VERSION}"))?;
+            program.func_wrap("code", |mut store, ()| Ok((store.data_mut().program(),)))?;
         }
         let linker = Arc::new(linker);
         kept.put(offer, Arc::clone(&linker));
@@ -261,7 +265,7 @@ mod tests {
     use podium_vocabulary::{Grant, Grants, INTERFACES, KeyPattern, LimitClass, ObjectGrant, ReadGrants, WriteGrants};
     use wasmtime::component::Component;
 
-    use super::{super::offer::WorldKind, *};
+    use super::*;
 
     fn sized(bytes: &[u8]) -> Vec<u8> {
         [&[u8::try_from(bytes.len()).unwrap()], bytes].concat()

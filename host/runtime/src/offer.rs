@@ -2,11 +2,13 @@
 
 use podium_vocabulary::{Function, Grants, INTERFACES, LimitClass};
 
-/// Which of the two worlds a component is of.
+/// Which of the worlds a component is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum WorldKind {
     Native,
     Json,
+    /// That of a runner, which executes scripts.
+    Script,
 }
 
 impl WorldKind {
@@ -15,6 +17,7 @@ impl WorldKind {
         match self {
             Self::Native => "plugin",
             Self::Json => "plugin-json",
+            Self::Script => "script",
         }
     }
 
@@ -22,7 +25,7 @@ impl WorldKind {
     pub(super) const fn reconciler(self) -> &'static str {
         match self {
             Self::Native => "reconciler",
-            Self::Json => "reconciler-json",
+            Self::Json | Self::Script => "reconciler-json",
         }
     }
 
@@ -30,7 +33,7 @@ impl WorldKind {
     pub(super) fn interfaces(self) -> impl Iterator<Item = &'static str> {
         let other = match self {
             Self::Native => "pods-json",
-            Self::Json => "pods",
+            Self::Json | Self::Script => "pods",
         };
         INTERFACES.into_iter().filter(move |interface| *interface != other)
     }
@@ -48,10 +51,14 @@ pub(super) struct Offer {
 impl Offer {
     /// Function by function for a native guest, whose imports are exactly what it uses. An interpreter imports all of
     /// its world, so what counts there is the interface, and single functions are refused at the call: an interface is
-    /// offered when one of its functions that needs a grant is granted, or when none needs one.
+    /// offered when one of its functions that needs a grant is granted, or when none needs one. A runner executes every
+    /// script, so it has its whole world, and each function is refused at the call.
     pub(super) fn new(world: WorldKind, class: LimitClass, grants: &Grants) -> Self {
         let by_function = world == WorldKind::Native && class == LimitClass::Native;
         let interface_granted = |interface: &str| {
+            if world == WorldKind::Script {
+                return true;
+            }
             let mut needs = Function::of(interface).filter_map(Function::grant).peekable();
             needs.peek().is_none() || needs.any(|need| need.is_in(grants))
         };

@@ -26,9 +26,9 @@ pub struct Plugin {
     /// The instances that are kept for this plugin.
     pub(super) load: Load,
     /// Shared with the plugins of the same component.
-    compiled: Arc<Compiled>,
-    /// Counts the code as its tenant's.
-    _charge: Charge,
+    pub(super) compiled: Arc<Compiled>,
+    /// Counts the code, or a script's prepared bytes, as the tenant's.
+    pub(super) _charge: Option<Charge>,
 }
 
 /// Linked to one of the two worlds.
@@ -80,13 +80,10 @@ pub(super) fn compile(
     wasm: &[u8],
     code_bytes: u64,
 ) -> Result<Plugin, LoadProblem> {
-    if spec.limits.memory_bytes > core.options.memory_bytes {
-        let asked = spec.limits.memory_bytes >> 20;
-        let most = core.options.memory_bytes >> 20;
-        return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
-    }
+    check_memory(core, spec)?;
     let file = spec.source.path();
-    let requester = Requester { plugin: &spec.id, code_bytes, file: &file };
+    let tenant = spec.tenant();
+    let requester = Requester { tenant: Some(&tenant), code_bytes, file: &file };
     let (compiled, charge) = component(core, spec, wasm, requester)?;
     check_initial_memory(spec, &compiled.component)?;
     let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
@@ -95,18 +92,11 @@ pub(super) fn compile(
     let instance = linker.instantiate_pre(&compiled.component).map_err(link)?;
     let linked = match inspected.world {
         WorldKind::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
-        WorldKind::Json => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
+        WorldKind::Json | WorldKind::Script => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
     };
-    let context = PluginContext {
-        id: spec.id.clone(),
-        scope: spec.scope(),
-        sections: spec.grants.sections(),
-        grants: spec.grants.clone(),
-        limits: spec.limits,
-        config: spec.config.clone(),
-    };
+    let context = PluginContext::new(spec, Arc::default());
     let load = core.sandboxes.load();
-    Ok(Plugin { core: Arc::clone(core), load, context: Arc::new(context), linked, compiled, _charge: charge })
+    Ok(Plugin { core: Arc::clone(core), load, context: Arc::new(context), linked, compiled, _charge: Some(charge) })
 }
 
 /// Returns the compiled component. A component that another plugin uses is not inspected and compiled again. Every
@@ -131,14 +121,23 @@ fn component(
             core.compiler.compile(key, class, wasm, &inspected, requester)?
         }
     };
-    let charge = core.compiler.charge(key, &compiled, requester)?;
+    let charge = core.compiler.charge(&spec.id, key, compiled.code_bytes(), requester.code_bytes)?;
     Ok((compiled, charge))
 }
 
 const WASM_PAGE_BYTES: u64 = 64 << 10;
 
+pub(super) fn check_memory(core: &Core, spec: &PluginSpec) -> Result<(), LoadProblem> {
+    if spec.limits.memory_bytes > core.options.memory_bytes {
+        let asked = spec.limits.memory_bytes >> 20;
+        let most = core.options.memory_bytes >> 20;
+        return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
+    }
+    Ok(())
+}
+
 /// Otherwise each run would fail before its first instruction.
-fn check_initial_memory(spec: &PluginSpec, component: &Component) -> Result<(), LoadProblem> {
+pub(super) fn check_initial_memory(spec: &PluginSpec, component: &Component) -> Result<(), LoadProblem> {
     let pages = component.resources_required().and_then(|resources| resources.max_initial_memory_size);
     match pages.map(|pages| pages.saturating_mul(WASM_PAGE_BYTES)) {
         Some(needed) if needed > spec.limits.memory_bytes as u64 => Err(LoadProblem::Limits(format!(

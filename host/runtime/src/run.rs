@@ -5,13 +5,13 @@ use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, Meter, Staged, World};
-use podium_vocabulary::{Function, Grants, Limits, PluginId, Refused, Scope};
+use podium_vocabulary::{Function, Grants, Limits, PluginId, PluginSpec, Refused, Scope};
 use podium_wire::{SectionSet, refusal};
 use wasmtime::component::ResourceTable;
 
 use super::{
     hostcalls::SENDING,
-    limits::Limiter,
+    limits::{self, Limiter},
     meter::{Bill, Size, Spent, price},
     object,
     text::{cut, escape},
@@ -28,6 +28,25 @@ pub(super) struct PluginContext {
     pub(super) limits: Limits,
     pub(super) sections: SectionSet,
     pub(super) config: String,
+    /// The prepared bytes of a script; empty for a component.
+    pub(super) program: Arc<[u8]>,
+    /// The most bytes that a call may pass.
+    pub(super) call_bytes: usize,
+}
+
+impl PluginContext {
+    pub(super) fn new(spec: &PluginSpec, program: Arc<[u8]>) -> Self {
+        Self {
+            id: spec.id.clone(),
+            scope: spec.scope(),
+            sections: spec.grants.sections(),
+            grants: spec.grants.clone(),
+            limits: spec.limits,
+            config: spec.config.clone(),
+            program,
+            call_bytes: limits::call_bytes(!spec.grants.write.objects.is_empty()),
+        }
+    }
 }
 
 pub(super) struct Run {

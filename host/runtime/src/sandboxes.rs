@@ -160,7 +160,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// The world of a sandbox without a run, in which no guest runs: the run's snapshot of the cache is released.
-struct NoWorld;
+pub(super) struct NoWorld;
 
 impl PodView for NoWorld {
     fn get(&self, _: &str, _: &str) -> Option<Arc<CachedPod>> {
@@ -211,20 +211,12 @@ impl World for NoWorld {
 
 #[cfg(test)]
 mod tests {
-    use podium_vocabulary::{Grants, Limits, PluginId, Scope};
-    use podium_wire::SectionSet;
+    use podium_pods::testing;
 
     use super::{super::run::PluginContext, *};
 
     fn sandbox(sandboxes: &Sandboxes) -> Sandbox {
-        let context = PluginContext {
-            id: PluginId { namespace: None, name: "a".into() },
-            scope: Scope::Cluster,
-            grants: Grants::default(),
-            limits: Limits::default(),
-            sections: SectionSet::EMPTY,
-            config: String::new(),
-        };
+        let context = PluginContext::new(&testing::plugin(None, "a"), Arc::default());
         let run = Run::new(Arc::new(context), Box::new(NoWorld), None, 0, 0);
         let store = Store::new(&wasmtime::Engine::default(), run);
         Sandbox { store, instance: None, runs: 1, _place: Arc::clone(&sandboxes.places).try_acquire_owned().unwrap() }

@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 1 << 10;
 pub(super) fn of_reconcile(world: WorldKind) -> String {
     let pod = match world {
         WorldKind::Native => "list<u8>",
-        WorldKind::Json => "string",
+        WorldKind::Json | WorldKind::Script => "string",
     };
     format!(
         "func(record {{ key: record {{ namespace: string, name: string, uid: string }}, subject: variant {{ \

@@ -75,6 +75,33 @@ pub enum LoadProblem {
         /// All that a plugin of the world can import.
         offered: Vec<String>,
     },
+    /// A plugin's component is a runner.
+    #[error(
+        "has an interface of the world script of podium:reconcile@0.1.0, which only the runners of the platform have; \
+         to deploy a script, use spec.source.script"
+    )]
+    Runner,
+    /// A runner is not one.
+    #[error("does not have the world script of podium:reconcile@0.1.0; take the file of the host's release")]
+    NoRunner,
+    /// The runner refused the script.
+    #[error("{}{}", place(*line, *column), text::bounded(message, SCRIPT_ERROR_BYTES))]
+    Script {
+        /// As the runner wrote it.
+        message: String,
+        /// From 1; 0 if it is not known.
+        line: u32,
+        /// From 1; 0 if it is not known.
+        column: u32,
+    },
+    /// The runner failed at the script.
+    #[error("cannot be prepared: {message}")]
+    Unprepared {
+        /// The failure, and the limit that was exceeded.
+        message: String,
+        /// It may succeed later.
+        passing: bool,
+    },
     /// Imports that this plugin is not granted.
     #[error("imports more than it is granted: {}; granted are {}", imports.join(", "), granted.join(", "))]
     ExceedsGrants {
@@ -179,7 +206,11 @@ impl LoadProblem {
     /// take it again, and every other plugin would wait for it again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::NoProcess(_) | Self::Killed | Self::Stalled { .. } | Self::TooLittleMemory { .. })
+        match self {
+            Self::Unprepared { passing, .. } => *passing,
+            Self::NoProcess(_) | Self::Killed | Self::Stalled { .. } | Self::TooLittleMemory { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -187,6 +218,17 @@ impl LoadProblem {
 #[must_use]
 pub const fn max_component_bytes(class: LimitClass) -> usize {
     limits::of_class(class).component_bytes
+}
+
+/// The most bytes of the message of a script's mistake.
+const SCRIPT_ERROR_BYTES: usize = 1 << 10;
+
+fn place(line: u32, column: u32) -> String {
+    match (line, column) {
+        (0, _) => String::new(),
+        (line, 0) => format!("line {line}: "),
+        (line, column) => format!("line {line}, column {column}: "),
+    }
 }
 
 fn class_hint(class: &str) -> &'static str {
@@ -231,8 +273,11 @@ impl Inspected {
         Ok(Self { world, imports: inspection.imports })
     }
 
-    /// Fails for imports beyond the grants of a plugin.
+    /// Fails for imports beyond the grants of a plugin, and for the world that no plugin may have.
     pub(super) fn check_grants(&self, spec: &PluginSpec) -> Result<(), LoadProblem> {
+        if self.world == WorldKind::Script {
+            return Err(LoadProblem::Runner);
+        }
         check_grants(self.offer(spec), &self.imports)
     }
 
@@ -242,10 +287,18 @@ impl Inspected {
     }
 }
 
-/// Returns the component's world, and the type of the `reconcile` that it exports. A component of both is of the
-/// native one.
+/// The interfaces that only a runner imports and exports.
+const OF_RUNNERS: [&str; 2] = ["podium:reconcile/program@0.1.0", "podium:reconcile/preparation@0.1.0"];
+
+/// Returns the component's world, and the type of the `reconcile` that it exports. A component with an interface of
+/// runners is one, and a component of the other two worlds is of the native one.
 fn world_of(inspection: &Inspection) -> Result<(WorldKind, Option<&str>), LoadProblem> {
     let reconciler = |world: WorldKind| inspection.reconcilers.iter().find(|(own, _)| *own == world);
+    let imports = inspection.imports.iter().map(|import| &*import.interface);
+    if imports.chain(inspection.exports.iter().map(String::as_str)).any(|name| OF_RUNNERS.contains(&name)) {
+        let (_, reconcile) = reconciler(WorldKind::Json).ok_or(LoadProblem::Runner)?;
+        return Ok((WorldKind::Script, reconcile.as_deref()));
+    }
     let (world, reconcile) = reconciler(WorldKind::Native)
         .or_else(|| reconciler(WorldKind::Json))
         .ok_or_else(|| no_world(&inspection.exports))?;
@@ -295,7 +348,8 @@ fn check_known(world: WorldKind, inspection: &Inspection) -> Result<(), LoadProb
     let is_known = |name: &String| imports.iter().any(|import| import.interface == *name && is_wasi(import));
     let mut unknown: Vec<_> = nested.iter().chain(resources.iter().filter(|name| !is_known(name))).cloned().collect();
     // Imports of plain types without functions permit nothing.
-    for import in imports.iter().filter(|import| !import.functions.is_empty()) {
+    let is_program = |import: &Import| world == WorldKind::Script && import.interface == OF_RUNNERS[0];
+    for import in imports.iter().filter(|import| !import.functions.is_empty() && !is_program(import)) {
         match own_interface(import).filter(|interface| world.interfaces().any(|own| own == *interface)) {
             Some(interface) => {
                 let unheard = import.functions.iter().filter(|name| Function::by_name(interface, name).is_none());

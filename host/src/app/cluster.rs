@@ -1,8 +1,7 @@
 //! The identity of the cluster: the uid of its namespace kube-system, which no two clusters share and which never
-//! changes. The files of the state directory belong to one cluster; in another cluster all their Pods would look
-//! deleted.
+//! changes. The journal belongs to one cluster; in another cluster all its Pods would look deleted.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use podium_engine::intervals::Intervals;
 use podium_pods::pod::{Observation, Staleness};
@@ -11,9 +10,6 @@ use tokio::{sync::mpsc, time::Instant};
 use podium_api::{Api, ApiError, watch::Retries};
 
 const NAMESPACE: &str = "/api/v1/namespaces/kube-system";
-
-/// The uid, once it is known.
-pub(super) type Cluster = Arc<OnceLock<Arc<str>>>;
 
 /// Reads the uid and retries until the API server answers. Returns `None` if the host may not read the namespace.
 /// This is not an error, because the host only needs rights on Pods.

@@ -61,6 +61,13 @@ pub fn own_program(name: &str) -> io::Result<Program> {
     })
 }
 
+/// Returns the directory `runners` beside this program, if it exists.
+#[must_use]
+pub fn own_runners() -> Option<PathBuf> {
+    let directory = std::env::current_exe().ok()?.parent()?.join("runners");
+    directory.is_dir().then_some(directory)
+}
+
 /// Returns a path to the running program, which stays right when an upgrade replaces the file.
 #[cfg(target_os = "linux")]
 fn own_path() -> io::Result<PathBuf> {

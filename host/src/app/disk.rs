@@ -2,10 +2,10 @@
 //! block.
 
 use std::{
-    io,
+    fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use futures::FutureExt;
@@ -17,9 +17,8 @@ use podium_runtime::Cache;
 use podium_vocabulary::text;
 use tokio::runtime::Handle;
 
-use super::{CheckpointOptions, compile};
+use super::compile;
 use crate::{
-    checkpoint,
     config::{ConfigError, Policy},
     images::Store,
 };
@@ -32,15 +31,6 @@ pub(super) enum NoClient {
     Misconfigured(String),
     #[error(transparent)]
     Failed(kube::Error),
-}
-
-/// Why the state directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoState {
-    #[error(transparent)]
-    Journal(#[from] journal::Error),
-    #[error("its checkpoint cannot be removed: {0}")]
-    Checkpoint(io::Error),
 }
 
 /// Returns three connections to one API server: one for all requests except those of the others, one for the watch, and
@@ -84,20 +74,30 @@ fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, Str
 #[derive(Default)]
 pub(super) struct State {
     pub(super) journal: Option<journal::Opened>,
-    pub(super) checkpoint: Option<CheckpointOptions>,
     pub(super) code: Option<Arc<Cache>>,
     pub(super) components: Option<Store>,
 }
 
-/// Opens the journal and the cache of compiled code of the directory, if there is one, and returns them with the place
-/// of checkpoints.
-pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_millis: u64) -> Result<State, NoState> {
+/// Opens the journal, the cache of compiled code and the store of components of the directory, if there is one.
+pub(super) fn state(directory: Option<&Path>, now_millis: u64) -> Result<State, journal::Error> {
     // The journal's lock keeps other hosts out of the directory.
-    let journal = journal(directory.as_deref(), now_millis)?;
-    let code = directory.as_deref().and_then(|directory| compile::cache(directory, now_millis));
-    let components = directory.as_deref().and_then(components);
-    let checkpoint = checkpoints(directory, checkpoint_seconds).map_err(NoState::Checkpoint)?;
-    Ok(State { journal, checkpoint, code, components })
+    let journal = journal(directory, now_millis)?;
+    directory.into_iter().for_each(remove_checkpoint);
+    let code = directory.and_then(|directory| compile::cache(directory, now_millis));
+    let components = directory.and_then(components);
+    Ok(State { journal, code, components })
+}
+
+/// Removes the files in which earlier builds saved their cache, because they contain complete Pods.
+fn remove_checkpoint(directory: &Path) {
+    for file in ["checkpoint", "checkpoint.next"].map(|name| directory.join(name)) {
+        if let Err(error) = fs::remove_file(&file)
+            && error.kind() != ErrorKind::NotFound
+        {
+            let file = text::path(&file);
+            tracing::warn!(file, %error, "a file with the Pods of an earlier build cannot be removed; delete it");
+        }
+    }
 }
 
 /// Opens the store of components in a state directory. Logs a failure; the host then fetches all components at each
@@ -157,17 +157,6 @@ fn journal(directory: Option<&Path>, now_millis: u64) -> Result<Option<journal::
     let journal::Figures { entries, bytes, .. } = opened.journal.figures();
     tracing::info!(directory = %directory.display(), entries, bytes, "journal opened");
     Ok(Some(opened))
-}
-
-/// Returns the checkpoint's options. If checkpoints are disabled, one of an earlier host is deleted, because it
-/// contains whole Pods.
-fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<CheckpointOptions>> {
-    let Some(directory) = directory else { return Ok(None) };
-    if seconds == 0 {
-        checkpoint::remove(&directory)?;
-        return Ok(None);
-    }
-    Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
 /// Reads the kubeconfig, or else the Pod's ServiceAccount or the user's kubeconfig. The messages of kube's errors

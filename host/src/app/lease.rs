@@ -255,7 +255,7 @@ impl Keeper {
     fn fitness(&self, current: Instant, since: Option<Revision>, ownership: &Ownership) -> Fitness {
         let Some(since) = since else { return Fitness::Unfit };
         let mark = ownership.seen().and_then(|record| record.mark.as_ref());
-        let is_fresh = |mark: &Mark| mark.revision < since.0 || !self.gone.has_all(&mark.unsettled, Mark::hash);
+        let is_fresh = |mark: &Mark| mark.revision < since.0 || !self.gone.has_all(&mark.unsettled);
         let is_standby = ownership.state() == State::Standby;
         match () {
             // Another replica may know deletions that this one does not.

@@ -9,6 +9,7 @@ mod failure;
 mod hold;
 mod image;
 mod parts;
+mod script;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use podium_engine::{
 use podium_life::{Effect, Event, Life, Plugin, Record, Report, Shown, Source, Ticket, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
 use podium_writeback::manager_name;
+pub(super) use script::Runners;
 use tokio::{
     sync::{
         mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},

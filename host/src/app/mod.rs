@@ -5,7 +5,6 @@
 
 mod blocking;
 mod certificate;
-mod checkpoint;
 mod cleanup;
 mod cluster;
 pub mod compile;
@@ -33,7 +32,6 @@ mod why;
 use std::{sync::Arc, time::Duration};
 
 use blocking::BlockingJobs;
-pub use checkpoint::CheckpointOptions;
 use deliveries::Deliveries;
 use lease::Leadership;
 pub use lease::{BootTime, LeaseOptions};
@@ -74,7 +72,7 @@ const OBSERVATIONS: usize = 16;
 const DRAIN: Duration = Duration::from_secs(8);
 /// The same of a host that another replica waits for, which runs the keys again.
 const DRAIN_BEFORE_HANDOVER: Duration = Duration::from_millis(500);
-/// Time for the journal's last entries and the last checkpoint, after [`DRAIN`].
+/// Time for the journal's last entries, after [`DRAIN`].
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
 /// Time for the watch's thread and jobs that read the disk to end, after [`LAST_ENTRIES`].
 const LAST_JOBS: Duration = Duration::from_millis(500);
@@ -342,11 +340,10 @@ impl App {
             leadership.hand_over().await;
         }
         self.stop.cancel();
-        // The journal's last entries and the last checkpoint. The timeout bounds the wait for a disk that does not
-        // answer.
+        // The journal's last entries. The timeout bounds the wait for a disk that does not answer.
         let kept = async { while self.state_tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_ENTRIES, kept).await.is_err() {
-            tracing::warn!("last journal entries or checkpoint not written: the disk does not respond");
+            tracing::warn!("last journal entries not written: the disk does not respond");
         }
         self.services.shutdown().await;
         let ended = async {

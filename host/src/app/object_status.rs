@@ -246,6 +246,7 @@ fn active(Version { code, ran, .. }: &Version<Code>) -> ActiveVersion {
         sha256: component.sha256.clone(),
         imports: component.imports.clone(),
         image: component.image.as_ref().map(ToString::to_string),
+        runner: component.runner.clone(),
         stored: component.stored.clone(),
         grants: granted.map_or(Value::Null, |Granted { grants }| grants),
     }

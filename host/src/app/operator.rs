@@ -15,10 +15,7 @@ use podium_writeback::ClosedKind;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Phase, PolicyFile, certificate::Certificate, checkpoint::LastSave, lease::Leadership, watchdog::Watchdog,
-    why::Explain,
-};
+use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
@@ -58,7 +55,6 @@ pub(super) struct Observed {
     pub(super) held: Box<dyn Fn() -> Vec<HeldRequests> + Send + Sync>,
     pub(super) reader: Reader,
     pub(super) journal: Option<Arc<Journal>>,
-    pub(super) checkpoint: Option<Arc<LastSave>>,
     pub(super) phase: watch::Receiver<Phase>,
     /// Returns the Pods that have a finalizer of a deleted plugin.
     pub(super) removals: Box<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
@@ -196,8 +192,6 @@ impl Observed {
             Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries, damaged })
         };
         let runtime = tokio::runtime::Handle::current();
-        let checkpoint = self.checkpoint.clone();
-        let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
         let policy = self.policy_file.clone();
         let leadership = self.leadership.clone();
         let removing = self.clone();
@@ -209,7 +203,6 @@ impl Observed {
             tenants: Arc::new(tenants),
             cache: Arc::new(cache),
             journal: Arc::new(journal),
-            checkpoint: Arc::new(checkpoint),
             tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
             removals: Arc::new(move || (removing.removals)()),
             held: Arc::new(move || (holding.held)().len()),
@@ -258,7 +251,6 @@ pub(super) mod tests {
             held: Box::new(Vec::new),
             reader,
             journal: None,
-            checkpoint: None,
             phase,
             removals: Box::new(Vec::new),
             policy_file: None,

@@ -1,13 +1,13 @@
 //! The parts and settings that a host is started with.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use podium_api::Connection;
 use podium_engine::journal::Opened;
 use podium_runtime::Compilation;
 use podium_vocabulary::Prune;
 
-use super::{CheckpointOptions, LeaseOptions, Operator, PolicyFile, WallClock};
+use super::{LeaseOptions, Operator, PolicyFile, WallClock};
 use crate::{
     config::Policy,
     images::{Images, Store},
@@ -45,12 +45,12 @@ pub struct Options {
     /// The journal, opened by [`podium_engine::journal::open`]. With `None`, deletions while the host is down are not
     /// delivered.
     pub journal: Option<Opened>,
-    /// The checkpoint's settings. With `None`, each start lists all Pods.
-    pub checkpoint: Option<CheckpointOptions>,
     /// The fields of a Pod that are not stored.
     pub prune: Prune,
     /// Where components are compiled. The default is this process, without limits: for simulations and benches.
     pub compilation: Compilation,
+    /// The directory with the runners of scripts, such as `javascript-1.wasm`. With `None` scripts are refused.
+    pub runners: Option<PathBuf>,
     /// The bounds on grants and limits of plugins. `None` permits everything that a configuration can have.
     pub policy: Option<Policy>,
     /// The files of the policy, which replace it when they change. With `None` it stays.
@@ -92,9 +92,9 @@ impl Options {
             state_memory: STATE_MEMORY,
             operator: Operator::default(),
             journal: None,
-            checkpoint: None,
             prune: Prune::default(),
             compilation: Compilation::default(),
+            runners: None,
             policy: None,
             policy_file: None,
             cleanup_account: None,

@@ -171,11 +171,9 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         connections.map_err(|error| not_connected(&flags, error))?;
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let directory = flags.state_dir.clone();
-    let seconds = flags.checkpoint_seconds;
     let now = now_millis();
-    let state = read(&mut stopped, move || disk::state(directory, seconds, now)).await?;
-    let disk::State { journal, checkpoint, code, components } =
-        state.map_err(|error| unusable_state(&state_dir, &error))?;
+    let state = read(&mut stopped, move || disk::state(directory.as_deref(), now)).await?;
+    let disk::State { journal, code, components } = state.map_err(|error| unusable_state(&state_dir, &error))?;
     let policy_file = policy_file.map(|file| Arc::new(file.stored_in(code.clone())));
     let policy = match (policy, policy_file.clone()) {
         (Err(_), Some(file)) => Some(last_policy(read(&mut stopped, move || file.last_good()).await?)?),
@@ -192,7 +190,6 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         state_memory: memory_limit::of_states(memory_limit::container_limit()),
         operator: Operator { api_server, ..operator },
         journal,
-        checkpoint,
         prune,
         policy,
         policy_file,
@@ -200,10 +197,10 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         components,
         require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },
+        runners: flags.runners.clone().or_else(compile::own_runners),
         wall_clock: Some(Arc::new(now_millis)),
         ..Options::new(client, seed(), now_millis())
     });
-    // It reads the checkpoint.
     let app = tokio::select! {
         biased;
         signal = &mut stopped => return Ok(signal),

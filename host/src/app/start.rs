@@ -34,20 +34,18 @@ use tokio_util::sync::CancellationToken;
 use super::{
     App, OBSERVATIONS, Options, Phase, REQUEST_DEADLINE,
     blocking::BlockingJobs,
-    checkpoint::{self, CheckpointTask, LastSave},
-    cleanup,
-    cluster::{self, Cluster},
+    cleanup, cluster,
     deliveries::Deliveries,
     journal::JournalTask,
     lease::{Keeper, Leadership},
-    life::{Components, Disk, Driver, Holds, Rules, disk_turns},
+    life::{Components, Disk, Driver, Holds, Rules, Runners, disk_turns},
     operator::Observed,
     thread::Thread,
     wall_clock,
     watchdog::{Steps, Watchdog, Watched, is_waiting},
     why,
 };
-use crate::{checkpoint::Coverage, telemetry::ApiRequests};
+use crate::telemetry::ApiRequests;
 
 type Services = JoinSet<anyhow::Result<()>>;
 
@@ -86,7 +84,6 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         held: Box::new(move || held.holds()),
         reader: core.reader.clone(),
         journal: state.journal.clone(),
-        checkpoint: state.last_save,
         phase,
         removals: Box::new(move || left.lock().iter().map(|(id, removal)| (id.clone(), removal.pods)).collect()),
         policy_file: options.policy_file.clone(),
@@ -103,6 +100,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         simulated: core.simulated,
         files: disk_turns(),
         holds: Holds::default(),
+        runners: Runners::new(options.runners),
         #[cfg(test)]
         given: <_>::default(),
     };
@@ -162,7 +160,6 @@ struct Watching {
 /// The parts that write to the state directory.
 struct State {
     journal: Option<Arc<Journal>>,
-    last_save: Option<Arc<LastSave>>,
     tasks: Services,
 }
 
@@ -249,15 +246,8 @@ impl Core {
         services: &mut Services,
         stop: &CancellationToken,
     ) -> anyhow::Result<Watching> {
-        let coverage = Coverage::new(options.namespace.as_deref(), &options.prune);
-        let checkpoint = match &options.checkpoint {
-            Some(kept) => checkpoint::load(kept, coverage.clone(), &self.pool, self.simulated).await?,
-            None => None,
-        };
-        let has_state = options.journal.is_some() || options.checkpoint.is_some();
         let namespace = options.namespace.clone();
-        let (journal, reopened, mut tasks) =
-            start_journal(options.journal.take(), namespace.clone(), self.simulated, stop);
+        let (journal, reopened, tasks) = start_journal(options.journal.take(), namespace.clone(), self.simulated, stop);
         let counters = Arc::<Counters>::default();
         let thread = (!self.simulated).then(|| Thread::start(counters.clone()));
         let thread = thread.transpose().context("cannot start the watch's thread")?;
@@ -267,14 +257,13 @@ impl Core {
         let watch_options = WatchOptions { namespace, ..WatchOptions::default() };
         let known = Arc::new(self.reader.clone());
         let watch = Watch::new(self.watch_api.clone(), watch_options, self.pool.clone(), known, self.seed);
-        let watch = watch.from_checkpoint(checkpoint).counted_by(counters.clone());
-        let cluster = Cluster::default();
-        let identity = has_state.then(|| (self.watch_api.clone(), journal.clone(), cluster.clone()));
+        let watch = watch.counted_by(counters.clone()).listing_when(self.expectations.seen.lost());
+        let identity = journal.clone().map(|journal| (self.watch_api.clone(), journal));
         services.spawn_on(run_watch(watch, observed, identity, self.seed), &runtime);
         if let Some(read) = options.wall_clock.take() {
             services.spawn(wall_clock::follow(self.clock.clone(), read));
         }
-        let gone = Arc::<GonePods>::default();
+        let gone = Arc::new(GonePods::new(podium_lease::Mark::hash));
         let ingest_options = IngestOptions {
             observations,
             registry: self.registry.clone(),
@@ -294,21 +283,12 @@ impl Core {
         let waits = move || ticker.stalled().is_some();
         watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
         services.spawn(watchdog.clone().run());
-        let last_save = options.checkpoint.take().map(|kept| {
-            let reader = self.reader.clone();
-            let counters = counters.clone();
-            let clock = self.clock.clone();
-            let saving = CheckpointTask::new(kept, coverage, reader, counters, cluster, clock, self.simulated);
-            let last_save = saving.saved();
-            tasks.spawn(saving.run(stop.clone()));
-            last_save
-        });
         let ingest = async move {
             ingest.run().await;
             anyhow::bail!("the ingest loop ended")
         };
         services.spawn_on(ingest, &runtime);
-        Ok(Watching { thread, counters, ingest_handle, gone, watchdog, state: State { journal, last_save, tasks } })
+        Ok(Watching { thread, counters, ingest_handle, gone, watchdog, state: State { journal, tasks } })
     }
 
     /// Spawns the task that sends Events.
@@ -342,21 +322,17 @@ impl Core {
     }
 }
 
-/// Runs the watch, which never ends. A host with a state directory first asks for the identity of the cluster.
+/// Runs the watch, which never ends. A host with a journal first asks for the identity of the cluster.
 async fn run_watch(
-    mut watch: Watch,
+    watch: Watch,
     observed: mpsc::Sender<Observation>,
-    identity: Option<(Api, Option<Arc<Journal>>, Cluster)>,
+    identity: Option<(Api, Arc<Journal>)>,
     seed: u64,
 ) -> anyhow::Result<()> {
-    if let Some((api, journal, cluster)) = identity
+    if let Some((api, journal)) = identity
         && let Some(uid) = cluster::identify(&api, &observed, seed).await
     {
-        if let Some(journal) = journal {
-            journal.of_cluster(&uid)?;
-        }
-        let _ = cluster.set(uid.clone());
-        watch = watch.of_cluster(Some(uid));
+        journal.of_cluster(&uid)?;
     }
     watch.run(observed).await;
     anyhow::bail!("the watch ended")

@@ -119,7 +119,7 @@ pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Configuration
 /// Every mistake, without lines.
 pub(crate) fn object(object: &serde_json::Value) -> Result<PluginSpec, Vec<Problem>> {
     if !object["spec"]["source"]["file"].is_null() {
-        let message = "is not read for an object; use configMap or oci".to_owned();
+        let message = "is not read for an object; use configMap, oci or script".to_owned();
         return Err(vec![Problem { line: None, field: "spec.source.file".to_owned(), message }]);
     }
     podium_config::plugin_object(object).map(|plugin| podium_config::spec(plugin, Path::new("")))

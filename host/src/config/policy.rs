@@ -14,7 +14,7 @@ use podium_config::{
     policy::{Ceilings, Requests, Rules, Spec},
 };
 use podium_registry::signature::Key;
-use podium_vocabulary::{LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
+use podium_vocabulary::{Language, LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
 
 use super::{ConfigError, file::FileError};
 
@@ -130,8 +130,13 @@ impl Policy {
             let path = format!("{path}.serviceAccountRequired");
             problems.push(self.problem("spec.serviceAccountName", &path, message, next));
         }
-        problems.extend(self.source(&tenant, &plugin.source));
-        problems.extend(self.class(&tenant, plugin.limits.class));
+        match plugin.language {
+            Some(language) => problems.extend(self.script(&tenant, language)),
+            None => {
+                problems.extend(self.source(&tenant, &plugin.source));
+                problems.extend(self.class(&tenant, plugin.limits.class));
+            }
+        }
         for LimitField { field, value, ceiling } in LIMITS {
             let value = value(&plugin.limits);
             let exceeded = self.rule(&tenant, |rules| ceiling(&rules.limits)).filter(|(_, most)| value > *most);
@@ -176,6 +181,26 @@ impl Policy {
             live_reads: of(|rates| rates.live_reads_per_second).map_or(live_reads, |(_, rate)| rate),
             events: of(|rates| rates.events_per_second).map_or(events, |(_, rate)| rate),
         }
+    }
+
+    /// A script has no signature, so that none is permitted where components need one, unless a list of the section
+    /// that demands it, or of the tenant's own, says so: a list of `defaults` does not lift what one tenant requires.
+    fn script(&self, tenant: &Tenant, language: Language) -> Option<Problem> {
+        let required = self.rule(tenant, |rules| rules.images.signature_required).filter(|(_, required)| *required);
+        let listed = self.rule(tenant, |rules| rules.scripts.languages.as_ref());
+        let is_listed = listed.as_ref().map(|(_, all)| all.iter().any(|one| Language::from(*one) == language));
+        let (path, next) = match (required, listed) {
+            (_, Some((path, _))) if is_listed == Some(false) => {
+                (format!("{path}.scripts.languages"), "deploy a component")
+            }
+            (Some((path, _)), listed) if listed.as_ref().is_none_or(|(of, _)| *of != path && of == "spec.defaults") => {
+                let next = "build a component, push it to a registry, sign it, and use source.oci";
+                (format!("{path}.images.signatureRequired"), next)
+            }
+            _ => return None,
+        };
+        let message = format!("is {}, and {tenant} may have no script in it", language.name());
+        Some(self.problem("spec.source.script.language", &path, message, next))
     }
 
     fn class(&self, tenant: &Tenant, class: LimitClass) -> Option<Problem> {
@@ -343,6 +368,54 @@ spec:
             problem.message.starts_with("is interpreter, and plugins of namespace bank may have native (policy.yaml: ")
         );
         assert_eq!(fields(&policy, &plugin(Some("shop"), &interpreter)), [""; 0]);
+    }
+
+    #[test]
+    fn scripts_are_permitted_without_required_signatures_or_by_a_list() {
+        const KEY: &str = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEPlDFDYGACj+EvYOSlwQT9aUleMBV\n\
+            wHWIcVIOBJTe3AzVIiPxkkLYxw7Nk36x3ZKtSm7fWLFKZ0mtUWTvLXdoMg==\n-----END PUBLIC KEY-----\n";
+        let of = |rules: &str| {
+            let key = serde_json::json!([KEY]);
+            let signed = format!("images: {{ signatureRequired: true, signatureKeys: {key} }}");
+            let defaults = rules.replace("SIGNED", &signed);
+            policy(&format!(
+                "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {{ defaults: {{ {defaults} }}, \
+                 namespaces: {{ bank: {{ scripts: {{ languages: [] }} }} }} }}\n"
+            ))
+        };
+        let script = |namespace| PluginSpec { language: Some(Language::JavaScript), ..plugin(Some(namespace), "") };
+        let languages = "scripts: { languages: [javascript] }";
+        for (rules, place) in [
+            ("", None),
+            // A script has no class of its own.
+            ("limits: { classes: [interpreter] }", None),
+            (languages, None),
+            ("SIGNED", Some("spec.defaults.images.signatureRequired")),
+            (&format!("SIGNED, {languages}"), None),
+            ("scripts: { languages: [] }", Some("spec.defaults.scripts.languages")),
+        ] {
+            let problems = of(rules).problems(&script("shop"));
+            let expected = place.map(|place| format!("policy.yaml: {place}"));
+            assert_eq!(problems.len(), usize::from(place.is_some()), "{rules}: {problems:?}");
+            for problem in &problems {
+                assert_eq!(problem.field, "spec.source.script.language");
+                assert!(problem.message.contains(expected.as_deref().unwrap()), "{rules}: {problem:?}");
+            }
+            let problems = of(rules).problems(&script("bank"));
+            assert!(problems[0].message.contains("spec.namespaces.bank.scripts.languages"), "{problems:?}");
+        }
+        // A list of all tenants does not lift what one namespace requires.
+        let strict = |own: &str| {
+            let key = serde_json::json!([KEY]);
+            policy(&format!(
+                "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {{ defaults: {{ {languages} }}, namespaces: {{ \
+                 shop: {{ images: {{ signatureRequired: true, signatureKeys: {key} }}{own} }} }} }}\n"
+            ))
+        };
+        let problems = strict("").problems(&script("shop"));
+        assert!(problems.len() == 1 && problems[0].message.contains("spec.namespaces.shop.images"), "{problems:?}");
+        assert_eq!(strict(&format!(", {languages}")).problems(&script("shop")), []);
+        assert_eq!(strict("").problems(&script("other")), []);
     }
 
     #[test]

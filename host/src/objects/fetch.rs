@@ -36,6 +36,8 @@ pub(crate) const CORRECTED: Duration = Duration::from_secs(60);
 /// A key of a ConfigMap, and the digest of its value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConfigMapKey<'a> {
+    /// The field of the configuration.
+    pub(crate) field: &'static str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) key: &'a str,
@@ -89,9 +91,9 @@ pub(crate) async fn config_map(
     source: ConfigMapKey<'_>,
     limit: usize,
 ) -> Result<Vec<u8>, FetchFailure> {
-    let ConfigMapKey { namespace, name, key, sha256: expected } = source;
+    let ConfigMapKey { field, namespace, name, key, sha256: expected } = source;
     let failure = |reason, passing, message: String| {
-        let message = text::line(&format!("spec.source.configMap: {message}"));
+        let message = text::line(&format!("{field}: {message}"));
         FetchFailure { reason, message, passing, retry_after: None, step: Step::Fetched }
     };
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
@@ -124,7 +126,7 @@ pub(crate) async fn config_map(
     if found != expected {
         let message = format!(
             "{key} of ConfigMap {namespace}/{name} has the SHA-256 {found}, and not {expected}; correct sha256, or \
-             write the expected component into the ConfigMap, which is read again within 5 minutes"
+             write the expected bytes into the ConfigMap, which is read again within 5 minutes"
         );
         return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("DigestMismatch", true, message) });
     }
@@ -153,7 +155,8 @@ mod tests {
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
         let account = Some("system:serviceaccount:shop:a".to_owned());
         let sender = Sender { manager: "podium/shop/tidy".to_owned(), impersonate: account };
-        let source = ConfigMapKey { namespace: "shop", name: "tidy", key: "a.wasm", sha256: DIGEST };
+        let field = "spec.source.configMap";
+        let source = ConfigMapKey { field, namespace: "shop", name: "tidy", key: "a.wasm", sha256: DIGEST };
         config_map(&api, &sender, source, limit).await
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
-use podium_config::status::{Active, Condition, Failure, Finalizers, RefusedWrite, Status};
+use podium_config::status::{Active, Condition, Failure, Finalizers, RefusedWrite, Runner, Status};
 use podium_engine::status::Failing;
 use podium_vocabulary::text;
 use podium_wire::Timestamp;
@@ -93,6 +93,8 @@ pub(crate) struct ActiveVersion {
     pub(crate) imports: Vec<String>,
     /// The image with its digest; `None` if the component is not from a registry.
     pub(crate) image: Option<String>,
+    /// `None` for a component.
+    pub(crate) runner: Option<Runner>,
     /// Why the tag of the image was not looked up, if it was not. Escaped.
     pub(crate) stored: Option<String>,
     /// `spec.grants` as the object had it.
@@ -175,10 +177,11 @@ pub(super) fn time(millis: u64) -> String {
 }
 
 fn active(version: &ActiveVersion) -> Active {
-    let ActiveVersion { generation, sha256: _, imports, image, stored: _, grants } = version;
+    let ActiveVersion { generation, sha256: _, imports, image, runner, stored: _, grants } = version;
     Active {
         digest: version.digest(),
         image: image.clone(),
+        runner: runner.clone(),
         generation: *generation,
         imports: imports.iter().take(MAX_IMPORTS).map(|import| text::name(import)).collect(),
         grants: grants.is_object().then(|| grants.clone()),
@@ -385,6 +388,7 @@ mod tests {
             sha256: "ab".to_owned(),
             imports,
             image: None,
+            runner: None,
             stored: None,
             grants: json!({}),
         })

@@ -91,8 +91,8 @@ impl From<ApiError> for Broken {
 #[derive(Deserialize)]
 struct Page<'a> {
     metadata: PageMetadata,
-    #[serde(borrow, default)]
-    items: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -100,8 +100,8 @@ struct Page<'a> {
 struct PageMetadata {
     #[serde(default)]
     resource_version: String,
-    #[serde(default, rename = "continue")]
-    next: String,
+    #[serde(rename = "continue")]
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -235,12 +235,12 @@ impl ObjectWatch {
             }
             let page = api.bytes(self.get(&query)?).await?;
             let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
-            objects.extend(items.iter().filter_map(|item| self.object(item.get())));
+            objects.extend(items.iter().flatten().filter_map(|item| self.object(item.get())));
             trimming.page(&mut objects, self.policy.borrow().as_ref());
-            if metadata.next.is_empty() {
+            next = metadata.next.unwrap_or_default();
+            if next.is_empty() {
                 return Ok((objects, metadata.resource_version));
             }
-            next = metadata.next;
         }
     }
 

@@ -55,15 +55,6 @@ pub struct JournalFigures {
     pub damaged: u64,
 }
 
-/// The figures of the checkpoint.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CheckpointFigures {
-    /// Epoch milliseconds of the last successful write; `None` before the first.
-    pub saved_millis: Option<u64>,
-    /// True if the latest attempt to write it failed.
-    pub failing: bool,
-}
-
 /// The figures of the Lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseFigures {
@@ -122,8 +113,6 @@ pub struct Sources {
     pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
     /// Returns `None` if the host keeps no journal.
     pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
-    /// Returns `None` if the host keeps no checkpoint.
-    pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
     /// Returns the number of asynchronous tasks that have not ended.
     pub tasks: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Returns how many Pods have a finalizer of a plugin that was deleted.
@@ -299,9 +288,6 @@ impl Figures {
         if let Some(journal) = (self.sources.journal)() {
             encode_journal(encoder, journal)?;
         }
-        if let Some(checkpoint) = (self.sources.checkpoint)() {
-            encode_checkpoint(encoder, checkpoint)?;
-        }
         Ok(())
     }
 }
@@ -384,15 +370,6 @@ fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) 
     let damaged = ConstCounter::new(journal.damaged);
     let help = "Damaged places in the journal's file at the start, each of which has lost at least one entry";
     damaged.encode(encoder.encode_descriptor("podium_journal_damaged_places", help, None, MetricType::Counter)?)
-}
-
-fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: CheckpointFigures) -> fmt::Result {
-    let failing = "1 if the last attempt to write the checkpoint failed";
-    unlabelled(encoder, "podium_checkpoint_failing", failing, checkpoint.failing.into())?;
-    let saved = ConstGauge::new(checkpoint.saved_millis.unwrap_or_default() as f64 / 1_000.0);
-    let name = "podium_checkpoint_last_success_timestamp";
-    let help = "When the checkpoint was last written; 0 before that";
-    saved.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
 }
 
 fn unlabelled(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {

@@ -116,7 +116,7 @@ fn keys_of_ordered_lanes_are_all_run() {
                     let (slot, item) = (thread_rng().gen_range(0..SLOTS), ["a", "b"][thread_rng().gen_range(0..2)]);
                     (0..LANES).for_each(|lane| _ = harness.slots[lane][slot].added.fetch_add(1, SeqCst));
                     let items = (0..LANES).map(|lane| (lane, slot, item));
-                    if step == 0 { queue.add_changed(items) } else { queue.add_written(items) }
+                    if step == 0 { queue.add_changed(items) } else { queue.add(items) }
                 }
             })
         });

@@ -108,7 +108,7 @@ impl Ingest {
         let update = step(&mut self.writer);
         let plan = stones.plan(queue, update.changes(), concerned, all, Instant::now());
         update.publish();
-        stones.queue(queue, plan, |_| false);
+        stones.queue(queue, plan);
     }
 
     /// Creates, changes or deletes a Pod.

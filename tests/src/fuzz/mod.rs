@@ -6,7 +6,6 @@
 
 pub mod abi;
 pub mod calls;
-pub mod checkpoint;
 pub mod components;
 pub mod explore;
 pub mod frames;
@@ -26,7 +25,6 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("abi", abi::run),
     ("calls", calls::run),
-    ("checkpoint", checkpoint::run),
     ("components", components::run),
     ("frames", frames::run),
     ("journal", journal::run),

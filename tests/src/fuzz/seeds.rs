@@ -1,18 +1,15 @@
 //! The seeds of the fuzz targets: small valid inputs of each target, generated on demand.
 
-use std::{fs, sync::Arc};
+use std::fs;
 
 use anyhow::Result;
-use podium_encoding::{Pool, Scratch};
 use podium_engine::journal;
-use podium_host::checkpoint::{Coverage, Saver};
-use podium_pods::pod::CachedPod;
-use podium_vocabulary::{PluginId, PodKey, Prune, Revision};
+use podium_vocabulary::{PluginId, PodKey};
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
 
 use super::{
-    abi, checkpoint, components,
+    abi, components,
     frames::LISTED,
     journal::{FILE, FRAME, HEADER},
     sample::{self, bookmark, event},
@@ -34,7 +31,6 @@ pub fn of(target: &str, pods: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
         "frames" => Ok(frames(&states)),
         "pods" => Ok(states.iter().map(|states| states.join("\n").into_bytes()).collect()),
         "records" => records(&states),
-        "checkpoint" => checkpoints(&states),
         "journal" => Ok(vec![journal()?]),
         "queries" => Ok(queries()),
         "selectors" => Ok(selectors()),
@@ -74,34 +70,6 @@ fn records(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
         seeds.push(record);
         seeds.push(podium_wire::encode(&pod.header)?);
         seeds.extend(podium_wire::Section::ALL.map(|section| sections.get(section).to_vec()));
-    }
-    Ok(seeds)
-}
-
-/// Returns checkpoints of the last states of one Pod, of two, of all, and of none.
-fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
-    let pool = Pool::new(1);
-    let mut scratch = Scratch::default();
-    let mut pods = Vec::new();
-    for json in states.iter().filter_map(|states| states.last()) {
-        let (pod, _) = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None)?;
-        pods.push(Arc::new(pod));
-    }
-    pods.sort_by(|one, other| one.key.cmp(&other.key));
-    pods.dedup_by(|one, other| (&one.key.namespace, &one.key.name) == (&other.key.namespace, &other.key.name));
-    let unshared = CachedPod::unshared(
-        br#"{"metadata":{"namespace":"a","name":"a","uid":"u","resourceVersion":"7"}}"#,
-        &Prune::NOTHING,
-    )?;
-    pods.insert(0, Arc::new(unshared));
-    let directory = tempfile::tempdir()?;
-    let mut seeds = Vec::new();
-    for count in [0, 1, 2, 3, pods.len()] {
-        let mut saver = Saver::new(directory.path().to_owned(), Coverage::new(None, &Prune::NOTHING));
-        for revision in [9_000, 9_001] {
-            saver.save(pods.iter().take(count).cloned(), Revision(revision), 1, None)?;
-        }
-        seeds.push(fs::read(directory.path().join(checkpoint::FILE))?);
     }
     Ok(seeds)
 }

@@ -47,7 +47,7 @@ async fn deletions_around_sigkills_are_delivered_and_no_others() -> Result<()> {
     let register = pod(&client, SHOP, "register").await?.metadata.uid.context("a Pod without a uid")?;
     let more = format!("  config: {{ register: {register} }}\n  watch: {{ sections: [lifecycle] }}");
     fs::write(plugins.path().join("register.yaml"), guest_yaml("registrar", "register", &more)?)?;
-    let flags = ["--state-dir", &state.path().display().to_string(), "--checkpoint-seconds", "1"].map(str::to_owned);
+    let flags = ["--state-dir", &state.path().display().to_string()].map(str::to_owned);
     let options = HostOptions {
         kubeconfig: host_account(&plane, &client).await?,
         plugins: vec![plugins.path().to_owned()],

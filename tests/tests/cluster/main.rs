@@ -24,11 +24,11 @@ mod owners;
 mod plugins;
 mod replicas;
 mod restarts;
+mod scripts;
 mod second_wall;
 mod small;
 mod soak;
 mod tenants;
-mod warm;
 mod workloads;
 
 use anyhow::Result;

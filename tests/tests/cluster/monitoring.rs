@@ -266,7 +266,7 @@ async fn a_real_prometheus_has_data_for_each_query() -> Result<()> {
     fs::write(&policy, "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n")?;
     let mut arguments = vec!["--state-dir".to_owned(), state.to_string_lossy().into_owned()];
     arguments.extend(["--policy".to_owned(), policy.to_string_lossy().into_owned()]);
-    arguments.extend(["--checkpoint-seconds", "1", "--metrics-authentication", "on"].map(str::to_owned));
+    arguments.extend(["--metrics-authentication", "on"].map(str::to_owned));
     let host =
         Host::spawn(&HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![plugins], arguments }).await?;
 

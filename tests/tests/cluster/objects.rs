@@ -27,7 +27,7 @@ use crate::{
     workloads::{account, create, label, namespace, pod},
 };
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// The host's account in `deploy/`, in the audit log.
 pub(crate) const HOST: &str = "system:serviceaccount:podium:podium-host";
 pub(crate) const NAMESPACE: &str = "objects";
@@ -260,10 +260,6 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     })
     .await?;
 
-    // A warm start compares the checkpoint with the API server.
-    ensure!(host.terminate().await?.success(), "it failed");
-    let host = Host::spawn(&options).await?;
-
     // The host's own account writes statuses and Events. It used each of its rights, and no request was refused.
     let own = own_writes(&plane, mark)?;
     let known = ["patch reconcileplugins/status 200", "patch clusterreconcileplugins/status 200"];
@@ -273,7 +269,10 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     ensure!(requests.iter().all(|request| request.code != 403), "{requests:?}");
     let used = requests.iter().filter(|request| request.impersonated.is_none());
     let used: BTreeSet<_> = used.map(|request| format!("{} {}", request.verb, request.resource)).collect();
-    let unused: Vec<_> = shipped_rights()?.into_iter().filter(|right| !used.contains(right)).collect();
+    // A Pod is read only after an answer was lost.
+    let is_rare = |right: &String| right == "get pods";
+    let unused: Vec<_> =
+        shipped_rights()?.into_iter().filter(|right| !is_rare(right) && !used.contains(right)).collect();
     ensure!(unused.is_empty(), "{unused:?} of {used:?}");
     ensure!(host.terminate().await?.success(), "it failed");
     Ok(())

@@ -563,9 +563,6 @@ async fn a_killed_host_delivers_every_deletion_after_its_restart() {
             ran.iter().filter(|uid| !noted.contains_key(&format!("guests.example/deleted-{uid}"))).collect();
         ensure!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), ran.len());
         ensure!(host.metric("podium_journal_pending_deletions", &[]).await? == 0.0, "not all have settled");
-        // The checkpoint has the register's last state then, which wakes the plugin otherwise.
-        let last = embedded::revision(&fixture.cluster, "register").await?;
-        ensure!(host.metric("podium_cache_revision", &[]).await? >= last as f64, "revision {last} is not cached");
         Ok(())
     })
     .await

@@ -21,6 +21,7 @@ use kube::{
 use podium_devcluster::Cluster;
 use podium_tests::{
     process::{Process, podium_binary, target_dir, workspace_dir},
+    runner,
     wait::until,
 };
 use serde_json::{Value, json};
@@ -267,6 +268,58 @@ async fn dev_stops_a_plugin_while_its_grant_is_revoked() {
     })
     .await
     .unwrap();
+    assert_eq!(dev.interrupted().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_script_runs_without_a_build_and_each_save_replaces_it() {
+    let author = Author(tempfile::tempdir().unwrap());
+    if !runner::install(author.0.path()).unwrap() {
+        return;
+    }
+    let runners = ["--runners", author.0.path().to_str().unwrap()];
+    assert!(author.run(&["new", "hello", "--lang", "js"]).status.success());
+    let check = || author.json(&[&["check", "hello"], &runners[..]].concat());
+    assert_eq!(check().0, Some(0), "{}", check().1);
+    // The folder's own test needs nothing but node.
+    if let Ok(node) = Command::new("node").arg("--test").current_dir(author.path("hello")).output() {
+        assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stdout));
+    }
+
+    let mut dev = author.dev("dev.log", &runners);
+    dev.says("shop/hello  loaded", 1).await;
+    let pods = dev.pods("shop").await;
+    let labelled = async |name: &str, label: &str| {
+        create(&pods, name).await.unwrap();
+        until("the label", WITHIN, async || {
+            ensure!(team(&pods, name).await?.as_deref() == Some(label));
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+    labelled("web-0", "unowned").await;
+
+    let file = author.path("hello/plugin.js");
+    let source = fs::read_to_string(&file).unwrap();
+    fs::write(&file, source.replace("unowned", "nobody")).unwrap();
+    dev.says("shop/hello  swapped", 1).await;
+    labelled("web-1", "nobody").await;
+    let applied = fs::read_to_string(author.path("hello/plugin.yaml")).unwrap();
+    assert!(
+        applied.contains("          writes.setLabel(pod, \"team\", \"nobody\");\n"),
+        "kubectl apply has it: {applied}"
+    );
+
+    let broken = source.replace("export default", "export defalt");
+    let line = 1 + source.lines().position(|line| line.contains("export default")).unwrap();
+    fs::write(&file, broken).unwrap();
+    dev.says(&format!("line {line}, column "), 1).await;
+    dev.says("the previous version continues", 1).await;
+    labelled("web-2", "nobody").await;
+    let (code, printed) = check();
+    assert_eq!(code, Some(1));
+    assert!(printed["error"].as_str().unwrap().contains(&format!("line {line}, column ")), "{printed}");
     assert_eq!(dev.interrupted().await, Some(0));
 }
 

@@ -72,11 +72,6 @@ fn every_regression_folder_belongs_to_a_target() {
 }
 
 #[test]
-fn checkpoints_hold() {
-    replay("checkpoint");
-}
-
-#[test]
 fn frames_hold() {
     replay("frames");
 }

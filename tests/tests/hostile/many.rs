@@ -2,12 +2,13 @@
 //! on a Pod of each tenant. A neighbour of another tenant has as many runs and writes as without them, as soon, and the
 //! host's memory grows by a bounded part for each plugin.
 //!
-//! By default a tenant has 20 plugins; `PODIUM_HOSTILE_PLUGINS=100` has all of them, which takes minutes in
-//! a debug build.
+//! By default a tenant has 20 plugins, and one row of each end is tried by itself, as all plugins of a tenant.
+//! `PODIUM_HOSTILE_PLUGINS=100` has as many as the policy permits, and `PODIUM_HOSTILE_ROWS=all` tries each row, also
+//! in five tenants, which takes an hour in a debug build.
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use tokio::time::Instant;
 
 use super::{
@@ -27,12 +28,29 @@ fn plugins() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_neighbour_notices_nothing_of_a_tenant_of_hostile_plugins() {
-    beside(1, plugins()).await.unwrap();
+    beside(1, &rows()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_neighbour_notices_nothing_of_5_tenants_of_hostile_plugins() {
-    beside(5, plugins()).await.unwrap();
+    beside(5, &rows()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_neighbour_notices_nothing_of_many_plugins_of_one_attack() {
+    let is_all = std::env::var("PODIUM_HOSTILE_ROWS").is_ok_and(|rows| rows == "all");
+    let mut ends = BTreeSet::new();
+    for attack in rows() {
+        let end = match attack.end {
+            End::Fails(kind, _) => kind.name(),
+            End::Succeeds(..) | End::Refused(_) => "none",
+        };
+        let is_first = ends.insert(end);
+        for tenants in [1, 5].into_iter().filter(|tenants| is_all || (is_first && *tenants == 1)) {
+            beside(tenants, &[attack]).await.with_context(|| format!("{}, {tenants} tenants", attack.name)).unwrap();
+        }
+    }
+    assert!(ends.len() >= 4, "{ends:?}");
 }
 
 fn resident_kib() -> u64 {
@@ -41,16 +59,16 @@ fn resident_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Components that compilers refuse, or take long for, are of no use here.
-fn is_loaded(attack: &Attack) -> bool {
-    !matches!(attack.end, End::Refused(_))
+/// All that run: components that compilers refuse, or take long for, are of no use here.
+fn rows() -> Vec<Attack> {
+    attacks().into_iter().filter(|attack| !matches!(attack.end, End::Refused(_))).collect()
 }
 
-async fn beside(tenants: usize, plugins: usize) -> Result<()> {
+async fn beside(tenants: usize, rows: &[Attack]) -> Result<()> {
+    let plugins = plugins();
     let mut rig = HostRig::new().await?;
     let quiet = rig.round(None).await?;
     let before = resident_kib();
-    let rows: Vec<_> = attacks().into_iter().filter(is_loaded).collect();
     // Few plugins are rows from all tables.
     let step = (rows.len() / plugins).max(1);
     let mut loaded = Vec::new();

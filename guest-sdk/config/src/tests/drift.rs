@@ -123,6 +123,9 @@ fn samples() -> Vec<Value> {
     namespaced["spec"]["limits"]["cpuMillis"] = 20.into();
     namespaced["spec"]["watch"]["sections"] = json!(["labels"]);
     namespaced["spec"]["grants"]["read"]["pods"]["sections"] = json!(["labels"]);
+    let script = &mut namespaced["spec"]["source"]["script"];
+    let inline = script.as_object_mut().unwrap().remove("inline").unwrap();
+    let inline = json!({ "language": script["language"], "inline": inline });
     let mut cluster = namespaced.clone();
     cluster["kind"] = "ClusterReconcilePlugin".into();
     cluster["metadata"].as_object_mut().unwrap().remove("namespace");
@@ -132,7 +135,15 @@ fn samples() -> Vec<Value> {
         sample["spec"]["source"].as_object_mut().unwrap().retain(|name, _| name == place);
         sample
     };
-    vec![from(&namespaced, "file"), from(&cluster, "configMap"), from(&namespaced, "oci")]
+    let mut scripts = from(&namespaced, "script");
+    scripts["spec"]["source"]["script"] = inline;
+    vec![
+        from(&namespaced, "file"),
+        from(&cluster, "configMap"),
+        from(&namespaced, "oci"),
+        from(&cluster, "script"),
+        scripts,
+    ]
 }
 
 /// A valid policy with every field that it may have.

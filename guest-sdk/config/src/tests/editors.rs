@@ -379,6 +379,9 @@ fn is_of_rules(field: &str) -> bool {
     let fields = [
         "spec.source",
         "spec.source.file",
+        "spec.source.script",
+        "spec.source.script.inline",
+        "spec.limits.reuse",
         "spec.serviceAccountName",
         "spec.serviceAccountNamespace",
         "spec.registries[0].caFile",

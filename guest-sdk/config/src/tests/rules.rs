@@ -53,6 +53,13 @@ fn oci(secret: &str) -> (&'static str, Value) {
     ("/spec/source", json!({ "oci": { "image": "a.example/a:1", "pullSecretName": secret } }))
 }
 
+/// A script, with its place.
+fn script(place: &Value) -> (&'static str, Value) {
+    let mut script = place.clone();
+    script["language"] = "javascript".into();
+    ("/spec/source", json!({ "script": script }))
+}
+
 fn config_map() -> (&'static str, Value) {
     ("/spec/source", json!({ "configMap": { "name": "a", "key": "a", "sha256": "0".repeat(64) } }))
 }
@@ -90,7 +97,21 @@ fn of_plugins() -> Vec<Row> {
     let file_and_map = ("/spec/source/configMap", config_map().1["configMap"].clone());
     vec![
         (platform, vec![("/spec", json!({ "source": { "file": "a" } }))], "kind", "a Policy is no plugin"),
-        (namespaced, vec![("/spec/source", json!({}))], "spec.source.file", "is missing: name a file"),
+        (namespaced, vec![("/spec/source", json!({}))], "spec.source.file", "is missing: name"),
+        (namespaced, vec![script(&json!({}))], "spec.source.script.inline", "is missing: name"),
+        (
+            namespaced,
+            vec![script(&json!({ "inline": "1", "configMap": config_map().1["configMap"] }))],
+            "spec.source.script",
+            "has more than one place",
+        ),
+        (
+            namespaced,
+            vec![script(&json!({ "inline": "1" })), ("/spec/source/file", json!("a.wasm"))],
+            "spec.source",
+            "has more than one place",
+        ),
+        (cluster, vec![script(&config_map().1)], "spec.serviceAccountNamespace", "is missing: the ConfigMap of"),
         (namespaced, vec![file_and_map], "spec.source", "has more than one place"),
         // The host's own account never reads a Secret for a plugin.
         (namespaced, vec![oci("s")], "spec.serviceAccountName", "is missing: source.oci.pullSecretName is read as"),
@@ -165,7 +186,13 @@ fn of_runs() -> Vec<Row> {
             "spec.limits.cpuMillis",
             "is more than wall",
         ),
-        (namespaced, vec![interpreter(2, false)], "spec.limits.reuse", "is above 1 in class interpreter"),
+        (namespaced, vec![interpreter(2, false)], "spec.limits.reuse", "is above 1 in class interpreter or"),
+        (
+            namespaced,
+            vec![script(&json!({ "inline": "1" })), ("/spec/limits", json!({ "reuse": 2 }))],
+            "spec.limits.reuse",
+            "is above 1 in class interpreter or",
+        ),
         (namespaced, vec![("/spec/config", json!({ "a": "x".repeat(64 << 10) }))], "spec.config", "has 65544 bytes"),
         (
             namespaced,
@@ -233,6 +260,13 @@ fn the_neighbours_of_broken_rules_are_valid() {
         (namespaced, vec![("/spec/source", json!({ "oci": { "image": "a.example/a:1" } }))]),
         (cluster, vec![oci("s"), account(), account_namespace()]),
         (cluster, vec![config_map(), account(), account_namespace()]),
+        (cluster, vec![script(&json!({ "inline": "1" }))]),
+        (namespaced, vec![script(&json!({ "inline": "x".repeat(64 << 10) }))]),
+        (namespaced, vec![script(&config_map().1)]),
+        (
+            namespaced,
+            vec![script(&json!({ "inline": "1" })), ("/spec/limits", json!({ "reuse": 2, "reuseInterpreter": true }))],
+        ),
         (cluster, vec![grants(&[["v1", "Namespace", "namespaces"]])]),
         (namespaced, vec![grants(&[["v1", "ConfigMap", "configmaps"], ["v1", "ConfigMap", "configmaps"]])]),
         (namespaced, vec![grants(&[["a.example/v1", "Namespace", "namespaces"]])]),

@@ -1,7 +1,7 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
 //!
-//! A [`Watch`] begins with a streaming list, with a paginated list if the server does not support streaming, or with a
-//! checkpoint and the changes since. Short watches follow, each resumed at the revision at which the previous one
+//! A [`Watch`] begins with a streaming list, or with a paginated list if the server does not support streaming. Short
+//! watches follow, each resumed at the revision at which the previous one
 //! ended, so that another list is only needed after the history was lost. One task does all of this, so two lists never
 //! overlap. This module neither stores Pods nor decides which plugins run.
 
@@ -13,7 +13,6 @@ mod list;
 mod object;
 mod observations;
 mod refusals;
-mod resume;
 mod retries;
 mod rollback;
 mod stream;
@@ -31,15 +30,19 @@ use std::{
 
 use http::Request;
 use podium_encoding::Pool;
-use podium_pods::pod::{CachedPods, Checkpoint, Observation, PodList};
+use podium_engine::dispatch::Lost;
+use podium_pods::pod::{CachedPods, Observation, PodList};
 use podium_vocabulary::{PodKey, Revision};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
 
 use self::{
     adapt::{PageSize, Streaming},
     failures::Failures,
     object::{Decoder, Malformed},
-    observations::ObservationSender,
+    observations::{Closed, ObservationSender},
     refusals::Refusals,
 };
 pub use self::{
@@ -59,6 +62,8 @@ const MAX_BEHIND: u32 = 4;
 const MAX_EXPIRED: u32 = 16;
 /// How much longer the waits are after that: up to 30 s, as in client-go.
 const RARER: u32 = 6;
+/// The least time between two lists because of lost events.
+const LISTS_APART: Duration = Duration::from_secs(60);
 
 /// Which Pods to watch, and the timeouts of requests.
 #[derive(Debug, Clone)]
@@ -144,12 +149,12 @@ pub struct Watch {
     failures: Failures,
     /// The uids of Pods whose latest state could not be decoded.
     undecoded: BTreeSet<Arc<str>>,
-    /// Used instead of the first list, if possible.
-    checkpoint: Option<Checkpoint>,
-    /// The uid of the namespace kube-system, if it is known.
-    cluster: Option<Arc<str>>,
-    /// How often the API server answered but the checkpoint could not be brought up to date.
-    warm_failures: u32,
+    /// The latest proof that an event was lost.
+    lost: watch::Receiver<Lost>,
+    /// The revision of the latest list.
+    listed: Revision,
+    /// When a list may follow a lost event.
+    list_lost: Instant,
 }
 
 /// The next request after this one.
@@ -188,21 +193,16 @@ impl Watch {
             refusals: Refusals::default(),
             failures: Failures::default(),
             undecoded: BTreeSet::new(),
-            checkpoint: None,
-            cluster: None,
-            warm_failures: 0,
+            lost: watch::channel(Lost::default()).1,
+            listed: Revision::default(),
+            list_lost: Instant::now(),
         }
     }
 
-    /// Begins with the checkpoint instead of a list, if the API server still has the changes since then. Its Pods
-    /// must be unique and ordered by namespace, then name.
-    pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
-        Self { checkpoint, ..self }
-    }
-
-    /// Sets the uid of the namespace kube-system of the watched cluster. A checkpoint of another cluster is not used.
-    pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
-        Self { cluster, ..self }
+    /// Lists again when an event was lost since the latest list, at most once a minute. A Pod that cannot be decoded
+    /// looks the same, and is no reason.
+    pub fn listing_when(self, lost: watch::Receiver<Lost>) -> Self {
+        Self { lost, ..self }
     }
 
     /// Uses these counters instead of new ones.
@@ -232,19 +232,20 @@ impl Watch {
             let failed = if self.position.is_some() { "watch failed" } else { "list failed" };
             let next = match self.position {
                 Some(from) => {
-                    let next = self.run_watch(from, &mut sender).await;
+                    let next = self.run_watch_until_lost(from, &mut sender).await;
                     let is_expired = matches!(next, Ok(Next::Expired { .. }));
                     self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
                     next
                 }
-                None => match self.checkpoint.take() {
-                    Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
-                    None => self.list(&mut sender).await,
-                },
+                None => {
+                    let next = self.list(&mut sender).await;
+                    self.listed = self.seen;
+                    next
+                }
             };
             let (reason, wait) = match next {
                 Ok(Next::Continue) => continue,
-                Err(observations::Closed) => return,
+                Err(Closed) => return,
                 Ok(Next::Resume { reason }) => {
                     let wait = self.retries.wait(None);
                     self.log_failure(failed, &reason, wait);
@@ -270,6 +271,27 @@ impl Watch {
                 return;
             }
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Runs a watch until its end, or until an event is known to be lost.
+    async fn run_watch_until_lost(&mut self, from: Revision, sender: &mut ObservationSender) -> Result<Next, Closed> {
+        let (mut proofs, list_lost, listed) = (self.lost.clone(), self.list_lost, self.listed);
+        let undecoded = self.undecoded.clone();
+        let lost = async {
+            sleep_until(list_lost).await;
+            let is_reason = |(uid, cached): &Lost| *cached > listed && !undecoded.contains(uid);
+            if proofs.wait_for(is_reason).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = lost => {
+                self.list_lost = Instant::now() + LISTS_APART;
+                Ok(Next::Relist { reason: "the watch has lost an event of a write".to_owned() })
+            }
+            next = self.run_watch(from, sender) => next,
         }
     }
 

@@ -42,10 +42,6 @@ impl<'a> Object<'a> {
         Self { json: item.get().as_bytes(), line: None }
     }
 
-    pub(super) fn identity(self) -> Result<(PodKey, Revision), Malformed> {
-        identity(self.json)
-    }
-
     /// Returns the object with the bounds that a JSON parser finds, or `None` if it has them already.
     fn exact(self) -> Result<Option<Self>, Malformed> {
         let Some(line) = self.line else { return Ok(None) };

@@ -7,7 +7,7 @@ use podium_host::config::Defined;
 use serde::Serialize;
 
 use super::{Built, Options};
-use crate::{args, plugin, suggestion, ui};
+use crate::{args, plugin, script, suggestion, ui};
 
 /// Builds, checks the component against the plugin.yaml beside the crate, and prints what the component can do.
 ///
@@ -21,6 +21,10 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
     if configured {
         // Checked before the build, so that a mistake in the file is reported without a minute of compilation.
         plugin::read(std::slice::from_ref(&config), None)?;
+    }
+    if script::is_in(&arguments.path) {
+        script::build(&arguments.path, arguments.runners.runners.as_deref())?;
+        return Ok(ExitCode::SUCCESS);
     }
     one_crate(&arguments.path)?;
     let mut built = super::build(&Options {

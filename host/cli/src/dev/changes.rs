@@ -34,9 +34,10 @@ impl Changes {
         .context("cannot watch files")?;
         for one in crates {
             // The folder itself for its manifest and configuration, and `src` with all below, but not `target`.
+            let source = one.directory.join("src");
             watcher
                 .watch(&one.directory, RecursiveMode::NonRecursive)
-                .and_then(|()| watcher.watch(&one.directory.join("src"), RecursiveMode::Recursive))
+                .and_then(|()| if one.is_script() { Ok(()) } else { watcher.watch(&source, RecursiveMode::Recursive) })
                 .with_context(|| format!("cannot watch {}", one.directory.display()))?;
         }
         Ok(Self { _watcher: watcher, paths })

@@ -1,10 +1,12 @@
-//! Finds the crates of `podium dev`'s paths.
+//! Finds the crates and scripts of `podium dev`'s paths.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// A plugin's crate.
+use crate::script;
+
+/// A plugin's crate, or the folder of its script.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Crate {
     /// An absolute path, so that a changed path can be compared with it.
@@ -17,11 +19,16 @@ impl Crate {
         self.directory.join("plugin.yaml")
     }
 
+    /// Returns true for a script, which is not built.
+    pub(super) fn is_script(&self) -> bool {
+        script::is_in(&self.directory)
+    }
+
     /// Returns true if the file belongs to the plugin, and is not written by cargo or an editor.
     pub(super) fn concerns(&self, changed: &Path) -> bool {
         let Ok(inside) = changed.strip_prefix(&self.directory) else { return false };
         inside.starts_with("src")
-            || ["Cargo.toml", "plugin.yaml", "build.rs"].iter().any(|file| inside == Path::new(file))
+            || ["Cargo.toml", "plugin.yaml", "build.rs", script::FILE].iter().any(|file| inside == Path::new(file))
     }
 }
 
@@ -41,8 +48,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Crate>> {
         }
         if crates.len() == before {
             bail!(
-                "no plugin at {}: neither it nor its folders contain a Cargo.toml of a package; `podium new NAME` \
-                creates one",
+                "no plugin at {}: neither it nor its folders contain a Cargo.toml of a package or a plugin.js; `podium \
+                new NAME` creates one",
                 path.display()
             );
         }
@@ -53,6 +60,9 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Crate>> {
 }
 
 fn at(directory: &Path) -> Option<Crate> {
+    if script::is_in(directory) {
+        return Some(Crate { directory: directory.to_owned() });
+    }
     let manifest = std::fs::read_to_string(directory.join("Cargo.toml")).ok()?;
     let package = manifest.lines().any(|line| line.trim() == "[package]");
     package.then(|| Crate { directory: directory.to_owned() })
@@ -100,7 +110,7 @@ mod tests {
     #[test]
     fn files_that_cargo_writes_do_not_change_the_plugin() {
         let one = Crate { directory: "/plugins/a".into() };
-        for file in ["src/lib.rs", "src/deep/mod.rs", "Cargo.toml", "plugin.yaml"] {
+        for file in ["src/lib.rs", "src/deep/mod.rs", "Cargo.toml", "plugin.yaml", "plugin.js"] {
             assert!(one.concerns(&Path::new("/plugins/a").join(file)), "{file}");
         }
         for file in ["target/x", "Cargo.lock", ".git/index", "../ab/src/lib.rs"] {

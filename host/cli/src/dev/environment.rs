@@ -39,7 +39,11 @@ impl Environment {
             });
         }
         let first = crates.first().context("no crate found")?;
-        let directory = build::target_directory(&first.directory)?.join("podium");
+        let target = match first.is_script() {
+            true => first.directory.join("target"),
+            false => build::target_directory(&first.directory)?,
+        };
+        let directory = target.join("podium");
         let options = podium_devcluster::Options {
             seed: now_millis,
             nodes: arguments.nodes,
@@ -90,8 +94,8 @@ impl Environment {
 fn next_step(whose: &str, kubeconfig: &Path, create: &str, namespace: &str) -> String {
     format!(
         "\n{whose}. In another terminal:\n\n    export KUBECONFIG={}\n{create}    kubectl -n {namespace} run web \
-        --image nginx:1.29\n    kubectl -n {namespace} get pods --show-labels --watch\n\nA save builds the plugin \
-        again. Ctrl-C ends.\n",
+        --image nginx:1.29\n    kubectl -n {namespace} get pods --show-labels --watch\n\nA save replaces the plugin. \
+        Ctrl-C ends.\n",
         kubeconfig.display()
     )
 }

@@ -16,7 +16,7 @@ use environment::Environment;
 use podium_host::app::{self, App};
 use swap::{Running, swap};
 
-use crate::{args, plugin, ui};
+use crate::{args, plugin, script, ui};
 
 /// Runs until Ctrl-C.
 ///
@@ -28,6 +28,10 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     let crates = crates::find(&arguments.paths)?;
     // Started before the first build, so that a save during the build is not missed.
     let mut changes = Changes::of(&crates)?;
+    let scripts = crates.iter().any(Crate::is_script);
+    let runners = scripts
+        .then(|| script::runners(arguments.runners.runners.as_deref(), arguments.toolchain.install_targets))
+        .transpose()?;
     let policy = arguments.policy.as_deref().map(plugin::policy).transpose()?;
     let environment = Environment::start(&arguments, &crates, now_millis).await?;
     let mut app = App::start(app::Options {
@@ -35,6 +39,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         workers: ui::WORKERS,
         policy,
         compilation: ui::compilation()?,
+        runners,
         ..app::Options::new(environment.client.clone(), now_millis, now_millis)
     })
     .await?;

@@ -6,8 +6,9 @@ use podium_engine::queue::Why;
 use podium_host::app::App;
 use podium_pods::{
     cache::Snapshot,
-    pod::{CachedPod, Change},
+    pod::{CachedPod, Change, PodView},
 };
+use podium_vocabulary::Revision;
 
 use crate::{runs, ui};
 
@@ -21,8 +22,8 @@ const MOST: usize = 1_000;
 pub(super) struct Report {
     /// The number of the last run.
     run: u64,
-    /// The edits of the last snapshot.
-    edits: u64,
+    /// That of the last snapshot.
+    revision: Revision,
     pods: BTreeMap<Arc<str>, Arc<CachedPod>>,
 }
 
@@ -38,10 +39,10 @@ impl Report {
 
     /// Returns a line for each change that a plugin does not watch, although it runs on the Pod.
     fn changes(&mut self, app: &App, snapshot: &Snapshot) -> Vec<String> {
-        if snapshot.edits() == self.edits || snapshot.len() > MOST {
+        if snapshot.revision() == self.revision || snapshot.len() > MOST {
             return Vec::new();
         }
-        self.edits = snapshot.edits();
+        self.revision = snapshot.revision();
         let pods: BTreeMap<_, _> = snapshot.iter().map(|pod| (pod.key.uid.clone(), pod)).collect();
         let before = std::mem::replace(&mut self.pods, pods);
         let changes = self.pods.iter().filter_map(|(uid, pod)| {

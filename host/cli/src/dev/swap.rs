@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{crates::Crate, environment::Environment};
 use crate::{
     build::{self, Built, Install},
-    plugin, suggestion, ui,
+    plugin, script, suggestion, ui,
 };
 
 /// The plugins of one crate that the host runs.
@@ -36,6 +36,10 @@ pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, runn
 async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
     let began = Instant::now();
     let config = one.config();
+    let script = one.is_script();
+    if script {
+        script::embed(&one.directory)?;
+    }
     // Done before the build, which takes time and may fail: permissions that the file does not have any more are
     // revoked at once.
     match plugin::read(std::slice::from_ref(&config), None) {
@@ -43,6 +47,15 @@ async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &m
             let specs: Vec<_> = plugins.into_iter().map(|plugin| plugin.spec).collect();
             running.keep_only(app, &specs).await;
             specs.iter().for_each(|spec| app.restrict(spec));
+            if script {
+                let size = one.directory.join(script::FILE).metadata().ok().map(|metadata| metadata.len());
+                for spec in specs {
+                    if running.plugins.get(&spec.id) != Some(&spec) {
+                        load(app, environment, running, spec, size, began).await;
+                    }
+                }
+                return Ok(());
+            }
         }
         Err(error) if config.is_file() => {
             running.stop(app, "its configuration is invalid; correct plugin.yaml and save").await;

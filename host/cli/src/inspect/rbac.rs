@@ -73,7 +73,7 @@ fn component(source: &Source, account: &Account) -> Option<Right> {
         Source::Oci { pull_secret: Some(PullSecret { account: _, namespace, name }), .. } => {
             ("secrets", namespace, name)
         }
-        Source::Oci { pull_secret: None, .. } | Source::File(_) => return None,
+        Source::Oci { pull_secret: None, .. } | Source::File(_) | Source::Inline(_) => return None,
     };
     (**namespace == *account.namespace)
         .then(|| Right { name: Some(name.clone()), ..Right::new("", resource, &["get"]) })

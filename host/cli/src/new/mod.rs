@@ -1,4 +1,4 @@
-//! `podium new`: writes the crate of a new plugin. It builds nothing and asks nothing.
+//! `podium new`: writes a new plugin. It builds nothing and asks nothing.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,9 +7,12 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::{args, ui};
+use crate::{
+    args::{self, Lang},
+    script, ui,
+};
 
-/// The files to write, relative to the new folder. Words in double braces are replaced.
+/// The files to write in Rust, relative to the new folder. Words in double braces are replaced.
 const FILES: [(&str, &str); 4] = [
     ("Cargo.toml", include_str!("template/Cargo.toml.txt")),
     ("src/lib.rs", include_str!("template/lib.rs.txt")),
@@ -17,20 +20,35 @@ const FILES: [(&str, &str); 4] = [
     (".gitignore", "/target\n"),
 ];
 
+/// The same in JavaScript. The module "podium" is that of the runner, for tests.
+const SCRIPT: [(&str, &str); 8] = [
+    (script::FILE, include_str!("template/javascript/plugin.js.txt")),
+    ("plugin.test.js", include_str!("template/javascript/plugin.test.js.txt")),
+    ("package.json", include_str!("template/javascript/package.json.txt")),
+    ("plugin.yaml", include_str!("template/javascript/plugin.yaml.txt")),
+    ("podium/podium.js", include_str!("../../../../guest-sdk/javascript/src/podium.js")),
+    ("podium/podium.d.ts", include_str!("../../../../guest-sdk/javascript/podium.d.ts")),
+    ("podium/testing.js", include_str!("../../../../guest-sdk/javascript/testing.js")),
+    (".gitignore", "/target\n"),
+];
+
 /// The JSON Schema of plugin.yaml, for editors; `podium schema` prints a newer one.
 const SCHEMA: &str = "plugin.schema.json";
 
-/// Writes the crate and prints the next steps.
+/// Writes the plugin and prints the next steps.
 ///
 /// # Errors
 /// Returns an error if the name is not valid for a plugin, the folder exists, or podium-sdk is not found.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
-    write(&arguments.path, &sdk(arguments.sdk.as_deref())?)?;
+    match arguments.lang {
+        Lang::Rust => write(&arguments.path, &FILES, &sdk(arguments.sdk.as_deref())?)?,
+        Lang::Js => write(&arguments.path, &SCRIPT, Path::new(""))?,
+    }
     ui::print(&format!("Created {}. Next:\n\n    podium dev {0}\n", arguments.path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
+fn write(directory: &Path, files: &[(&str, &str)], sdk: &Path) -> anyhow::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     if !is_plugin_name(&name) {
         bail!(
@@ -38,13 +56,13 @@ fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
              a letter and not ending with '-'"
         );
     }
-    if let Some(reason) = reserved(&name) {
+    if let Some(reason) = reserved(&name).filter(|_| files == FILES) {
         bail!("a plugin cannot be named {name:?}: its crate would have the name of {reason}; choose another name");
     }
     if directory.exists() {
         bail!("{} already exists", directory.display());
     }
-    for (file, template) in FILES {
+    for (file, template) in files {
         let path = directory.join(file);
         let text = template
             .replace("{{name}}", &name)
@@ -57,7 +75,7 @@ fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
     let path = directory.join(SCHEMA);
     let schema = format!("{:#}\n", podium_config::plugin_schema());
     std::fs::write(&path, schema).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(())
+    if files == SCRIPT { script::embed(directory) } else { Ok(()) }
 }
 
 /// Returns true for a DNS label that is also the name of a crate.
@@ -109,7 +127,7 @@ mod tests {
     fn a_name_reserved_by_cargo_or_rustc_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         for name in ["std", "core", "alloc", "test", "proc-macro", "podium-sdk", "podium-config", "match", "deps"] {
-            let error = write(&parent.path().join(name), Path::new("/sdk")).unwrap_err().to_string();
+            let error = write(&parent.path().join(name), &FILES, Path::new("/sdk")).unwrap_err().to_string();
             assert!(error.contains("choose another name"), "{name}: {error}");
             assert!(!parent.path().join(name).exists(), "{name}");
         }
@@ -119,7 +137,7 @@ mod tests {
     fn an_existing_folder_is_not_changed() {
         let parent = tempfile::tempdir().unwrap();
         std::fs::create_dir(parent.path().join("hello")).unwrap();
-        assert!(write(&parent.path().join("hello"), Path::new("/sdk")).is_err());
+        assert!(write(&parent.path().join("hello"), &FILES, Path::new("/sdk")).is_err());
         assert_eq!(std::fs::read_dir(parent.path().join("hello")).unwrap().count(), 0);
     }
 
@@ -127,10 +145,13 @@ mod tests {
     fn no_template_variable_is_left() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("hello");
-        write(&directory, Path::new("/sdk")).unwrap();
-        for (file, _) in FILES {
-            let text = std::fs::read_to_string(directory.join(file)).unwrap();
-            assert!(!text.contains("{{"), "{file}: {text}");
+        for files in [&SCRIPT[..], &FILES] {
+            let directory = if files == FILES { &directory } else { &parent.path().join("test") };
+            write(directory, files, Path::new("/sdk")).unwrap();
+            for (file, _) in files {
+                let text = std::fs::read_to_string(directory.join(file)).unwrap();
+                assert!(!text.contains("{{"), "{file}: {text}");
+            }
         }
         let yaml = std::fs::read_to_string(directory.join("plugin.yaml")).unwrap();
         let schema = yaml.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=").unwrap();

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{
-    Dump, Packed, PodIdentity, PodJson, Pool, Read, ReadError, Restored, Scratch, Stored, Uid,
+    Packed, PodIdentity, PodJson, Pool, Read, ReadError, Scratch, Stored, Uid,
     placeholder::{Kind, PLACEHOLDER},
     whole,
 };
@@ -121,7 +121,7 @@ impl Checked {
         }
     }
 
-    /// Reads the Pod again, as an item of a list, unshared, from its stored form and from a dump.
+    /// Reads the Pod again, as an item of a list, unshared, and from its stored form.
     fn same_in_other_forms(&mut self, json: &[u8], object: &[u8], read: &Read<'_>) {
         let (identity, packed) = (identity(read), &read.packed);
         let is_same = |other: &Packed, form: &str| {
@@ -150,14 +150,6 @@ impl Checked {
         if let Some(renewed) = self.pool.renewed(&stored, &mut self.scratch) {
             is_same(&renewed, "renewed");
         }
-        let (other, mut restored) = (Pool::new(9), Restored::default());
-        let entries = Dump::default().entries(packed, identity);
-        let last =
-            entries.into_iter().map(|entry| other.restore(&mut restored, entry).expect("entries of a Pod")).last();
-        let last = last.flatten().unwrap();
-        assert_eq!((&last.namespace, &last.name, &last.uid), (&read.namespace, &read.name, &read.uid));
-        assert_eq!(last.revision, read.revision);
-        is_same(&last.packed, "restored");
     }
 
     fn have_in_common_what_is_the_same(&self) {

@@ -1,6 +1,5 @@
 //! The parts that Pods share, and how a state is found. `property.rs` tests that every Pod comes out as it was read.
 
-mod foreign;
 mod hostile;
 mod own_values;
 mod property;
@@ -61,15 +60,6 @@ fn renewed(pool: &Pool, scratch: &mut Scratch, packed: &Packed, identity: PodIde
     let mut bytes = Vec::new();
     let shared = packed.store(identity, &mut bytes);
     pool.renewed(&Stored::open(shared, &bytes), scratch)
-}
-
-fn texts_of(packed: &Packed) -> [Vec<u8>; FRAGMENTS] {
-    packed.shape.skeletons.0.each_ref().map(|skeleton| skeleton.text.to_vec())
-}
-
-/// Returns true if no fragment is unshared.
-fn is_shared(packed: &Packed) -> bool {
-    packed.shape.skeletons.iter().all(|(_, skeleton)| !skeleton.is_unshared)
 }
 
 #[test]
@@ -200,10 +190,6 @@ fn values_that_are_not_of_the_shape_are_not_packed() {
         long[fragment] = &more;
         assert!(packed(short).is_none() && packed(long).is_none(), "{fragment:?}");
     }
-    // The bytes of another process are opened only whole.
-    let own = read.packed.own_bytes();
-    let open = |own: &[u8]| Packed::open(Arc::clone(&read.packed.shape), own, identity);
-    assert!(open(own).is_some() && (0..own.len()).all(|end| open(&own[..end]).is_none()));
 }
 
 #[test]

@@ -59,12 +59,6 @@ impl Claims {
         claim
     }
 
-    /// Returns true if a delivery of any plugin writes, or waits to write, to the Pod.
-    pub(super) fn has(&self, uid: &Arc<str>) -> bool {
-        let pod = |lane| (Target::Pod(uid.clone()), Lane(lane));
-        self.0.lock().targets.range(pod(0)..=pod(u32::MAX)).next().is_some()
-    }
-
     fn enter(&self, targets: BTreeSet<(Target, Lane)>) -> (Claim<'_>, Arc<Notify>) {
         let turn = Arc::new(Notify::new());
         let mut state = self.0.lock();

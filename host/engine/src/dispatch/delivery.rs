@@ -174,6 +174,7 @@ impl Dispatch {
         for Expectation { key, shown } in written {
             // An expectation that is fulfilled goes with this, also that of a Pod on which the plugin never runs.
             let gate = self.expectations.gates.gate(plugin.lane, key, &*snapshot, Instant::now());
+            self.expectations.look_for_lost(plugin.lane, &key.uid, &self.reader);
             // A watch may lose an event and have later ones.
             is_seen &= matches!(gate, Gate::Open) || !matches!(shown, Shown::Revision(_));
         }
@@ -203,6 +204,7 @@ impl Dispatch {
         if !events.is_empty() {
             let staged = Staged { writes: Vec::new(), events };
             let more = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
+            self.charge(job, &more);
             sent.events.extend(more.events);
             sent.requests += more.requests;
         }

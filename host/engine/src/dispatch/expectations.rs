@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use podium_pods::{cache::Reader, pod::PodView};
 use podium_vocabulary::Revision;
 use tokio::time::Instant;
 
@@ -41,8 +42,7 @@ impl Expectations {
 
     /// Queues the keys of a plan after its changes were published. Returns the number of queued keys for each lane.
     pub fn queue(&self, queue: &PodQueue, plan: Plan<Lane>) -> BTreeMap<Lane, u64> {
-        // A claim lasts until the cache shows the writes: the own event of a write finds it.
-        self.tombstones.queue(queue, plan, |uid| self.claims.has(uid))
+        self.tombstones.queue(queue, plan)
     }
 
     /// Waits at most 2 s until the changes that these writes made are in the cache and their keys in the queue. Returns
@@ -51,6 +51,17 @@ impl Expectations {
         match seen::newest(written) {
             Some(revision) => self.seen.wait(revision, list).await,
             None => true,
+        }
+    }
+
+    /// Requests a list if the watch has lost the event of a write of the plugin to the Pod.
+    pub(super) fn look_for_lost(&self, lane: Lane, uid: &str, reader: &Reader) {
+        let written = self.gates.written(lane, uid).filter(|revision| self.seen.has(*revision));
+        let Some(written) = written else { return };
+        // It has all that was seen.
+        let snapshot = reader.snapshot();
+        if snapshot.by_uid(uid).is_some_and(|pod| pod.revision < written) {
+            self.seen.lose(uid, snapshot.revision());
         }
     }
 

@@ -4,7 +4,7 @@
 //! They are in memory only: after a restart of the host, the first list is newer than every write before it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -38,9 +38,16 @@ const MAX_PAUSE: Duration = Duration::from_secs(8);
 /// The expectations of all plugins.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
+    expected: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
     /// By uid and plugin. An entry goes when a delivery or a run of the plugin finds it fulfilled, when the Pod is
     /// gone, and when the plugin is unloaded.
-    expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>>,
+    by_uid: HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>,
+    /// The Pods of each plugin that has any.
+    by_lane: BTreeMap<Lane, HashSet<Arc<str>, FixedState>>,
 }
 
 /// All that one plugin's writes to one Pod made the plugin expect.
@@ -123,44 +130,51 @@ impl Gates {
     pub(super) fn expect(&self, lane: Lane, expectations: &[Expectation], reader: &Reader, now: Instant) {
         let mut expected = self.expected.lock();
         for Expectation { key, shown } in expectations {
-            let lanes = expected.entry(key.uid.clone()).or_default();
+            expected.by_lane.entry(lane).or_default().insert(key.uid.clone());
+            let lanes = expected.by_uid.entry(key.uid.clone()).or_default();
             let entry = lanes.entry(lane).or_insert_with(|| Expected::new(now));
             entry.add(*shown, now);
             // Read under the lock, so that `seen_gone` of the same Pod comes before or after, not between.
             if entry.is_shown_by(&*reader.snapshot(), &key.uid) {
-                remove(&mut expected, lane, &key.uid);
+                expected.remove(lane, &key.uid);
             }
         }
     }
 
     /// Forgets a Pod that readers see to be gone.
     pub(super) fn seen_gone(&self, uid: &str) {
-        self.expected.lock().remove(uid);
+        let mut expected = self.expected.lock();
+        let lanes = expected.by_uid.remove(uid).unwrap_or_default();
+        lanes.keys().for_each(|lane| expected.remove(*lane, uid));
     }
 
     /// Compares a snapshot with the revision that the plugin's writes to the Pod require.
     pub(super) fn gate(&self, lane: Lane, key: &PodKey, view: &dyn PodView, now: Instant) -> Gate {
         let mut expected = self.expected.lock();
-        let Some(entry) = expected.get(&key.uid).and_then(|lanes| lanes.get(&lane)) else { return Gate::Open };
+        let Some(entry) = expected.get(lane, &key.uid) else { return Gate::Open };
         if entry.is_shown_by(view, &key.uid) {
-            remove(&mut expected, lane, &key.uid);
+            expected.remove(lane, &key.uid);
             return Gate::Open;
         }
         if now < entry.ask { Gate::Wait } else { Gate::ReadLive }
     }
 
+    /// Returns the revision of the plugin's writes to the Pod, if the cache was not seen to have it.
+    pub(super) fn written(&self, lane: Lane, uid: &str) -> Option<Revision> {
+        self.expected.lock().get(lane, uid).map(|entry| entry.revision)
+    }
+
     /// How soon a run for which the gate is shut looks again. An event looks at once.
     pub(super) fn pause(&self, lane: Lane, uid: &str, now: Instant) -> Duration {
         let expected = self.expected.lock();
-        let entry = expected.get(uid).and_then(|lanes| lanes.get(&lane));
-        entry.map_or(GATE_PAUSE, |entry| entry.pause(now))
+        expected.get(lane, uid).map_or(GATE_PAUSE, |entry| entry.pause(now))
     }
 
     /// Returns how soon a write to the Pod is tried again, if the view does not show the revision of an earlier one.
     /// The pauses double, and end [`PATIENCE`] after that: no run on another Pod asks the API server about this one.
     pub(super) fn unseen(&self, lane: Lane, uid: &str, view: &dyn PodView, now: Instant) -> Option<Duration> {
         let expected = self.expected.lock();
-        let entry = expected.get(uid)?.get(&lane)?;
+        let entry = expected.get(lane, uid)?;
         view.by_uid(uid).filter(|pod| pod.revision < entry.revision)?;
         let left = entry.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
         Some((PATIENCE - left).max(GATE_PAUSE).min(left))
@@ -176,7 +190,7 @@ impl Gates {
         now: Instant,
     ) {
         let mut expected = self.expected.lock();
-        let Some(entry) = expected.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) else { return };
+        let Some(entry) = expected.by_uid.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) else { return };
         let Ok(pod) = live else {
             entry.read_failed(now);
             return;
@@ -197,23 +211,38 @@ impl Gates {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.expected.lock().len()
+        let expected = self.expected.lock();
+        let of_lanes: usize = expected.by_lane.values().map(HashSet::len).sum();
+        assert_eq!(of_lanes, expected.by_uid.values().map(BTreeMap::len).sum::<usize>());
+        expected.by_uid.len()
     }
 
     /// Forgets a plugin that was unloaded.
     pub(super) fn forget_lane(&self, lane: Lane) {
-        self.expected.lock().retain(|_, lanes| {
-            lanes.remove(&lane);
-            !lanes.is_empty()
-        });
+        let mut expected = self.expected.lock();
+        for uid in expected.by_lane.remove(&lane).unwrap_or_default() {
+            expected.remove(lane, &uid);
+        }
     }
 }
 
-fn remove(expected: &mut HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>, lane: Lane, uid: &str) {
-    if let Some(lanes) = expected.get_mut(uid) {
-        lanes.remove(&lane);
-        if lanes.is_empty() {
-            expected.remove(uid);
+impl All {
+    fn get(&self, lane: Lane, uid: &str) -> Option<&Expected> {
+        self.by_uid.get(uid)?.get(&lane)
+    }
+
+    fn remove(&mut self, lane: Lane, uid: &str) {
+        if let Some(lanes) = self.by_uid.get_mut(uid) {
+            lanes.remove(&lane);
+            if lanes.is_empty() {
+                self.by_uid.remove(uid);
+            }
+        }
+        if let Some(uids) = self.by_lane.get_mut(&lane) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.by_lane.remove(&lane);
+            }
         }
     }
 }

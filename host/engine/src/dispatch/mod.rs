@@ -49,6 +49,7 @@ use records::RunEnd;
 pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
+pub use seen::Lost;
 use seen::SEE_WRITES;
 pub use state::State;
 use tokio::time::Instant;
@@ -211,7 +212,7 @@ impl Dispatch {
             // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
             entries.enter(key).await;
         }
-        let Some(snapshot) = self.caught_up(job.lane, key).await else {
+        let Some(snapshot) = self.caught_up(job, key).await else {
             let pause = self.expectations.gates.pause(job.lane, &key.uid, Instant::now());
             return Step::Ended(JobResult::without_run(Next::Postponed(pause)));
         };
@@ -302,36 +303,47 @@ impl Dispatch {
 
     /// Returns a snapshot that shows the plugin's earlier writes to the Pod, or `None` if the cache does not show them
     /// yet.
-    async fn caught_up(&self, lane: Lane, key: &PodKey) -> Option<Arc<dyn PodView>> {
+    async fn caught_up(&self, job: &PodJob, key: &PodKey) -> Option<Arc<dyn PodView>> {
         let snapshot = self.reader.snapshot();
-        match self.expectations.gates.gate(lane, key, &*snapshot, Instant::now()) {
+        let gate = self.expectations.gates.gate(job.lane, key, &*snapshot, Instant::now());
+        if gate != Gate::Open {
+            self.expectations.look_for_lost(job.lane, &key.uid, &self.reader);
+        }
+        match gate {
             Gate::Open => Some(snapshot),
             Gate::Wait => None,
             Gate::ReadLive => {
-                let open = self.ask_live(lane, key).await == Gate::Open;
+                let open = self.ask_live(job, key).await == Gate::Open;
                 open.then(|| -> Arc<dyn PodView> { self.reader.snapshot() })
             }
         }
     }
 
-    /// Reads the Pod from the API server to learn which revision the cache has to show, and compares again.
-    async fn ask_live(&self, lane: Lane, key: &PodKey) -> Gate {
+    /// Reads the Pod from the API server to learn which revision the cache has to show, and compares again. Costs the
+    /// tenant a token, so that many of its Pods that were not seen for long are not read at once.
+    async fn ask_live(&self, job: &PodJob, key: &PodKey) -> Gate {
+        let lane = job.lane;
         // A plugin that was unloaded meanwhile has no expectations.
         let Some(plugin) = self.registry.get(lane) else { return Gate::Wait };
+        if !self.queue.has_tokens(job, budget::WRITES, 0) {
+            return Gate::Wait;
+        }
+        self.queue.spend(job, budget::WRITES, 1);
         let live = self.live.get(Asker::Host, &plugin.sender, &key.namespace, &key.name).await;
         self.expectations.gates.answer(lane, key, &live, Instant::now());
         self.expectations.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
     }
 
     /// Waits at most [`SEE_WRITES`] until the cache shows the writes of a commit. Returns whether it does.
-    async fn await_writes(&self, lane: Lane, expected: &[Expectation], list: Revision, run: &RunWrites) -> bool {
-        let gates = &self.expectations.gates;
+    async fn await_writes(&self, job: &PodJob, expected: &[Expectation], list: Revision, run: &RunWrites) -> bool {
+        let (lane, gates) = (job.lane, &self.expectations.gates);
         let mut all_seen = false;
         let shown = async {
             all_seen = self.expectations.see(expected, list).await;
             for Expectation { key, .. } in expected {
+                self.expectations.look_for_lost(lane, &key.uid, &self.reader);
                 if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::ReadLive {
-                    self.ask_live(lane, key).await;
+                    self.ask_live(job, key).await;
                 }
             }
             let mut reader = self.reader.clone();

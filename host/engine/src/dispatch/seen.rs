@@ -1,20 +1,26 @@
 //! [`Seen`]: the revision up to which the changes of Pods are in the cache and their keys in the queue. A delivery ends
 //! when the events of its own writes are there, so that nothing else has to distinguish them from changes by others.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_vocabulary::Revision;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::ports::{Expectation, Shown};
 
 /// How long the events of writes are waited for. The watch of a healthy API server has them within milliseconds.
 pub(super) const SEE_WRITES: Duration = Duration::from_secs(2);
 
+/// The uid of a Pod an event of which was lost, and the cache's revision at the proof.
+pub type Lost = (Arc<str>, Revision);
+
 /// How far the cache and the queue are, and the deliveries that wait for more.
 #[derive(Debug, Default)]
-pub struct Seen(Mutex<State>);
+pub struct Seen {
+    state: Mutex<State>,
+    lost: watch::Sender<Lost>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -30,7 +36,7 @@ impl Seen {
     /// Records that the changes up to this revision were published and queued. It is lower than before if the history
     /// of the API server was set back.
     pub fn up_to(&self, revision: Revision) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.revision = revision;
         while let Some(first) = state.waiting.first_entry().filter(|first| first.key().0 <= revision) {
             // It may have ceased to wait.
@@ -40,18 +46,30 @@ impl Seen {
 
     /// Records the revision of a list, before [`Seen::up_to`].
     pub fn listed(&self, revision: Revision) {
-        self.0.lock().listed = revision;
+        self.state.lock().listed = revision;
     }
 
     /// Returns true if the changes up to this revision are there.
     pub(crate) fn has(&self, revision: Revision) -> bool {
-        self.0.lock().revision >= revision
+        self.state.lock().revision >= revision
+    }
+
+    /// Returns the latest proof that the watch has lost an event of a write: it has later events, and the cache an
+    /// earlier state of the Pod. Only a list later than the proof brings the state.
+    #[must_use]
+    pub fn lost(&self) -> watch::Receiver<Lost> {
+        self.lost.subscribe()
+    }
+
+    /// Records such a proof.
+    pub(super) fn lose(&self, uid: &str, cached: Revision) {
+        self.lost.send_replace((uid.into(), cached));
     }
 
     /// Returns the revision of the latest list, for the wait for writes that are sent from now on.
     #[must_use]
     pub fn latest_list(&self) -> Revision {
-        self.0.lock().listed
+        self.state.lock().listed
     }
 
     /// Waits for the changes up to this revision, at most for [`SEE_WRITES`]. Returns whether all of them were seen: a
@@ -62,7 +80,7 @@ impl Seen {
     pub(super) async fn wait(&self, revision: Revision, list: Revision) -> bool {
         let (sender, receiver) = oneshot::channel();
         let waiting = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             if state.revision >= revision {
                 return !state.hides(revision, list);
             }
@@ -73,7 +91,7 @@ impl Seen {
         };
         let is_there = tokio::time::timeout(SEE_WRITES, receiver).await.is_ok();
         drop(waiting);
-        is_there && !self.0.lock().hides(revision, list)
+        is_there && !self.state.lock().hides(revision, list)
     }
 }
 
@@ -89,7 +107,7 @@ struct Waiting<'a>(&'a Seen, (Revision, u64));
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.0.lock().waiting.remove(&self.1);
+        self.0.state.lock().waiting.remove(&self.1);
     }
 }
 
@@ -124,11 +142,11 @@ mod tests {
         assert!(waiting.await);
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert!(!seen.wait(Revision(9), Revision(0)).await);
-        assert_eq!((began.elapsed(), seen.0.lock().waiting.len()), (SEE_WRITES, 0));
+        assert_eq!((began.elapsed(), seen.state.lock().waiting.len()), (SEE_WRITES, 0));
         let mut dropped = Box::pin(seen.wait(Revision(9), Revision(0)));
         assert!(futures::poll!(dropped.as_mut()).is_pending());
         drop(dropped);
-        assert_eq!(seen.0.lock().waiting.len(), 0);
+        assert_eq!(seen.state.lock().waiting.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]

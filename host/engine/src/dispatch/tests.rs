@@ -33,7 +33,7 @@ use super::*;
 use crate::{
     fixtures::{Nowhere, Warnings, log_to},
     journal::{self, PluginEntries},
-    ports::{Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
+    ports::{Closing, Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
     queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
@@ -69,6 +69,8 @@ struct Script {
     sent: Mutex<Vec<String>>,
     /// The results of Events beside the next writes.
     events: Mutex<Vec<EventResult>>,
+    /// The kinds that are closed by the next writes.
+    closings: Mutex<Vec<Closing>>,
     /// Called when writes are sent.
     sending: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
@@ -87,7 +89,10 @@ impl Deliver for Script {
                 sending();
             }
             let (retry_after, events) = (self.retry_after.lock().take(), std::mem::take(&mut *self.events.lock()));
-            let mut sent = Sent { retry_after, events, ..Sent::default() };
+            let closings = std::mem::take(&mut *self.closings.lock());
+            let event_requests = super::budget::count(staged.events.len());
+            let mut sent = Sent { retry_after, events, event_requests, closings, ..Sent::default() };
+            sent.requests = event_requests;
             for write in staged.writes {
                 let Write { id, action } = write.into_inner();
                 self.sent.lock().push(action.describe());

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use crate::{
     ports::Subject,
-    queue::{Cause, Done, Job, Next, Queue, Why},
+    queue::{Done, Job, Next, Queue, Why},
 };
 
 /// Namespace and name of a Pod; at most one run at a time for each plugin.
@@ -174,22 +174,15 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         plan
     }
 
-    /// Queues the keys of a plan, those of a Pod in one step, after the changes were published. `is_written` returns
-    /// true for the uid of a Pod that a plugin is writing to. Returns the number of queued keys for each lane.
-    pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>, is_written: impl Fn(&Arc<str>) -> bool) -> BTreeMap<L, u64> {
+    /// Queues the keys of a plan, those of a Pod in one step, after the changes were published. Returns the number of
+    /// queued keys for each lane.
+    pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>) -> BTreeMap<L, u64> {
         let mut counts = BTreeMap::new();
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
         let items = counted.map(|QueuedKey { lane, key, why, .. }| (lane, (key.namespace, key.name), key.uid, why));
-        // The keys of a change follow each other. Asked once for them: a write may end meanwhile.
-        let mut latest: Option<(Arc<str>, bool)> = None;
-        let (written, changed): (Vec<_>, Vec<_>) = items.partition(|(_, _, uid, _)| match &latest {
-            Some((of, is_written)) if of == uid => *is_written,
-            _ => latest.insert((Arc::clone(uid), is_written(uid))).1,
-        });
-        queue.add_because(written, Cause::Written);
-        queue.add_because(changed, Cause::Changed);
+        queue.add_because(items, true);
         counts
     }
 
@@ -214,7 +207,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         keys.retain(|key| inner.number(lane, &key.uid).is_some());
         let count = keys.len();
         let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, Why::DELETED));
-        queue.add_because(items, Cause::Other);
+        queue.add_because(items, false);
         (count, excess)
     }
 

@@ -71,7 +71,7 @@ impl World for RunWorld {
             let view = dispatch.reader.snapshot();
             let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
             // If the watch is interrupted, the run continues without its writes in the cache.
-            if !dispatch.await_writes(plugin.lane, &sent.expected, list, writes).await {
+            if !dispatch.await_writes(job, &sent.expected, list, writes).await {
                 tracing::debug!("the cache does not show the committed writes yet");
             }
             drop(claim);

@@ -20,8 +20,12 @@ const MOST: usize = 32 << 20;
 const DELIVERED_FOR: Duration = Duration::from_secs(60);
 
 /// The deletions of a standby.
-#[derive(Debug, Default)]
-pub struct GonePods(Mutex<Inner>);
+#[derive(Debug)]
+pub struct GonePods {
+    inner: Mutex<Inner>,
+    /// Turns uids into numbers.
+    hash: fn(&str) -> u64,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -55,6 +59,8 @@ struct Gone {
     revision: Revision,
     pod: Arc<CachedPod>,
     bytes: usize,
+    /// Made of the uid.
+    hash: u64,
 }
 
 impl Kept {
@@ -63,10 +69,10 @@ impl Kept {
     }
 
     /// Adds a last state, and returns how many were dropped: the oldest of the namespace that has the most bytes.
-    fn add(&mut self, revision: Revision, pod: Arc<CachedPod>) -> u64 {
+    fn add(&mut self, revision: Revision, pod: Arc<CachedPod>, hash: u64) -> u64 {
         let of = self.namespaces.entry(pod.key.namespace.clone()).or_default();
         let bytes = pod.size_beside(of.pods.back().map(|last| &*last.pod));
-        of.pods.push_back(Gone { revision, pod, bytes });
+        of.pods.push_back(Gone { revision, pod, bytes, hash });
         of.bytes += bytes;
         self.bytes += bytes;
         let mut dropped = 0;
@@ -104,9 +110,15 @@ impl Inner {
 }
 
 impl GonePods {
+    /// Returns none. `hash` turns uids into the numbers of [`Self::has_all`].
+    #[must_use]
+    pub fn new(hash: fn(&str) -> u64) -> Self {
+        Self { inner: Mutex::default(), hash }
+    }
+
     /// Begins to keep deletions, if it has not begun, and with them those of `unsettled` runs, of before `revision`.
     pub fn begin_standby(&self, revision: Revision, unsettled: impl FnOnce() -> Vec<Arc<CachedPod>>) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.is_standby {
             return;
         }
@@ -116,14 +128,15 @@ impl GonePods {
         inner.delivered.clear();
         let uids: HashSet<_> = inner.kept.pods().map(|gone| gone.pod.key.uid.clone()).collect();
         for pod in unsettled().into_iter().filter(|pod| !uids.contains(&pod.key.uid)) {
-            inner.dropped += inner.kept.add(revision, pod);
+            let hash = (self.hash)(&pod.key.uid);
+            inner.dropped += inner.kept.add(revision, pod, hash);
         }
     }
 
     /// Plugins that are loaded now get the deletions. Returns how many are kept, and how many were dropped because they
     /// are too many.
     pub fn end_standby(&self) -> (usize, u64) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.is_standby = false;
         inner.taken = Some(Instant::now());
         (inner.kept.pods().count(), inner.dropped)
@@ -132,24 +145,27 @@ impl GonePods {
     /// Returns true while plugins that are loaded get deletions of before the end of the standby.
     #[must_use]
     pub fn is_delivering(&self) -> bool {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.expire();
         !inner.is_standby && !inner.kept.namespaces.is_empty()
     }
 
-    /// Returns true if the last states are kept of all these Pods, whose uids `hash` turns into numbers.
-    pub fn has_all(&self, hashes: &[u64], hash: impl Fn(&str) -> u64) -> bool {
+    /// Returns true if the last states are kept of all Pods whose uids have these numbers. The ingest loop waits only
+    /// while the numbers are copied.
+    #[must_use]
+    pub fn has_all(&self, hashes: &[u64]) -> bool {
         if hashes.is_empty() {
             return true;
         }
-        let kept: HashSet<_> = self.0.lock().kept.pods().map(|gone| hash(&gone.pod.key.uid)).collect();
+        let kept: Vec<_> = self.inner.lock().kept.pods().map(|gone| gone.hash).collect();
+        let kept: HashSet<_> = kept.into_iter().collect();
         hashes.iter().all(|hash| kept.contains(hash))
     }
 
     /// Forgets the deletions up to a revision that the holder has delivered, except those that have not settled. Says
     /// nothing of revisions of another epoch.
     pub fn settled(&self, epoch: u64, revision: Revision, is_unsettled: impl Fn(&str) -> bool) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.epoch == epoch {
             inner.kept.retain(|gone| gone.revision > revision || is_unsettled(&gone.pod.key.uid));
         }
@@ -158,28 +174,29 @@ impl GonePods {
     /// Returns how often the API server's history was rolled back.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.0.lock().epoch
+        self.inner.lock().epoch
     }
 
     pub(super) fn rolled_back(&self) {
-        self.0.lock().epoch += 1;
+        self.inner.lock().epoch += 1;
     }
 
     /// Records the deletions among changes that were published at this revision.
     pub(super) fn record(&self, changes: &[Change], revision: Revision) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.expire();
         if !inner.is_standby && !inner.is_taking() {
             return;
         }
         for pod in changes.iter().filter(|change| change.new.is_none()).filter_map(|change| change.old.clone()) {
-            inner.dropped += inner.kept.add(revision, pod);
+            let hash = (self.hash)(&pod.key.uid);
+            inner.dropped += inner.kept.add(revision, pod, hash);
         }
     }
 
     /// Returns the deletions as changes for a plugin that is loaded, once.
     pub(super) fn deliver(&self, lane: Lane) -> Vec<Change> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.expire();
         if inner.is_standby || inner.kept.namespaces.is_empty() || !inner.delivered.insert(lane) {
             return Vec::new();
@@ -207,12 +224,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_plugin_gets_once_the_deletions_that_the_holder_has_not_delivered() {
-        let gone = GonePods::default();
+        let gone = GonePods::new(|uid| uid.len() as u64);
         gone.record(&[deletion("before")], Revision(1));
         gone.begin_standby(Revision(1), Vec::new);
         for (revision, name) in [(2, "a"), (3, "b"), (4, "c")] {
             gone.record(&[deletion(name)], Revision(revision));
         }
+        assert!(gone.has_all(&[1]) && !gone.has_all(&[1, 2]), "numbers are lengths here");
         // Of another history.
         gone.settled(1, Revision(9), |_| false);
         gone.settled(0, Revision(3), |uid| uid == "a");
@@ -226,7 +244,7 @@ mod tests {
         assert!(gone.is_delivering(), "no mark covers them");
         tokio::time::sleep(DELIVERED_FOR + Duration::from_secs(1)).await;
         assert!(!gone.is_delivering());
-        assert_eq!(gone.0.lock().kept.bytes, 0, "without another deletion");
+        assert_eq!(gone.inner.lock().kept.bytes, 0, "without another deletion");
         gone.record(&[deletion("e")], Revision(6));
         assert_eq!(delivered(&gone, 3), [""; 0], "it did not run on them");
         gone.begin_standby(Revision(7), Vec::new);
@@ -236,7 +254,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn deletions_that_have_not_settled_in_a_term_are_kept_for_the_next_one() {
-        let gone = GonePods::default();
+        let gone = GonePods::new(|uid| uid.len() as u64);
         gone.begin_standby(Revision(1), Vec::new);
         gone.record(&[deletion("a")], Revision(2));
         gone.end_standby();
@@ -251,7 +269,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_deletions_of_the_largest_namespace_are_dropped_and_counted() {
-        let gone = GonePods::default();
+        let gone = GonePods::new(|uid| uid.len() as u64);
         gone.begin_standby(Revision(1), Vec::new);
         let large = |name: &str, namespace: &str| {
             let mut pod = podium_wire::Pod::default();
@@ -265,7 +283,7 @@ mod tests {
         gone.record(&[large("small", "a")], Revision(2));
         let many: Vec<_> = (0..64).map(|number| large(&number.to_string(), "shop")).collect();
         gone.record(&many, Revision(2));
-        assert!(gone.0.lock().kept.bytes <= MOST);
+        assert!(gone.inner.lock().kept.bytes <= MOST);
         let (kept, dropped) = gone.end_standby();
         assert!((8..=32).contains(&kept), "{kept}");
         assert_eq!(kept as u64 + dropped, 65);

@@ -41,7 +41,7 @@ use crate::{
     dispatch::{Excess, Expectations, Lane, Plan, PodQueue, Registry, order},
     memory::{TrimSchedule, trim},
     ports::Blocking,
-    queue::{Cause, Why},
+    queue::Why,
 };
 
 /// The channels and shared state of the ingest loop.
@@ -126,8 +126,7 @@ impl Ingest {
     pub async fn run(mut self) {
         loop {
             self.sweep();
-            // While the journal is being read nothing is queued.
-            let resync = self.resyncs.due().filter(|_| !matches!(self.replay, Replay::Reading(_)));
+            let resync = self.resyncs.due().filter(|_| self.replay.meanwhile().is_none());
             let resync_due = async {
                 match resync {
                     Some(due) => tokio::time::sleep_until(due).await,
@@ -139,9 +138,9 @@ impl Ingest {
                 biased;
                 Some(Request { fresh, done }) = self.requests.recv() => self.plugins_changed(fresh, done),
                 read = self.replay.read() => match read {
-                    Some((undecoded, meanwhile)) => self.replayed(undecoded, meanwhile),
+                    true => self.replay_deletions(),
                     // The thread that read the journal has panicked.
-                    None => return,
+                    false => return,
                 },
                 observation = self.observations.recv() => match observation {
                     Some(observation) => self.observe(observation),
@@ -196,16 +195,16 @@ impl Ingest {
                 let reading = Reading::start(reopened, self.reader.snapshot(), held, &*self.blocking);
                 self.replay = Replay::Reading(reading);
             }
-            Replay::Reading(mut reading) => {
-                reading.meanwhile.held = held;
-                self.replay = Replay::Reading(reading);
+            mut replay @ (Replay::Reading(_) | Replay::Queueing(..)) => {
+                replay.meanwhile().into_iter().for_each(|meanwhile| meanwhile.held = held.clone());
+                self.replay = replay;
             }
         }
         self.wake(published);
     }
 
-    /// Queues the keys of published changes in one step. While the journal is being read, only the keys of deleted
-    /// Pods are kept for later, because afterwards each plugin runs on all its Pods.
+    /// Queues the keys of published changes in one step. Until the deletions of the journal are queued, only the keys
+    /// of deleted Pods are kept for later, because afterwards each plugin runs on all its Pods.
     fn wake(&mut self, Published { changes, mut plan }: Published) {
         self.trims.changed(changes.len(), self.reader.snapshot().len());
         self.gone.record(&changes, self.reader.snapshot().revision());
@@ -213,8 +212,8 @@ impl Ingest {
             self.expectations.seen_gone(&gone.uid);
         }
         self.exceeded(std::mem::take(&mut plan.excess));
-        if let Replay::Reading(reading) = &mut self.replay {
-            reading.meanwhile.plans.extend(plan.into_deletions());
+        if let Some(meanwhile) = self.replay.meanwhile() {
+            meanwhile.plans.extend(plan.into_deletions());
         } else {
             self.queue(plan);
         }
@@ -244,24 +243,25 @@ impl Ingest {
         }
     }
 
-    /// Handles the end of reading the journal: queues the deletions of Pods that were deleted while the host was
-    /// down, then the deletions that were observed meanwhile, and then all Pods.
-    fn replayed(&mut self, undecoded: Vec<PodKey>, meanwhile: DeferredObservations) {
-        let DeferredObservations { held, plans, deletions } = meanwhile;
-        self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
+    /// Handles the end of reading the journal: begins to queue the deletions of Pods that were deleted while the host
+    /// was down, and then all Pods.
+    fn replay_deletions(&mut self) {
         // A plugin whose load is not known here yet gets its deletions and its Pods with it.
-        let lanes = self.interests.lanes();
-        for lane in &lanes {
-            self.queue_pending_deletions(*lane, None, usize::MAX);
+        for lane in self.interests.lanes() {
+            self.run_on_all(lane, None);
         }
+    }
+
+    /// Queues the deletions that were observed before those of the journal were queued.
+    fn replayed(&mut self) {
+        let replay = std::mem::replace(&mut self.replay, Replay::Done);
+        let Replay::Queueing(undecoded, DeferredObservations { held, plans, deletions }) = replay else { return };
+        self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
         plans.into_iter().for_each(|plan| self.queue(plan));
         let deletions: Vec<_> = deletions.into_iter().map(PodEvent::deleted).collect();
         let gone = self.undecoded_deletions(&deletions);
         self.wake_unknown(gone);
         self.queue_undecoded(&held);
-        for lane in lanes {
-            self.run_on_all(lane, None, false);
-        }
     }
 
     /// Queues the deletions of undecodable Pods that are not in this list.
@@ -276,8 +276,8 @@ impl Ingest {
 
     /// Returns, as changes, the events that delete undecodable Pods.
     fn undecoded_deletions(&mut self, events: &[PodEvent]) -> Vec<Change> {
-        if let Replay::Reading(reading) = &mut self.replay {
-            reading.meanwhile.observe(events);
+        if let Some(meanwhile) = self.replay.meanwhile() {
+            meanwhile.observe(events);
         }
         if self.undecoded.is_empty() {
             return Vec::new();
@@ -336,8 +336,7 @@ impl Ingest {
                     self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
                 }
                 self.deliver_gone(lane);
-                // While the journal is being read nothing is queued: all plugins' deletions follow at its end.
-                self.run_on_all(lane, Some(done), matches!(self.replay, Replay::Done));
+                self.run_on_all(lane, Some(done));
             }
             None => _ = done.send(()),
         }
@@ -364,17 +363,23 @@ impl Ingest {
         }
     }
 
-    /// Starts queueing every Pod that the plugin watches, before them the deletions that the journal has for it if
-    /// `deletions`. `done` is dropped when all are queued.
-    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>, deletions: bool) {
-        let under_way = self.sweeps.iter().any(|sweep| sweep.lane == lane);
-        if let Some(loaded) = self.registry.get(lane).filter(|_| !under_way) {
-            self.sweeps.push_back(Sweep::new(&loaded, done).behind(deletions && loaded.entries.is_some()));
+    /// Starts queueing the deletions that the journal has for the plugin, and then every Pod that it watches. `done` is
+    /// dropped when all are queued.
+    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>) {
+        let Some(loaded) = self.registry.get(lane) else { return };
+        let sweep = Sweep::new(&loaded, done);
+        match self.sweeps.iter_mut().find(|sweep| sweep.lane == lane) {
+            Some(under_way) => under_way.deletions = sweep.deletions,
+            None => self.sweeps.push_back(sweep),
         }
     }
 
     fn is_sweeping(&self) -> bool {
-        !self.sweeps.is_empty() && !matches!(self.replay, Replay::Reading(_))
+        match self.replay {
+            Replay::Reading(_) => false,
+            Replay::Queueing(..) => true,
+            Replay::Done | Replay::AwaitingFirstList(_) => !self.sweeps.is_empty(),
+        }
     }
 
     /// Queues a slice of a plugin's deletions or Pods.
@@ -382,7 +387,9 @@ impl Ingest {
         if !self.is_sweeping() {
             return;
         }
-        let Some(mut sweep) = self.sweeps.pop_front() else { return };
+        let only_deletions = matches!(self.replay, Replay::Queueing(..));
+        let next = self.sweeps.iter().position(|sweep| !only_deletions || sweep.deletions.is_some());
+        let Some(mut sweep) = next.and_then(|at| self.sweeps.remove(at)) else { return self.replayed() };
         if let Some(after) = sweep.deletions.take() {
             sweep.deletions = self.queue_pending_deletions(sweep.lane, after.as_ref(), SLICE).map(Some);
             return self.sweeps.push_back(sweep);
@@ -398,7 +405,7 @@ impl Ingest {
         if let Some(loaded) = self.registry.get(lane) {
             loaded.status.added(keys.len() as u64);
             let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, why));
-            self.queue.add_because(items, Cause::Other);
+            self.queue.add_because(items, false);
         }
     }
 }

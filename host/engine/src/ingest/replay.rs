@@ -1,6 +1,6 @@
-//! Deletions before this process started. After the first list the journal's file is read again on a blocking thread.
-//! No key is queued meanwhile, because the deletion of a Pod must come before a new Pod of its name. The cache
-//! continues to be updated.
+//! Deletions before this process started. After the first list the journal's file is read again on a blocking thread,
+//! and then the deletions are queued in slices. No other key is queued meanwhile, because the deletion of a Pod must
+//! come before a new Pod of its name. The cache continues to be updated.
 
 use std::sync::Arc;
 
@@ -33,6 +33,9 @@ pub(super) enum Replay {
     Done,
     AwaitingFirstList(Reopened),
     Reading(Reading),
+    /// Its deletions are being queued, by the sweeps of the plugins. The keys are of Pods that the API server has and
+    /// the cache lacks.
+    Queueing(Vec<PodKey>, DeferredObservations),
 }
 
 /// The journal is being read.
@@ -42,7 +45,7 @@ pub(super) struct Reading {
     pub(super) meanwhile: DeferredObservations,
 }
 
-/// Observations while the journal is being read.
+/// Observations while the journal is being read and its deletions are being queued.
 pub(super) struct DeferredObservations {
     /// Pods of the latest list that the cache keeps or that cannot be decoded.
     pub(super) held: Arc<SortedUids>,
@@ -93,12 +96,25 @@ impl Replay {
         Some(journal.clone())
     }
 
-    /// Returns the undecodable Pods and the observations meanwhile after the journal was read, and waits forever if
-    /// it is not being read. Returns `None` if the thread that reads it panicked. Cancel safe.
-    pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, DeferredObservations)> {
+    /// Returns where observations are kept, if no key is queued now.
+    pub(super) fn meanwhile(&mut self) -> Option<&mut DeferredObservations> {
+        match self {
+            Self::Done | Self::AwaitingFirstList(_) => None,
+            Self::Reading(Reading { meanwhile, .. }) | Self::Queueing(_, meanwhile) => Some(meanwhile),
+        }
+    }
+
+    /// Returns after the journal was read, and waits forever if it is not being read. Returns false if the thread that
+    /// reads it panicked. Cancel safe.
+    pub(super) async fn read(&mut self) -> bool {
         let Self::Reading(reading) = self else { return std::future::pending().await };
         let undecoded = (&mut reading.undecoded).await;
-        let Self::Reading(Reading { meanwhile, .. }) = std::mem::replace(self, Self::Done) else { return None };
-        Some((undecoded.ok()?, meanwhile))
+        let (Ok(undecoded), Self::Reading(Reading { meanwhile, .. })) =
+            (undecoded, std::mem::replace(self, Self::Done))
+        else {
+            return false;
+        };
+        *self = Self::Queueing(undecoded, meanwhile);
+        true
     }
 }

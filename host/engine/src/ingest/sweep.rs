@@ -24,7 +24,7 @@ pub(super) struct Sweep {
     query: PodQuery,
     /// The last Pod of the previous slice.
     after: Option<Cursor>,
-    /// The deletions that the journal has for the plugin are queued first, behind this key.
+    /// The deletions that the journal has for the plugin are queued first, behind this key. `None` when they are.
     pub(super) deletions: Option<Option<PodKey>>,
     /// Dropped at the end of the sweep.
     _done: Option<oneshot::Sender<()>>,
@@ -35,12 +35,8 @@ impl Sweep {
     pub(super) fn new(loaded: &LoadedPlugin, done: Option<oneshot::Sender<()>>) -> Self {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
         let wake = loaded.wake();
-        Self { lane: loaded.lane, wake, query, after: None, deletions: None, _done: done }
-    }
-
-    /// Queues the deletions of the journal before the Pods.
-    pub(super) fn behind(self, deletions: bool) -> Self {
-        Self { deletions: deletions.then_some(None), ..self }
+        let deletions = loaded.entries.is_some().then_some(None);
+        Self { lane: loaded.lane, wake, query, after: None, deletions, _done: done }
     }
 
     /// Returns true if the change concerns the plugin.

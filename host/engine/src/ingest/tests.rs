@@ -143,7 +143,7 @@ impl Harness {
             queue: queue.clone(),
             expectations: expectations.clone(),
             reopened,
-            gone: Arc::default(),
+            gone: Arc::new(GonePods::new(|_| 0)),
             blocking: blocking.clone(),
         };
         let (ingest, _) = Ingest::new((writer, reader.clone()), options);
@@ -199,8 +199,8 @@ impl Harness {
     /// Runs one iteration of the loop.
     fn turn(&mut self) {
         self.jobs.run_all();
-        if let Some(Some((undecoded, meanwhile))) = self.ingest.replay.read().now_or_never() {
-            self.ingest.replayed(undecoded, meanwhile);
+        if self.ingest.replay.read().now_or_never() == Some(true) {
+            self.step(|ingest, _| ingest.replay_deletions());
         }
         while self.ingest.is_sweeping() {
             self.step(|ingest, _| ingest.sweep());
@@ -488,6 +488,55 @@ async fn a_load_queues_the_deletions_of_the_journal_in_slices() {
         harness.load(None, body);
         assert_eq!((harness.dispatch.queue.depth(harness.lane), harness.most), (count, count.min(SLICE)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_queues_the_deletions_of_the_journal_in_slices() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = 3 * SLICE + 7;
+    let keys: Vec<_> = (0..count).map(|at| pod(&format!("p{at}"), &format!("u{at}"), "web", 5).key.clone()).collect();
+    let Opened { journal, recovery, .. } = noted_all(directory.path(), &keys);
+    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+    let (_, body) = noting(|_| Ok(Outcome::Settled));
+    harness.load(None, body);
+    harness.list(PodList::default(), 9);
+    assert_eq!((harness.dispatch.queue.depth(harness.lane), harness.most), (count, SLICE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_seen_between_slices_comes_after_the_deletion_of_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = |at: usize| pod(&format!("p{at:04}"), &format!("u{at}"), "web", 5).key.clone();
+    let Opened { journal, recovery, .. } = noted_all(directory.path(), &(0..2_500).map(key).collect::<Vec<_>>());
+    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+    let runs = Arc::<Mutex<Vec<Arc<str>>>>::default();
+    let ran = runs.clone();
+    harness.load(None, move |request, _| {
+        ran.lock().push(request.key.uid);
+        std::future::ready(Ok(Outcome::Settled))
+    });
+    let ingest = &mut harness.ingest;
+    ingest.observe(Observation::Relisted { pods: PodList::default(), revision: Revision(9) });
+    harness.jobs.run_all();
+    assert!(ingest.replay.read().await);
+    ingest.replay_deletions();
+    ingest.sweep();
+    for (at, uid) in [(1, "early"), (2_400, "late")] {
+        ingest.observe(Observation::Events(vec![PodEvent::applied(pod(&format!("p{at:04}"), uid, "web", 10))]));
+    }
+    // One of them is gone before the slices have reached its name.
+    ingest.observe(Observation::Events(vec![PodEvent::deleted(pod("p2400", "late", "web", 11))]));
+    assert_eq!(harness.dispatch.queue.depth(harness.lane), SLICE);
+    harness.turn();
+    harness.work(1);
+    // Nothing writes the journal's entry of the Pod that is there.
+    while !harness.dispatch.queue.is_idle() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let runs = runs.lock();
+    let at = |uid: &str| runs.iter().position(|ran| **ran == *uid).unwrap();
+    assert!(at("u1") < at("early"));
+    assert_eq!(runs.len(), 2_501, "the plugin never ran on the Pod that came and went");
 }
 
 #[tokio::test(start_paused = true)]

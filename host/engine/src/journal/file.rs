@@ -25,7 +25,10 @@ use super::{
     plugin_entry,
     replay::{Replayed, replay},
 };
-use crate::frames::{HEADER_BYTES, HeaderState, ReadError};
+use crate::{
+    frames::{HEADER_BYTES, HeaderState, ReadError},
+    private_file,
+};
 
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
@@ -105,7 +108,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         file = private(&path).map_err(unusable(&path))?;
     }
     let read = |path: &Path| -> io::Result<(Replayed, Recovery, u64)> {
-        let mut reader = File::open(path)?;
+        let mut reader = private_file::open(path)?;
         let length = reader.metadata()?.len();
         reader.seek(SeekFrom::Start(HEADER_BYTES as u64))?;
         let replayed = replay(&reader)?;
@@ -303,7 +306,7 @@ impl Store {
                 kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }
         }
-        let mut old = File::open(self.directory.join(JOURNAL))?;
+        let mut old = private_file::open(&self.directory.join(JOURNAL))?;
         old.seek(SeekFrom::Start(HEADER_BYTES as u64))?;
         let mut entries = Entries::new(BufReader::new(old));
         while entries.offset() < self.end {

@@ -201,6 +201,7 @@ impl Journal {
     /// Calls [`Self::absent`] for all plugins except the loaded ones. Returns them with the number of Pods on which
     /// they ran.
     pub fn all_absent_but(&self, loaded: &[PluginId], now_millis: u64) -> Vec<(PluginId, usize)> {
+        let loaded: BTreeSet<_> = loaded.iter().collect();
         let mut state = self.state.lock();
         let mut absent = Vec::new();
         for number in state.all_numbers() {

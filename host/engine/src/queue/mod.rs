@@ -11,7 +11,6 @@ mod by_lane;
 mod order;
 mod parking;
 mod slots;
-mod stale;
 mod tokens;
 mod turns;
 mod virtual_time;
@@ -23,7 +22,6 @@ use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 pub use admission::{Claim, Claims, MemoryBudget, Occupancy};
 pub use order::{Member, Order};
 use podium_sync::{Mutex, Notify};
-pub use slots::Cause;
 use slots::Slots;
 pub use tokens::{Demand, KINDS, WRITES};
 use tokio::time::Instant;
@@ -142,27 +140,21 @@ where
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
     /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_because(items.into_iter().map(without_reason), Cause::Other);
+        self.add_because(items.into_iter().map(without_reason), false);
     }
 
     /// Adds items because their objects have changed, as [`Queue::add`] does otherwise. Items of one object that
     /// follow each other are one step, in which those of successors wait for those of their predecessors
     /// ([`Queue::set_order`]).
     pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_because(items.into_iter().map(without_reason), Cause::Changed);
+        self.add_because(items.into_iter().map(without_reason), true);
     }
 
-    /// Like [`Queue::add_changed`], for objects that a job has written. Predecessors run after the successors that
-    /// were due before this change.
-    pub fn add_written(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_because(items.into_iter().map(without_reason), Cause::Written);
-    }
-
-    /// Adds items as the function for this cause does, each with its reasons.
-    pub fn add_because(&self, items: impl IntoIterator<Item = (L, S, I, Why)>, cause: Cause) {
+    /// Adds items as [`Queue::add_changed`] does if `is_change`, otherwise as [`Queue::add`], each with its reasons.
+    pub fn add_because(&self, items: impl IntoIterator<Item = (L, S, I, Why)>, is_change: bool) {
         let mut items = items.into_iter().peekable();
         if items.peek().is_some() {
-            self.change(|slots, now| slots.add_all(items, cause, now));
+            self.change(|slots, now| slots.add_all(items, is_change, now));
         }
     }
 

@@ -2,9 +2,7 @@
 //!
 //! An object is a slot and an item of it, which several lanes may have. An item waits for the same object's items of
 //! the predecessors of its lane ([`Order`]) that are due since the same step or an earlier one, until they have been
-//! run. An item that is due because a job of the queue wrote its object also waits for those of successors that were
-//! due before, so that a chain of lanes is run once for all writes of its first pass; but only while they do not wait
-//! themselves. A slot that waits therefore waits for slots of predecessors, and slots never wait in a circle.
+//! run. So slots never wait in a circle.
 //!
 //! Nothing is remembered of a wait: a parked slot is examined again when anything happens to the item that it waits
 //! for.
@@ -16,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     Job,
     order::{Lanes, Order},
-    slots::{Cause, SlotStage, Slots},
+    slots::{Due, Item, SlotStage, Slots},
     why::Why,
 };
 
@@ -31,9 +29,10 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq + Hash,
 {
-    /// Parks a slot of this number that is in no list if this due item of it has to wait. Returns true if it does.
-    pub(super) fn park(&mut self, key: &(L, S), at: usize, number: u64, now: Instant) -> bool {
-        let Some((on, until)) = self.waits_for(key, at, now) else { return false };
+    /// Parks a slot that is in no list, and due since this time, if this due item of it has to wait. Returns true if it
+    /// does.
+    pub(super) fn park(&mut self, key: &(L, S), at: usize, since: Due, now: Instant) -> bool {
+        let Some((on, until)) = self.waits_for(key, at, since.0, now) else { return false };
         let hasher = self.parked.hasher().clone();
         let slots = self.parked.entry(on).or_insert_with(|| HashMap::with_hasher(hasher));
         let lanes = slots.entry(key.1.clone()).or_default();
@@ -44,52 +43,38 @@ where
         let until = until.map(|until| (until, self.numbers));
         self.delayed.extend(until.map(|until| (until, key.clone())));
         self.has_new_delays |= until.is_some();
-        self.waiting.entry(key.0).or_default().insert(number, ());
+        self.waiting.entry(key.0).or_default().insert(since, ());
         if let Some(state) = self.slots.get_mut(key) {
-            state.at = SlotStage::Parked(number, until);
+            state.at = SlotStage::Parked(since, until);
         }
-        // Predecessors do not wait for a slot that waits.
-        let behind = self.parked.get(&key.0).and_then(|slots| slots.get(&key.1)).into_iter().flatten().copied();
-        let predecessors: Lanes<L> = behind.filter(|lane| self.order.predecessors(key.0).contains(lane)).collect();
-        self.free_all([(key.1.clone(), predecessors)], now);
         true
     }
 
-    /// Returns the lane for which a due item waits, and until when at most.
-    pub(super) fn waits_for(&self, (lane, slot): &(L, S), at: usize, now: Instant) -> Option<(L, Option<Instant>)> {
-        let item = self.slots.get(&(*lane, slot.clone()))?.items.get(at)?;
-        let first = item.steps.first;
-        let is_ahead = |on: L, step: u64| self.is_due(on, slot, &item.item, step, now);
-        if let Some(on) = self.order.predecessors(*lane).iter().find(|on| is_ahead(**on, first)) {
-            return Some((*on, None));
+    /// Returns the lane for which a due item waits, and until when at most. `since` is when its slot was free for it.
+    pub(super) fn waits_for(
+        &self,
+        key: &(L, S),
+        at: usize,
+        since: Instant,
+        now: Instant,
+    ) -> Option<(L, Option<Instant>)> {
+        let (lane, slot) = key;
+        let item = self.slots.get(key)?.items.get(at)?;
+        let is_ahead = |on: &L| self.is_ahead(*on, slot, item, now);
+        if let Some(on) = self.order.predecessors(*lane).iter().copied().find(is_ahead) {
+            return Some((on, None));
         }
-        if item.steps.cause == Cause::Written {
-            let is_next = |on: L| {
-                let of = self.slots.get(&(on, slot.clone()));
-                of.is_some_and(|of| matches!(of.at, SlotStage::Ready(_) | SlotStage::Running))
-            };
-            let successors = self.order.successors(*lane).iter();
-            let ahead = successors.filter(|on| is_next(**on) && is_ahead(**on, first - 1));
-            // The earliest of them waits for no other one of them. With any other choice, a chain of lanes would be
-            // examined a number of times that doubles with each lane.
-            let step = |on: &&L| {
-                let state = self.slots.get(&(**on, slot.clone()))?;
-                state.find(&item.item).map(|at| state.items[at].steps.first)
-            };
-            if let Some(on) = ahead.min_by_key(step) {
-                return Some((*on, None));
-            }
-        }
-        let until = Some(item.due + LEADING).filter(|until| *until > now)?;
-        self.order.leading(*lane).find(|on| is_ahead(*on, first)).map(|on| (on, Some(until)))
+        let until = Some(since.max(item.due()) + LEADING).filter(|until| *until > now)?;
+        self.order.leading(*lane).find(is_ahead).map(|on| (on, Some(until)))
     }
 
-    /// True if the item is running, or due in a lane that is not delayed, since this step or an earlier one.
-    fn is_due(&self, lane: L, slot: &S, item: &I, step: u64, now: Instant) -> bool {
+    /// Returns true if the same item of the lane is running, or due and the lane is not delayed, since the step of this
+    /// one or an earlier one.
+    fn is_ahead(&self, lane: L, slot: &S, item: &Item<I>, now: Instant) -> bool {
         let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
-        let Some(found) = state.find(item).map(|at| &state.items[at]) else { return false };
-        let is_due = found.due <= now && found.steps.first <= step;
-        is_due && (state.runs(item) || !self.turns.is_delayed(lane))
+        let Some(found) = state.find(&item.item).map(|at| &state.items[at]) else { return false };
+        let is_due = found.due() <= now && found.steps.first <= item.steps.first;
+        is_due && (state.runs(&item.item) || !self.turns.is_delayed(lane))
     }
 
     /// Examines again the slots that are parked behind this one.
@@ -149,9 +134,9 @@ where
             let Some(at) = state.find(&job.item) else { continue };
             let runs = state.runs(&job.item);
             let item = &mut state.items[at];
-            let steps = if runs { item.dirty.as_mut().map(|(_, steps)| steps) } else { Some(&mut item.steps) };
-            let Some(steps) = steps.filter(|steps| steps.cause != Cause::Other) else { continue };
-            if steps.latest > job.number {
+            let steps = if runs { item.dirty.as_mut() } else { Some(&mut item.steps) };
+            let Some(steps) = steps.filter(|steps| steps.are_changes) else { continue };
+            if steps.latest.1 > job.number {
                 // From now on it is due since that later step.
                 steps.first = steps.latest;
             } else if runs {

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     hash::Hash,
     sync::Arc,
+    time::Duration,
 };
 
 use foldhash::quality::FixedState;
@@ -15,7 +16,6 @@ use super::{
     Backoff, CONFLICT_WAIT, Done, Job, Next,
     by_lane::ByLane,
     order::{Lanes, Order},
-    stale::Marks,
     turns::{JOB, TenantFigures, Turns},
     why::Why,
 };
@@ -24,11 +24,8 @@ use super::{
 pub(super) struct Slots<L, S, I> {
     pub(super) slots: ByLane<L, S, SlotState<I>>,
     pub(super) turns: Turns<L>,
-    /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
-    /// look at the others. No lane's is empty.
-    ready: HashMap<L, BTreeMap<u64, S>, FixedState>,
-    /// When the numbers of due slots were assigned.
-    marks: Marks,
+    /// Due slots by lane, in the order they became due. No lane's is empty.
+    ready: HashMap<L, BTreeMap<Due, S>, FixedState>,
     /// Slots that become due later, each once.
     pub(super) delayed: BTreeMap<Due, (L, S)>,
     /// Slots were delayed since a worker last found no job, and began to wait until [`Self::next_due`].
@@ -36,8 +33,8 @@ pub(super) struct Slots<L, S, I> {
     pub(super) order: Arc<Order<L>>,
     /// The lanes whose slots of a name are parked, by the lane and the name that they wait for. May name more.
     pub(super) parked: HashMap<L, HashMap<S, Lanes<L>, FixedState>, FixedState>,
-    /// The numbers of the slots of each lane that are [`SlotStage::Parked`].
-    pub(super) waiting: HashMap<L, BTreeMap<u64, ()>, FixedState>,
+    /// When the slots of each lane became due that are [`SlotStage::Parked`].
+    pub(super) waiting: HashMap<L, BTreeMap<Due, ()>, FixedState>,
     /// Due slots may be left that were not examined.
     look_again: Option<Instant>,
     pub(super) numbers: u64,
@@ -47,7 +44,7 @@ pub(super) struct Slots<L, S, I> {
 }
 
 /// When a slot becomes due; the number distinguishes slots of one instant.
-type Due = (Instant, u64);
+pub(super) type Due = (Instant, u64);
 
 #[derive(Debug)]
 pub(super) struct SlotState<I> {
@@ -61,12 +58,12 @@ pub(super) struct SlotState<I> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotStage {
-    /// With its number in the lane's ready slots.
-    Ready(u64),
+    /// Since a time.
+    Ready(Due),
     /// Until a time.
     Delayed(Due),
-    /// Its first due item waits for one of another lane, perhaps until a time at most. It keeps its number.
-    Parked(u64, Option<Due>),
+    /// Due since a time, but its first due item waits for one of another lane, perhaps until a time at most.
+    Parked(Due, Option<Due>),
     Running,
     /// Its lane was removed while its first item was running. Further items were added to the lane after that.
     Orphaned,
@@ -75,41 +72,35 @@ pub(super) enum SlotStage {
 #[derive(Debug)]
 pub(super) struct Item<I> {
     pub(super) item: I,
-    pub(super) due: Instant,
     queued: Instant,
     pub(super) failures: u32,
-    /// The steps that made it due.
+    /// The steps that make it due.
     pub(super) steps: Steps,
     /// When it was due before the first of them, and when the event came in that it answers then.
     pub(super) before: Option<(Instant, Instant)>,
-    /// When it was added first while it was running, and the steps that did.
-    pub(super) dirty: Option<(Instant, Steps)>,
+    /// The steps that added it while it was running.
+    pub(super) dirty: Option<Steps>,
 }
+
+/// When a step makes its items due, and its number.
+pub(super) type Step = (Instant, u64);
 
 /// The additions of an item that one run answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steps {
-    pub(super) first: u64,
-    pub(super) latest: u64,
-    pub(super) cause: Cause,
+    pub(super) first: Step,
+    pub(super) latest: Step,
+    /// All of them were changes of the object.
+    pub(super) are_changes: bool,
     pub(super) why: Why,
-}
-
-/// Why an item is added. Of several causes the last one counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// Its object has changed by a write of a job.
-    Written,
-    /// Its object has changed.
-    Changed,
-    /// Any other reason.
-    Other,
 }
 
 /// The most items of a slot before [`Slots::excess`]: each addition looks at all.
 pub(super) const MOST_ITEMS: usize = 1_000;
 /// How many slots are examined before the queue is unlocked.
 const ROUNDS: usize = 64;
+/// A key that is due for longer than this, and not taken, is stale.
+const STALE: Duration = Duration::from_secs(30);
 
 impl<I: Eq> SlotState<I> {
     pub(super) fn runs(&self, item: &I) -> bool {
@@ -124,18 +115,26 @@ impl<I: Eq> SlotState<I> {
 }
 
 impl<I> Item<I> {
-    /// Delays it. When it is due it is a step of its own.
+    pub(super) fn due(&self) -> Instant {
+        self.steps.first.0
+    }
+
+    /// Delays it. When it is due it is a step of its own, after all that were queued before that time.
     pub(super) fn delay(&mut self, (due, queued): (Instant, Instant), why: Why) {
-        (self.due, self.queued) = (due, queued);
-        self.steps = Steps { first: u64::MAX, latest: u64::MAX, cause: Cause::Other, why };
+        self.queued = queued;
+        self.steps = Steps::one((due, 0), false, why);
     }
 }
 
 impl Steps {
+    const fn one(step: Step, is_change: bool, why: Why) -> Self {
+        Self { first: step, latest: step, are_changes: is_change, why }
+    }
+
     fn join(&mut self, later: Self) {
         self.first = self.first.min(later.first);
         self.latest = later.latest;
-        self.cause = self.cause.max(later.cause);
+        self.are_changes &= later.are_changes;
         self.why = self.why.and(later.why);
     }
 }
@@ -156,7 +155,6 @@ where
             waiting: HashMap::with_hasher(hasher.clone()),
             slots: ByLane::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
-            marks: Marks::default(),
             delayed: BTreeMap::new(),
             has_new_delays: false,
             look_again: None,
@@ -169,19 +167,20 @@ where
 
     #[cfg(test)]
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_all(std::iter::once((lane, slot, item, Why::default())), Cause::Other, now);
+        self.add_all(std::iter::once((lane, slot, item, Why::default())), false, now);
     }
 
     /// Adds items in one step.
-    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I, Why)>, cause: Cause, now: Instant) {
+    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I, Why)>, is_change: bool, now: Instant) {
         self.numbers += 1;
-        let number = self.numbers;
-        let steps = |why| Steps { first: number, latest: number, cause, why };
-        items.for_each(|(lane, slot, item, why)| self.add_one((lane, slot), item, steps(why), now));
+        let step = (now, self.numbers);
+        items.for_each(|(lane, slot, item, why)| {
+            self.add_one((lane, slot), item, Steps::one(step, is_change, why), now);
+        });
     }
 
     fn add_one(&mut self, key: (L, S), item: I, steps: Steps, now: Instant) {
-        let fresh = Item { item, due: now, queued: now, failures: 0, steps, before: None, dirty: None };
+        let fresh = Item { item, queued: now, failures: 0, steps, before: None, dirty: None };
         let mut entry = match self.slots.entry(key) {
             Entry::Vacant(entry) => {
                 let key = entry.key().clone();
@@ -195,15 +194,15 @@ where
         match state.find(&fresh.item) {
             // The running item stands first, see `start`.
             Some(0) if state.at == SlotStage::Running => match &mut state.items[0].dirty {
-                Some((_, dirty)) => dirty.join(steps),
-                dirty => *dirty = Some((now, steps)),
+                Some(dirty) => dirty.join(steps),
+                dirty => *dirty = Some(steps),
             },
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
-                if waiting.due > now {
-                    waiting.before = Some((waiting.due, waiting.queued));
-                    (waiting.due, waiting.queued) = (now, now);
+                if waiting.due() > now {
+                    waiting.before = Some((waiting.due(), waiting.queued));
+                    waiting.queued = now;
                     waiting.steps = steps;
                 } else {
                     waiting.steps.join(steps);
@@ -245,10 +244,10 @@ where
 
     /// Starts a job of the lane's first due item, or parks its slot.
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
-        let (number, slot) = self.ready.get_mut(&lane)?.pop_first()?;
+        let (since, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot);
-        let first = self.slots.get(&key)?.items.iter().position(|item| item.due <= now)?;
-        if self.park(&key, first, number, now) {
+        let first = self.slots.get(&key)?.items.iter().position(|item| item.due() <= now)?;
+        if self.park(&key, first, since, now) {
             return None;
         }
         let state = self.slots.get_mut(&key)?;
@@ -313,14 +312,13 @@ where
             (due, if matches!(next, Next::After(_)) { due } else { item.queued })
         });
         let done = match (dirty, retry) {
-            (Some((event, steps)), _) => {
+            (Some(steps), _) => {
                 // An item that failed still answers the event that it answered before.
-                let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
-                let queued = if is_same { item.queued } else { event };
-                (item.due, item.queued) = (now, queued);
                 item.steps = steps;
-                if is_same {
+                if next.is_failure() || matches!(next, Next::Postponed(_)) {
                     item.steps.why = steps.why.and(why);
+                } else {
+                    item.queued = steps.first.0;
                 }
                 item.before = retry;
                 state.items.insert(0, item);
@@ -351,13 +349,13 @@ where
     }
 
     pub(super) fn changed_during(&mut self, job: &Job<L, S, I>) -> Option<u64> {
-        let (_, steps) = self.running(job)?.dirty?;
-        (steps.cause != Cause::Other).then_some(steps.latest)
+        let steps = self.running(job)?.dirty?;
+        steps.are_changes.then_some(steps.latest.1)
     }
 
     pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
         let Some(item) = self.running(job) else { return };
-        item.dirty = item.dirty.filter(|(_, steps)| steps.latest != number);
+        item.dirty = item.dirty.filter(|steps| steps.latest.1 != number);
     }
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
@@ -392,38 +390,38 @@ where
 
     /// Places a slot that is not running again.
     pub(super) fn replace(&mut self, key: (L, S), now: Instant) {
-        let number = match self.slots.get(&key).map(|state| state.at) {
+        let since = match self.slots.get(&key).map(|state| state.at) {
             None | Some(SlotStage::Running | SlotStage::Orphaned) => return,
             Some(SlotStage::Delayed(due)) => {
                 self.delayed.remove(&due);
                 None
             }
-            Some(SlotStage::Parked(number, due)) => {
-                due.iter().for_each(|due| _ = self.delayed.remove(due));
+            Some(SlotStage::Parked(since, until)) => {
+                until.iter().for_each(|until| _ = self.delayed.remove(until));
                 if let Some(waiting) = self.waiting.get_mut(&key.0) {
-                    waiting.remove(&number);
+                    waiting.remove(&since);
                 }
-                Some(number)
+                Some(since)
             }
-            Some(SlotStage::Ready(number)) => {
+            Some(SlotStage::Ready(since)) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
-                    ready.remove(&number);
+                    ready.remove(&since);
                     if ready.is_empty() {
                         self.ready.remove(&key.0);
                         self.turns.due(key.0, false, now);
                     }
                 }
-                Some(number)
+                Some(since)
             }
         };
-        self.place(key, number, now);
+        self.place(key, since, now);
     }
 
-    /// Moves a slot that is in no list to the due or the delayed slots, as its items are. One that was due before
-    /// keeps its number.
-    fn place(&mut self, key: (L, S), number: Option<u64>, now: Instant) {
+    /// Moves a slot that is in no list to the due or the delayed slots, as its items are. One that has been due since
+    /// a time keeps its place.
+    fn place(&mut self, key: (L, S), since: Option<Due>, now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
-        let Some(due) = state.items.iter().map(|item| item.due).min() else {
+        let Some(due) = state.items.iter().map(Item::due).min() else {
             self.slots.remove(&key);
             self.slots.shrink(key.0);
             return;
@@ -436,18 +434,12 @@ where
             self.has_new_delays = true;
             return;
         }
-        for item in state.items.iter_mut().filter(|item| item.due <= now && item.steps.first == u64::MAX) {
-            (item.steps.first, item.steps.latest) = (self.numbers, self.numbers);
-        }
-        let number = number.unwrap_or_else(|| {
-            self.marks.due(self.numbers, now);
-            self.numbers
-        });
-        state.at = SlotStage::Ready(number);
+        let since = since.unwrap_or((now, self.numbers));
+        state.at = SlotStage::Ready(since);
         let (lane, slot) = key;
         let ready = self.ready.entry(lane).or_default();
         let is_first = ready.is_empty();
-        ready.insert(number, slot);
+        ready.insert(since, slot);
         if is_first {
             self.turns.due(lane, true, now);
         }
@@ -489,9 +481,9 @@ where
     pub(super) fn tenants(&mut self, now: Instant) -> BTreeMap<u32, TenantFigures> {
         // Keys become due even while no worker is free to notice it.
         self.promote(now);
-        let newest = self.marks.stale(now);
-        let stale = |lane: &L, newest| stale(self.ready.get(lane), newest) + stale(self.waiting.get(lane), newest);
-        self.turns.figures(|lane| (self.depth(lane), newest.map_or(0, |newest| stale(&lane, newest))))
+        let before = now.checked_sub(STALE);
+        let stale = |lane, before| stale(self.ready.get(&lane), before) + stale(self.waiting.get(&lane), before);
+        self.turns.figures(|lane| (self.depth(lane), before.map_or(0, |before| stale(lane, before))))
     }
 
     pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {
@@ -513,12 +505,12 @@ where
     }
 }
 
-/// Returns how many slots have at most the number `newest`. Takes a time in proportion to the smaller of their number
-/// and that of the others.
-fn stale<T>(slots: Option<&BTreeMap<u64, T>>, newest: u64) -> usize {
+/// Returns how many slots have been due since before this time. Takes a time in proportion to the smaller of their
+/// number and that of the others.
+fn stale<T>(slots: Option<&BTreeMap<Due, T>>, before: Instant) -> usize {
     let Some(slots) = slots else { return 0 };
-    let mut old = slots.range(..=newest);
-    let mut new = slots.range(newest + 1..);
+    let mut old = slots.range(..(before, 0));
+    let mut new = slots.range((before, 0)..);
     let mut pairs = 0;
     loop {
         match (old.next(), new.next()) {

@@ -318,7 +318,6 @@ async fn a_worker_that_sleeps_is_woken_only_for_what_it_can_use() {
     queue.spend(&jobs[0], WRITES, 1);
     queue.spend(&jobs[0], WRITES, 0);
     queue.sent(&jobs[0]);
-    queue.add_written([]);
     queue.done(&jobs[0], Next::Settled);
     assert_eq!(woken(), 0, "nothing was left to do");
     queue.done(&jobs[1], Next::After(Duration::from_secs(10)));

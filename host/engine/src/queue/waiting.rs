@@ -51,14 +51,18 @@ where
     /// Returns the items of a slot.
     pub(super) fn waiting(&self, key: &(L, S), now: Instant) -> Vec<Waiting<L, I>> {
         let Some(state) = self.slots.get(key) else { return Vec::new() };
+        let since = match state.at {
+            SlotStage::Ready(since) | SlotStage::Parked(since, _) => since.0,
+            SlotStage::Delayed(_) | SlotStage::Running | SlotStage::Orphaned => now,
+        };
         let is_taken = matches!(state.at, SlotStage::Running | SlotStage::Orphaned);
-        let first_due = state.items.iter().position(|item| item.due <= now);
+        let first_due = state.items.iter().position(|item| item.due() <= now);
         let place = |at: usize, due: Instant| match at {
             0 if is_taken => Place::Running,
             _ if is_taken => Place::BehindSlot,
             _ if due > now => Place::Delayed(due),
             _ if first_due.is_some_and(|first| first < at) => Place::BehindSlot,
-            _ => match self.waits_for(key, at, now) {
+            _ => match self.waits_for(key, at, since, now) {
                 Some((lane, until)) => Place::Behind(lane, until),
                 None if self.turns.waits_for_tokens(key.0) => Place::Tokens,
                 None if self.turns.is_delayed(key.0) => Place::Memory,
@@ -70,7 +74,7 @@ where
             item: item.item.clone(),
             attempt: item.failures.saturating_add(1),
             why: item.steps.why,
-            at: place(at, item.due),
+            at: place(at, item.due()),
         });
         waiting.collect()
     }

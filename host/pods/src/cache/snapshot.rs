@@ -35,7 +35,6 @@ pub(super) struct Pods {
     uids: HashIndex,
     hasher: FixedState,
     pub(super) len: usize,
-    edits: u64,
 }
 
 impl Pods {
@@ -74,7 +73,6 @@ impl Pods {
             uids: HashIndex::default(),
             hasher,
             len: 0,
-            edits: 0,
         }
     }
 
@@ -100,7 +98,6 @@ impl Pods {
             None => Page::empty(&self.buffers).with(place, pod, record),
         };
         self.pages.set(page, Arc::new(with));
-        self.edits += 1;
     }
 
     pub(super) fn index(&mut self, position: Position, key: &PodKey) {
@@ -132,8 +129,7 @@ impl Snapshot {
     /// Fills an empty snapshot, in a fifth of the time of single insertions. `records` and `pods` are the same Pods, in
     /// order.
     pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
-        let edits = self.pods.edits + 1;
-        self.pods = Pods { edits, ..Pods::from_records(self.pods.hasher.clone(), records, pods) };
+        self.pods = Pods::from_records(self.pods.hasher.clone(), records, pods);
         self.indexes = self.indexes.of(pods);
         let mut positions = 0..;
         let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
@@ -163,13 +159,6 @@ impl Snapshot {
 
     pub(super) fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
         self.namespaces.values().flat_map(PositionSet::iter).filter_map(|position| self.pods.get(position))
-    }
-
-    /// Returns the number of edits. Two snapshots of one cache with the same number have the same Pods in the same
-    /// states.
-    #[must_use]
-    pub fn edits(&self) -> u64 {
-        self.pods.edits
     }
 
     /// Returns why this view may be old, or `None` if the watch was healthy when the view was published.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use podium_vocabulary::{PodKey, Revision};
 use podium_wire::SectionSet;
 
-use super::{CachedPod, PodList, Record};
+use super::{CachedPod, PodList};
 
 /// A report of the watch. The cache applies them in order.
 #[derive(Debug)]
@@ -29,17 +29,6 @@ pub enum Observation {
     Live,
     /// The watch is interrupted; readers may see old data.
     Stale(Staleness),
-}
-
-/// All Pods at an earlier time, as stored in a checkpoint file. A watch can start from it.
-#[derive(Debug, Default)]
-pub struct Checkpoint {
-    /// By namespace, then name; names are unique.
-    pub pods: Vec<Record>,
-    /// The newest revision that the watch had reported.
-    pub revision: Revision,
-    /// The uid of the cluster's namespace kube-system, if it was known.
-    pub cluster: Option<Arc<str>>,
 }
 
 /// One event of a watch.

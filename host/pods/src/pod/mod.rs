@@ -7,9 +7,9 @@ mod view;
 
 use std::{borrow::Cow, sync::Arc};
 
-pub use change::{CachedPods, Change, Checkpoint, Observation, PodEvent, Staleness};
+pub use change::{CachedPods, Change, Observation, PodEvent, Staleness};
 pub use list::{PodList, SortedUids, Uids};
-use podium_encoding::{Dump, Entry, Packed, PodIdentity, PodJson, Pool, Read, ReadError, Scratch, Shared};
+use podium_encoding::{Packed, PodIdentity, PodJson, Pool, Read, ReadError, Scratch, Shared};
 use podium_wire::{
     CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
 };
@@ -86,11 +86,6 @@ impl CachedPod {
             None => read.into(),
         };
         Ok((pod, before))
-    }
-
-    /// Returns the entries of the Pod in a dump.
-    pub fn entries(&self, dump: &mut Dump) -> Vec<Entry> {
-        dump.entries(&self.packed, self.identity())
     }
 
     /// Appends the bytes of its record, and returns what the Pod shares with others.

@@ -77,18 +77,6 @@ impl Record {
         self.open().revision()
     }
 
-    /// Returns true if the Pod has this uid.
-    #[must_use]
-    pub fn has_uid(&self, uid: &str) -> bool {
-        self.open().has_uid(uid)
-    }
-
-    /// Compares the Pod's namespace and name with others.
-    #[must_use]
-    pub fn compare(&self, namespace: &str, name: &str) -> Ordering {
-        self.open().compare(namespace, name)
-    }
-
     /// Returns the parsed record.
     pub(crate) fn open(&self) -> RecordRef<'_> {
         RecordRef::open(&self.shared, &self.bytes)

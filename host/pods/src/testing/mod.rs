@@ -36,6 +36,7 @@ pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
     PluginSpec {
         id: PluginId { namespace: namespace.map(Arc::from), name: name.into() },
         source: Source::File(format!("{name}.wasm").into()),
+        language: None,
         suspend: false,
         impersonate: None,
         watch: WatchSpec::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, header};
 use serde::Deserialize;
 
 use super::{Claim, Claims, Key, MOST, SIZE, bundle, classic};
@@ -11,26 +11,26 @@ use crate::{
     Client, Credentials, Digest, Error, Limits, Reference,
     client::within,
     layout::{Descriptor, IMAGE_INDEX, MANIFEST},
-    session::{Outgoing, Session},
+    session::{Outgoing, Session, Target},
 };
 
 /// The most bytes of the list of referrers.
 const INDEX: u64 = 256 << 10;
+/// The most pages of the list that are looked at.
+const PAGES: usize = 4;
 
 /// The list of referrers. Its entries are written by whoever pushed last, so they only say where to look.
 #[derive(Deserialize)]
 struct Index {
-    manifests: Vec<Entry>,
+    manifests: Vec<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
     digest: String,
-    #[serde(default)]
-    size: u64,
-    #[serde(default)]
-    artifact_type: String,
+    size: Option<u64>,
+    artifact_type: Option<String>,
 }
 
 /// The signatures of a manifest that were found so far.
@@ -121,50 +121,68 @@ impl Session<'_> {
 
     /// Adds the bundles of a list that refer to the manifest.
     async fn bundles(&mut self, list: &str, search: &mut Search<'_>) {
-        let mut entries = match self.referrers(list).await {
-            Ok(entries) => entries,
-            Err(error) => return search.failed(error),
-        };
-        // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
-        entries.sort_by_key(|entry| !bundle::is_bundle(&entry.artifact_type));
-        search.claims.passed_over += entries.len().saturating_sub(MOST);
-        for entry in entries.iter().take(MOST) {
-            if search.is_signed {
-                return;
+        let mut next = Some(self.below(list));
+        let mut left = MOST;
+        for _ in 0..PAGES {
+            let Some(target) = next.take_if(|_| left > 0) else { break };
+            let mut entries;
+            (entries, next) = match self.referrers(&target).await {
+                Ok(page) => page,
+                Err(error) => return search.failed(error),
+            };
+            // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
+            entries.sort_by_key(|entry| !entry.artifact_type.as_deref().is_some_and(bundle::is_bundle));
+            search.claims.passed_over += entries.len().saturating_sub(left);
+            for entry in entries.iter().take(left) {
+                if search.is_signed {
+                    return;
+                }
+                match self.bundle(search.of, entry).await {
+                    Ok(Some(json)) => search.add(Claim::Bundle(json.to_vec())),
+                    Ok(None) => search.claims.passed_over += 1,
+                    Err(error) => search.failed(error),
+                }
             }
-            match self.bundle(search.of, entry).await {
-                Ok(Some(json)) => search.add(Claim::Bundle(json.to_vec())),
-                Ok(None) => search.claims.passed_over += 1,
-                Err(error) => search.failed(error),
-            }
+            left = left.saturating_sub(entries.len());
         }
+        // A page that was not read.
+        search.claims.passed_over += usize::from(next.is_some());
     }
 
-    /// Returns the entries of a list. None are of a registry without such lists, which answers the path with an error
-    /// of its choice, or with a page for people.
-    async fn referrers(&mut self, list: &str) -> Result<Vec<Entry>, Error> {
+    /// Returns the entries of a page of a list, and the next page. None are of a registry without such lists, which
+    /// answers the path with an error of its choice, or with a page for people.
+    async fn referrers(&mut self, target: &Target) -> Result<(Vec<Entry>, Option<Target>), Error> {
         const WHAT: &str = "the list of referrers";
-        let target = self.below(list);
-        let answer = self.send(&target, &Outgoing::get(IMAGE_INDEX)).await.map_err(|error| error.after(WHAT));
+        let answer = self.send(target, &Outgoing::get(IMAGE_INDEX)).await.map_err(|error| error.after(WHAT));
         let mut answer = answer?;
         match answer.status {
             StatusCode::OK => {
                 let index = answer.bytes(INDEX, WHAT).await?;
-                Ok(serde_json::from_slice(&index).map_or_else(|_| Vec::new(), |index: Index| index.manifests))
+                let next = answer.headers.get(header::LINK).and_then(|link| self.page(link.to_str().ok()?));
+                let index = serde_json::from_slice(&index).unwrap_or(Index { manifests: Vec::new() });
+                let entries = index.manifests.into_iter().filter_map(|entry| serde_json::from_value(entry).ok());
+                Ok((entries.collect(), next))
             }
             StatusCode::UNAUTHORIZED
             | StatusCode::FORBIDDEN
             | StatusCode::REQUEST_TIMEOUT
             | StatusCode::TOO_MANY_REQUESTS => Err(answer.refusal(WHAT).await),
-            status if status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED => Ok(Vec::new()),
+            status if status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED => Ok((Vec::new(), None)),
             _ => Err(answer.refusal(WHAT).await),
         }
+    }
+
+    /// Returns the next page that a header `Link` names, if it is one of the registry's lists for the repository.
+    fn page(&self, link: &str) -> Option<Target> {
+        let (path, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let list = path.strip_prefix(self.below("referrers/").path())?;
+        parameters.contains("next").then(|| self.below(&format!("referrers/{list}")))
     }
 
     /// Returns the bundle in a referrer, or `None` if it is something else or refers to another manifest.
     async fn bundle(&mut self, of: &Digest, entry: &Entry) -> Result<Option<Bytes>, Error> {
         let digest: Digest = entry.digest.parse()?;
-        if entry.size > MANIFEST {
+        if entry.size.is_some_and(|size| size > MANIFEST) {
             return Ok(None);
         }
         let manifest = self.manifest(&digest.to_string(), Some(&digest)).await?;

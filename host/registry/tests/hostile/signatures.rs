@@ -202,6 +202,49 @@ async fn a_valid_signature_suffices_beside_entries_that_cannot_be_read() {
 }
 
 #[tokio::test]
+async fn a_valid_signature_suffices_beside_entries_that_are_none() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    let mut entry = bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle);
+    for (field, value) in [("artifactType", json!(null)), ("annotations", json!(null)), ("platform", json!(7))] {
+        entry[field] = value;
+    }
+    let without_digest = json!({ "mediaType": MANIFEST, "digest": null, "size": 7 });
+    for none in [json!(null), json!({}), json!("text"), without_digest, json!({ "digest": "a", "size": -1 })] {
+        texts.insert(format!("sha256-{}", signed().hex()), index(&[none.clone(), entry.clone()]));
+        let server = holding(texts.clone()).await;
+        assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{none}");
+    }
+}
+
+#[tokio::test]
+async fn a_valid_signature_suffices_on_a_later_page_of_the_list() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    let entries =
+        [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)];
+    let [first, second] = entries.map(|entry| index(&[entry]));
+    for (link, expected) in [
+        ("</v2/team/plugin/referrers/second>; rel=\"next\"", true),
+        ("</v2/team/other/referrers/second>; rel=\"next\"", false),
+        ("<https://elsewhere.test/v2/team/plugin/referrers/second>; rel=\"next\"", false),
+        // A circle.
+        ("</v2/team/plugin/referrers/first>; rel=\"next\"", false),
+        ("second", false),
+    ] {
+        let (texts, first, second) = (texts.clone(), first.clone(), second.clone());
+        let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+            _ if asked.path.ends_with("/referrers/second") => Reply::ok(second.clone()),
+            _ if asked.path.contains("/referrers/") => Reply::ok(first.clone()).with("Link", link),
+            Some(text) => Reply::ok(text.clone()),
+            None => Reply::status(404),
+        })
+        .await;
+        assert_eq!(signatures.check(&server, &[]).await.is_ok(), expected, "{link}");
+    }
+}
+
+#[tokio::test]
 async fn without_a_valid_signature_a_failed_list_is_named_and_retried() {
     let signatures = Signatures::new();
     let mut texts = Texts::new();

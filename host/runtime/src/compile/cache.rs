@@ -71,7 +71,7 @@ pub(super) enum Unusable {
     OtherEngine,
 }
 
-/// The owner of a file: the tenant that first loaded the component.
+/// The owner of a file: the tenant that first loaded the component, or the platform.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     tag: [u8; TAG_BYTES],
@@ -80,6 +80,9 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// No tenant's files take the place of these. The tag is not that of files without a header.
+    pub(super) const PLATFORM: Self = Self { tag: [0xff; TAG_BYTES], max_bytes: u64::MAX };
+
     pub(super) fn new(tenant: &Tenant, max_bytes: u64) -> Self {
         let Sha256(digest) = Sha256::of(tenant.to_string().as_bytes());
         let mut tag = [0; TAG_BYTES];
@@ -254,7 +257,8 @@ impl Cache {
                 *sum = sum.saturating_add(file.bytes);
             }
             let all = sums.values().fold(0_u64, |all, sum| all.saturating_add(*sum));
-            let most = sums.iter().max_by_key(|(_, sum)| **sum).map(|(tag, _)| *tag);
+            let tenants = sums.iter().filter(|(tag, _)| **tag != Owner::PLATFORM.tag);
+            let most = tenants.max_by_key(|(_, sum)| **sum).map(|(tag, _)| *tag);
             let from = match most {
                 _ if sums.get(&owner.tag).is_some_and(|sum| *sum > owner.max_bytes) => owner.tag,
                 Some(most) if all > self.max_bytes => most,

@@ -27,7 +27,7 @@ pub use cache::Cache;
 use cache::Owner;
 pub use child::compile_stdin;
 pub(super) use ledger::{Charge, Ledger};
-use podium_vocabulary::{LimitClass, PluginId, text};
+use podium_vocabulary::{LimitClass, PluginId, Tenant, text};
 pub use process::Program;
 use refusals::Refusals;
 use ring::digest;
@@ -174,6 +174,14 @@ pub(super) struct Compiled {
     pub(super) inspected: Arc<Inspected>,
 }
 
+impl Compiled {
+    /// Returns the bytes of its code.
+    pub(super) fn code_bytes(&self) -> u64 {
+        let image = self.component.image_range();
+        (image.end as usize).saturating_sub(image.start as usize) as u64
+    }
+}
+
 /// A component and the class that it is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -194,8 +202,9 @@ pub const DEFAULT_TENANT_CODE_BYTES: u64 = 256 << 20;
 /// Whom a component is compiled for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Requester<'a> {
-    pub(super) plugin: &'a PluginId,
-    /// The most bytes of code of its tenant's plugins together, in memory and on disk.
+    /// `None` for the platform, of which no tenant's code takes the place.
+    pub(super) tenant: Option<&'a Tenant>,
+    /// The most bytes of code of the tenant's plugins together, in memory and on disk.
     pub(super) code_bytes: u64,
     /// The component's file, for the log.
     pub(super) file: &'a Path,
@@ -225,19 +234,17 @@ impl Compiler {
         self.shared.get(key)
     }
 
+    /// Returns the key of a plugin's own prepared script.
+    pub(super) fn script_key(plugin: &PluginId) -> Key {
+        Key { digest: Sha256::of(plugin.to_string().as_bytes()), class: "script" }
+    }
+
     /// Counts code as used by a plugin, for as long as the result lives.
     ///
     /// # Errors
-    /// Returns an error if the tenant's plugins would have too much code.
-    pub(super) fn charge(
-        &self,
-        key: Key,
-        compiled: &Compiled,
-        requester: Requester<'_>,
-    ) -> Result<Charge, LoadProblem> {
-        let image = compiled.component.image_range();
-        let bytes = (image.end as usize).saturating_sub(image.start as usize) as u64;
-        self.ledger.charge(requester.plugin, key, bytes, requester.code_bytes)
+    /// Returns an error if the tenant's plugins would have more than `limit` bytes of code.
+    pub(super) fn charge(&self, plugin: &PluginId, key: Key, bytes: u64, limit: u64) -> Result<Charge, LoadProblem> {
+        self.ledger.charge(plugin, key, bytes, limit)
     }
 
     /// Returns the code of a component that `validate` let through. Blocks while it is compiled, also by another
@@ -267,7 +274,7 @@ impl Compiler {
         wasm: &[u8],
         requester: Requester<'_>,
     ) -> Result<Component, LoadProblem> {
-        let Requester { plugin, code_bytes: max_bytes, file } = requester;
+        let Requester { tenant, code_bytes: max_bytes, file } = requester;
         let failed = |error: wasmtime::Error| LoadProblem::Compile(format!("{error:#}"));
         let Compilation::Jailed { program, cache } = &self.compilation else {
             return Component::new(&self.engine, wasm).map_err(failed);
@@ -302,7 +309,7 @@ impl Compiler {
         let code_bytes = artifact.code().len();
         tracing::info!(file = %text::path(file), wasm_bytes, code_bytes, millis, "component compiled");
         if let Some(cache) = cache {
-            let owner = Owner::new(&plugin.tenant(), max_bytes);
+            let owner = tenant.map_or(Owner::PLATFORM, |tenant| Owner::new(tenant, max_bytes));
             cache.call(move |cache| cache.store(key, &engine, owner, &artifact));
         }
         Ok(component)

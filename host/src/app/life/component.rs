@@ -7,7 +7,7 @@ use podium_api::Api;
 use podium_engine::ports::Sender;
 use podium_life::{From, Object, Recorded};
 use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
-use podium_vocabulary::{LimitClass, PluginId, PluginSpec, Source, text};
+use podium_vocabulary::{Language, LimitClass, PluginId, PluginSpec, Source, text};
 use podium_writeback::manager_name;
 use tokio::{
     sync::Semaphore,
@@ -19,6 +19,7 @@ use super::{
     disk::{Disk, GIVE_UP, on_disk},
     hold::Holds,
     image::{Fetched, not_on_disk},
+    script::Runners,
 };
 use crate::{
     config::file::{self, FileError},
@@ -41,6 +42,7 @@ pub(in crate::app) struct Components {
     /// The turns to read a file.
     pub(in crate::app) files: Arc<Semaphore>,
     pub(in crate::app) holds: Holds,
+    pub(in crate::app) runners: Runners,
     /// The code of plugins whose components are not read. `None` for a compilation that never ends.
     #[cfg(test)]
     pub(in crate::app) given: parking_lot::Mutex<std::collections::BTreeMap<PluginId, Option<Code>>>,
@@ -61,6 +63,7 @@ impl Components {
             return Ok(Fetched::plain(Bytes::new()));
         }
         match (&spec.source, from) {
+            (Source::Inline(text), _) => Ok(Fetched::plain(Bytes::copy_from_slice(text.as_bytes()))),
             (Source::File(path), _) => Ok(Fetched::plain(self.in_file(path, spec.limits.class).await?)),
             (Source::ConfigMap { sha256, .. }, From::Disk(_)) => {
                 let bytes = self.bytes_on_disk(spec, sha256).await;
@@ -69,7 +72,11 @@ impl Components {
                 Ok(Fetched::plain(bytes.ok_or_else(missing)?))
             }
             (Source::ConfigMap { namespace, name, key, sha256 }, From::Source) => {
-                let source = ConfigMapKey { namespace, name, key, sha256 };
+                let field = match spec.language {
+                    Some(_) => "spec.source.script.configMap",
+                    None => "spec.source.configMap",
+                };
+                let source = ConfigMapKey { field, namespace, name, key, sha256 };
                 self.in_config_map(spec, source).await
             }
             (Source::Oci { image, .. }, From::Disk(manifest)) => {
@@ -102,12 +109,30 @@ impl Components {
         let engine = self.engine.clone();
         let policy = rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
         let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
+        if let Some(language) = spec.language {
+            return self.script(language, &spec, fetched, code_bytes).await;
+        }
         let compile = move || {
             let Fetched { bytes: wasm, image, signer, stored } = fetched;
             let plugin = engine.compile_within(&spec, &wasm, code_bytes)?;
-            let component = Component { sha256: sha256(&wasm), imports: plugin.imports(), image, signer, stored };
+            let component = Component {
+                sha256: sha256(&wasm),
+                imports: plugin.imports(),
+                image,
+                signer,
+                stored,
+                ..Component::default()
+            };
             Ok(Code { reconcile: Arc::new(plugin), component: component.into() })
         };
+        self.blocking(compile).await
+    }
+
+    /// Compiles on a thread of its own, or on the caller's in a simulation.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        compile: impl FnOnce() -> Result<T, LoadFailure> + Send + 'static,
+    ) -> Result<T, LoadFailure> {
         if self.simulated {
             return compile();
         }
@@ -116,7 +141,7 @@ impl Components {
     }
 
     /// Reads a component from a file, again later if the disk does not answer within [`GIVE_UP`].
-    async fn in_file(&self, path: &Path, class: LimitClass) -> Result<Bytes, LoadFailure> {
+    pub(super) async fn in_file(&self, path: &Path, class: LimitClass) -> Result<Bytes, LoadFailure> {
         let file = path.to_owned();
         let read = move || component(&file, class).map(Bytes::from);
         if self.simulated {
@@ -163,7 +188,7 @@ impl Components {
     /// is the configured one either way, and a restart runs what ran before.
     async fn in_config_map(&self, spec: &PluginSpec, source: ConfigMapKey<'_>) -> Result<Fetched, LoadFailure> {
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
-        let limit = max_component_bytes(spec.limits.class);
+        let limit = spec.language.map_or_else(|| max_component_bytes(spec.limits.class), |_| Language::MOST_BYTES);
         match config_map(&self.api, &sender, source, limit).await {
             Ok(bytes) => {
                 let bytes = Bytes::from(bytes);

@@ -53,6 +53,13 @@ pub enum LoadFailure {
          the object: {0}; the host's account needs the rights of deploy/kustomize/base/cleanup.yaml"
     )]
     Unheld(String),
+    #[error("{message}")]
+    NoRunner {
+        /// Escaped.
+        message: String,
+        /// The file may be there later. A flag does not change while the host runs.
+        passing: bool,
+    },
     #[error("the compilation did not end: {0}")]
     Panicked(String),
     #[error("a later configuration has replaced this one")]
@@ -66,6 +73,7 @@ impl LoadFailure {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
             Self::Unfetched(failure) => failure.passing,
+            Self::NoRunner { passing, .. } => *passing,
             Self::Unheld(_) => true,
             Self::WithoutAccount
             | Self::Forbidden(_)
@@ -92,6 +100,7 @@ impl LoadFailure {
             | Self::ProbeFailed(_)
             | Self::RolledBack(_)
             | Self::Unheld(_)
+            | Self::NoRunner { .. }
             | Self::Panicked(_)
             | Self::Superseded => false,
         }
@@ -118,6 +127,7 @@ impl LoadFailure {
             Self::ProbeFailed(_) => (Step::Ready, "ProbeFailed"),
             Self::RolledBack(_) => (Step::Ready, "RolledBack"),
             Self::Unheld(_) => (Step::Granted, "FinalizerNotAdded"),
+            Self::NoRunner { .. } => (Step::Compiled, "RunnerUnavailable"),
             Self::Panicked(_) => (Step::Compiled, "CompilationFailed"),
             Self::Superseded => (Step::Ready, "Superseded"),
         }
@@ -131,7 +141,10 @@ fn step(problem: &LoadProblem) -> (Step, &'static str) {
         | LoadProblem::NoWorld { .. }
         | LoadProblem::OtherContract { .. }
         | LoadProblem::Unknown { .. }
+        | LoadProblem::Runner
+        | LoadProblem::NoRunner
         | LoadProblem::Link(_) => (Step::Compiled, "InvalidComponent"),
+        LoadProblem::Script { .. } | LoadProblem::Unprepared { .. } => (Step::Compiled, "InvalidScript"),
         LoadProblem::ExceedsGrants { .. } => (Step::Granted, "GrantsExceeded"),
         LoadProblem::Limits(_) => (Step::Granted, "LimitsExceeded"),
         LoadProblem::NoProcess(_) | LoadProblem::Killed | LoadProblem::Stalled { .. } => {

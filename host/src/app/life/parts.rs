@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_config::status;
 use podium_engine::{ports::Reconcile, throttle::Backoff};
 use podium_life::{Parts, Refused, Tried};
 use podium_registry::{Reference, signature::Key};
@@ -33,7 +34,7 @@ pub(in crate::app) struct Code {
     pub(in crate::app) component: Arc<Component>,
 }
 
-/// The facts about a component.
+/// The facts about a component, or about a script.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::app) struct Component {
     /// The SHA-256 in hexadecimal digits.
@@ -46,6 +47,8 @@ pub(in crate::app) struct Component {
     pub(in crate::app) signer: Option<Key>,
     /// Why the bytes of the disk run although their place was asked, if they do. Escaped.
     pub(in crate::app) stored: Option<String>,
+    /// `None` for a component.
+    pub(in crate::app) runner: Option<status::Runner>,
 }
 
 /// The parts of this host.

@@ -16,7 +16,7 @@ use podium_engine::{
     clock::Clock,
     dispatch::{Expectations, PodQueue, Registry},
     fixtures::Nowhere,
-    ingest::{Ingest, IngestOptions},
+    ingest::{GonePods, Ingest, IngestOptions},
     ports::{Blocking, Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Staged, Usage, World},
     queue::{Backoff, MemoryBudget, Queue},
 };
@@ -116,7 +116,7 @@ async fn driver_until(
         queue: queue.clone(),
         expectations: expectations.clone(),
         reopened: None,
-        gone: Arc::default(),
+        gone: Arc::new(GonePods::new(|_| 0)),
         blocking: Arc::new(BlockingJobs::new(None)),
     };
     let (ingest, handle) = Ingest::new((writer, reader.clone()), options);
@@ -162,7 +162,8 @@ async fn driver_until(
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     let (given, holds) = (<_>::default(), Holds::default());
-    let components = Components { engine, api, store, simulated: false, files: disk_turns(), holds, given };
+    let (files, runners) = (disk_turns(), Runners::new(None));
+    let components = Components { engine, api, store, simulated: false, files, holds, runners, given };
     let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
     tokio::spawn(driver.clone().run());
     (driver, observe)

@@ -62,6 +62,10 @@ pub struct Flags {
     /// ask for everything that a configuration can have
     #[arg(long, env = "PODIUM_POLICY", value_name = "FILE")]
     pub(super) policy: Option<PathBuf>,
+    /// Directory with the runners of scripts, such as javascript-1.wasm [default: the directory runners beside this
+    /// program, if it exists; without one, scripts are refused]
+    #[arg(long, env = "PODIUM_RUNNERS", value_name = "DIR")]
+    pub(super) runners: Option<PathBuf>,
     /// Refuse plugins without spec.serviceAccountName, whose writes and live reads would be sent as the host's own
     /// account. The host's account then needs no right to write
     #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]
@@ -104,15 +108,11 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     pub(super) log_format: LogFormat,
-    /// Directory for the deletion journal, the cache checkpoint, components of registries and compiled plugins. Must
-    /// not be shared with another host. Without it, deletions that happen while the host is down are missed, and every
-    /// start lists all Pods, pulls all images and compiles all plugins
+    /// Directory for the deletion journal, components of registries and compiled plugins. Must not be shared with
+    /// another host. Without it, deletions that happen while the host is down are missed, and every start pulls all
+    /// images and compiles all plugins
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     pub(super) state_dir: Option<PathBuf>,
-    /// Interval between cache checkpoints in seconds; one more is written on shutdown. A restart then resumes the watch
-    /// instead of listing all Pods. The file contains complete Pods (mode 0600). 0 disables checkpoints
-    #[arg(long, env = "PODIUM_CHECKPOINT_SECONDS", value_name = "N", default_value_t = 120)]
-    pub(super) checkpoint_seconds: u32,
     /// Annotations to remove from Pods before they are stored: plugins find them absent and are not woken for them. ""
     /// removes none
     #[arg(

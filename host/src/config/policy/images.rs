@@ -98,7 +98,7 @@ impl Policy {
     /// Compares the place of a component with the list of registries and the rules of images. A file is the platform's.
     pub(super) fn source(&self, tenant: &Tenant, source: &Source) -> Option<Problem> {
         let image = match source {
-            Source::File(_) => return None,
+            Source::File(_) | Source::Inline(_) => return None,
             Source::ConfigMap { .. } => {
                 let (path, _) =
                     self.rule(tenant, |rules| rules.images.signature_required).filter(|(_, required)| *required)?;

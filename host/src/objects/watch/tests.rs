@@ -259,3 +259,14 @@ async fn a_server_that_ends_each_watch_is_not_asked_without_pause() {
     let requests = server.requests.lock().len();
     assert!((3..20).contains(&requests), "{requests} requests in 10 s");
 }
+
+#[test]
+fn a_page_without_objects_may_have_null_in_their_place() {
+    for page in [
+        r#"{"metadata":{"resourceVersion":"7","continue":null},"items":null}"#,
+        r#"{"metadata":{"resourceVersion":"7"}}"#,
+    ] {
+        let Page { metadata, items } = serde_json::from_str(page).unwrap();
+        assert_eq!((&*metadata.resource_version, items.into_iter().flatten().count()), ("7", 0));
+    }
+}

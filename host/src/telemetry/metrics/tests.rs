@@ -33,7 +33,6 @@ fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
         }),
         cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
         journal: Arc::new(journal),
-        checkpoint: Arc::new(|| Some(CheckpointFigures { saved_millis: Some(1_500), failing: false })),
         tasks: Arc::new(|| 8),
         held: Arc::new(|| 2),
         policy_refused: Arc::new(|| Some(true)),
@@ -72,7 +71,6 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         "podium_lease_unheld_seconds 1.5",
         "podium_journal_dropped_entries_total 1",
         "podium_journal_damaged_places_total 6",
-        "podium_checkpoint_failing 0",
         "podium_runtime_tasks 8",
         r#"podium_run_failures_total{controller="shop/tidy",result="host"} 0"#,
         r#"controller_runtime_max_concurrent_reconciles{controller="shop/tidy",name="shop/tidy"} 4"#,
@@ -80,7 +78,6 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         r#"workqueue_unfinished_work_seconds{controller="shop/tidy",name="shop/tidy"} 0.0"#,
         r#"workqueue_longest_running_processor_seconds{controller="shop/tidy",name="shop/tidy"} 0.0"#,
         &format!("podium_build_info{{version=\"{VERSION}\",commit=\"{COMMIT}\"}} 1"),
-        "podium_checkpoint_last_success_timestamp_seconds 1.5",
         r#"podium_log_dropped_lines_total{source="host"} 0"#,
         r#"podium_log_dropped_lines_total{source="plugin"} 0"#,
     ] {

@@ -12,6 +12,7 @@ use podium_tests::{
     helm::Helm,
     process::{host_binary, podium_binary, target_dir, workspace_dir},
     registry::Registry,
+    runner,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -61,6 +62,7 @@ impl Reader {
         // Plugins are built beside the guests of other suites, whose dependencies they share.
         command.env("CARGO_TARGET_DIR", target_dir()?.join("guests"));
         command.env("PODIUM_IMAGE_BINARY", host_binary()?);
+        command.env("PODIUM_IMAGE_RUNNER", runner::for_image()?);
         let output = tokio::task::spawn_blocking(move || {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()
         });

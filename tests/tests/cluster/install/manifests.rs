@@ -13,6 +13,7 @@ use podium_tests::{
     helm::Helm,
     kubelet::has_containers,
     process::{host_binary, workspace_dir},
+    runner,
 };
 use serde_json::Value;
 
@@ -217,6 +218,7 @@ async fn a_value_that_the_chart_does_not_know_is_refused() -> Result<()> {
 fn build(tag: &str, directory: &Path) -> Result<String> {
     let mut command = Command::new("bash");
     command.arg(deploy("image/build.sh")).args(["--tag", tag]).arg("--binary").arg(host_binary()?);
+    command.env("PODIUM_IMAGE_RUNNER", runner::for_image()?);
     let output = command.env("CARGO_TARGET_DIR", directory).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
@@ -251,7 +253,9 @@ fn two_builds_of_the_image_are_equal_and_its_sbom_is_complete() -> Result<()> {
         components.iter().find(|component| component["name"] == name).with_context(|| format!("no {name}"))
     };
     let lock = fs::read_to_string(workspace_dir().join("Cargo.lock"))?;
-    for name in ["wasmtime", "kube-client", "rustls", "ring"] {
+    let runner = runner::component()?.map(|_| ["rquickjs", "rquickjs-sys"]);
+    ensure!(named("quickjs-ng").is_ok() == runner.is_some());
+    for name in ["wasmtime", "kube-client", "rustls", "ring"].into_iter().chain(runner.into_iter().flatten()) {
         let component = named(name)?;
         let (version, sum) = (component["version"].as_str().context("no version")?, &component["hashes"][0]["content"]);
         let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
@@ -261,7 +265,7 @@ fn two_builds_of_the_image_are_equal_and_its_sbom_is_complete() -> Result<()> {
         ensure!(component["licenses"][0]["expression"].is_string(), "{component}");
     }
     // Tools of builds and tests are not in the image.
-    ensure!(named("proptest").is_err() && named("wit-bindgen").is_err());
+    ensure!(named("proptest").is_err() && named("wit-parser").is_err());
     for name in ["ca-certificates", "libc6", "libgcc-s1"] {
         let installed = run("dpkg-query", &["--show", "--showformat=${Version}\n", name])?;
         ensure!(

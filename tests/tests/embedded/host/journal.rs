@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use podium_devcluster::{Cluster, Options};
 use podium_engine::journal;
-use podium_host::app::{App, CheckpointOptions};
+use podium_host::app::App;
 use podium_tests::{
     embedded, plugins,
     wire::{Sent, Wire},
@@ -14,23 +14,19 @@ use podium_vocabulary::{PluginId, PluginSpec};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-pub(super) const CHECKPOINT: Duration = Duration::from_secs(120);
-
 /// A cluster, and everything that outlives a host.
 pub(super) struct Scene {
     pub(super) cluster: Cluster,
     state: TempDir,
     /// The uid of the Pod on which the plugins record deletions.
     register: String,
-    /// Whether hosts write a checkpoint beside the journal, as podium-host does by default.
-    pub(super) warm: bool,
 }
 
 impl Scene {
     pub(super) fn new() -> Self {
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
         let register = embedded::create_pod(&cluster, "register", "register").unwrap();
-        Self { cluster, state: tempfile::tempdir().unwrap(), register, warm: true }
+        Self { cluster, state: tempfile::tempdir().unwrap(), register }
     }
 
     /// Creates Pods and returns their uids, in the order of their numbers.
@@ -65,12 +61,8 @@ impl Scene {
 
     pub(super) async fn start(&self, wire: &Wire, plugins: Vec<PluginSpec>) -> App {
         let journal = journal::open(self.state.path(), u64::try_from(self.cluster.now_millis()).unwrap()).unwrap();
-        let kept = CheckpointOptions { directory: self.state.path().to_owned(), every: CHECKPOINT };
-        let options = podium_host::app::Options {
-            journal: Some(journal),
-            checkpoint: self.warm.then_some(kept),
-            ..embedded::options(&self.cluster, wire.client())
-        };
+        let options =
+            podium_host::app::Options { journal: Some(journal), ..embedded::options(&self.cluster, wire.client()) };
         let app = App::start_simulated(options).await.unwrap();
         for spec in plugins {
             app.load(spec).await.unwrap();
@@ -292,4 +284,23 @@ fn a_simulated_host_with_a_journal_is_reproducible() {
     let first = simulated();
     assert!(first.len() > 30, "{} writes are not much of a history", first.len());
     assert_eq!(first, simulated());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_another_cluster_is_refused_before_it_is_used() {
+    let mut scene = Scene::new();
+    scene.pods(10);
+    scene.host(vec![scene.registrar("one", "")]).await.shutdown().await;
+    let other = Cluster::start(Options { simulate: false, seed: 99, ..Options::default() }).unwrap();
+    embedded::create_pod(&other, "register", "register").unwrap();
+    for index in 0..30 {
+        embedded::create_pod(&other, &format!("cart-{index}"), "cart").unwrap();
+    }
+    scene.cluster = other;
+    let wire = Wire::new(&scene.cluster);
+    let mut app = scene.start(&wire, vec![scene.registrar("one", "")]).await;
+    let error = tokio::time::timeout(Duration::from_secs(600), app.failed()).await.unwrap();
+    assert!(error.is::<journal::OtherCluster>(), "{error:#}");
+    assert_eq!((wire.writes().len(), app.reader().snapshot().len()), (0, 0));
+    app.shutdown().await;
 }

@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod checkpoint;
 mod edge;
 mod ends;
 mod faults;
@@ -20,6 +19,7 @@ mod quiet;
 mod replicas;
 mod requests;
 mod rights;
+mod scripts;
 mod shutdown;
 mod siblings;
 mod simulation;

@@ -6,9 +6,11 @@
 mod cpu;
 mod egress;
 mod grants;
+mod javascript;
 mod limits;
 mod prices;
 mod reuse;
 mod runs;
+mod scripts;
 mod table;
 mod worlds;

@@ -144,7 +144,6 @@ fn metrics(app: &App) -> String {
         tenants: Arc::new(Vec::new),
         cache: Arc::new(move || CacheFigures { pods: reader.snapshot().len(), ..CacheFigures::default() }),
         journal: Arc::new(|| None),
-        checkpoint: Arc::new(|| None),
         tasks: Arc::new(|| 0),
         held: Arc::new(|| 0),
         lease: Arc::new(|| None),

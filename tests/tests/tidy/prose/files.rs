@@ -18,6 +18,9 @@ pub(crate) enum Kind {
 const TEXT: &[&str] = &[
     ".gitignore",
     ".helmignore",
+    ".d.ts",
+    ".js",
+    ".js.txt",
     ".go",
     ".md",
     ".py",
@@ -39,7 +42,8 @@ const TEXT: &[&str] = &[
 const TEXT_FOLDERS: &[&str] = &["host/toolchain/tests/fake"];
 /// How names of files end that are not read: locks and checksums of dependencies, JSON (Pods of other projects, and
 /// schemas that are generated from doc comments), components, and the license.
-const UNREAD: &[&str] = &[".json", ".lock", ".pyc", ".wasm", "/go.mod", "/go.sum", "/LICENSE", "/types/table.txt"];
+const UNREAD: &[&str] =
+    &[".json", ".json.txt", ".lock", ".pyc", ".wasm", "/go.mod", "/go.sum", "/LICENSE", "/types/table.txt"];
 /// Folders with inputs of fuzzing and of property tests.
 const UNREAD_FOLDERS: &[&str] = &[
     "tests/fuzz/dictionaries",

@@ -42,6 +42,11 @@ pub(crate) fn read(path: &Path, text: &str) -> (Vec<Paragraph>, Vec<usize>) {
         let comment =
             |line: &str| line.trim_start().strip_prefix("//").filter(|rest| !rest.starts_with('/')).map(str::to_owned);
         (docs, all(&comment))
+    } else if [".js", ".js.txt", ".d.ts"].iter().any(|end| name.ends_with(end)) {
+        let begins = ["///", "//", "/**", "*/", "*"];
+        let comment =
+            |line: &str| begins.iter().find_map(|begin| line.trim_start().strip_prefix(begin)).map(str::to_owned);
+        (Vec::new(), all(&|line| comment(line).map(|text| text.trim_end_matches("*/").to_owned())))
     } else if name.ends_with(".py") {
         (docstrings(text), all(&hashes))
     } else {

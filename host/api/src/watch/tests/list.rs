@@ -1,4 +1,4 @@
-//! Lists and warm starts against scripted responses: each of them ends, wherever the response is cut. Under paused
+//! Lists against scripted responses: each of them ends, wherever the response is cut. Under paused
 //! time, with a real cache behind the watch.
 
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use podium_engine::fixtures::{Warnings, log_to};
 
 use super::{
-    scenarios::{Harness, listing, rig_from, watching},
+    scenarios::{Harness, listing, rig_with, watching},
     wire::{Answer, answer, bookmark, end_of_list, event, page, pod, status},
 };
 use crate::watch::WatchOptions;
 
 fn harness(answers: Vec<Answer>) -> Harness {
-    rig_from(answers, WatchOptions::default(), None)
+    rig_with(answers, WatchOptions::default())
 }
 
 fn added(name: &str, revision: u64) -> String {
@@ -158,7 +158,7 @@ async fn pages_that_never_arrive_shrink_to_one_pod_with_back_off() {
     answers.extend(vec![answer(200).head_after(Duration::from_secs(20)); 11]);
     answers.extend([answer(200).bytes(&page(10, "", &[pod("a", 5)])), watching().hang()]);
     let options = WatchOptions { page_deadline: Duration::from_secs(5), ..WatchOptions::default() };
-    let mut harness = rig_from(answers, options, None);
+    let mut harness = rig_with(answers, options);
     harness.expect(&["stale: no answer within 5 s", "list of 1 at 10: +a-uid@5", "live"]).await;
     let limits: Vec<_> = harness.requests()[1..13].iter().map(|(_, query)| query.clone()).collect();
     let expected = [500, 250, 125, 62, 31, 15, 7, 3, 1, 1, 1, 1].map(|limit| format!("limit={limit}"));

@@ -3,6 +3,5 @@
 mod cluster;
 mod list;
 mod properties;
-mod resume;
 mod scenarios;
 mod wire;

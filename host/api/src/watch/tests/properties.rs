@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use podium_encoding::Pool;
 use podium_pods::{
     cache::{self, Reader, Snapshot, Writer},
-    pod::{Checkpoint, Observation, PodView, Record},
+    pod::{Observation, PodView},
     testing::ChangeChecker,
 };
 use podium_vocabulary::Revision;
@@ -44,10 +44,7 @@ enum Step {
     Compact,
     /// etcd is restored from a snapshot.
     Restore(usize),
-    /// The host is restarted, from a checkpoint if there is one.
-    Restart {
-        warm: bool,
-    },
+    Restart,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -70,7 +67,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => prop::sample::select(faults.to_vec()).prop_map(Step::Fault),
         1 => Just(Step::Compact),
         1 => (1..8_usize).prop_map(Step::Restore),
-        2 => any::<bool>().prop_map(|warm| Step::Restart { warm }),
+        2 => Just(Step::Restart),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -92,14 +89,10 @@ struct Harness {
     restarted: bool,
 }
 
-fn begin(
-    cluster: &Cluster,
-    checkpoint: Option<Checkpoint>,
-) -> (Writer, Reader, mpsc::Receiver<Observation>, JoinHandle<()>) {
+fn begin(cluster: &Cluster) -> (Writer, Reader, mpsc::Receiver<Observation>, JoinHandle<()>) {
     let (writer, reader) = cache::new(7);
     let options = WatchOptions { page_limit: 2, ..WatchOptions::default() };
     let watch = Watch::new(cluster.api(), options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
-    let watch = watch.from_checkpoint(checkpoint);
     let (sender, observations) = mpsc::channel(4);
     (writer, reader, observations, tokio::spawn(watch.run(sender)))
 }
@@ -107,7 +100,7 @@ fn begin(
 impl Harness {
     fn new(streaming_lists: bool) -> Self {
         let cluster = Cluster::new(streaming_lists);
-        let (writer, reader, observations, task) = begin(&cluster, None);
+        let (writer, reader, observations, task) = begin(&cluster);
         let (checker, revision) = (ChangeChecker::default(), Revision(0));
         Self {
             cluster,
@@ -193,21 +186,14 @@ impl Harness {
                 self.cluster.restore(back);
                 return self.observe(Duration::from_secs(60)).await;
             }
-            Step::Restart { warm } => {
+            Step::Restart => {
                 self.task.abort();
-                let snapshot = self.reader.snapshot();
-                let saved = || Checkpoint {
-                    pods: snapshot.iter().map(Record::from).collect(),
-                    revision: snapshot.revision(),
-                    cluster: None,
-                };
-                let checkpoint = (warm && self.listed).then(saved);
                 // A host begins again, regardless of earlier observations.
                 self.cluster.was_listed(u64::MAX);
                 // The journal knows the Pods that were deleted meanwhile.
                 self.checker = ChangeChecker::default();
                 (self.listed, self.restarted) = (false, true);
-                (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster, checkpoint);
+                (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster);
             }
         }
         Ok(())

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_encoding::Pool;
+use podium_engine::dispatch::Lost;
 use podium_pods::{
     cache::{self, Reader, Writer},
-    pod::{Change, Checkpoint, Observation, PodView, Record},
+    pod::{Change, Observation, PodView, Record},
     testing::summary,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire};
 use crate::ApiError;
@@ -20,6 +21,7 @@ pub(super) struct Harness {
     pub(super) reader: Reader,
     requests: Requests,
     pub(super) counters: Arc<Counters>,
+    lost: watch::Sender<Lost>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -27,28 +29,16 @@ fn harness(answers: Vec<Answer>) -> Harness {
     rig_with(answers, WatchOptions::default())
 }
 
-fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Harness {
-    rig_from(answers, options, None)
-}
-
-pub(super) fn rig_from(answers: Vec<Answer>, options: WatchOptions, checkpoint: Option<Checkpoint>) -> Harness {
-    rig_of(answers, options, checkpoint, None)
-}
-
-pub(super) fn rig_of(
-    answers: Vec<Answer>,
-    options: WatchOptions,
-    checkpoint: Option<Checkpoint>,
-    cluster: Option<Arc<str>>,
-) -> Harness {
+pub(super) fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Harness {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(Pool::new(7)), Arc::new(reader.clone()), 7);
-    let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster);
+    let lost = watch::Sender::new(Lost::default());
+    let watch = watch.listing_when(lost.subscribe());
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
-    Harness { observations, writer, reader, requests, counters, task }
+    Harness { observations, writer, reader, requests, counters, lost, task }
 }
 
 /// Applies an observation to the cache.
@@ -179,6 +169,31 @@ async fn lost_history_costs_one_list_that_reports_missed_deletions() {
         assert!(harness.query(2).contains("resourceVersion=10"), "an older list could be returned");
         assert_eq!(harness.reader.snapshot().get("shop", "b").unwrap().revision.0, 6);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_event_costs_a_list_and_further_ones_one_a_minute() {
+    let mut answers = vec![listing(10, &[pod("a", 5)]), watching().hang(), listing(11, &[pod("a", 6)])];
+    // Each is ended after 10 s.
+    answers.extend(vec![watching().hang(); 6]);
+    answers.extend([listing(12, &[pod("a", 7)]), watching().hang()]);
+    let mut harness = harness(answers);
+    harness.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
+    let lost = "stale: the watch has lost an event of a write";
+    let lose = |harness: &Harness, at| _ = harness.lost.send_replace(("a-uid".into(), podium_vocabulary::Revision(at)));
+    // The list is as late as this proof.
+    lose(&harness, 10);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    lose(&harness, 11);
+    harness.expect(&[lost, "list of 1 at 11: a-uid@5>6", "live"]).await;
+    // Proven again during the list.
+    lose(&harness, 11);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let at = tokio::time::Instant::now();
+    lose(&harness, 12);
+    while harness.next().await != "list of 1 at 12: a-uid@6>7" {}
+    assert!(at.elapsed() >= Duration::from_secs(25), "{:?}", at.elapsed());
+    assert_eq!(harness.counters.lists(), 3);
 }
 
 #[tokio::test(start_paused = true)]

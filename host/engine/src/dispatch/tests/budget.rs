@@ -9,7 +9,7 @@ use crate::dispatch::budget;
 const RATES: RequestRates = RequestRates { writes: 5, live_reads: 2, events: 1 };
 const BURST: usize = 50;
 
-fn named(name: &str, revision: usize) -> Arc<CachedPod> {
+pub(super) fn named(name: &str, revision: usize) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), name.into());
     pod.header.resource_version = revision.to_string();
@@ -95,6 +95,54 @@ async fn a_run_that_may_not_write_starts_without_tokens() {
     let start = Instant::now();
     rig.turn().await;
     assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_the_host_about_a_plugin_costs_a_token_of_its_tenant() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.limited(1);
+    let old = rig.dispatch.registry.get(rig.lane).unwrap();
+    let mut spec = old.spec.clone();
+    spec.grants.write.events = true;
+    rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+    let (verb, resource, namespace) = ("patch", "pods".to_owned(), None);
+    rig.script.closings.lock().push(Closing { verb, resource, namespace, wait: Duration::ZERO, is_first: true });
+    rig.turn().await;
+    rig.add();
+    let job = rig.dispatch.queue.next().await.unwrap();
+    // Of a bucket of ten.
+    rig.dispatch.queue.spend(&job, budget::EVENTS, 8);
+    assert!(rig.dispatch.queue.has_tokens(&job, budget::EVENTS, 1));
+    rig.dispatch.queue.spend(&job, budget::EVENTS, 1);
+    assert!(!rig.dispatch.queue.has_tokens(&job, budget::EVENTS, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_reads_after_a_long_cut_are_within_the_rate_of_the_tenant() {
+    for writes in [true, false] {
+        read_after_a_cut(writes).await;
+    }
+}
+
+/// With `writes`, the plugin may still write.
+async fn read_after_a_cut(writes: bool) {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.limited(200);
+    if !writes {
+        let old = rig.dispatch.registry.get(rig.lane).unwrap();
+        let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
+        rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+        rig.dispatch.queue.claim_changed(rig.lane);
+    }
+    let shown = Shown::Revision(Revision(10_000));
+    let expected: Vec<_> =
+        (0..200).map(|index| Expectation { key: named(&format!("cart-{index}"), 1).key.clone(), shown }).collect();
+    let Dispatch { expectations, reader, .. } = &*rig.dispatch;
+    expectations.gates.expect(rig.lane, &expected, reader, Instant::now());
+    advance(Duration::from_secs(60)).await;
+    rig.work_for(Duration::from_secs(1)).await;
+    let reads = rig.server.reads.load(SeqCst);
+    assert!((BURST..BURST + 10).contains(&reads), "{reads} reads");
 }
 
 /// Commits until two commits were sent, and stages a write for the end of the run.

@@ -1,6 +1,6 @@
 //! When a plugin is run again after its own writes: once the cache shows them.
 
-use super::*;
+use super::{budget::named, *};
 
 #[tokio::test(start_paused = true)]
 async fn after_its_own_deletion_a_plugin_waits_for_the_cache() {
@@ -256,4 +256,55 @@ async fn unreadable_live_reads_become_rare_and_the_gate_stays_closed() {
         rig.add();
         assert_eq!(rig.turn().await, Next::Settled);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forgetting_a_plugin_looks_at_no_expectations_of_others() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    let pods: Vec<_> = (0..5_000).map(|at| named(&format!("cart-{at}"), at + 1)).collect();
+    rig.writer.apply(pods.iter().cloned().map(PodEvent::applied).collect());
+    let Dispatch { expectations, reader, .. } = &*rig.dispatch;
+    let shown = Shown::Revision(Revision(10_000));
+    let expected: Vec<_> = pods.iter().map(|pod| Expectation { key: pod.key.clone(), shown }).collect();
+    expectations.gates.expect(rig.lane, &expected, reader, Instant::now());
+    let other = Lane(9_999);
+    expectations.gates.expect(other, &expected[..10], reader, Instant::now());
+    let began = std::time::Instant::now();
+    (5_000..7_000).for_each(|lane| expectations.gates.forget_lane(Lane(lane)));
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}: 2,000 plugins without expectations");
+    let gate = |lane, at: usize| expectations.gates.gate(lane, &pods[at].key, &*reader.snapshot(), Instant::now());
+    assert_eq!((gate(other, 3), gate(rig.lane, 3)), (Gate::Wait, Gate::Wait));
+    expectations.gates.forget_lane(other);
+    assert_eq!((gate(other, 3), gate(rig.lane, 3)), (Gate::Open, Gate::Wait));
+    expectations.gates.forget_lane(rig.lane);
+    assert_eq!((gate(rig.lane, 3), expectations.gates.len()), (Gate::Open, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_lost_when_the_watch_has_later_ones() {
+    let (mut rig, _) = labelling_rig();
+    let lost = rig.dispatch.expectations.seen.lost();
+    let at = |revision: u64| *lost.borrow() == (if revision > 0 { "u1" } else { "" }.into(), Revision(revision));
+    rig.writer.apply(vec![PodEvent::applied(pod(5)), PodEvent::applied(named("other", 6))]);
+    *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
+    rig.add();
+    // Its event may still come.
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
+    assert!(at(0));
+    rig.writer.apply(vec![PodEvent::applied(named("other", 8))]);
+    assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
+    assert!(at(8));
+    rig.writer.apply(vec![PodEvent::applied(pod(9))]);
+    // The delivery itself finds that the event of its write is passed.
+    *rig.script.shown.lock() = Some(Shown::Revision(Revision(10)));
+    let (writer, times) = (rig.writer.clone(), AtomicUsize::new(0));
+    *rig.script.sending.lock() = Some(Box::new(move || {
+        if times.fetch_add(1, SeqCst) == 0 {
+            writer.clone().apply(vec![PodEvent::applied(named("other", 11))]);
+        }
+    }));
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    assert!(at(11));
 }

@@ -39,7 +39,7 @@ impl Rig {
         let now = Instant::now();
         let mut plan = self.tombstones.plan(&self.queue, &changes, |_| lanes.to_vec(), |_| Vec::new(), now);
         let excess = std::mem::take(&mut plan.excess);
-        self.tombstones.queue(&self.queue, plan, |_| false);
+        self.tombstones.queue(&self.queue, plan);
         excess
     }
 
@@ -93,7 +93,7 @@ async fn deletions_of_one_name_are_bounded_and_the_oldest_are_given_up() {
         let mut plan = rig.tombstones.plan(&rig.queue, &[gone], |_| vec![1, 2], |_| Vec::new(), Instant::now());
         let excess = std::mem::take(&mut plan.excess).into_iter().filter(|(lane, _)| *lane == 1);
         given_up.extend(excess.flat_map(|(_, excess)| excess.given_up));
-        rig.tombstones.queue(&rig.queue, plan, |_| false);
+        rig.tombstones.queue(&rig.queue, plan);
     }
     let expected: Vec<_> = (0..500).map(|uid| format!("u{uid}")).collect();
     assert_eq!((uids(&given_up), rig.tombstones.figures(1).all), (expected.iter().map(|uid| &**uid).collect(), 1_000));
@@ -163,7 +163,7 @@ async fn a_recreated_pod_has_no_last_state_and_is_run() {
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
     writer.apply(vec![podium_pods::pod::PodEvent::applied(pod(0, 3))]).publish();
-    rig.tombstones.queue(&rig.queue, plan, |_| false);
+    rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
     assert_eq!((ended.0, rig.tombstones.figures(1).all), (Done::Kept, 0));
     let job = rig.queue.next().await.unwrap();
@@ -231,7 +231,7 @@ async fn a_run_on_a_withdrawn_deletion_is_repeated() {
     // The API server's history was set back, and the Pod that is back does not concern the plugin any more.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
-    rig.tombstones.queue(&rig.queue, plan, |_| false);
+    rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, true, || panic!("the Pod is there"));
     assert_eq!((ended.0, rig.tombstones.figures(1)), (Done::Kept, Figures::default()));
 }
@@ -249,19 +249,9 @@ async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     let gone = [Change::between(Some(pod(0, 5)), None).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &gone, |_| vec![1], |_| vec![1], Instant::now());
     rig.tombstones.find_subject(&rig.queue, &old, &*nothing(), Instant::now());
-    rig.tombstones.queue(&rig.queue, plan, |_| false);
+    rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
     assert_eq!(ended.0, Done::Orphaned);
     assert_eq!(rig.tombstones.figures(1).all, 1, "the deletion is kept");
     assert_eq!(rig.run(Next::Settled).0, ["u0+"], "and is delivered");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_keys_of_a_pod_are_one_step_when_its_write_ends_meanwhile() {
-    let rig = Rig::new();
-    let change = [Change::between(None, Some(pod(0, 5))).unwrap()];
-    let plan = rig.tombstones.plan(&rig.queue, &change, |_| vec![1, 2, 3], |_| Vec::new(), Instant::now());
-    let asked = std::cell::Cell::new(0);
-    rig.tombstones.queue(&rig.queue, plan, |_| asked.replace(asked.get() + 1) == 0);
-    assert_eq!((asked.get(), rig.queue.depth(3)), (1, 1));
 }

@@ -362,6 +362,17 @@ fn no_file_is_written_through_a_link() {
 }
 
 #[test]
+fn a_journal_that_became_a_link_is_not_read() {
+    let directory = used();
+    let mut opened = open(directory.path(), 0).unwrap();
+    let (journal, moved) = (directory.path().join("journal"), directory.path().join("moved"));
+    fs::rename(&journal, &moved).unwrap();
+    symlink(&moved, &journal).unwrap();
+    assert!(opened.store.rewrite(&opened.journal).is_err());
+    assert!(fs::symlink_metadata(&journal).unwrap().is_symlink());
+}
+
+#[test]
 fn a_file_that_is_none_is_an_error_at_once() {
     for name in ["journal", "lock"] {
         let directory = tempfile::tempdir().unwrap();

@@ -59,10 +59,6 @@ fn changed(queue: &TestQueue, lanes: &[u8]) {
     queue.add_changed(lanes.iter().map(|lane| (*lane, POD.0, POD.1)));
 }
 
-fn written(queue: &TestQueue, lanes: &[u8]) {
-    queue.add_written(lanes.iter().map(|lane| (*lane, POD.0, POD.1)));
-}
-
 /// Queues one change for lanes 1, 2 and 3, and returns the first job.
 async fn begin(queue: &TestQueue) -> TestJob {
     changed(queue, &[1, 2, 3]);
@@ -268,35 +264,6 @@ async fn an_item_added_during_its_predecessors_run_waits_for_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_chain_writes_is_one_more_step_after_the_present_one() {
-    let queue = queue();
-    changed(&queue, &[1, 2, 3]);
-    let mut runs = Vec::new();
-    while let Some(job) = now(&queue).await {
-        runs.push(job.lane);
-        assert!(now(&queue).await.is_none(), "one at a time");
-        if runs.len() <= 3 {
-            written(&queue, &[1, 2, 3]);
-        }
-        queue.done(&job, Next::Settled);
-    }
-    assert_eq!(runs, [1, 2, 3, 1, 2, 3]);
-    assert!(queue.slots.lock().parked.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_change_by_others_does_not_wait_for_successors() {
-    let queue = queue();
-    let first = begin(&queue).await;
-    written(&queue, &[1, 2, 3]);
-    queue.done(&first, Next::Settled);
-    let second = all(&queue).await;
-    assert_eq!(lanes(&second), [2], "lane 1 waits for the first step");
-    changed(&queue, &[1]);
-    assert_eq!(lanes(&all(&queue).await), [1]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
     let queue = queue();
     changed(&queue, &[9, 8, 1, 2]);
@@ -318,6 +285,20 @@ async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
         queue.done(&now(&queue).await.unwrap(), next);
         assert_eq!(lanes(&all(&queue).await), [1, 8]);
     }
+}
+
+/// The wait counts from the end of a run during which the change came.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_added_during_its_run_waits_for_a_leading_lane_too() {
+    let queue = queue();
+    changed(&queue, &[1]);
+    let first = now(&queue).await.unwrap();
+    changed(&queue, &[9, 1]);
+    assert_eq!(lanes(&all(&queue).await), [9]);
+    advance(Duration::from_millis(200)).await;
+    queue.done(&first, Next::Settled);
+    let start = Instant::now();
+    assert_eq!((queue.next().await.unwrap().lane, start.elapsed()), (1, Duration::from_millis(100)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -421,7 +402,7 @@ async fn after_a_stop_retries_later_changes_and_other_reasons_stay() {
 async fn a_stop_of_a_run_that_wrote_holds_for_its_next_run_too() {
     let queue = queue();
     let first = begin(&queue).await;
-    written(&queue, &[1, 2, 3]);
+    changed(&queue, &[1, 2, 3]);
     queue.stop(&first);
     queue.done(&first, Next::Settled);
     let second = all(&queue).await;
@@ -429,34 +410,6 @@ async fn a_stop_of_a_run_that_wrote_holds_for_its_next_run_too() {
     queue.stop(&second[0]);
     queue.done(&second[0], Next::Settled);
     assert!(all(&queue).await.is_empty() && queue.is_idle());
-}
-
-/// Queues a step of lanes 1, 2 and 3 that a job of lane 2 wrote, and returns the job.
-async fn writes_for_all(queue: &TestQueue) -> TestJob {
-    changed(queue, &[2]);
-    let job = now(queue).await.unwrap();
-    written(queue, &[1, 2, 3]);
-    assert!(now(queue).await.is_none(), "lane 1 waits for the job, lane 3 for the next one of lane 2");
-    job
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_successor_of_a_lane_that_is_not_run_again_waits_for_those_before() {
-    for answered in [false, true] {
-        let queue = queue();
-        let job = writes_for_all(&queue).await;
-        if answered {
-            let number = queue.changed_during(&job).unwrap();
-            queue.answered(&job, number);
-            queue.done(&job, Next::FailedFor(Duration::from_secs(600)));
-        } else {
-            queue.done(&job, Next::Final);
-        }
-        let first = all(&queue).await;
-        assert_eq!(lanes(&first), [1], "lane 3 waits for lane 1, for which lane 2 waited");
-        queue.done(&first[0], Next::Settled);
-        assert_eq!(lanes(&all(&queue).await), [3]);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -510,34 +463,6 @@ async fn successors_that_wait_start_when_the_lane_loses_its_tokens() {
 }
 
 #[test]
-fn a_chain_that_is_written_from_its_end_is_examined_once_for_each_plugin() {
-    let last = 20_u8;
-    let after = |lane: u8| lane.checked_sub(1).into_iter().collect::<Vec<_>>();
-    let member = |lane| Member { lane, group: 0, phase: 0, after: after(lane), leads: false };
-    let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, 1);
-    queue.set_order(Order::new(&(0..=last).map(member).collect::<Vec<_>>()));
-    changed(&queue, &[0]);
-    let take = || queue.slots.lock().take(Instant::now());
-    let mut job = take().unwrap();
-    // The first of the chain is next, and the last one was written first.
-    (1..=last).for_each(|lane| queue.charge(lane, Duration::from_micros(lane.into())));
-    (1..=last).rev().for_each(|lane| written(&queue, &[lane]));
-    let mut left = 100;
-    for lane in (1..=last).rev() {
-        queue.done(&job, Next::Settled);
-        job = loop {
-            left -= 1;
-            assert!(left > 0, "no job after 6,400 examinations, before lane {lane}");
-            if let Some(job) = take() {
-                break job;
-            }
-        };
-        assert_eq!(job.lane, lane);
-    }
-    assert!(left > 60, "{left}");
-}
-
-#[test]
 fn an_order_that_is_set_again_examines_no_key() {
     let queue = queue();
     changed(&queue, &[1, 2, 3]);
@@ -561,6 +486,25 @@ async fn a_requeue_is_a_step_of_its_own() {
     changed(&queue, &[3]);
     queue.done(&first[0], Next::Settled);
     assert_eq!(lanes(&all(&queue).await), [2], "which lane 3 waits for");
+}
+
+/// A retry that becomes due while another incarnation of its name waits, or runs, is a step as every other.
+#[tokio::test(start_paused = true)]
+async fn a_successor_waits_for_a_retry_beside_another_incarnation() {
+    for runs in [false, true] {
+        let queue = queue();
+        changed(&queue, &[1]);
+        queue.done(&now(&queue).await.unwrap(), Next::Postponed(Duration::from_secs(1)));
+        queue.add([(1, POD.0, 8)]);
+        let other = if runs { now(&queue).await } else { None };
+        advance(Duration::from_secs(2)).await;
+        changed(&queue, &[2]);
+        assert_eq!(all(&queue).await.len(), usize::from(!runs), "the retry runs, or waits for the other one");
+        if let Some(other) = other {
+            queue.done(&other, Next::Settled);
+            assert_eq!(lanes(&all(&queue).await), [1]);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// The lanes as bits, the object, and whether a job wrote it; `None` for another cause.
-    Add(u8, u8, u8, Option<bool>),
+    /// The lanes as bits, the object, and whether it has changed.
+    Add(u8, u8, u8, bool),
     Take,
     Send(usize, u32),
     Ran(usize, u64),
@@ -31,7 +31,7 @@ fn op() -> impl Strategy<Value = Op> {
     let key = (0..LANES, 0..2_u8, 0..2_u8);
     let add = (0..1_u8 << LANES, 0..2_u8, 0..2_u8, prop::option::weighted(0.8, any::<bool>()));
     prop_oneof![
-        6 => add.prop_map(|(lanes, name, item, cause)| Op::Add(lanes, name, item, cause)),
+        6 => add.prop_map(|(lanes, name, item, cause)| Op::Add(lanes, name, item, cause.is_some())),
         8 => Just(Op::Take),
         2 => (any::<usize>(), 0..6_u32).prop_map(|(job, writes)| Op::Send(job, writes)),
         2 => (any::<usize>(), 0..30_u64).prop_map(|(job, millis)| Op::Ran(job, millis)),
@@ -87,15 +87,11 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
         oracle.operation += 1;
         let (now, count) = (Instant::now(), oracle.running.len());
         match *op {
-            Op::Add(lanes, name, item, cause) => {
+            Op::Add(lanes, name, item, is_change) => {
                 let keys: Vec<Key> =
                     (0..LANES).filter(|lane| lanes & 1 << lane != 0).map(|lane| (lane, name, item)).collect();
-                oracle.add(&order, &keys, cause.is_some());
-                match cause {
-                    None => queue.add(keys),
-                    Some(false) => queue.add_changed(keys),
-                    Some(true) => queue.add_written(keys),
-                }
+                oracle.add(&order, &keys, is_change);
+                if is_change { queue.add_changed(keys) } else { queue.add(keys) }
             }
             Op::Take => match futures::FutureExt::now_or_never(queue.next()) {
                 Some(job) => oracle.take(job.unwrap(), scarce, now),

@@ -11,7 +11,7 @@ fn changed(section: Section) -> Why {
 #[tokio::test(start_paused = true)]
 async fn a_job_has_the_reasons_of_all_additions_that_it_answers() {
     let queue: Queue<u8, &str, u8> = Queue::new(Backoff::default(), 4, 1);
-    let add = |why| queue.add_because([(1, "cart", 7, why)], Cause::Changed);
+    let add = |why| queue.add_because([(1, "cart", 7, why)], true);
     add(changed(Section::Labels));
     add(changed(Section::Status));
     let job = queue.next().await.unwrap();

@@ -321,6 +321,24 @@ fn a_tenant_evicts_its_own_files_first() {
 }
 
 #[test]
+fn no_tenant_evicts_a_file_of_the_platform() {
+    let state = tempfile::tempdir().unwrap();
+    let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
+    let cache = open_cache(state.path()).with_max_bytes(3 * file);
+    let store = |number: u8, owner| cache.store(component(number), &ENGINE, owner, &artifact(1_000));
+    let there = || (0..9).filter(|number| cache.path(component(*number)).exists()).collect::<Vec<_>>();
+    (0..2).for_each(|number| store(number, Owner::PLATFORM));
+    (2..5).for_each(|number| store(number, of_tenant("loud")));
+    assert_eq!(there(), [0, 1, 4]);
+    // A file without a header is nobody's.
+    fs::write(cache.path(component(5)), "").unwrap();
+    store(6, of_tenant("loud"));
+    store(7, of_tenant("bank"));
+    assert_eq!(there()[..2], [0, 1]);
+    assert_eq!(there().len(), 3, "{:?}", there());
+}
+
+#[test]
 fn old_and_unfinished_files_are_removed_at_a_start() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());

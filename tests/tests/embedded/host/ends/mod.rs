@@ -24,7 +24,6 @@ use stories::Story;
 use tokio::{sync::Notify, time::sleep};
 
 /// The time between a kill and the next start.
-const BETWEEN_LISTS: Duration = Duration::from_secs(5);
 const DOWN: Duration = Duration::from_secs(1);
 /// The events after which a late one is sent.
 const LATE: u32 = 5;
@@ -39,7 +38,7 @@ enum Fault {
     After(usize),
     /// The event with this number is late.
     Late(u32),
-    /// The event with this number is never sent. The host has to list again a few seconds later.
+    /// The event with this number is never sent. At the end the host has to list again.
     Dropped(u32),
 }
 
@@ -101,19 +100,6 @@ async fn simulate(plugin: &PluginSpec, story: &Story, fault: Fault) -> End {
     let (first, before) = cluster.list("pods");
     let point = Arc::<Point>::default();
     let mut app = Some(start(&cluster, &point.wire(&cluster, fault), plugin).await);
-    // Until the next list the cache lacks a lost event, and that of an own write too.
-    let lists = {
-        let cluster = Arc::clone(&cluster);
-        tokio::spawn(async move {
-            if matches!(fault, Fault::Dropped(_)) {
-                loop {
-                    sleep(BETWEEN_LISTS).await;
-                    cluster.faults().next_watch_gone();
-                    cluster.faults().disconnect_watches();
-                }
-            }
-        })
-    };
     let story_told = {
         let cluster = Arc::clone(&cluster);
         let story = story.clone();
@@ -130,7 +116,6 @@ async fn simulate(plugin: &PluginSpec, story: &Story, fault: Fault) -> End {
         app = Some(start(&cluster, &Wire::new(&cluster), plugin).await);
     }
     story_told.await.unwrap();
-    lists.abort();
     if matches!(fault, Fault::Dropped(_)) {
         cluster.faults().heal();
         cluster.faults().next_watch_gone();

@@ -16,15 +16,11 @@ fn slots() -> Vec<Fault> {
             "false",
         ),
         wakes.fault("a worker is woken for nothing", "if «is_useful» {", "true"),
-        slots.fault(
-            "a key added during its run is lost",
-            "dirty => «*dirty = Some((now, steps))»,",
-            "drop(dirty.take())",
-        ),
+        slots.fault("a key added during its run is lost", "dirty => «*dirty = Some(steps)»,", "drop(dirty.take())"),
         slots.fault(
             "a key added during its run waits for a second",
-            "(item.due, item.queued) = («now», queued);",
-            "now + std::time::Duration::from_secs(1)",
+            "item.steps = «steps»;\n                item.before",
+            "Steps::one((now + Duration::from_secs(1), 0), false)",
         ),
         slots.fault("a success keeps the failures", "Next::After(_) => «item.failures = 0»,", ""),
         slots.fault(
@@ -37,7 +33,7 @@ fn slots() -> Vec<Fault> {
             "item.dirty.take().filter(|_| «next != Next::Final»)",
             "true",
         ),
-        slots.fault("an event does not end a delay", "(waiting.due, waiting.queued) = («now», now);", "waiting.due"),
+        slots.fault("an event does not end a delay", "«waiting.steps = steps;»", "_ = steps;"),
         slots.fault(
             "a conflict waits as long as a failure",
             "«self.backoff.most.min(CONFLICT_WAIT)»",
@@ -58,11 +54,15 @@ fn slots() -> Vec<Fault> {
             "«self.slots.lock().closed = true;»",
             "",
         ),
-        slots.fault("a requeue is a step of before", "Steps { first: «u64::MAX», latest:", "0"),
+        In { file: "host/engine/src/queue/parking.rs", tests: "queue::" }.fault(
+            "a requeue is a step of before",
+            "found.due() <= now && «found.steps.first <= item.steps.first»;",
+            "found.steps.first.1 <= item.steps.first.1",
+        ),
         slots.fault("examinations cost nothing", "self.turns.charge_cost(lane, JOB, now);", ""),
         slots.fault(
             "a key that waited goes to the end of its lane",
-            "waiting.remove(&number);\n                }\n                «Some(number)»",
+            "waiting.remove(&since);\n                }\n                «Some(since)»",
             "None",
         ),
         slots.fault(
@@ -73,7 +73,7 @@ fn slots() -> Vec<Fault> {
         slots.fault(
             "a successor starts after any run of its predecessor",
             "item.steps = «steps»;",
-            "Steps { first: u64::MAX, ..steps }",
+            "Steps { first: (now, u64::MAX), ..steps }",
         ),
         slots.fault(
             "a successor waits for a plugin that is removed",
@@ -191,23 +191,22 @@ fn order() -> Vec<Fault> {
             "const LEADING: Duration = «Duration::from_millis(100)»;",
             "Duration::from_secs(100)",
         ),
-        parking.fault("a stop skips later changes too", "if «steps.latest > job.number» {", "false"),
+        parking.fault("a stop skips later changes too", "if «steps.latest.1 > job.number» {", "false"),
         parking.fault(
             "changes without end keep a successor waiting",
-            "found.due <= now && «found.steps.first <= step»;",
+            "found.due() <= now && «found.steps.first <= item.steps.first»;",
             "true",
         ),
         parking.fault(
             "a successor does not wait for a predecessor of its own step",
-            ".find(|on| is_ahead(**on, «first»)) {",
-            "first - 1",
+            "found.steps.first «<=» item.steps.first",
+            "<",
         ),
         parking.fault(
             "successors wait for a plugin that is delayed",
-            "(state.runs(item) || «!self.turns.is_delayed(lane)»)",
+            "(state.runs(&item.item) || «!self.turns.is_delayed(lane)»)",
             "true",
         ),
-        parking.fault("a chain runs once for each write", "if «item.steps.cause == Cause::Written» {", "false"),
         parking.fault(
             "waits for a delayed plugin are never passed",
             "found.iter().for_each(|slot| «self.free(lane, slot, now)»);",

@@ -1,4 +1,4 @@
-//! Faults of the watches, and of the checkpoint that follows them.
+//! Faults of the watches.
 
 use super::{Fault, In};
 
@@ -7,7 +7,6 @@ pub(super) fn faults() -> Vec<Fault> {
     let stream = In { file: "host/api/src/watch/stream.rs", tests: "watch::" };
     let rollback = In { file: "host/api/src/watch/rollback.rs", tests: "watch::" };
     let objects = In { file: "host/src/objects/watch.rs", tests: "objects::watch" };
-    let checkpoint = In { file: "host/src/app/checkpoint.rs", tests: "app::checkpoint" };
     vec![
         list.fault(
             "a list from a server that is behind is applied",
@@ -32,7 +31,5 @@ pub(super) fn faults() -> Vec<Fault> {
             "now - *self.absent.get_or_insert(now) >= ABSENT",
             "true",
         ),
-        checkpoint.fault("a checkpoint lacks Pods that were not decoded", "self.counters.undecoded() > 0", "false"),
-        checkpoint.fault("a checkpoint is of no history", "snapshot.staleness().is_some()", "false"),
     ]
 }

@@ -1,0 +1,283 @@
+// The module "podium", which every script may import. podium.d.ts has its types and its documentation.
+
+const host = globalThis.__podium;
+delete globalThis.__podium;
+
+// Functions that recurse in the engine itself: its stack is checked more strictly while they run.
+for (const [object, name] of [[JSON, "parse"], [JSON, "stringify"], [Array.prototype, "flat"]]) {
+  const { shallow } = host;
+  const whole = object[name];
+  object[name] = {
+    [name](...values) {
+      return shallow(whole, this, ...values);
+    },
+  }[name];
+}
+// Taken now, so that a script that replaces them changes only its own calls.
+const { parse, stringify } = JSON;
+
+export class TerminalError extends Error {
+  name = "TerminalError";
+}
+
+export class CallError extends Error {
+  name = "CallError";
+
+  constructor(call, [code, text]) {
+    super(`${call}: ${text}`);
+    this.code = code;
+  }
+}
+
+/** Calls the host; a refusal is an exception that names the call. */
+const call = (name, function_, ...values) => {
+  try {
+    return host[function_](...values);
+  } catch (error) {
+    throw Array.isArray(error) ? new CallError(name, error) : error;
+  }
+};
+
+const text = (value, name) => {
+  if (typeof value !== "string") throw new TypeError(`${name} is no string: ${show(value)}`);
+  return value;
+};
+
+/** Well-formed text of a bounded length: the host ends a run that passes too much at once. */
+const cut = (value, length) => value.slice(0, length).toWellFormed();
+
+const count = (value, name) => {
+  if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`${name} is no whole number: ${show(value)}`);
+  return value;
+};
+
+const optional = (value, name) => (value === undefined || value === null ? undefined : text(value, name));
+
+const key = (target) => {
+  const of = target?.metadata ?? target;
+  if (typeof of?.uid !== "string") {
+    throw new TypeError(`the target is neither a Pod nor a key {namespace, name, uid}: ${show(target)}`);
+  }
+  return [text(of.namespace, "namespace"), text(of.name, "name"), of.uid];
+};
+
+const show = (value) => {
+  if (typeof value === "string") return value;
+  if (value instanceof Error) return `${value}`;
+  try {
+    return stringify(value) ?? String(value);
+  } catch {
+    return String(value);
+  }
+};
+
+/** Stages a write of one Pod, described as "set label team on shop/cart-0". */
+const write = (verb, what, function_, target, ...values) => {
+  const of = key(target);
+  return call(`${verb} ${what} on ${of[0]}/${of[1]}`, function_, of, ...values);
+};
+
+export const writes = {
+  setLabel: (target, label, value) =>
+    write("set label", label, "setLabel", target, text(label, "the label's key"), text(value, `the value of ${label}`)),
+  removeLabel: (target, label) => write("remove label", label, "removeLabel", target, text(label, "the label's key")),
+  setAnnotation: (target, name, value) =>
+    write(
+      "set annotation", name, "setAnnotation", target,
+      text(name, "the annotation's key"), text(value, `the value of ${name}`),
+    ),
+  removeAnnotation: (target, name) =>
+    write("remove annotation", name, "removeAnnotation", target, text(name, "the annotation's key")),
+  addFinalizer: (target, name) => write("add finalizer", name, "addFinalizer", target, text(name, "the finalizer")),
+  removeFinalizer: (target, name) =>
+    write("remove finalizer", name, "removeFinalizer", target, text(name, "the finalizer")),
+  setCondition: (target, { type, status, reason = "", message = "" }) =>
+    write(
+      "set condition", type, "setCondition", target,
+      text(type, "type"), text(status, "status"), text(reason, "reason"), text(message, "message"),
+    ),
+  removeCondition: (target, type) => write("remove condition", type, "removeCondition", target, text(type, "type")),
+  delete: (target, gracePeriodSeconds) =>
+    write(
+      "delete", "pod", "delete", target,
+      gracePeriodSeconds === undefined
+        ? undefined
+        : Math.min(count(gracePeriodSeconds, "gracePeriodSeconds"), 2 ** 31 - 1),
+    ),
+  evict: (target) => write("evict", "pod", "evict", target),
+  applyObject: (object, owner) => {
+    const [kind, ...others] = owner === undefined ? [] : Object.keys(Object(owner));
+    if (owner !== undefined && (!["pod", "workload"].includes(kind) || others.length > 0)) {
+      throw new TypeError(`the owner is neither {pod} nor {workload}: ${show(owner)}`);
+    }
+    const of = (name) => (kind === name ? key(owner[name]) : undefined);
+    return call("apply object", "applyObject", json(object), of("pod"), of("workload"));
+  },
+  deleteObject: ({ apiVersion, kind, namespace, name }, uid) =>
+    call(
+      `delete ${apiVersion} ${kind} ${namespace ?? ""}/${name}`, "deleteObject",
+      text(apiVersion, "apiVersion"), text(kind, "kind"), optional(namespace, "namespace"), text(name, "name"),
+      optional(uid, "uid"),
+    ),
+  commit: () => call("commit", "commit"),
+};
+
+const requirement = ([label, value]) => {
+  if (value === true) return [label, "exists", []];
+  if (value === false) return [label, "does-not-exist", []];
+  if (typeof value === "string") return [label, "in", [value]];
+  if (Array.isArray(value)) return [label, "in", value];
+  if (Array.isArray(value?.not)) return [label, "not-in", value.not];
+  throw new TypeError(`labels: ${label} is no string, array of strings, boolean or {not: [..]}: ${show(value)}`);
+};
+
+const select = ({ namespace, node, ownerUid, phase, labels = {}, ...unknown }) => {
+  for (const field in unknown) throw new TypeError(`a query has no field ${field}`);
+  return { namespace, node, ownerUid, phase, labels: Object.entries(labels).map(requirement) };
+};
+
+const pod = (json) => (json === undefined ? undefined : parse(json));
+
+export const pods = {
+  get: (namespace, name) => pod(call("pods.get", "podsGet", text(namespace, "namespace"), text(name, "name"))),
+  getLive: (namespace, name) =>
+    pod(call("pods.getLive", "podsGetLive", text(namespace, "namespace"), text(name, "name"))),
+  *find(query = {}) {
+    const selected = select(query);
+    let next;
+    do {
+      const [page, after] = call("pods.find", "podsFind", selected, 100, next);
+      yield* parse(page);
+      next = after;
+    } while (next !== undefined);
+  },
+  count: (query = {}) => call("pods.count", "podsCount", select(query)),
+};
+
+export const events = {
+  emit: (target, { type = "Normal", reason, action = "Reconcile", note }) => {
+    if (type !== "Normal" && type !== "Warning") {
+      throw new TypeError(`type is not "Normal" or "Warning": ${show(type)}`);
+    }
+    write(
+      "emit", reason, "emit", target,
+      type === "Warning", text(reason, "reason"), text(action, "action"), text(note, "note"),
+    );
+  },
+};
+
+const json = (value) => {
+  const encoded = stringify(value);
+  if (encoded === undefined) throw new TypeError(`the value has no form in JSON: ${show(value)}`);
+  return encoded;
+};
+
+const put = (name, value, expected) =>
+  call(`state.put ${show(name)}`, "statePut", text(name, "the key"), json(value), expected);
+
+const remove = (name, expected) => call(`state.remove ${show(name)}`, "stateRemove", text(name, "the key"), expected);
+
+/** Returns the value and the version; a value that is not JSON counts as lost. */
+const entry = (name) => {
+  const [value, version] = call(`state.get ${show(name)}`, "stateGet", text(name, "the key")) ?? [undefined, 0];
+  try {
+    return [pod(value), version];
+  } catch {
+    return [undefined, version];
+  }
+};
+
+export const state = {
+  get: (name) => entry(name)[0],
+  entry: (name) => {
+    const [value, version] = entry(name);
+    return value === undefined ? undefined : { value, version };
+  },
+  put: (name, value) => {
+    put(name, value);
+  },
+  putIf: (name, value, expected) => put(name, value, count(expected, "the expected version")),
+  update: (name, change) => {
+    for (let attempt = 0; attempt < 16; attempt++) {
+      const [present, version] = entry(name);
+      const value = change(present);
+      if (put(name, value, version)) return value;
+    }
+    throw new Error(`state.update ${show(name)}: other runs were faster 16 times`);
+  },
+  remove: (name) => {
+    remove(name);
+  },
+  removeIf: (name, expected) => remove(name, count(expected, "the expected version")),
+};
+
+const line = (level) => (message, fields = {}) =>
+  host.log(
+    level, cut(show(message), 16384),
+    Object.entries(fields).map(([name, value]) => [cut(name, 256), cut(show(value), 4096)]),
+  );
+
+export const log = { debug: line("debug"), info: line("info"), warn: line("warn"), error: line("error") };
+
+const print = (level) => (...values) => host.log(level, cut(values.map(show).join(" "), 16384), []);
+
+globalThis.console = {
+  debug: print("debug"),
+  log: print("info"),
+  info: print("info"),
+  warn: print("warn"),
+  error: print("error"),
+};
+
+/** Returns `plugin.js:line:column` of the script's innermost frame. */
+const place = (error) => {
+  const stack = typeof error?.stack === "string" ? error.stack : "";
+  const start = stack.indexOf("plugin.js:");
+  return start < 0 ? "" : stack.slice(start).split(/[)\s]/, 1)[0];
+};
+
+const terminal = (error) =>
+  error instanceof TerminalError ||
+  (error instanceof CallError && (error.code === "not-granted" || error.code === "invalid"));
+
+const failure = (error) => {
+  // The engine throws null when there is no memory for an exception.
+  if (error === null) return { kind: "retry", text: "out of memory, or null was thrown" };
+  const named = error instanceof Error && !["Error", "CallError", "TerminalError"].includes(error.name);
+  const message = cut(String(named || !(error instanceof Error) ? show(error) : error.message), 4096);
+  const at = place(error);
+  return { kind: terminal(error) ? "terminal" : "retry", text: at ? `${message} (${at})` : message };
+};
+
+const outcome = (value) => {
+  if (value === undefined || value === null) return { kind: "settled" };
+  const { afterSeconds, stop, ...unknown } = Object(value);
+  if (typeof value === "object" && Object.keys(unknown).length === 0) {
+    if (stop === true && afterSeconds === undefined) return { kind: "stop" };
+    if (stop !== true && Number.isFinite(afterSeconds) && afterSeconds >= 0) {
+      return { kind: "requeue", millis: Math.ceil(afterSeconds * 1000) };
+    }
+  }
+  throw new TerminalError(`reconcile returned ${show(value)}: return nothing, {afterSeconds: n} or {stop: true}`);
+};
+
+/** Executes one run; the runner takes it from `host` after this module. */
+host.run = async (reconcile, request) => {
+  try {
+    // mulberry32
+    let seed = request.seed;
+    Math.random = () => {
+      seed = (seed + 0x6d2b79f5) | 0;
+      let mixed = Math.imul(seed ^ (seed >>> 15), seed | 1);
+      mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+      return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+    };
+    const { key, now, attempt, unsettled } = request;
+    const [present, deleted, config] = [request.pod, request.deleted, request.config].map(pod);
+    return outcome(await reconcile({ pod: present, deleted, key, now: new Date(now), attempt, config, unsettled }));
+  } catch (error) {
+    return failure(error);
+  }
+};
+
+host.failure = failure;

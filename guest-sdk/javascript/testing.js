@@ -1,0 +1,93 @@
+// A host for tests under `node --test`: it executes one run and returns what the run did. Import it before the plugin.
+// It has no grants and no limits; `podium dev` has both.
+
+let pods;
+let store;
+let done;
+
+const labelMatches = (labels, [key, operator, values]) => {
+  if (operator === "exists") return key in labels;
+  if (operator === "does-not-exist") return !(key in labels);
+  return values.includes(labels[key]) === (operator === "in");
+};
+
+const select = ({ namespace, node, ownerUid, phase, labels }) =>
+  pods.filter(
+    ({ metadata, spec, status }) =>
+      (namespace === undefined || metadata.namespace === namespace) &&
+      (node === undefined || spec?.nodeName === node) &&
+      (ownerUid === undefined || (metadata.ownerReferences ?? []).some((owner) => owner.uid === ownerUid)) &&
+      (phase === undefined || (status?.phase ?? "") === phase) &&
+      labels.every((requirement) => labelMatches(metadata.labels ?? {}, requirement)),
+  );
+
+const get = (namespace, name) => {
+  const found = pods.find(({ metadata }) => metadata.namespace === namespace && metadata.name === name);
+  return found && JSON.stringify(found);
+};
+
+const swap = (key, expected, change) => {
+  const [, version = 0] = store.get(key) ?? [];
+  if (expected !== undefined && expected !== version) return false;
+  change(version + 1);
+  return true;
+};
+
+const host = {
+  shallow: (function_, self, ...values) => function_.apply(self, values),
+  log: (level, message, fields) => done.log.push([level, message, Object.fromEntries(fields)]),
+  podsGet: get,
+  podsGetLive: get,
+  podsFind: (query) => [JSON.stringify(select(query)), undefined],
+  podsCount: (query) => select(query).length,
+  commit: () => done.writes.map(([name], id) => ({ id, description: name, result: "applied", settled: true })),
+  emit: ([namespace, name], warning, reason, action, note) =>
+    done.events.push([warning ? "Warning" : "Normal", `${namespace}/${name}`, reason, note]),
+  stateGet: (key) => store.get(key),
+  statePut: (key, value, expected) => swap(key, expected, (version) => store.set(key, [value, version])),
+  stateRemove: (key, expected) => swap(key, expected, () => store.delete(key)),
+  applyObject: (object) => done.writes.push(["applyObject", JSON.parse(object)]) - 1,
+  deleteObject: (apiVersion, kind, namespace, name) =>
+    done.writes.push(["deleteObject", { apiVersion, kind, namespace, name }]) - 1,
+};
+for (const write of [
+  "setLabel", "removeLabel", "setAnnotation", "removeAnnotation", "addFinalizer", "removeFinalizer", "setCondition",
+  "removeCondition", "delete", "evict",
+]) {
+  host[write] = ([namespace, name], ...values) => done.writes.push([write, `${namespace}/${name}`, ...values]) - 1;
+}
+// The module "podium" is the one that plugins have in the cluster, and takes the host from here.
+globalThis.__podium = host;
+
+/** Returns a Pod with these labels; change it as the test needs. */
+export const pod = (namespace, name, labels = {}) => ({
+  metadata: { namespace, name, uid: `uid-of-${name}`, labels },
+  spec: { containers: [{ name: "main", image: "nginx:1.29" }] },
+  status: { phase: "Running" },
+});
+
+/**
+ * Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, and `state` is a Map to keep
+ * between runs. Returns `{ outcome, error, writes, events, log }`; with an error nothing is written.
+ */
+export async function run(reconcile, request = {}) {
+  const { pod: present, deleted, others = [], state = new Map(), config = {}, now = 0, attempt = 1 } = request;
+  pods = present ? [present, ...others] : others;
+  store = state;
+  done = { writes: [], events: [], log: [] };
+  const { namespace, name, uid } = (present ?? deleted)?.metadata ?? { namespace: "shop", name: "gone", uid: "gone" };
+  const text = (value) => value && JSON.stringify(value);
+  const { kind, millis, text: error } = await host.run(reconcile, {
+    pod: text(present),
+    deleted: text(deleted),
+    config: text(config),
+    key: { namespace, name, uid },
+    now: Number(now),
+    attempt,
+    unsettled: request.unsettled ?? [],
+    seed: 1,
+  });
+  if (error !== undefined) return { ...done, error, outcome: undefined, writes: [], events: [] };
+  const outcome = { settled: undefined, stop: { stop: true }, requeue: { afterSeconds: millis / 1000 } }[kind];
+  return { ...done, outcome, error: undefined };
+}

@@ -1,0 +1,114 @@
+//! Scripts in the whole host: who has a runner, and what a change, a mistake and another tenant's copy do.
+
+use std::{fs, path::Path};
+
+use podium_devcluster::{Cluster, Options};
+use podium_host::app::{self, App};
+use podium_tests::{embedded, guests, plugins, wire::Wire};
+use podium_vocabulary::PluginSpec;
+use tempfile::TempDir;
+
+/// The label and the annotation that the test guest sets.
+const MARK: &str = "guests.example/seen";
+
+/// A script of the test guest's language, as a plugin of a namespace, or of the cluster.
+fn script(namespace: Option<&str>, source: &str) -> PluginSpec {
+    let (kind, namespace) = match namespace {
+        Some(namespace) => ("ReconcilePlugin", format!(", namespace: {namespace}")),
+        None => ("ClusterReconcilePlugin", String::new()),
+    };
+    plugins::configured(&format!(
+        "apiVersion: podium.dev/v1alpha1\nkind: {kind}\nmetadata: {{ name: script{namespace} }}\nspec:\n  \
+         source: {{ script: {{ language: javascript, inline: {source:?} }} }}\n  \
+         grants: {{ write: {{ labels: [guests.example/*], annotations: [guests.example/*] }} }}\n"
+    ))
+    .unwrap()
+}
+
+/// A directory with the test guest as the runner.
+fn runners() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("javascript-1.wasm"), guests::component("runner").unwrap()).unwrap();
+    directory
+}
+
+async fn host(cluster: &Cluster, runners: Option<&Path>) -> App {
+    let options = embedded::options(cluster, Wire::new(cluster).client());
+    App::start_simulated(app::Options { runners: runners.map(Path::to_owned), ..options }).await.unwrap()
+}
+
+/// Waits until all runs have ended, and returns whether a Pod has the label and the annotation of the scripts.
+async fn marks(cluster: &Cluster, app: &App, pod: &str) -> [bool; 2] {
+    embedded::at_rest(cluster, app).await.unwrap();
+    let label = embedded::label(cluster, pod, MARK).await.unwrap();
+    let annotations = embedded::annotations(cluster, pod).await.unwrap();
+    [label.is_some(), annotations.contains_key(MARK)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_runner_a_script_is_refused_with_flag_and_file() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    fs::create_dir(empty.path().join("runners")).unwrap();
+    let broken = tempfile::tempdir().unwrap();
+    fs::write(broken.path().join("javascript-1.wasm"), guests::component("json").unwrap()).unwrap();
+    for (runners, parts) in [
+        (None, &["--runners", "javascript-1.wasm"][..]),
+        (Some(empty.path()), &["--runners", "/javascript-1.wasm"]),
+        (Some(broken.path()), &["--runners", "/javascript-1.wasm", "does not have the world script"]),
+    ] {
+        let app = host(&cluster, runners).await;
+        let failure = app.prepare(script(None, "runs")).await.map(drop).unwrap_err();
+        // A flag does not change while the host runs, and a file may.
+        assert_eq!(failure.is_passing(), runners.is_some(), "{failure}");
+        for part in parts {
+            assert!(failure.to_string().contains(part), "{failure}");
+        }
+        app.shutdown().await;
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_is_swapped_and_a_mistake_keeps_the_one_before() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    let runners = runners();
+    let app = host(&cluster, Some(runners.path())).await;
+    app.load(script(Some("default"), "writes.set-label")).await.unwrap();
+    assert_eq!(marks(&cluster, &app, "cart-0").await, [true, false]);
+
+    let failure = app.load(script(Some("default"), "mistake")).await.unwrap_err().to_string();
+    let expected = "spec.source.script.inline: line 3, column 14: SyntaxError: unexpected token";
+    assert!(failure.contains(expected), "{failure}");
+    embedded::create_pod(&cluster, "cart-1", "cart").unwrap();
+    assert_eq!(marks(&cluster, &app, "cart-1").await, [true, false]);
+
+    app.load(script(Some("default"), "writes.set-annotation")).await.unwrap();
+    assert_eq!(marks(&cluster, &app, "cart-1").await, [true, true]);
+    app.shutdown().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_tenants_have_the_same_script_with_different_grants() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    let runners = runners();
+    let app = host(&cluster, Some(runners.path())).await;
+    let source = "writes.set-label\nwrites.set-annotation\nwrites.delete-pod";
+    let (mut one, mut other) = (script(Some("default"), source), script(None, source));
+    one.grants.write.annotations.clear();
+    other.grants.write.labels.clear();
+    for spec in [&one, &other] {
+        app.load(spec.clone()).await.unwrap();
+    }
+    assert_eq!(marks(&cluster, &app, "cart-0").await, [true, true]);
+    for (spec, write) in [(&one, "label"), (&other, "annotation")] {
+        let status = app.status().plugin(&spec.id);
+        assert_eq!(status.writes()["applied"], 1, "{write}");
+        assert_eq!(status.failures(), Default::default());
+    }
+    app.shutdown().await;
+    cluster.shutdown().await;
+}
