@@ -11,6 +11,7 @@ use clap::{
 use podium_host::app::compile::Compile;
 
 use crate::build::{Install, Target};
+pub use crate::runs::{Runs, Why};
 pub use crate::uninstall::Uninstall;
 
 /// Sandboxed reconcilers for Kubernetes Pods: create, build, check and run plugins.
@@ -44,6 +45,8 @@ pub enum Command {
     Push(Push),
     Pull(Pull),
     Uninstall(Uninstall),
+    Runs(Runs),
+    Why(Why),
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml or of a policy for editors, or the definitions of the objects for a cluster
     #[command(
@@ -92,6 +95,8 @@ impl Command {
             Self::Push(arguments) => arguments.output,
             Self::Pull(arguments) => arguments.output,
             Self::Uninstall(arguments) => arguments.output,
+            Self::Runs(arguments) => arguments.server.output,
+            Self::Why(arguments) => arguments.server.output,
             Self::Inspect(arguments) if arguments.output == Format::Json => Output::Json,
             Self::New(_)
             | Self::Inspect(_)

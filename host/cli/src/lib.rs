@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod new;
 mod plugin;
 mod publish;
+mod runs;
 pub mod script;
 mod suggestion;
 pub mod ui;
@@ -56,6 +57,8 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Push(arguments) => ui::block_on(publish::push::run(&arguments)),
         Command::Pull(arguments) => ui::block_on(publish::pull::run(&arguments)),
         Command::Uninstall(arguments) => ui::block_on(uninstall::run(&arguments)),
+        Command::Runs(arguments) => ui::block_on(runs::runs(&arguments)),
+        Command::Why(arguments) => ui::block_on(runs::why(&arguments)),
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
         Command::Compile(arguments) => Ok(arguments.run()),

@@ -6,17 +6,19 @@
 //! of that interface only, wherever the port listens.
 
 mod address;
+mod debug;
 mod readiness;
 mod reconcile_status;
 mod reviewer;
+mod runs;
 mod server;
 
 pub use address::{AddressError, ListenAddress};
+pub use debug::Inspected;
 pub use readiness::{Check, Readiness};
-pub use reconcile_status::{
-    ActiveRun, CacheSize, Closed, Held, Listed, Loop, Panic, ReconcileStatus, StatusNow, TEXT, Tenant,
-};
+pub use reconcile_status::{ActiveRun, CacheSize, Closed, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant};
 pub use reviewer::Reviewer;
+pub use runs::{PluginOnPod, PluginRuns, PodRuns, Run, RunWrite, WhyNot};
 pub use server::{Bound, bind};
 
 use std::sync::Arc;
@@ -75,19 +77,19 @@ pub fn probes(readiness: ReadinessNow, dead: DeadNow) -> Endpoints {
 }
 
 /// Returns the endpoints of a metrics port without credentials: `/metrics`, and for clients of the loopback interface
-/// `/debug/reconcile-status`.
+/// `/debug`.
 #[must_use]
-pub fn metrics(metrics: Arc<Metrics>, status: StatusNow) -> Endpoints {
+pub fn metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>) -> Endpoints {
     let router = scraped(metrics);
-    let local = router.clone().merge(reconcile_status::local_route(status));
+    let local = router.clone().merge(debug::local_routes(of));
     Endpoints { router, local, connections: METRICS_CONNECTIONS, tls: None }
 }
 
 /// Returns the endpoints of a metrics port for clients that the API server admits, over TLS: `/metrics` and
-/// `/debug/reconcile-status`, each for those who have the right to that path.
+/// those of `/debug`, each for those who have the right to that path.
 #[must_use]
-pub fn reviewed_metrics(metrics: Arc<Metrics>, status: StatusNow, reviewer: Reviewer, tls: TlsNow) -> Endpoints {
-    let router = scraped(metrics).merge(reconcile_status::route(status));
+pub fn reviewed_metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>, reviewer: Reviewer, tls: TlsNow) -> Endpoints {
+    let router = scraped(metrics).merge(debug::routes(of));
     let router = router.route_layer(from_fn_with_state(Arc::new(reviewer), reviewer::require));
     Endpoints { local: router.clone(), router, connections: METRICS_CONNECTIONS, tls: Some(tls) }
 }

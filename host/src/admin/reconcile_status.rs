@@ -1,21 +1,6 @@
-//! `GET /debug/reconcile-status`: the runs under way, the keys that wait, and everything that is slowed, as JSON for
-//! people and scripts.
-//!
-//! The response names Pods and plugins of all tenants. Without credentials only clients of the loopback interface get
-//! it, and only under a name of that interface: a page in a browser that resolves its own name to 127.0.0.1 is refused.
+//! The response of `/debug/reconcile-status`: the runs under way, the keys that wait, and everything that is slowed.
 
-use std::{net::IpAddr, sync::Arc};
-
-use axum::{
-    Router,
-    http::{HeaderMap, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
-};
-use serde::Serialize;
-
-/// Returns the present state.
-pub type StatusNow = Arc<dyn Fn() -> ReconcileStatus + Send + Sync>;
+use serde::{Deserialize, Serialize};
 
 /// The most entries of one list. With texts of at most [`TEXT`] bytes a response is shorter than 2 MiB.
 const ENTRIES: usize = 100;
@@ -44,7 +29,7 @@ pub struct ReconcileStatus {
 }
 
 /// A list of bounded length.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listed<T> {
     /// Entries, with those that are left out.
@@ -180,76 +165,11 @@ impl<T> Listed<T> {
     }
 }
 
-const PATH: &str = "/debug/reconcile-status";
-
-/// Returns the route, for clients that were admitted.
-pub(super) fn route(status: StatusNow) -> Router {
-    Router::new().route(PATH, get(move || async move { rendered(&status()) }))
-}
-
-/// Returns the route, for connections of the loopback interface only.
-pub(super) fn local_route(status: StatusNow) -> Router {
-    let answer = move |headers: HeaderMap| async move {
-        if !is_of_loopback(&headers) {
-            return (StatusCode::FORBIDDEN, "the Host header must be localhost or a loopback address\n")
-                .into_response();
-        }
-        rendered(&status())
-    };
-    Router::new().route(PATH, get(answer))
-}
-
-fn rendered(status: &ReconcileStatus) -> Response {
-    match serde_json::to_string_pretty(status) {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
-}
-
-/// Returns true if the request names a host of the loopback interface, with any port.
-fn is_of_loopback(headers: &HeaderMap) -> bool {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use std::cmp::Reverse;
 
     use super::*;
-
-    #[test]
-    fn only_names_of_the_loopback_interface_are_accepted_as_host() {
-        let of = |hosts: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for host in hosts {
-                headers.append(header::HOST, host.parse().unwrap());
-            }
-            is_of_loopback(&headers)
-        };
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "[::1]"]
-        {
-            assert!(of(&[host]), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:8080",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example",
-            "10.0.0.1",
-            "[::2]",
-        ] {
-            assert!(!of(&[host]), "{host}");
-        }
-        assert!(!of(&[]) && !of(&["localhost", "evil.example"]));
-    }
 
     #[test]
     fn a_response_of_the_longest_lists_is_shorter_than_2_mib() {

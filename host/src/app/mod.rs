@@ -27,6 +27,7 @@ mod start_line;
 mod thread;
 mod wall_clock;
 mod watchdog;
+mod why;
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +46,7 @@ use podium_engine::{
     status::{PluginState, Status},
 };
 use podium_life::Event;
-use podium_pods::cache::Reader;
+use podium_pods::{cache::Reader, pod::Change};
 use podium_runtime::EngineOptions;
 use podium_vocabulary::{PluginId, PluginSpec};
 use podium_writeback::{ClosedKind, Writeback};
@@ -59,7 +60,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 pub use wall_clock::WallClock;
 
-use crate::admin::ReconcileStatus;
+use crate::admin::{PluginRuns, PodRuns, ReconcileStatus, Run};
 pub use crate::objects::FetchFailure;
 
 /// Deadline of one request. A page of a list has a longer one.
@@ -261,6 +262,30 @@ impl App {
     #[must_use]
     pub fn reconcile_status(&self) -> ReconcileStatus {
         self.observed.reconcile_status()
+    }
+
+    /// Returns the plugins that may concern a Pod, as `/debug/pods/{namespace}/{name}` does.
+    #[must_use]
+    pub fn pod_runs(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns> {
+        self.observed.pod_runs(namespace, name, plugin)
+    }
+
+    /// Returns the latest runs of a plugin, as `/debug/plugins/{name}` does.
+    #[must_use]
+    pub fn plugin_runs(&self, plugin: &str) -> Option<PluginRuns> {
+        self.observed.plugin_runs(plugin)
+    }
+
+    /// Returns the runs of all plugins that ended after the one of this number, the earliest first.
+    #[must_use]
+    pub fn runs_since(&self, number: u64) -> Vec<Run> {
+        self.observed.runs_since(number)
+    }
+
+    /// Returns the names of the plugins that run on Pods of the namespace, and that a change of a Pod does not wake.
+    #[must_use]
+    pub fn unconcerned(&self, change: &Change) -> Vec<String> {
+        self.observed.unconcerned(change)
     }
 
     /// Returns why readers may see old data; `None` if they see current data.

@@ -15,7 +15,7 @@ use podium_writeback::ClosedKind;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog};
+use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
@@ -49,6 +49,8 @@ pub(super) struct Observed {
     pub(super) expectations: Arc<Expectations>,
     /// Returns the kinds of writes that are not sent because RBAC refused one of them.
     pub(super) closed: Box<dyn Fn() -> Vec<ClosedKind> + Send + Sync>,
+    /// Returns why a plugin does not run on the Pod of a namespace and name.
+    pub(super) explain: Explain,
     /// The requests that are held after a Retry-After.
     pub(super) held: Box<dyn Fn() -> Vec<HeldRequests> + Send + Sync>,
     pub(super) reader: Reader,
@@ -78,9 +80,8 @@ impl Observed {
         if let Some(bound) = metrics {
             let observed = self.clone();
             let metrics = Arc::new(self.metrics(dropped));
-            let status = Arc::new(move || observed.reconcile_status());
             let endpoints = match certificate {
-                None => admin::metrics(metrics, status),
+                None => admin::metrics(metrics, observed),
                 Some(certificate) => {
                     let presented = certificate.clone();
                     let stop = stop.clone();
@@ -89,7 +90,7 @@ impl Observed {
                         Ok(())
                     });
                     let tls = Arc::new(move || presented.config());
-                    admin::reviewed_metrics(metrics, status, Reviewer::new(api), tls)
+                    admin::reviewed_metrics(metrics, observed, Reviewer::new(api), tls)
                 }
             };
             let serve = bound.serve(endpoints, stop.clone());
@@ -246,6 +247,7 @@ pub(super) mod tests {
             requests: Arc::default(),
             expectations: Arc::default(),
             closed: Box::new(Vec::new),
+            explain: Box::new(|_, _, _| Vec::new()),
             held: Box::new(Vec::new),
             reader,
             journal: None,

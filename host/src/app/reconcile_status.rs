@@ -107,7 +107,7 @@ impl Observed {
 }
 
 /// Returns a text as one line without hidden characters, of bounded length.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text::bounded(text, TEXT)
 }
 
@@ -115,7 +115,7 @@ fn pod(key: &PodKey) -> String {
     shown(&format!("{}/{}", key.namespace, key.name))
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -43,6 +43,7 @@ use super::{
     thread::Thread,
     wall_clock,
     watchdog::{Steps, Watchdog, Watched, is_waiting},
+    why,
 };
 use crate::telemetry::ApiRequests;
 
@@ -79,6 +80,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         requests: core.requests,
         expectations: core.expectations.clone(),
         closed: Box::new(move || closed.closed_kinds()),
+        explain: why::explain(&dispatch),
         held: Box::new(move || held.holds()),
         reader: core.reader.clone(),
         journal: state.journal.clone(),

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, Client, Config,
-    api::PostParams,
+    api::{Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use podium_devcluster::Cluster;
@@ -224,6 +224,12 @@ async fn dev_stops_a_plugin_while_its_grant_is_revoked() {
     })
     .await
     .unwrap();
+    dev.says("shop/web-0  added -> set label team=unowned  settled  ", 1).await;
+    let patch = json!({"metadata": {"annotations": {"note": "1"}}});
+    pods.patch("web-0", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    // The Pod's status may change at the same time.
+    dev.says("shop/web-0  annotations", 1).await;
+    dev.says("changed: not watched by shop/hello", 1).await;
 
     author.edit("write: { labels: [team] }", "write: {}");
     dev.says("shop/hello  stopped", 1).await;

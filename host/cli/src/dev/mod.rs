@@ -4,6 +4,7 @@ mod changes;
 mod crates;
 mod environment;
 mod kubeconfig;
+mod report;
 mod swap;
 
 use std::{convert::Infallible, process::ExitCode};
@@ -59,15 +60,20 @@ async fn work(
     changes: &mut Changes,
 ) -> anyhow::Result<Infallible> {
     let mut all: Vec<_> = crates.iter().map(|_| Running::default()).collect();
+    let mut report = report::Report::default();
     for (one, running) in crates.iter().zip(&mut all) {
         swap(app, environment, one, running).await;
     }
     environment.print_next_step(&environment.only.clone().unwrap_or_else(|| namespace_of(&all))).await;
     loop {
-        let changed = tokio::select! {
-            biased;
-            error = app.failed() => return Err(error),
-            changed = changes.next(crates) => changed.context("watching files failed")?,
+        let mut next = std::pin::pin!(changes.next(crates));
+        let changed = loop {
+            tokio::select! {
+                biased;
+                error = app.failed() => return Err(error),
+                changed = &mut next => break changed.context("watching files failed")?,
+                () = tokio::time::sleep(report::INTERVAL) => report.print(app),
+            }
         };
         for index in changed {
             if let (Some(one), Some(running)) = (crates.get(index), all.get_mut(index)) {

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunWrites, gate::Gate, revoked, seen,
-    under_way::UnderWay, values::Values,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunEnd, RunWrites, gate::Gate, revoked,
+    seen, under_way::UnderWay, values::Values,
 };
 use crate::{
-    ports::{Expectation, FailureKind, Outcome, RunReport, Sent, Shown, Staged},
+    ports::{Expectation, Failure, FailureKind, Outcome, RunReport, Sent, Shown, Staged},
     queue::Next,
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Attempt {
     /// For how long the run's Pod was gone; `None` if it was there.
     pub(super) gone_for: Option<Duration>,
     pub(super) started: Instant,
+    /// The time from the oldest event that the run answers to its start.
+    pub(super) waited: Duration,
     pub(super) span: Span,
     pub(super) writes: Arc<RunWrites>,
 }
@@ -89,7 +91,8 @@ impl Dispatch {
         attempt: Attempt,
     ) -> (Next, Reports) {
         let sends = attempt.sends();
-        let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
+        let Attempt { report: RunReport { result, mut staged, usage }, started, writes, waited, gone_for, .. } =
+            attempt;
         let mut result = result;
         let mut sent = Sent::default();
         let mut ended = Instant::now();
@@ -131,6 +134,9 @@ impl Dispatch {
             "ran"
         );
         log_unsettled(plugin, key, &unsettled);
+        let deleted = gone_for.is_some();
+        let end = RunEnd { deleted, waited, took, ended, usage, result: &result, unsettled: !unsettled.is_empty() };
+        plugin.records.add(end.record(job, plugin, key, &writes));
         let next = match result {
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => {
@@ -142,26 +148,7 @@ impl Dispatch {
                 Next::After(writes.wait(Instant::now()).map_or(delay, |wait| wait.min(delay)))
             }
             Ok(Outcome::Settled | Outcome::Stop) => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
-            Err(failure) => {
-                let reason = failure.kind.name();
-                let error = &failure.message;
-                match plugin.repeats.occurred(reason, error, key, Instant::now()) {
-                    Some(count) => tracing::warn!(reason, error, count, "run failed"),
-                    None => tracing::debug!(reason, error, "run failed"),
-                }
-                match failure.kind {
-                    // Writes of a commit may have been withheld; a deletion is settled only by writes that were sent.
-                    FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
-                    // For the version that follows, if one does.
-                    FailureKind::Revoked => Next::Postponed(Duration::ZERO),
-                    FailureKind::Retry
-                    | FailureKind::Trap
-                    | FailureKind::Cpu
-                    | FailureKind::Deadline
-                    | FailureKind::Memory
-                    | FailureKind::Host => Next::Failed,
-                }
-            }
+            Err(failure) => next_after(&failure, plugin, key, &writes),
         };
         let (attempts, refused) = writes.attempts(settled, matches!(next, Next::Settled));
         for WriteReport { description, result, .. } in refused {
@@ -226,10 +213,33 @@ impl Dispatch {
         }
         plugin.status.wrote(&sent.reports, sent.requests);
         run.sent(&sent.reports);
+        run.shown(subject, &sent.expected);
         sent.events.iter().for_each(|result| plugin.status.event(*result));
         self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         under_way.end();
         sent
+    }
+}
+
+/// Logs the failure of a run. Returns when its key is run again.
+fn next_after(failure: &Failure, plugin: &LoadedPlugin, key: &PodKey, writes: &RunWrites) -> Next {
+    let reason = failure.kind.name();
+    let error = &failure.message;
+    match plugin.repeats.occurred(reason, error, key, Instant::now()) {
+        Some(count) => tracing::warn!(reason, error, count, "run failed"),
+        None => tracing::debug!(reason, error, "run failed"),
+    }
+    match failure.kind {
+        // Writes of a commit may have been withheld; a deletion is settled only by writes that were sent.
+        FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
+        // For the version that follows, if one does.
+        FailureKind::Revoked => Next::Postponed(Duration::ZERO),
+        FailureKind::Retry
+        | FailureKind::Trap
+        | FailureKind::Cpu
+        | FailureKind::Deadline
+        | FailureKind::Memory
+        | FailureKind::Host => Next::Failed,
     }
 }
 

@@ -8,10 +8,12 @@ pub mod budget;
 mod claims;
 mod delivery;
 mod expectations;
+mod explain;
 mod gate;
 mod log_rate;
 mod order;
 mod probe;
+mod records;
 mod registry;
 mod repeats;
 mod revocation;
@@ -32,6 +34,7 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 pub use breaker::{OpenLoop, OpenLoops};
 use delivery::Attempt;
 pub use expectations::Expectations;
+pub use explain::Reason;
 use futures::future::BoxFuture;
 use futures::{FutureExt, future::Either};
 use gate::Gate;
@@ -42,6 +45,8 @@ use podium_pods::{
 };
 use podium_vocabulary::{PodKey, Revision, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
+use records::RunEnd;
+pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
 pub use seen::Lost;
@@ -221,7 +226,8 @@ impl Dispatch {
             entries.gone(key);
         }
         let started = Instant::now();
-        let number = plugin.status.begin(started - job.queued, job.attempt);
+        let waited = started - job.queued;
+        let number = plugin.status.begin(waited, job.attempt);
         let span = tracing::error_span!(
             target: RUN_TARGET,
             "reconcile",
@@ -264,7 +270,7 @@ impl Dispatch {
             self.ran(job, plugin, started.elapsed().min(plugin.spec.limits.cpu));
             failed(revoked())
         });
-        Step::Ran(Attempt { report, gone_for, started, span, writes })
+        Step::Ran(Attempt { report, gone_for, started, waited, span, writes })
     }
 
     /// Charges the tenant for a run that has ended.

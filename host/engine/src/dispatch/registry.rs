@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{
     Excess, State, budget,
     log_rate::{LogRate, LogRates},
+    records::{Records, Ring, RunRecord},
     repeats::Repeats,
     revocation::Revocation,
     states::States,
@@ -56,6 +57,8 @@ pub struct LoadedPlugin {
     pub(super) repeats: Repeats,
     /// Bounds the plugin's own log lines.
     pub(super) log_rate: LogRate,
+    /// The tenant's latest runs.
+    pub(super) records: Arc<Ring>,
     /// Ends this version's runs.
     pub(super) revocation: Revocation,
     /// The results of this version's runs, for its trial and for that of the next version.
@@ -117,6 +120,7 @@ struct Inner {
     /// The requests per second of the plugins of a tenant together, where they are not the default.
     rates: BTreeMap<Tenant, RequestRates>,
     states: Arc<States>,
+    records: Records,
     /// The memory of all runs.
     memory: MemoryBudget,
     /// Grows with each plugin that is added, replaced or removed.
@@ -126,9 +130,9 @@ struct Inner {
 /// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
 type Payer = (Tenant, Option<Arc<str>>);
 
-fn payer(spec: &PluginSpec) -> Payer {
-    let is_of_cluster = spec.id.namespace.is_none();
-    (spec.tenant(), is_of_cluster.then(|| spec.id.name.clone()))
+fn payer(id: &PluginId) -> Payer {
+    let is_of_cluster = id.namespace.is_none();
+    (id.tenant(), is_of_cluster.then(|| id.name.clone()))
 }
 
 impl Inner {
@@ -140,7 +144,7 @@ impl Inner {
             *latest
         };
         let lane = *lanes.entry(spec.id.clone()).or_insert_with(|| Lane(next(lane)));
-        (lane, *tenants.entry(payer(spec)).or_insert_with(|| next(tenant)))
+        (lane, *tenants.entry(payer(&spec.id)).or_insert_with(|| next(tenant)))
     }
 
     /// Returns the state of a plugin: that of its group while a plugin of the group is loaded, else that of its version
@@ -204,6 +208,27 @@ impl Registry {
     #[must_use]
     pub fn by_manager(&self, manager: &str) -> Option<Arc<LoadedPlugin>> {
         self.inner.read().plugins.values().find(|loaded| loaded.sender.manager == manager).cloned()
+    }
+
+    /// Returns the latest `most` runs of a plugin, also of one that was unloaded lately, that meet a condition; the
+    /// latest first.
+    #[must_use]
+    pub fn runs(&self, id: &PluginId, most: usize, wanted: impl Fn(&RunRecord) -> bool) -> Vec<Arc<RunRecord>> {
+        let ring = {
+            let inner = self.inner.read();
+            inner.tenants.get(&payer(id)).and_then(|tenant| inner.records.find(*tenant))
+        };
+        ring.map(|ring| ring.latest(most, |run| run.plugin == *id && wanted(run))).unwrap_or_default()
+    }
+
+    /// Returns the runs of all plugins that ended after the one of this number, the earliest first.
+    #[must_use]
+    pub fn runs_since(&self, number: u64) -> Vec<Arc<RunRecord>> {
+        let (rings, last) = self.inner.read().records.all();
+        let later = |ring: &Arc<Ring>| ring.latest(usize::MAX, |run| (number + 1..=last).contains(&run.number));
+        let mut runs: Vec<_> = rings.iter().flat_map(later).collect();
+        runs.sort_unstable_by_key(|run| run.number);
+        runs
     }
 
     /// Returns the senders of the plugins that may emit Events.
@@ -295,6 +320,7 @@ impl Registry {
         inner.claims.insert(lane, (Claim { tenant, bytes }, budget::demand(&spec, rates)));
         let state = inner.state(lane, &spec);
         let states = inner.states.clone();
+        let records = inner.records.ring(tenant);
         let repeats = Repeats::default();
         let log_rate = inner.log_rates.plugin(spec.tenant());
         let revocation = Revocation::default();
@@ -313,6 +339,7 @@ impl Registry {
             entries,
             repeats,
             log_rate,
+            records,
             revocation,
             runs,
         });
@@ -345,10 +372,11 @@ impl Registry {
     /// them.
     pub(super) fn forget_unloaded(&self, remembered: &Remembered<Lane>) {
         let mut inner = self.inner.write();
-        let Inner { plugins, lanes, log_rates, tenants, claims, rates, .. } = &mut *inner;
+        let Inner { plugins, lanes, log_rates, tenants, claims, rates, records, .. } = &mut *inner;
         lanes.retain(|_, lane| plugins.contains_key(lane) || remembered.lanes.contains(lane));
         let used: BTreeSet<u32> = claims.values().map(|(claim, _)| claim.tenant).collect();
         tenants.retain(|_, number| used.contains(number) || remembered.tenants.contains(number));
+        records.retain(&tenants.values().copied().collect());
         let named: BTreeSet<&Tenant> = tenants.keys().map(|(tenant, _)| tenant).collect();
         rates.retain(|tenant, _| named.contains(tenant));
         log_rates.forget_unused(Instant::now());

@@ -8,14 +8,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::WriteReport;
+use podium_vocabulary::{PodKey, Revision, WriteReport};
 use podium_wire::Section;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::breaker::Field;
+use super::{breaker::Field, records};
 use crate::{
-    ports::Subject,
+    ports::{Expectation, Shown, Subject},
     status::{ATTEMPTS, is_refusal},
 };
 
@@ -39,6 +39,10 @@ struct Inner {
     until: Option<Instant>,
     /// The writes that the API server refused, by a commit or at the end, and that no later one of the run settled.
     refused: Vec<WriteReport>,
+    /// The first results, and how many there are.
+    results: (Vec<WriteReport>, u32),
+    /// The revision of the run's Pod that its writes made; 0 without one.
+    revision: Revision,
 }
 
 impl RunWrites {
@@ -52,6 +56,7 @@ impl RunWrites {
 
     /// Records the results of writes that were sent.
     pub(super) fn sent(&self, reports: &[WriteReport]) {
+        self.note(reports);
         let refused = &mut self.inner.lock().refused;
         for report in reports {
             refused.retain(|before| before.description != report.description);
@@ -59,6 +64,40 @@ impl RunWrites {
                 refused.push(report.clone());
             }
         }
+    }
+
+    /// Records results for the run's record.
+    pub(super) fn note(&self, reports: &[WriteReport]) {
+        let (listed, count) = &mut self.inner.lock().results;
+        *count = count.saturating_add(u32::try_from(reports.len()).unwrap_or(u32::MAX));
+        listed.extend(reports.iter().take(records::WRITES.saturating_sub(listed.len())).map(|report| {
+            let mut report = report.clone();
+            report.description = records::cut(&report.description);
+            report.result.text_mut().into_iter().for_each(|text| *text = records::cut(text));
+            report
+        }));
+    }
+
+    /// Records the revisions that writes to the run's own Pod made.
+    pub(super) fn shown(&self, subject: &PodKey, written: &[Expectation]) {
+        let inner = &mut *self.inner.lock();
+        for Expectation { key, shown } in written {
+            if let (true, Shown::Revision(revision)) = (key.uid == subject.uid, shown) {
+                inner.revision = inner.revision.max(*revision);
+            }
+        }
+    }
+
+    /// Returns the first results of writes, how many there are, and the revision that the run's writes to its Pod made.
+    pub(super) fn take_results(&self) -> (Vec<WriteReport>, u32, Revision) {
+        let mut inner = self.inner.lock();
+        let (listed, count) = std::mem::take(&mut inner.results);
+        (listed, count, inner.revision)
+    }
+
+    /// Returns the revision of the Pod that the run read; 0 if it was gone.
+    pub(super) fn read(&self) -> Revision {
+        self.saw.as_ref().map_or(Revision(0), |pod| pod.revision)
     }
 
     /// Returns the attempts of the key since the API server refused one of its writes, this run included; 0 if it did

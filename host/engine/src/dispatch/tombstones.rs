@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use crate::{
     ports::Subject,
-    queue::{Done, Job, Next, Queue},
+    queue::{Done, Job, Next, Queue, Why},
 };
 
 /// Namespace and name of a Pod; at most one run at a time for each plugin.
@@ -48,6 +48,7 @@ struct QueuedKey<L> {
     key: PodKey,
     /// The Pod is gone once the changes are published.
     deleted: bool,
+    why: Why,
 }
 
 /// The keys that changes will queue once they are published.
@@ -163,7 +164,12 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                 }
                 _ => false,
             };
-            plan.wakes.extend(lanes.into_iter().map(|lane| QueuedKey { lane, key: key.clone(), deleted }));
+            let why = match (&change.old, &change.new) {
+                (_, None) => Why::DELETED,
+                (None, Some(_)) => Why::ADDED,
+                (Some(_), Some(_)) => Why::changed(change.sections),
+            };
+            plan.wakes.extend(lanes.into_iter().map(|lane| QueuedKey { lane, key: key.clone(), deleted, why }));
         }
         plan
     }
@@ -175,7 +181,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
-        queue.add_changed(counted.map(|QueuedKey { lane, key, .. }| (lane, (key.namespace, key.name), key.uid)));
+        let items = counted.map(|QueuedKey { lane, key, why, .. }| (lane, (key.namespace, key.name), key.uid, why));
+        queue.add_because(items, true);
         counts
     }
 
@@ -199,7 +206,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         }
         keys.retain(|key| inner.number(lane, &key.uid).is_some());
         let count = keys.len();
-        queue.add(keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid)));
+        let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, Why::DELETED));
+        queue.add_because(items, false);
         (count, excess)
     }
 

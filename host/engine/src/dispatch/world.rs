@@ -60,6 +60,7 @@ impl World for RunWorld {
             if let Some(not_sent) = self.dispatch.refuse_commit(&self.job, &self.plugin, &staged) {
                 // The key does not settle without them.
                 self.writes.withheld(Instant::now());
+                self.writes.note(&not_sent);
                 return not_sent;
             }
             self.dispatch.admit_events(&self.job, &self.plugin, &mut staged);

@@ -41,6 +41,7 @@ use crate::{
     dispatch::{Excess, Expectations, Lane, Plan, PodQueue, Registry, order},
     memory::{TrimSchedule, trim},
     ports::Blocking,
+    queue::Why,
 };
 
 /// The channels and shared state of the ingest loop.
@@ -358,7 +359,7 @@ impl Ingest {
         let snapshot = self.reader.snapshot();
         let now = Instant::now();
         while let Some((lane, keys)) = self.resyncs.next(&snapshot, now) {
-            self.add(lane, keys);
+            self.add(lane, keys, Why::RESYNC);
         }
     }
 
@@ -394,16 +395,17 @@ impl Ingest {
             return self.sweeps.push_back(sweep);
         }
         let (keys, last) = sweep.slice(&self.reader.snapshot(), SLICE);
-        self.add(sweep.lane, keys);
+        self.add(sweep.lane, keys, Why::LOAD);
         if !last {
             self.sweeps.push_back(sweep);
         }
     }
 
-    fn add(&self, lane: Lane, keys: Vec<PodKey>) {
+    fn add(&self, lane: Lane, keys: Vec<PodKey>, why: Why) {
         if let Some(loaded) = self.registry.get(lane) {
             loaded.status.added(keys.len() as u64);
-            self.queue.add(keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid)));
+            let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, why));
+            self.queue.add_because(items, false);
         }
     }
 }

@@ -34,9 +34,7 @@ impl Sweep {
     /// Returns a sweep. `done` is dropped after the last slice.
     pub(super) fn new(loaded: &LoadedPlugin, done: Option<oneshot::Sender<()>>) -> Self {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
-        let mut wake = Wake::new([]);
-        let namespace = loaded.spec.id.namespace.as_ref();
-        wake.set(namespace, [(loaded.lane, &loaded.spec, loaded.selector.clone())]);
+        let wake = loaded.wake();
         let deletions = loaded.entries.is_some().then_some(None);
         Self { lane: loaded.lane, wake, query, after: None, deletions, _done: done }
     }

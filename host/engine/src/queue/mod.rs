@@ -14,6 +14,8 @@ mod slots;
 mod tokens;
 mod turns;
 mod virtual_time;
+mod waiting;
+mod why;
 
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
@@ -24,6 +26,8 @@ use slots::Slots;
 pub use tokens::{Demand, KINDS, WRITES};
 use tokio::time::Instant;
 pub use turns::{Remembered, TenantFigures};
+pub use waiting::{Place, Waiting};
+pub use why::Why;
 
 pub use crate::throttle::{Backoff, Rate};
 
@@ -41,6 +45,8 @@ pub struct Job<L, S, I> {
     pub attempt: u32,
     /// When the oldest event that this run answers came in.
     pub queued: Instant,
+    /// The reasons of the events that this run answers.
+    pub why: Why,
     /// The claim that the job holds; `None` if the queue has no budget.
     pub claim: Option<Claim>,
     number: u64,
@@ -134,17 +140,18 @@ where
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
     /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_all(items, false);
+        self.add_because(items.into_iter().map(without_reason), false);
     }
 
     /// Adds items because their objects have changed, as [`Queue::add`] does otherwise. Items of one object that
     /// follow each other are one step, in which those of successors wait for those of their predecessors
     /// ([`Queue::set_order`]).
     pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_all(items, true);
+        self.add_because(items.into_iter().map(without_reason), true);
     }
 
-    fn add_all(&self, items: impl IntoIterator<Item = (L, S, I)>, is_change: bool) {
+    /// Adds items as [`Queue::add_changed`] does if `is_change`, otherwise as [`Queue::add`], each with its reasons.
+    pub fn add_because(&self, items: impl IntoIterator<Item = (L, S, I, Why)>, is_change: bool) {
         let mut items = items.into_iter().peekable();
         if items.peek().is_some() {
             self.change(|slots, now| slots.add_all(items, is_change, now));
@@ -296,6 +303,16 @@ where
         lanes.into_iter().filter(|lane| slots.contains(*lane, slot, item)).collect()
     }
 
+    /// Returns where the items of a slot are.
+    pub fn waiting(&self, lane: L, slot: &S) -> Vec<Waiting<L, I>> {
+        self.slots.lock().waiting(&(lane, slot.clone()), Instant::now())
+    }
+
+    /// Returns the predecessors of the lane, of which each may stop its items.
+    pub fn predecessors(&self, lane: L) -> Vec<L> {
+        self.slots.lock().order.predecessors(lane).to_vec()
+    }
+
     /// Forgets the items that wait in a lane; running items are not added again. If the lane is used again, no item of
     /// a slot whose old job still runs is returned until that job is done.
     pub fn remove_lane(&self, lane: L) {
@@ -333,6 +350,10 @@ where
     pub fn is_idle(&self) -> bool {
         self.slots.lock().is_idle()
     }
+}
+
+fn without_reason<L, S, I>((lane, slot, item): (L, S, I)) -> (L, S, I, Why) {
+    (lane, slot, item, Why::default())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::{
     Job,
     order::{Lanes, Order},
     slots::{Due, Item, SlotStage, Slots},
+    why::Why,
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -50,7 +51,13 @@ where
     }
 
     /// Returns the lane for which a due item waits, and until when at most. `since` is when its slot was free for it.
-    fn waits_for(&self, key: &(L, S), at: usize, since: Instant, now: Instant) -> Option<(L, Option<Instant>)> {
+    pub(super) fn waits_for(
+        &self,
+        key: &(L, S),
+        at: usize,
+        since: Instant,
+        now: Instant,
+    ) -> Option<(L, Option<Instant>)> {
         let (lane, slot) = key;
         let item = self.slots.get(key)?.items.get(at)?;
         let is_ahead = |on: &L| self.is_ahead(*on, slot, item, now);
@@ -135,7 +142,8 @@ where
             } else if runs {
                 item.dirty = None;
             } else if let Some(before) = item.before.take() {
-                item.delay(before);
+                let why = if item.failures > 0 { Why::RETRY } else { Why::REQUEUE };
+                item.delay(before, why);
             } else {
                 state.items.remove(at);
             }

@@ -17,6 +17,7 @@ use super::{
     by_lane::ByLane,
     order::{Lanes, Order},
     turns::{JOB, TenantFigures, Turns},
+    why::Why,
 };
 
 #[derive(Debug)]
@@ -72,7 +73,7 @@ pub(super) enum SlotStage {
 pub(super) struct Item<I> {
     pub(super) item: I,
     queued: Instant,
-    failures: u32,
+    pub(super) failures: u32,
     /// The steps that make it due.
     pub(super) steps: Steps,
     /// When it was due before the first of them, and when the event came in that it answers then.
@@ -91,6 +92,7 @@ pub(super) struct Steps {
     pub(super) latest: Step,
     /// All of them were changes of the object.
     pub(super) are_changes: bool,
+    pub(super) why: Why,
 }
 
 /// The most items of a slot before [`Slots::excess`]: each addition looks at all.
@@ -118,21 +120,22 @@ impl<I> Item<I> {
     }
 
     /// Delays it. When it is due it is a step of its own, after all that were queued before that time.
-    pub(super) fn delay(&mut self, (due, queued): (Instant, Instant)) {
+    pub(super) fn delay(&mut self, (due, queued): (Instant, Instant), why: Why) {
         self.queued = queued;
-        self.steps = Steps::one((due, 0), false);
+        self.steps = Steps::one((due, 0), false, why);
     }
 }
 
 impl Steps {
-    const fn one(step: Step, is_change: bool) -> Self {
-        Self { first: step, latest: step, are_changes: is_change }
+    const fn one(step: Step, is_change: bool, why: Why) -> Self {
+        Self { first: step, latest: step, are_changes: is_change, why }
     }
 
     fn join(&mut self, later: Self) {
         self.first = self.first.min(later.first);
         self.latest = later.latest;
         self.are_changes &= later.are_changes;
+        self.why = self.why.and(later.why);
     }
 }
 
@@ -164,14 +167,16 @@ where
 
     #[cfg(test)]
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_all(std::iter::once((lane, slot, item)), false, now);
+        self.add_all(std::iter::once((lane, slot, item, Why::default())), false, now);
     }
 
     /// Adds items in one step.
-    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I)>, is_change: bool, now: Instant) {
+    pub(super) fn add_all(&mut self, items: impl Iterator<Item = (L, S, I, Why)>, is_change: bool, now: Instant) {
         self.numbers += 1;
-        let steps = Steps::one((now, self.numbers), is_change);
-        items.for_each(|(lane, slot, item)| self.add_one((lane, slot), item, steps, now));
+        let step = (now, self.numbers);
+        items.for_each(|(lane, slot, item, why)| {
+            self.add_one((lane, slot), item, Steps::one(step, is_change, why), now);
+        });
     }
 
     fn add_one(&mut self, key: (L, S), item: I, steps: Steps, now: Instant) {
@@ -255,6 +260,7 @@ where
             item: item.item.clone(),
             attempt: item.failures.saturating_add(1),
             queued: item.queued,
+            why: item.steps.why,
             claim: self.turns.start(lane, self.numbers, now),
             number: self.numbers,
         };
@@ -294,6 +300,12 @@ where
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
+        let why = match next {
+            Next::Settled | Next::Final => Why::default(),
+            Next::After(_) => Why::REQUEUE,
+            Next::Failed | Next::FailedFor(_) | Next::Conflict => item.steps.why.and(Why::RETRY),
+            Next::Postponed(_) => item.steps.why,
+        };
         let dirty = item.dirty.take().filter(|_| next != Next::Final);
         let retry = delay.map(|delay| {
             let due = now + delay;
@@ -302,16 +314,18 @@ where
         let done = match (dirty, retry) {
             (Some(steps), _) => {
                 // An item that failed still answers the event that it answered before.
-                if !(next.is_failure() || matches!(next, Next::Postponed(_))) {
+                item.steps = steps;
+                if next.is_failure() || matches!(next, Next::Postponed(_)) {
+                    item.steps.why = steps.why.and(why);
+                } else {
                     item.queued = steps.first.0;
                 }
-                item.steps = steps;
                 item.before = retry;
                 state.items.insert(0, item);
                 Done::Kept
             }
             (None, Some(retry)) => {
-                item.delay(retry);
+                item.delay(retry, why);
                 state.items.insert(0, item);
                 Done::Kept
             }

@@ -2,6 +2,7 @@
 
 mod histories;
 mod oracle;
+mod reasons;
 
 use std::{
     hash::{Hash, Hasher},

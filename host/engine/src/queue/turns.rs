@@ -457,6 +457,11 @@ where
         self.delayed.extend(tenant.listed(bytes));
     }
 
+    /// True if the lane waits for tokens.
+    pub(super) fn waits_for_tokens(&self, lane: L) -> bool {
+        self.lanes.get(&lane).is_some_and(|state| state.tokens.is_waiting())
+    }
+
     /// True if the lane waits for tokens or memory. Lanes that would otherwise go after it do not wait for it then.
     pub(super) fn is_delayed(&self, lane: L) -> bool {
         let Some(state) = self.lanes.get(&lane) else { return false };

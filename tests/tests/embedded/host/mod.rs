@@ -29,3 +29,4 @@ mod status;
 mod swap;
 mod swaps;
 mod watch;
+mod why;

@@ -118,9 +118,9 @@ async fn loops_missing_rights_and_traps_are_shown_by_name() {
     app.shutdown().await;
 }
 
-async fn get(address: SocketAddr, host: &str) -> String {
+async fn get(address: SocketAddr, host: &str, path: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET /debug/reconcile-status HTTP/1.1\r\nhost: {host}\r\n\r\n");
+    let request = format!("GET /debug/{path} HTTP/1.1\r\nhost: {host}\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
@@ -137,7 +137,7 @@ async fn the_page_is_served_under_loopback_names_only() {
     let app = App::start_simulated(podium_host::app::Options { operator, ..options }).await.unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     until("the Pod in the cache", MINUTE, async || {
-        let answer = get(address, &format!("localhost:{port}")).await;
+        let answer = get(address, &format!("localhost:{port}"), "reconcile-status").await;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         ensure!(head.starts_with("HTTP/1.1 200") && head.contains("content-type: application/json"), "{head}");
         let status: Value = serde_json::from_str(body)?;
@@ -146,6 +146,18 @@ async fn the_page_is_served_under_loopback_names_only() {
     })
     .await
     .unwrap();
-    assert!(get(address, &format!("rebound.example:{port}")).await.starts_with("HTTP/1.1 403"));
+    let paths = [
+        ("reconcile-status", 200),
+        ("pods/default/cart-0", 200),
+        ("pods/default/cart-0?plugin=none", 404),
+        ("plugins/none", 404),
+        ("plugins/shop/none", 404),
+    ];
+    for (path, code) in paths {
+        let answer = get(address, &format!("localhost:{port}"), path).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path}: {answer}");
+        let answer = get(address, &format!("rebound.example:{port}"), path).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+    }
     app.shutdown().await;
 }

@@ -1,0 +1,313 @@
+//! `podium runs` and `podium why`: the latest runs of plugins, and why a plugin did not run, asked of a running host.
+
+use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context;
+use clap::Args;
+use http::{Request, Uri};
+use kube::config::Kubeconfig;
+use podium_host::admin::{PluginOnPod, PluginRuns, PodRuns, Run, RunWrite};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use crate::{args::Output, cluster, ui};
+
+/// The host that is asked.
+#[derive(Debug, Args)]
+pub struct Server {
+    /// URL of the port of /metrics of the host that runs the plugins
+    #[arg(long, value_name = "URL", env = "PODIUM_SERVER", default_value = "https://localhost:8080")]
+    pub server: Uri,
+    /// File with a token whose user may get /debug; without it $PODIUM_TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Trust only the authorities in this file, in PEM; without it a certificate of localhost is not verified
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Format of the answer on stdout
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Show the latest runs of a plugin or on a Pod, with their causes, writes and results
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show the latest runs of a plugin, or on a Pod: what caused each, what it wrote, how it ended, and \
+        how long it took.\n\nThe answer is of a running host, from its port of /metrics. The host keeps about 150 runs \
+        of a tenant in memory, those that failed longest, and none over a restart. With replicas, ask the one that \
+        holds the Lease.",
+    after_help = "Examples:\n  \
+        kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
+        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n  \
+        podium runs --plugin shop/hello           the latest runs of a plugin\n  \
+        podium runs --pod shop/cart               the latest runs of all plugins on a Pod\n  \
+        podium runs --plugin audit --pod shop/cart --output json\n  \
+        podium runs --pod shop/cart --server http://localhost:8080    a host without authentication\n\n\
+        Exit codes: 0 the host answered, 1 it did not or has no such plugin, 2 called wrongly"
+)]
+pub struct Runs {
+    /// Only runs of this plugin: NAMESPACE/NAME, or NAME of a ClusterReconcilePlugin
+    #[arg(long, value_name = "PLUGIN", value_parser = path, required_unless_present = "pod")]
+    pub plugin: Option<String>,
+    /// Only runs on this Pod
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_path)]
+    pub pod: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
+}
+
+/// Explain why plugins do or do not run on a Pod
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Explain why the plugins of a namespace and of the cluster do or do not run on a Pod now, with the \
+        last run of each.\n\nThe answer is of a running host, from its port of /metrics. docs/observing.md has the \
+        words that it uses, such as SelectorDoesNotMatch or BackOff.",
+    after_help = "Examples:\n  \
+        kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
+        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n  \
+        podium why -n shop cart                        all plugins that may concern the Pod\n  \
+        podium why -n shop cart --plugin shop/hello    one of them\n  \
+        podium why -n shop cart --output json | jq '.plugins.items[].reasons'\n\n\
+        Exit codes: 0 the host answered, 1 it did not or has no such plugin, 2 called wrongly"
+)]
+pub struct Why {
+    /// Name of the Pod
+    #[arg(value_parser = path)]
+    pub pod: String,
+    /// Namespace of the Pod
+    #[arg(long, short, value_name = "NAME", default_value = "default", value_parser = path)]
+    pub namespace: String,
+    /// Only this plugin: NAMESPACE/NAME, or NAME of a ClusterReconcilePlugin
+    #[arg(long, value_name = "PLUGIN", value_parser = path)]
+    pub plugin: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
+}
+
+/// Parses names that can be part of a URL.
+fn path(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+        !part.is_empty() && part.bytes().all(allowed) && part != "." && part != ".."
+    };
+    let valid = text.split('/').count() <= 2 && text.split('/').all(is_name);
+    valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME or NAMESPACE/NAME".to_owned())
+}
+
+fn pod_path(text: &str) -> Result<String, String> {
+    path(text).ok().filter(|text| text.contains('/')).ok_or_else(|| "must be NAMESPACE/NAME".to_owned())
+}
+
+/// Shows runs.
+pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<ExitCode> {
+    let runs = match (pod, plugin) {
+        (Some(pod), plugin) => {
+            let answer: PodRuns = server.get(&pod_url(pod, plugin.as_deref())).await?;
+            if server.output == Output::Json {
+                return printed(&answer);
+            }
+            let mut runs: Vec<Run> = answer.plugins.items.into_iter().flat_map(|of| of.runs).collect();
+            runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.number));
+            runs
+        }
+        (None, plugin) => {
+            let plugin = plugin.as_deref().unwrap_or_default();
+            let answer: PluginRuns = server.get(&format!("/debug/plugins/{plugin}")).await?;
+            if server.output == Output::Json {
+                return printed(&answer);
+            }
+            answer.runs
+        }
+    };
+    let rows = runs.iter().map(|run| {
+        [run.plugin.clone(), run.pod.clone(), age(run.millis_ago), causes(run), writes(run), result(run), took(run)]
+    });
+    ui::print(&format!("{}\n", ui::table(["PLUGIN", "POD", "AGE", "CAUSES", "WRITES", "RESULT", "TOOK"], rows)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Explains.
+pub(crate) async fn why(Why { pod, namespace, plugin, server }: &Why) -> anyhow::Result<ExitCode> {
+    let answer: PodRuns = server.get(&pod_url(&format!("{namespace}/{pod}"), plugin.as_deref())).await?;
+    if server.output == Output::Json {
+        return printed(&answer);
+    }
+    let mut text = match answer.revision {
+        Some(revision) => format!("{} at revision {revision}\n", answer.pod),
+        None => format!("{}: the host's cache has no Pod of this name\n", answer.pod),
+    };
+    if let Some(stale) = &answer.stale {
+        writeln!(text, "{stale}")?;
+    }
+    for of in &answer.plugins.items {
+        text += &explained(of);
+    }
+    if answer.plugins.total == 0 {
+        text += "no plugin of this namespace or of the cluster is configured\n";
+    }
+    ui::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explained(PluginOnPod { plugin, state, reasons, runs }: &PluginOnPod) -> String {
+    let mut text = format!("\n{plugin}  {state}\n");
+    for reason in reasons {
+        let wait = reason.wait_millis.map_or_else(String::new, |millis| format!(", for another {}", age(millis)));
+        text += &format!("  {}: {}{wait}\n", reason.reason, reason.message);
+    }
+    if let Some(run) = runs.first() {
+        text += &format!("  last run {} ago: {}\n", age(run.millis_ago), summary(run));
+    }
+    text
+}
+
+fn printed(answer: &impl Serialize) -> anyhow::Result<ExitCode> {
+    ui::print(&format!("{}\n", serde_json::to_string_pretty(answer)?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pod_url(pod: &str, plugin: Option<&str>) -> String {
+    let query = plugin.map_or_else(String::new, |plugin| format!("?plugin={plugin}"));
+    format!("/debug/pods/{pod}{query}")
+}
+
+impl Server {
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let host = self.server.host().unwrap_or_default();
+        let is_local = host == "localhost" || host.starts_with("127.") || host == "[::1]";
+        let token = std::env::var("PODIUM_TOKEN").ok().filter(|_| self.token_file.is_none());
+        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+            "current-context": "host",
+            "contexts": [{ "name": "host", "context": { "cluster": "host", "user": "host" } }],
+            "clusters": [{ "name": "host", "cluster": {
+                "server": self.server.to_string(),
+                "certificate-authority": self.ca_file,
+                "insecure-skip-tls-verify": is_local && self.ca_file.is_none(),
+            } }],
+            "users": [{ "name": "host", "user": { "token": token, "tokenFile": self.token_file } }],
+        }))?;
+        let client = cluster::client(kubeconfig).await?;
+        let answer = client.request(Request::get(path).body(Vec::new())?);
+        let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.context("no answer within 10 s")?;
+        answer.with_context(|| {
+            format!(
+                "cannot read {path} of {}; --server is the host's port of /metrics, with http:// if it has no \
+                 authentication, and $PODIUM_TOKEN a token whose user may get /debug",
+                self.server
+            )
+        })
+    }
+}
+
+/// Returns a run as one line: `shop/cart  labels -> set label team=web  settled  3 ms`.
+pub(crate) fn line(run: &Run) -> String {
+    format!("{}  {}", run.pod, summary(run))
+}
+
+fn summary(run: &Run) -> String {
+    let writes = Some(writes(run)).filter(|writes| !writes.is_empty()).map_or_else(String::new, |of| of + "  ");
+    format!("{} -> {writes}{}  {}", causes(run), result(run), took(run))
+}
+
+fn causes(run: &Run) -> String {
+    let mut causes = run.causes.join(", ");
+    if let Some(by) = &run.written_by {
+        causes += &format!(" by {by}");
+    }
+    if run.attempt > 1 {
+        causes += &format!(", attempt {}", run.attempt);
+    }
+    causes
+}
+
+fn writes(run: &Run) -> String {
+    let own = format!(" on {}", run.pod);
+    let one = |RunWrite { write, result, message }: &RunWrite| {
+        let write = write.strip_suffix(&own).unwrap_or(write);
+        match (&**result, message) {
+            ("applied", _) => write.to_owned(),
+            (result, None) => format!("{write} ({result})"),
+            (result, Some(message)) => format!("{write} ({result}: {message})"),
+        }
+    };
+    let mut writes: Vec<String> = run.writes.iter().map(one).collect();
+    writes.extend((run.writes_unlisted > 0).then(|| format!("and {} more", run.writes_unlisted)));
+    writes.join(", ")
+}
+
+fn result(run: &Run) -> String {
+    match (&run.message, run.requeue_after_millis) {
+        (Some(message), _) => format!("{}: {message}", run.result),
+        (None, Some(millis)) => format!("{} {}", run.result, age(millis)),
+        (None, None) => run.result.clone(),
+    }
+}
+
+fn took(run: &Run) -> String {
+    format!("{} ms", run.took_micros.div_ceil(1_000))
+}
+
+/// Formats a time in its largest unit.
+fn age(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..120_000 => format!("{} s", millis / 1_000),
+        120_000..7_200_000 => format!("{} min", millis / 60_000),
+        _ => format!("{} h", millis / 3_600_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Run {
+        serde_json::from_value(json!({
+            "number": 7, "plugin": "shop/hello", "pod": "shop/cart", "uid": "1", "deleted": false,
+            "causes": ["labels"], "writtenBy": null, "attempt": 1, "millisAgo": 0, "waitedMicros": 1,
+            "tookMicros": 2_400, "cpuMicros": 300, "fuel": 9, "hostCalls": 1, "result": "settled",
+            "requeueAfterMillis": null, "message": null, "writesUnlisted": 0,
+            "writes": [{ "write": "set label team=web on shop/cart", "result": "applied", "message": null }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_run_is_one_line() {
+        assert_eq!(line(&run()), "shop/cart  labels -> set label team=web  settled  3 ms");
+        let quiet = Run { writes: Vec::new(), written_by: Some("shop/hello".to_owned()), ..run() };
+        assert_eq!(line(&quiet), "shop/cart  labels by shop/hello -> settled  3 ms");
+        let refused = RunWrite {
+            write: "delete pod shop/other".to_owned(),
+            result: "forbidden".to_owned(),
+            message: Some("no".to_owned()),
+        };
+        let failed = Run {
+            causes: vec!["status".to_owned(), "retry".to_owned()],
+            attempt: 3,
+            writes: vec![refused],
+            writes_unlisted: 2,
+            result: "trap".to_owned(),
+            message: Some("unreachable".to_owned()),
+            ..run()
+        };
+        assert_eq!(
+            line(&failed),
+            "shop/cart  status, retry, attempt 3 -> delete pod shop/other (forbidden: no), and 2 more  \
+             trap: unreachable  3 ms"
+        );
+        let later = Run { result: "requeueAfter".to_owned(), requeue_after_millis: Some(90_000), ..run() };
+        assert!(line(&later).ends_with("requeueAfter 90 s  3 ms"));
+    }
+
+    #[test]
+    fn only_names_become_part_of_a_url() {
+        for good in ["shop/hello", "audit", "a.b-1"] {
+            assert_eq!(path(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "a/b/c", "/a", "a/", "..", "a?b", "A", "a b", "a/../b"] {
+            assert!(path(bad).is_err(), "{bad}");
+        }
+        assert!(pod_path("cart").is_err());
+    }
+}

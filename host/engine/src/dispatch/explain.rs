@@ -1,0 +1,174 @@
+//! Why a plugin does not run on a Pod now. Asked for by people, and answered from the present state by the functions
+//! that decide it for runs; nothing of it is recorded.
+
+use std::{sync::Arc, time::Duration};
+
+use podium_pods::pod::{CachedPod, Change, PodView};
+use podium_vocabulary::{PluginId, PodKey};
+use podium_wire::{Section, SectionSet};
+use tokio::time::Instant;
+
+use super::{Dispatch, Lane, LoadedPlugin, gate::Gate};
+use crate::{
+    ports::Outcome,
+    queue::{Place, Waiting, Why},
+    wake::Wake,
+};
+
+/// One reason why a plugin does not run on a Pod, or that it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// A word of `docs/observing.md`.
+    pub name: &'static str,
+    /// The reason for people. It may have names of plugins, which are not escaped.
+    pub message: String,
+    /// How long it will be in the way, if that is known.
+    pub wait: Option<Duration>,
+}
+
+impl Reason {
+    /// Returns a reason of unknown duration.
+    #[must_use]
+    pub fn new(name: &'static str, message: impl Into<String>) -> Self {
+        Self { name, message: message.into(), wait: None }
+    }
+
+    fn lasting(self, wait: impl Into<Option<Duration>>) -> Self {
+        Self { wait: wait.into(), ..self }
+    }
+}
+
+impl LoadedPlugin {
+    /// Returns the interest of this plugin only.
+    pub(crate) fn wake(&self) -> Wake<Lane> {
+        let mut wake = Wake::new([]);
+        wake.set(self.spec.id.namespace.as_ref(), [(self.lane, &self.spec, self.selector.clone())]);
+        wake
+    }
+
+    /// Returns true if a change of a Pod runs the plugin.
+    #[must_use]
+    pub fn watches(&self, change: &Change) -> bool {
+        !self.wake().concerned(change).is_empty()
+    }
+}
+
+impl Dispatch {
+    /// Returns the reasons why a plugin does not run on a Pod now, the first one first in the way; never none.
+    #[must_use]
+    pub fn explain(&self, plugin: &LoadedPlugin, namespace: &str, name: &str) -> Vec<Reason> {
+        let now = Instant::now();
+        let wake = plugin.wake();
+        if wake.in_scope(namespace).is_empty() {
+            return vec![Reason::new("OtherNamespace", "the plugin runs only on Pods of its own namespace")];
+        }
+        let waiting = self.queue.waiting(plugin.lane, &(namespace.into(), name.into()));
+        let snapshot = self.reader.snapshot();
+        let Some(pod) = snapshot.get(namespace, name) else {
+            let unknown = Reason::new("PodUnknown", "the cache has no Pod of this name");
+            let deletions = waiting.iter().map(|of| self.place(plugin, of, now));
+            return std::iter::once(unknown).chain(deletions).collect();
+        };
+        let key = &pod.key;
+        let of_pod = waiting.iter().find(|of| of.item == key.uid);
+        let mut reasons: Vec<Reason> = of_pod.map(|of| self.place(plugin, of, now)).into_iter().collect();
+        let added = Change::between(None, Some(pod.clone()));
+        if added.is_none_or(|added| wake.concerned(&added).is_empty()) {
+            let message = "the Pod's labels do not match watch.selector";
+            reasons.push(Reason::new("SelectorDoesNotMatch", message));
+        } else if reasons.is_empty() {
+            reasons.push(self.idle(plugin, &pod, &wake));
+        }
+        reasons.extend(self.obstacles(plugin, key, now));
+        reasons
+    }
+
+    /// Returns the reason why nothing asks for a run on a Pod that the plugin watches.
+    fn idle(&self, plugin: &LoadedPlugin, pod: &Arc<CachedPod>, wake: &Wake<Lane>) -> Reason {
+        let latest = |id: &PluginId| self.registry.runs(id, 1, |run| run.pod.uid == pod.key.uid).pop();
+        let last = latest(&plugin.spec.id);
+        let has_stopped = |before: &Arc<LoadedPlugin>| {
+            let run = latest(&before.spec.id).filter(|run| run.result == Ok(Outcome::Stop));
+            run.is_some_and(|run| last.as_ref().is_none_or(|last| last.number < run.number))
+        };
+        let predecessors = self.queue.predecessors(plugin.lane).into_iter();
+        if let Some(before) = predecessors.filter_map(|lane| self.registry.get(lane)).find(has_stopped) {
+            return Reason::new("Stopped", format!("the last run of {} on the Pod stopped it", before.spec.id));
+        }
+        match last {
+            None => Reason::new("NoRecord", "nothing asks for a run, and no record of an earlier one is kept"),
+            Some(run) if run.read.max(run.wrote) < pod.revision => {
+                let of = |section: &Section| {
+                    let (old, new) = (Some(pod.clone()), Some(pod.clone()));
+                    Change { old, new, sections: SectionSet::EMPTY.with(*section) }
+                };
+                let watched = Section::ALL.iter().filter(|section| !wake.concerned(&of(section)).is_empty());
+                let watched: Vec<_> = watched.map(|section| section.name()).collect();
+                let message = format!(
+                    "the Pod has changed since the plugin's last run, in sections that watch.sections does not have; \
+                     the plugin watches: {}",
+                    watched.join(", ")
+                );
+                Reason::new("SectionNotWatched", message)
+            }
+            Some(run) => match &run.result {
+                Err(failure) => {
+                    Reason::new("Failed", format!("the last run failed and is not retried: {}", failure.message))
+                }
+                Ok(_) => Reason::new("Settled", "nothing has changed since the plugin's last run"),
+            },
+        }
+    }
+
+    /// Returns what would make a run or its writes wait, whether or not one is due.
+    fn obstacles(&self, plugin: &LoadedPlugin, key: &PodKey, now: Instant) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if plugin.is_revoked() {
+            let message = "the plugin's configuration permits less than this version: runs wait for the next version";
+            reasons.push(Reason::new("Revoked", message));
+        }
+        if let Some(wait) = self.held(plugin) {
+            let message = "the API server answered Retry-After: runs that may write wait";
+            reasons.push(Reason::new("RetryAfter", message).lasting(wait));
+        }
+        if self.expectations.gates.gate(plugin.lane, key, &*self.reader.snapshot(), now) != Gate::Open {
+            let message = "the cache does not show yet what the plugin wrote to the Pod";
+            reasons.push(Reason::new("Expectation", message));
+        }
+        if let Some(wait) = self.expectations.breaker.wait(plugin.lane, &key.uid, now) {
+            let message = "the plugin changed the Pod too often: its next change of it is not sent yet";
+            reasons.push(Reason::new("WriteLoop", message).lasting(wait));
+        }
+        reasons
+    }
+
+    /// Returns the reason for which an item of the queue does not run.
+    fn place(&self, plugin: &LoadedPlugin, of: &Waiting<Lane, Arc<str>>, now: Instant) -> Reason {
+        let why = of.why.names().join(", ");
+        let name = |lane| self.registry.get(lane).map_or_else(String::new, |before| before.spec.id.to_string());
+        match of.at {
+            Place::Running => Reason::new("Running", format!("a run or its delivery is under way ({why})")),
+            Place::Delayed(due) => {
+                let (reason, message) = match of {
+                    Waiting { attempt: 2.., .. } => ("BackOff", format!("waits before attempt {}", of.attempt)),
+                    _ if of.why == Why::REQUEUE => ("RequeueAfter", "the last run asked for the next one".to_owned()),
+                    _ => ("Postponed", format!("a run that could not start is tried again ({why})")),
+                };
+                Reason::new(reason, message).lasting(due.saturating_duration_since(now))
+            }
+            Place::Behind(lane, until) => {
+                let message = format!("waits for the run of {} on this Pod ({why})", name(lane));
+                Reason::new("Order", message).lasting(until.map(|until| until.saturating_duration_since(now)))
+            }
+            Place::BehindSlot => {
+                Reason::new("EarlierPod", format!("waits for a run on an earlier Pod of this name ({why})"))
+            }
+            Place::Tokens => {
+                let message = format!("the requests per second of {} or its tenant are used up", plugin.spec.id);
+                Reason::new("RequestsPerSecond", message)
+            }
+            Place::Memory => Reason::new("Memory", format!("too little memory is free for a run ({why})")),
+            Place::Turn => Reason::new("Turn", format!("waits for its turn, or for a free worker ({why})")),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `/debug`: the present state of runs as JSON, for people and scripts.
+//!
+//! The responses name Pods and plugins of all tenants. Without credentials only clients of the loopback interface get
+//! them, and only under a name of that interface: a page in a browser that resolves its own name to 127.0.0.1 is
+//! refused.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{Path, RawQuery, Request},
+    http::{HeaderMap, StatusCode, header},
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Serialize;
+
+use super::{PluginRuns, PodRuns, ReconcileStatus};
+
+/// The state that the responses show.
+pub trait Inspected: Send + Sync {
+    /// Returns the runs under way, the keys that wait, and everything that is slowed.
+    fn reconcile_status(&self) -> ReconcileStatus;
+    /// Returns the plugins that may concern a Pod, or only the one of this name; `None` if that one is not configured.
+    fn pod(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns>;
+    /// Returns the latest runs of the plugin of this name, `shop/hello` or `hello`; `None` if it is not configured.
+    fn plugin(&self, plugin: &str) -> Option<PluginRuns>;
+}
+
+/// Returns the routes, for clients that were admitted.
+pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
+    let (of_status, of_pod, of_plugin) = (of.clone(), of.clone(), of.clone());
+    let plugin = move |name: &str| rendered(of.plugin(name).as_ref());
+    let status = move || async move { rendered(Some(&of_status.reconcile_status())) };
+    let pod = move |Path((namespace, name)): Path<(String, String)>, RawQuery(query): RawQuery| async move {
+        let plugin = query.as_deref().and_then(|query| query.strip_prefix("plugin="));
+        rendered(of_pod.pod(&namespace, &name, plugin).as_ref())
+    };
+    let in_namespace =
+        move |Path((namespace, name)): Path<(String, String)>| async move { plugin(&format!("{namespace}/{name}")) };
+    Router::new()
+        .route("/debug/reconcile-status", get(status))
+        .route("/debug/pods/{namespace}/{name}", get(pod))
+        .route("/debug/plugins/{namespace}/{name}", get(in_namespace))
+        .route(
+            "/debug/plugins/{name}",
+            get(move |Path(name): Path<String>| async move { rendered(of_plugin.plugin(&name).as_ref()) }),
+        )
+}
+
+/// Returns the routes, for connections of the loopback interface only.
+pub(super) fn local_routes(of: Arc<dyn Inspected>) -> Router {
+    let require = async |headers: HeaderMap, request: Request, next: Next| {
+        if !is_of_loopback(&headers) {
+            let refusal = "the Host header must be localhost or a loopback address\n";
+            return (StatusCode::FORBIDDEN, refusal).into_response();
+        }
+        next.run(request).await
+    };
+    routes(of).route_layer(from_fn(require))
+}
+
+fn rendered(answer: Option<&impl Serialize>) -> Response {
+    let Some(answer) = answer else {
+        return (StatusCode::NOT_FOUND, "no plugin of this name is configured\n").into_response();
+    };
+    match serde_json::to_string_pretty(answer) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Returns true if the request names a host of the loopback interface, with any port.
+fn is_of_loopback(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_loopback_interface_are_accepted_as_host() {
+        let of = |hosts: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(header::HOST, host.parse().unwrap());
+            }
+            is_of_loopback(&headers)
+        };
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.0.0.1", "127.8.8.8:1", "[::1]:8080", "[::1]"]
+        {
+            assert!(of(&[host]), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]",
+        ] {
+            assert!(!of(&[host]), "{host}");
+        }
+        assert!(!of(&[]) && !of(&["localhost", "evil.example"]));
+    }
+}

@@ -1,0 +1,118 @@
+//! The responses of `/debug/pods/{namespace}/{name}` and `/debug/plugins/{name}`: the latest runs, and why a plugin
+//! does not run on a Pod now. Texts are escaped and bounded by whoever fills them.
+
+use serde::{Deserialize, Serialize};
+
+use super::Listed;
+
+/// A Pod, and the plugins that may concern it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRuns {
+    /// Namespace and name.
+    pub pod: String,
+    /// The uid; `None` if the cache has no Pod of this name.
+    pub uid: Option<String>,
+    /// The revision in the cache.
+    pub revision: Option<u64>,
+    /// Why the cache may lag behind; `None` if it does not.
+    pub stale: Option<String>,
+    /// The plugins of the Pod's namespace and of the cluster, or the one that was asked for.
+    pub plugins: Listed<PluginOnPod>,
+}
+
+/// One plugin and one Pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginOnPod {
+    /// The plugin.
+    pub plugin: String,
+    /// `loading`, `loaded`, `standby`, `suspended`, `waiting` or `refused`.
+    pub state: String,
+    /// Why the plugin does not run on the Pod now, or that it does; at least one.
+    pub reasons: Vec<WhyNot>,
+    /// The latest runs on the Pod, the latest first.
+    pub runs: Vec<Run>,
+}
+
+/// One reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyNot {
+    /// A word for programs.
+    pub reason: String,
+    /// The reason for people.
+    pub message: String,
+    /// For how long it will be in the way, if that is known.
+    pub wait_millis: Option<u64>,
+}
+
+/// The latest runs of one plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginRuns {
+    /// The plugin.
+    pub plugin: String,
+    /// As in [`PluginOnPod`].
+    pub state: String,
+    /// Why the latest attempt to load the plugin failed.
+    pub reason: Option<String>,
+    /// The latest first.
+    pub runs: Vec<Run>,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Grows with each run of the host.
+    pub number: u64,
+    /// The plugin.
+    pub plugin: String,
+    /// Namespace and name of the Pod.
+    pub pod: String,
+    /// The uid of the Pod.
+    pub uid: String,
+    /// The Pod was gone.
+    pub deleted: bool,
+    /// Changed sections, and `added`, `deleted`, `load`, `resync`, `retry`, `requeue`.
+    pub causes: Vec<String>,
+    /// The plugin whose write made the state that the run read, if its record is kept.
+    pub written_by: Option<String>,
+    /// 1 for a first attempt, and one more for each failure in a row.
+    pub attempt: u32,
+    /// The time since the run ended.
+    pub millis_ago: u64,
+    /// The time from the oldest event that the run answers to its start.
+    pub waited_micros: u64,
+    /// The time from the start to the response to the last write.
+    pub took_micros: u64,
+    /// Processor time.
+    pub cpu_micros: u64,
+    /// Instructions of the guest.
+    pub fuel: u64,
+    /// Calls of the host's functions: reads, writes and others.
+    pub host_calls: u32,
+    /// `settled`, `stop`, `requeueAfter`, `unsettled`, or the reason of a failure.
+    pub result: String,
+    /// When the run asked for the next one.
+    pub requeue_after_millis: Option<u64>,
+    /// The message of a failure.
+    pub message: Option<String>,
+    /// At most 8 of the writes.
+    pub writes: Vec<RunWrite>,
+    /// Writes that `writes` does not list.
+    pub writes_unlisted: u32,
+}
+
+/// One write of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunWrite {
+    /// `set label team=web on shop/cart`.
+    pub write: String,
+    /// As in `podium_writes_total`.
+    pub result: String,
+    /// The message of the API server, if there is one.
+    pub message: Option<String>,
+}
