@@ -15,7 +15,6 @@ use super::{
     Job,
     order::{Lanes, Order},
     slots::{Due, Item, SlotStage, Slots},
-    why::Why,
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -141,8 +140,7 @@ where
                 steps.first = steps.latest;
             } else if runs {
                 item.dirty = None;
-            } else if let Some(before) = item.before.take() {
-                let why = if item.failures > 0 { Why::RETRY } else { Why::REQUEUE };
+            } else if let Some((before, why)) = item.before.take() {
                 item.delay(before, why);
             } else {
                 state.items.remove(at);

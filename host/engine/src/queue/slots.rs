@@ -76,8 +76,8 @@ pub(super) struct Item<I> {
     pub(super) failures: u32,
     /// The steps that make it due.
     pub(super) steps: Steps,
-    /// When it was due before the first of them, and when the event came in that it answers then.
-    pub(super) before: Option<(Instant, Instant)>,
+    /// When it was due before the first of them, when the event came in that it answers then, and why it is due then.
+    pub(super) before: Option<((Instant, Instant), Why)>,
     /// The steps that added it while it was running.
     pub(super) dirty: Option<Steps>,
 }
@@ -201,9 +201,10 @@ where
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
                 if waiting.due() > now {
-                    waiting.before = Some((waiting.due(), waiting.queued));
+                    waiting.before = Some(((waiting.due(), waiting.queued), waiting.steps.why));
                     waiting.queued = now;
-                    waiting.steps = steps;
+                    let unanswered = waiting.steps.why.without(Why::REQUEUE);
+                    waiting.steps = Steps { why: unanswered.and(steps.why), ..steps };
                 } else {
                     waiting.steps.join(steps);
                 }
@@ -314,13 +315,14 @@ where
         let done = match (dirty, retry) {
             (Some(steps), _) => {
                 // An item that failed still answers the event that it answered before.
+                let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
                 item.steps = steps;
-                if next.is_failure() || matches!(next, Next::Postponed(_)) {
+                if is_same {
                     item.steps.why = steps.why.and(why);
                 } else {
                     item.queued = steps.first.0;
                 }
-                item.before = retry;
+                item.before = retry.map(|retry| (retry, why));
                 state.items.insert(0, item);
                 Done::Kept
             }

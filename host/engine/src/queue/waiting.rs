@@ -51,12 +51,12 @@ where
     /// Returns the items of a slot.
     pub(super) fn waiting(&self, key: &(L, S), now: Instant) -> Vec<Waiting<L, I>> {
         let Some(state) = self.slots.get(key) else { return Vec::new() };
+        let is_taken = matches!(state.at, SlotStage::Running | SlotStage::Orphaned);
+        let first_due = state.items.iter().position(|item| item.due() <= now);
         let since = match state.at {
             SlotStage::Ready(since) | SlotStage::Parked(since, _) => since.0,
             SlotStage::Delayed(_) | SlotStage::Running | SlotStage::Orphaned => now,
         };
-        let is_taken = matches!(state.at, SlotStage::Running | SlotStage::Orphaned);
-        let first_due = state.items.iter().position(|item| item.due() <= now);
         let place = |at: usize, due: Instant| match at {
             0 if is_taken => Place::Running,
             _ if is_taken => Place::BehindSlot,

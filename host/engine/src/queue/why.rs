@@ -50,6 +50,12 @@ impl Why {
         Self { sections: self.sections.union(other.sections), others: self.others | other.others }
     }
 
+    /// Returns these reasons without another one.
+    #[must_use]
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self { sections: self.sections, others: self.others & !other.others }
+    }
+
     /// Returns the names of the reasons: those of sections first.
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {

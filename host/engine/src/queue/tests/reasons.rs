@@ -34,6 +34,24 @@ async fn a_job_has_the_reasons_of_all_additions_that_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_that_ends_a_delay_adds_its_reason_to_what_is_not_answered() {
+    let queue: Queue<u8, &str, u8> = Queue::new(Backoff::default(), 4, 1);
+    let add = |why| queue.add_because([(1, "cart", 7, why)], true);
+    add(changed(Section::Labels));
+    for (next, why) in [
+        (Next::Postponed(Duration::from_secs(5)), vec!["labels", "status"]),
+        (Next::FailedFor(Duration::from_secs(5)), vec!["labels", "status", "retry"]),
+        (Next::After(Duration::from_secs(5)), vec!["status"]),
+    ] {
+        let job = queue.next().await.unwrap();
+        queue.done(&job, next);
+        add(changed(Section::Status));
+        let due = queue.waiting(1, &"cart");
+        assert_eq!((due[0].at, due[0].why.names()), (Place::Turn, why), "{next:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_item_of_a_slot_says_where_it_waits() {
     let queue: Queue<u8, &str, u8> = Queue::new(Backoff::default(), 4, 1);
     let member = |lane, phase| Member { lane, group: 1, phase, after: Vec::new(), leads: false };
