@@ -150,6 +150,7 @@ pub(crate) async fn why(Why { pod, namespace, plugin, server }: &Why) -> anyhow:
 }
 
 fn explained(PluginOnPod { plugin, state, reasons, runs }: &PluginOnPod) -> String {
+    let state = state.as_deref().unwrap_or("-");
     let mut text = format!("\n{plugin}  {state}\n");
     for reason in reasons {
         let wait = reason.wait_millis.map_or_else(String::new, |millis| format!(", for another {}", age(millis)));
