@@ -6,9 +6,10 @@ use anyhow::Context;
 use clap::Args;
 use http::{Request, Uri};
 use kube::config::Kubeconfig;
-use podium_host::admin::{PluginOnPod, PluginRuns, PodRuns, Run, RunWrite};
+use podium_host::admin::{self, PluginOnPod, PluginRuns, PodRuns, Run, RunWrite};
+use podium_vocabulary::text;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{args::Output, cluster, ui};
 
@@ -71,11 +72,11 @@ pub struct Runs {
         Exit codes: 0 the host answered, 1 it did not or has no such plugin, 2 called wrongly"
 )]
 pub struct Why {
-    /// Name of the Pod
+    /// The Pod: NAME, or NAMESPACE/NAME
     #[arg(value_parser = path)]
     pub pod: String,
-    /// Namespace of the Pod
-    #[arg(long, short, value_name = "NAME", default_value = "default", value_parser = path)]
+    /// Namespace of a Pod that is named without one
+    #[arg(long, short, value_name = "NAME", default_value = "default", value_parser = name)]
     pub namespace: String,
     /// Only this plugin: NAMESPACE/NAME, or NAME of a ClusterReconcilePlugin
     #[arg(long, value_name = "PLUGIN", value_parser = path)]
@@ -86,12 +87,14 @@ pub struct Why {
 
 /// Parses names that can be part of a URL.
 fn path(text: &str) -> Result<String, String> {
-    let is_name = |part: &str| {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-        !part.is_empty() && part.bytes().all(allowed) && part != "." && part != ".."
-    };
-    let valid = text.split('/').count() <= 2 && text.split('/').all(is_name);
+    let valid = text.split('/').count() <= 2 && text.split('/').all(|part| name(part).is_ok());
     valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME or NAMESPACE/NAME".to_owned())
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let valid = !text.is_empty() && text.bytes().all(allowed) && text != "." && text != "..";
+    valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME".to_owned())
 }
 
 fn pod_path(text: &str) -> Result<String, String> {
@@ -127,8 +130,9 @@ pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<
 }
 
 /// Explains.
-pub(crate) async fn why(Why { pod, namespace, plugin, server }: &Why) -> anyhow::Result<ExitCode> {
-    let answer: PodRuns = server.get(&pod_url(&format!("{namespace}/{pod}"), plugin.as_deref())).await?;
+pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
+    let server = &why.server;
+    let answer: PodRuns = server.get(&pod_url(&why.pod(), why.plugin.as_deref())).await?;
     if server.output == Output::Json {
         return printed(&answer);
     }
@@ -150,6 +154,7 @@ pub(crate) async fn why(Why { pod, namespace, plugin, server }: &Why) -> anyhow:
 }
 
 fn explained(PluginOnPod { plugin, state, reasons, runs }: &PluginOnPod) -> String {
+    let state = state.as_deref().unwrap_or("-");
     let mut text = format!("\n{plugin}  {state}\n");
     for reason in reasons {
         let wait = reason.wait_millis.map_or_else(String::new, |millis| format!(", for another {}", age(millis)));
@@ -171,12 +176,26 @@ fn pod_url(pod: &str, plugin: Option<&str>) -> String {
     format!("/debug/pods/{pod}{query}")
 }
 
+impl Why {
+    /// Returns namespace and name of the Pod.
+    fn pod(&self) -> String {
+        let Self { namespace, pod, .. } = self;
+        if pod.contains('/') { pod.clone() } else { format!("{namespace}/{pod}") }
+    }
+}
+
 impl Server {
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let host = self.server.host().unwrap_or_default();
-        let is_local = host == "localhost" || host.starts_with("127.") || host == "[::1]";
-        let token = std::env::var("PODIUM_TOKEN").ok().filter(|_| self.token_file.is_none());
-        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+    /// # Errors
+    /// Returns an error if a token would be sent unencrypted to another machine.
+    fn kubeconfig(&self, token: Option<String>) -> anyhow::Result<Kubeconfig> {
+        let is_local = admin::is_loopback(self.server.host().unwrap_or_default());
+        let is_encrypted = self.server.scheme_str() == Some("https");
+        anyhow::ensure!(
+            is_local || is_encrypted || (token.is_none() && self.token_file.is_none()),
+            "{} is not encrypted: --server must be https:// to send a token; unset $PODIUM_TOKEN to send none",
+            self.server
+        );
+        Ok(serde_json::from_value(json!({
             "current-context": "host",
             "contexts": [{ "name": "host", "context": { "cluster": "host", "user": "host" } }],
             "clusters": [{ "name": "host", "cluster": {
@@ -185,17 +204,36 @@ impl Server {
                 "insecure-skip-tls-verify": is_local && self.ca_file.is_none(),
             } }],
             "users": [{ "name": "host", "user": { "token": token, "tokenFile": self.token_file } }],
-        }))?;
-        let client = cluster::client(kubeconfig).await?;
+        }))?)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let token = std::env::var("PODIUM_TOKEN").ok().filter(|_| self.token_file.is_none());
+        let client = cluster::client(self.kubeconfig(token)?).await?;
         let answer = client.request(Request::get(path).body(Vec::new())?);
         let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.context("no answer within 10 s")?;
-        answer.with_context(|| {
-            format!(
+        let read = |mut answer: Value| {
+            escape(&mut answer);
+            Ok(serde_json::from_value(answer)?)
+        };
+        answer.map_err(anyhow::Error::from).and_then(read).map_err(|error| {
+            anyhow::anyhow!(
                 "cannot read {path} of {}; --server is the host's port of /metrics, with http:// if it has no \
-                 authentication, and $PODIUM_TOKEN a token whose user may get /debug",
-                self.server
+                 authentication, and $PODIUM_TOKEN a token whose user may get /debug: {}",
+                self.server,
+                text::line(&format!("{error:#}"))
             )
         })
+    }
+}
+
+/// Escapes and bounds all texts of an answer, for terminals.
+fn escape(answer: &mut Value) {
+    match answer {
+        Value::String(of) => *of = text::line(of),
+        Value::Array(items) => items.iter_mut().for_each(escape),
+        Value::Object(members) => members.values_mut().for_each(escape),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -309,5 +347,56 @@ mod tests {
             assert!(path(bad).is_err(), "{bad}");
         }
         assert!(pod_path("cart").is_err());
+        assert!(name("shop/cart").is_err() && name("cart-0").is_ok());
+    }
+
+    fn server(url: &str) -> Server {
+        Server { server: url.parse().unwrap(), token_file: None, ca_file: None, output: Output::default() }
+    }
+
+    #[test]
+    fn certificates_are_verified_and_tokens_encrypted_off_loopback() {
+        let token = || Some("secret".to_owned());
+        let skips = |url: &str| {
+            let config = serde_json::to_value(server(url).kubeconfig(token()).unwrap()).unwrap();
+            config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] == true
+        };
+        for local in ["localhost", "LOCALHOST", "127.0.0.1", "127.9.8.7", "[::1]"] {
+            assert!(skips(&format!("https://{local}:8080")), "{local}");
+            assert!(server(&format!("http://{local}:8080")).kubeconfig(token()).is_ok(), "{local}");
+        }
+        for other in ["127.0.0.1.evil.example", "127.evil.example", "localhost.evil.example", "[::2]", "10.0.0.1"] {
+            assert!(!skips(&format!("https://{other}:8080")), "{other}");
+            let file = Server { token_file: Some("token".into()), ..server(&format!("http://{other}:8080")) };
+            assert!(file.kubeconfig(None).is_err(), "{other}");
+            assert!(server(&format!("http://{other}:8080")).kubeconfig(token()).is_err(), "{other}");
+            assert!(server(&format!("http://{other}:8080")).kubeconfig(None).is_ok(), "{other}");
+        }
+    }
+
+    #[test]
+    fn texts_of_an_answer_are_escaped_and_bounded() {
+        let nasty = "\u{1b}[2J\n\u{202e}".repeat(1_000);
+        let mut answer = serde_json::to_value(Run { result: nasty.clone(), causes: vec![nasty], ..run() }).unwrap();
+        escape(&mut answer);
+        let line = line(&serde_json::from_value(answer).unwrap());
+        assert!(line.len() < 3 * text::MESSAGE_BYTES && text::escape(&line) == line, "{line:?}");
+    }
+
+    #[test]
+    fn a_pod_is_named_with_or_without_its_namespace() {
+        let of = |arguments: &[&str]| {
+            #[derive(clap::Parser)]
+            struct Command {
+                #[command(flatten)]
+                why: Why,
+            }
+            let parsed = <Command as clap::Parser>::try_parse_from([&["why"], arguments].concat());
+            parsed.ok().map(|Command { why }| why.pod())
+        };
+        assert_eq!(of(&["cart"]).unwrap(), "default/cart");
+        assert_eq!(of(&["-n", "shop", "cart"]).unwrap(), "shop/cart");
+        assert_eq!(of(&["shop/cart"]).unwrap(), "shop/cart");
+        assert!(of(&["-n", "shop/x", "cart"]).is_none());
     }
 }

@@ -1,7 +1,11 @@
 //! [`ListenAddress`]: the value of a flag that names a port to listen on, in the syntax of Go's `net.Listen`, which
 //! users of other controllers know.
 
-use std::{fmt, net::SocketAddr, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 /// Where to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +27,14 @@ impl ListenAddress {
             Self::One(address) => address.ip().to_canonical().is_loopback(),
         }
     }
+}
+
+/// Returns true if the host of a URL is of the loopback interface, without asking a resolver. An IPv6 address has
+/// brackets.
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// The value of a flag is not a valid [`ListenAddress`].

@@ -4,7 +4,7 @@
 //! them, and only under a name of that interface: a page in a browser that resolves its own name to 127.0.0.1 is
 //! refused.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     Router,
@@ -14,15 +14,17 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
-use super::{PluginRuns, PodRuns, ReconcileStatus};
+use super::{PluginRuns, PodRuns, ReconcileStatus, is_loopback};
 
 /// The state that the responses show.
 pub trait Inspected: Send + Sync {
     /// Returns the runs under way, the keys that wait, and everything that is slowed.
     fn reconcile_status(&self) -> ReconcileStatus;
     /// Returns the plugins that may concern a Pod, or only the one of this name; `None` if that one is not configured.
+    /// Nothing is said about a plugin of another namespace, not even that it is configured.
     fn pod(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns>;
     /// Returns the latest runs of the plugin of this name, `shop/hello` or `hello`; `None` if it is not configured.
     fn plugin(&self, plugin: &str) -> Option<PluginRuns>;
@@ -34,8 +36,10 @@ pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
     let plugin = move |name: &str| rendered(of.plugin(name).as_ref());
     let status = move || async move { rendered(Some(&of_status.reconcile_status())) };
     let pod = move |Path((namespace, name)): Path<(String, String)>, RawQuery(query): RawQuery| async move {
-        let plugin = query.as_deref().and_then(|query| query.strip_prefix("plugin="));
-        rendered(of_pod.pod(&namespace, &name, plugin).as_ref())
+        match plugin_of(query.as_deref().unwrap_or_default()) {
+            Ok(plugin) => rendered(of_pod.pod(&namespace, &name, plugin.as_deref()).as_ref()),
+            Err(refusal) => (StatusCode::BAD_REQUEST, refusal).into_response(),
+        }
     };
     let in_namespace =
         move |Path((namespace, name)): Path<(String, String)>| async move { plugin(&format!("{namespace}/{name}")) };
@@ -47,6 +51,16 @@ pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
             "/debug/plugins/{name}",
             get(move |Path(name): Path<String>| async move { rendered(of_plugin.plugin(&name).as_ref()) }),
         )
+}
+
+/// Returns the plugin that a query names, if it names one.
+fn plugin_of(query: &str) -> Result<Option<Cow<'_, str>>, &'static str> {
+    if query.is_empty() {
+        return Ok(None);
+    }
+    let plugin = query.strip_prefix("plugin=").filter(|plugin| !plugin.contains('&'));
+    let plugin = plugin.and_then(|plugin| percent_decode_str(plugin).decode_utf8().ok());
+    plugin.map(Some).ok_or("the only parameter is plugin, once: ?plugin=NAME\n")
 }
 
 /// Returns the routes, for connections of the loopback interface only.
@@ -79,13 +93,29 @@ fn is_of_loopback(headers: &HeaderMap) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    is_loopback(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_names_one_plugin_and_nothing_else() {
+        for (query, plugin) in [
+            ("", None),
+            ("plugin=audit", Some("audit")),
+            ("plugin=shop/hello", Some("shop/hello")),
+            ("plugin=shop%2Fhello", Some("shop/hello")),
+        ] {
+            assert_eq!(plugin_of(query).unwrap().as_deref(), plugin, "{query}");
+        }
+        for query in
+            ["plugn=audit", "plugin", "a=b&plugin=audit", "plugin=audit&a=b", "plugin=a&plugin=b", "plugin=%ff"]
+        {
+            assert!(plugin_of(query).is_err(), "{query}");
+        }
+    }
 
     #[test]
     fn only_names_of_the_loopback_interface_are_accepted_as_host() {

@@ -13,10 +13,12 @@ mod reviewer;
 mod runs;
 mod server;
 
-pub use address::{AddressError, ListenAddress};
+pub use address::{AddressError, ListenAddress, is_loopback};
 pub use debug::Inspected;
 pub use readiness::{Check, Readiness};
-pub use reconcile_status::{ActiveRun, CacheSize, Closed, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant};
+pub use reconcile_status::{
+    ActiveRun, CacheSize, Closed, ENTRIES, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant,
+};
 pub use reviewer::Reviewer;
 pub use runs::{PluginOnPod, PluginRuns, PodRuns, Run, RunWrite, WhyNot};
 pub use server::{Bound, bind};

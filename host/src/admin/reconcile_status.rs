@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The most entries of one list. With texts of at most [`TEXT`] bytes a response is shorter than 2 MiB.
-const ENTRIES: usize = 100;
+pub const ENTRIES: usize = 100;
 /// The most bytes of a text in the response.
 pub const TEXT: usize = 512;
 

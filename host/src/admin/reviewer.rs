@@ -37,11 +37,12 @@ const KEPT: Duration = Duration::from_secs(10);
 const KEPT_WITHOUT_ANSWER: Duration = Duration::from_secs(5 * 60);
 /// The path of metrics.
 const METRICS: &str = "/metrics";
-/// The most decisions that are kept, of positive and of negative ones. A connection serves one request and 16 are open,
-/// so clients with a right are few.
+/// The most decisions that are kept, of positive and of negative ones, on metrics and on other paths. A connection
+/// serves one request and 16 are open, so clients with a right are few.
 const DECISIONS: NonZeroUsize = NonZeroUsize::new(256).expect("is not 0");
 /// The most decisions in a second that the API server is asked for, on tokens whose last decision was positive and on
-/// others: the rate of a client of Kubernetes by default. Any client that can connect may send tokens.
+/// others, for metrics and for other paths: the rate of a client of Kubernetes by default. Any client that can connect
+/// may send tokens.
 const REQUESTS: Rate = Rate { per_second: 20, burst: 20 };
 /// Deadline of one of the two requests. A connection is closed after 10 s.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -52,7 +53,10 @@ const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews
 /// Admits the clients that the API server admits.
 pub struct Reviewer {
     api: Api,
-    kept: Mutex<Kept>,
+    /// About [`METRICS`].
+    metrics: Mutex<Kept>,
+    /// About all other paths, which have names of Pods: clients that ask about many displace nothing of metrics.
+    debug: Mutex<Kept>,
 }
 
 struct Kept {
@@ -127,12 +131,16 @@ impl Reviewer {
     /// Returns a reviewer that asks by the host's own account.
     #[must_use]
     pub fn new(api: &Api) -> Self {
-        let kept = Kept {
+        let kept = || Kept {
             decisions: [(); 2].map(|()| LruCache::with_hasher(DECISIONS, FixedState::default())),
             requests: [(); 2].map(|()| Bucket::full(REQUESTS, Instant::now())),
             failures: Intervals::new(),
         };
-        Self { api: api.with_deadline(DEADLINE), kept: Mutex::new(kept) }
+        Self { api: api.with_deadline(DEADLINE), metrics: Mutex::new(kept()), debug: Mutex::new(kept()) }
+    }
+
+    fn kept(&self, path: &str) -> &Mutex<Kept> {
+        if path == METRICS { &self.metrics } else { &self.debug }
     }
 
     async fn decision(&self, token: &str, verb: &str, path: &str) -> Result<Decision, Undecided> {
@@ -141,7 +149,9 @@ impl Reviewer {
         let decided = self.decide(&key, token, verb, path).await;
         match decided {
             Err(undecided)
-                if path == METRICS && !undecided.is_refusal() && self.kept.lock().was_allowed(&key, Instant::now()) =>
+                if path == METRICS
+                    && !undecided.is_refusal()
+                    && self.metrics.lock().was_allowed(&key, Instant::now()) =>
             {
                 Ok(Decision::Allowed)
             }
@@ -150,13 +160,13 @@ impl Reviewer {
     }
 
     async fn decide(&self, key: &[u8; 32], token: &str, verb: &str, path: &str) -> Result<Decision, Undecided> {
-        if let Some(decision) = self.kept.lock().begin(key, Instant::now())? {
+        if let Some(decision) = self.kept(path).lock().begin(key, Instant::now())? {
             return Ok(decision);
         }
         // The decision is as old as its first request.
         let asked = Instant::now();
         let decision = self.ask(token, verb, path).await?;
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept(path).lock();
         kept.failures.end();
         kept.put(*key, decision.clone(), asked);
         Ok(decision)
@@ -203,7 +213,7 @@ impl Reviewer {
     }
 
     /// Returns the response for a client that is not admitted because there is no decision, and logs the reason.
-    fn undecided(&self, undecided: &Undecided) -> Response {
+    fn undecided(&self, path: &str, undecided: &Undecided) -> Response {
         let Undecided::Failed { asked, error } = undecided else {
             return refusal(StatusCode::TOO_MANY_REQUESTS, "too many new tokens within a second; repeat the request");
         };
@@ -212,7 +222,7 @@ impl Reviewer {
         } else {
             "repeat the request when the API server is available"
         };
-        if let Some(count) = self.kept.lock().failures.occurred(Instant::now()) {
+        if let Some(count) = self.kept(path).lock().failures.occurred(Instant::now()) {
             tracing::warn!(resource = asked, %error, advice, count, "client of metrics not authenticated");
         }
         refusal(
@@ -264,7 +274,7 @@ pub(super) async fn require(State(reviewer): State<Arc<Reviewer>>, request: Requ
             let message = format!("{user} may not {} {path}; bind the ClusterRole {role} to it", text::name(&verb));
             refusal(StatusCode::FORBIDDEN, &message)
         }
-        Err(undecided) => reviewer.undecided(&undecided),
+        Err(undecided) => reviewer.undecided(path, &undecided),
     }
 }
 

@@ -27,8 +27,8 @@ pub struct PodRuns {
 pub struct PluginOnPod {
     /// The plugin.
     pub plugin: String,
-    /// `loading`, `loaded`, `standby`, `suspended`, `waiting` or `refused`.
-    pub state: String,
+    /// `loading`, `loaded`, `standby`, `suspended`, `waiting` or `refused`; `None` for a plugin of another namespace.
+    pub state: Option<String>,
     /// Why the plugin does not run on the Pod now, or that it does; at least one.
     pub reasons: Vec<WhyNot>,
     /// The latest runs on the Pod, the latest first.
@@ -53,7 +53,7 @@ pub struct WhyNot {
 pub struct PluginRuns {
     /// The plugin.
     pub plugin: String,
-    /// As in [`PluginOnPod`].
+    /// As in [`PluginOnPod`], never `None`.
     pub state: String,
     /// Why the latest attempt to load the plugin failed.
     pub reason: Option<String>,

@@ -1,7 +1,11 @@
 //! The responses about runs, read at each request: records of runs from the registry, and the reasons why a plugin does
 //! not run, from the engine and from the life of plugins.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use podium_engine::{
     dispatch::{Dispatch, LoadedPlugin, Reason, RunRecord},
@@ -10,13 +14,16 @@ use podium_engine::{
 };
 use podium_pods::pod::{Change, PodView};
 use podium_vocabulary::{PluginId, Revision};
+use podium_writeback::ClosedKind;
 use tokio::time::Instant;
 
 use super::{
     operator::{Observed, stale},
     reconcile_status::{millis, shown},
 };
-use crate::admin::{Inspected, Listed, PluginOnPod, PluginRuns, PodRuns, ReconcileStatus, Run, RunWrite, WhyNot};
+use crate::admin::{
+    ENTRIES, Inspected, Listed, PluginOnPod, PluginRuns, PodRuns, ReconcileStatus, Run, RunWrite, WhyNot,
+};
 
 /// The most runs of one plugin in a response about all plugins of a Pod, about one of them, and about a plugin.
 const OF_EACH: usize = 5;
@@ -48,29 +55,47 @@ pub(super) fn explain(dispatch: &Arc<Dispatch>) -> Explain {
 
 /// The plugins whose writes made revisions.
 type Writers = BTreeMap<Revision, PluginId>;
+/// The reasons of writes that are not sent, by field manager.
+type Forbidden = BTreeMap<String, Vec<Reason>>;
 
 impl Observed {
     /// See [`Inspected::pod`].
     pub(super) fn pod_runs(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns> {
-        let loads = self.status.loads();
+        let other = plugin.filter(|plugin| plugin.split_once('/').is_some_and(|(of, _)| of != namespace));
         let may_concern = |state: &PluginState| match plugin {
             Some(plugin) => state.id.to_string() == plugin,
             None => state.id.namespace.as_deref().is_none_or(|of| of == namespace),
         };
-        let states: Vec<_> = loads.into_iter().filter(may_concern).collect();
-        if plugin.is_some() && states.is_empty() {
+        let mut states = self.status.loads();
+        states.retain(|state| other.is_none() && may_concern(state));
+        if plugin.is_some() && other.is_none() && states.is_empty() {
             return None;
         }
+        states.sort_by_cached_key(|state| state.id.to_string());
+        let unlisted = states.len().saturating_sub(ENTRIES);
+        states.truncate(ENTRIES);
         let most = if plugin.is_some() { OF_ONE } else { OF_EACH };
         let of_pod = |run: &RunRecord| &*run.pod.namespace == namespace && &*run.pod.name == name;
         let runs: Vec<_> = states.iter().map(|state| self.registry.runs(&state.id, most, of_pod)).collect();
-        let writers = writers(runs.iter().flatten());
-        let plugins = states.into_iter().zip(&runs).map(|(state, runs)| PluginOnPod {
-            plugin: shown(&state.id.to_string()),
-            state: state.load.name().to_owned(),
-            reasons: self.reasons(&state, namespace, name).iter().map(why_not).collect(),
-            runs: runs.iter().map(|record| run(record, &writers)).collect(),
-        });
+        let writers = self.writers(runs.iter().flatten());
+        let forbidden = forbidden(&(self.closed)(), namespace, name);
+        let mut plugins: Vec<_> = states
+            .into_iter()
+            .zip(&runs)
+            .map(|(state, runs)| PluginOnPod {
+                plugin: shown(&state.id.to_string()),
+                state: Some(state.load.name().to_owned()),
+                reasons: self.reasons(&state, namespace, name, &forbidden).iter().map(why_not).collect(),
+                runs: runs.iter().map(|record| run(record, &writers)).collect(),
+            })
+            .collect();
+        // A client that may read about the Pods of one namespace learns nothing about the plugins of another one.
+        plugins.extend(other.map(|plugin| PluginOnPod {
+            plugin: shown(plugin),
+            state: None,
+            reasons: vec![why_not(&Reason::new("OtherNamespace", "a plugin runs only on Pods of its own namespace"))],
+            runs: Vec::new(),
+        }));
         let snapshot = self.reader.snapshot();
         let pod = snapshot.get(namespace, name);
         Some(PodRuns {
@@ -78,7 +103,7 @@ impl Observed {
             uid: pod.as_ref().map(|pod| shown(&pod.key.uid)),
             revision: pod.as_ref().map(|pod| pod.revision.0),
             stale: stale(&self.reader).map(|reason| shown(&reason)),
-            plugins: Listed::new(plugins.collect(), 0, |of: &PluginOnPod| of.plugin.clone()),
+            plugins: Listed::new(plugins, unlisted, |of: &PluginOnPod| of.plugin.clone()),
         })
     }
 
@@ -86,7 +111,7 @@ impl Observed {
     pub(super) fn plugin_runs(&self, plugin: &str) -> Option<PluginRuns> {
         let state = self.status.loads().into_iter().find(|state| state.id.to_string() == plugin)?;
         let runs = self.registry.runs(&state.id, OF_PLUGIN, |_| true);
-        let writers = writers(&runs);
+        let writers = self.writers(&runs);
         Some(PluginRuns {
             plugin: shown(plugin),
             state: state.load.name().to_owned(),
@@ -98,7 +123,7 @@ impl Observed {
     /// Returns the runs that ended after the one of this number, the earliest first.
     pub(super) fn runs_since(&self, number: u64) -> Vec<Run> {
         let runs = self.registry.runs_since(number);
-        let writers = writers(&runs);
+        let writers = self.writers(&runs);
         runs.iter().map(|record| run(record, &writers)).collect()
     }
 
@@ -111,8 +136,19 @@ impl Observed {
         asleep.map(|plugin| shown(&plugin.spec.id.to_string())).collect()
     }
 
+    /// Returns whose writes made the states that runs read, by the kept records of all runs.
+    fn writers<'a>(&self, runs: impl IntoIterator<Item = &'a Arc<RunRecord>>) -> Writers {
+        let read: BTreeSet<_> = runs.into_iter().map(|run| run.read).filter(|read| read.0 > 0).collect();
+        if read.is_empty() {
+            return Writers::new();
+        }
+        let wrote = self.registry.runs_since(0).into_iter().filter(|run| read.contains(&run.wrote));
+        wrote.map(|run| (run.wrote, run.plugin.clone())).collect()
+    }
+
     /// Returns the reasons why a plugin does not run on a Pod.
-    fn reasons(&self, PluginState { id, load, runs }: &PluginState, namespace: &str, name: &str) -> Vec<Reason> {
+    fn reasons(&self, state: &PluginState, namespace: &str, name: &str, forbidden: &Forbidden) -> Vec<Reason> {
+        let PluginState { id, load, runs } = state;
         let not_ready = match load {
             LoadState::Loaded => None,
             LoadState::Loading => Some(Reason::new("Loading", "the plugin is being loaded")),
@@ -129,19 +165,7 @@ impl Observed {
             None => {}
             Some(loaded) => {
                 reasons.extend((self.explain)(&loaded, namespace, name));
-                let manager = &loaded.sender.manager;
-                let closed = (self.closed)().into_iter();
-                let of_plugin = closed.filter(|closed| {
-                    closed.manager == *manager && closed.namespace.as_deref().is_none_or(|of| of == namespace)
-                });
-                reasons.extend(of_plugin.map(|closed| Reason {
-                    name: "Forbidden",
-                    message: format!(
-                        "RBAC does not permit the plugin's account to {} {}: such writes are not sent",
-                        closed.verb, closed.resource
-                    ),
-                    wait: Some(closed.wait),
-                }));
+                reasons.extend(forbidden.get(&loaded.sender.manager).into_iter().flatten().cloned());
             }
         }
         reasons
@@ -152,9 +176,25 @@ fn why_not(Reason { name, message, wait }: &Reason) -> WhyNot {
     WhyNot { reason: (*name).to_owned(), message: shown(message), wait_millis: wait.map(millis) }
 }
 
-fn writers<'a>(runs: impl IntoIterator<Item = &'a Arc<RunRecord>>) -> Writers {
-    let wrote = runs.into_iter().filter(|run| run.wrote.0 > 0);
-    wrote.map(|run| (run.wrote, run.plugin.clone())).collect()
+/// Returns the reasons of writes that RBAC refused, as far as they may concern runs on a Pod.
+fn forbidden(closed: &[ClosedKind], namespace: &str, name: &str) -> Forbidden {
+    let mut reasons = Forbidden::new();
+    for ClosedKind { manager, verb, resource, namespace: of, only, wait, .. } in closed {
+        let is_pod = resource.split('/').next() == Some("pods");
+        let is_other = is_pod && only.as_deref().is_some_and(|only| only != name);
+        if is_other || of.as_deref().is_some_and(|of| of != namespace) {
+            continue;
+        }
+        let only = only.as_ref().map_or_else(String::new, |only| format!(" {only}"));
+        reasons.entry(manager.clone()).or_default().push(Reason {
+            name: "Forbidden",
+            message: format!(
+                "RBAC does not permit the plugin's account to {verb} {resource}{only}: such writes are not sent"
+            ),
+            wait: Some(*wait),
+        });
+    }
+    reasons
 }
 
 fn run(record: &RunRecord, writers: &Writers) -> Run {
@@ -199,4 +239,73 @@ fn run(record: &RunRecord, writers: &Writers) -> Run {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_engine::status::Status;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::app::{Phase, operator::tests::observed};
+
+    #[test]
+    fn nothing_is_said_about_plugins_of_other_namespaces() {
+        let status = Arc::<Status>::default();
+        let id = PluginId { namespace: Some("other".into()), name: "secret".into() };
+        status.set_load(&id, LoadState::Refused { reason: "hidden".to_owned() }, false);
+        let (_progress, phase) = watch::channel(Phase::Serving);
+        let observed = observed(status, phase);
+        let about = |plugin: &str| {
+            let answer = serde_json::to_string(&observed.pod_runs("shop", "x", Some(plugin)).unwrap()).unwrap();
+            assert!(answer.contains("OtherNamespace") && !answer.contains("hidden"), "{answer}");
+            assert!(!answer.contains("refused"), "{answer}");
+            answer.replace(plugin, "")
+        };
+        assert_eq!(about("other/secret"), about("other/absent"));
+        assert!(observed.pod_runs("shop", "x", Some("shop/absent")).is_none());
+        assert_eq!(observed.pod_runs("other", "x", Some("other/secret")).unwrap().plugins.total, 1);
+        assert_eq!(observed.pod_runs("shop", "x", None).unwrap().plugins.total, 0);
+    }
+
+    #[test]
+    fn the_first_100_plugins_by_name_are_listed() {
+        let status = Arc::<Status>::default();
+        for number in 0..300 {
+            let namespace = (number % 2 == 0).then(|| "shop".into());
+            status.set_load(&PluginId { namespace, name: format!("{number:03}").into() }, LoadState::Loading, false);
+        }
+        let (_progress, phase) = watch::channel(Phase::Serving);
+        let plugins = observed(status, phase).pod_runs("shop", "x", None).unwrap().plugins;
+        assert_eq!((plugins.total, plugins.left_out, plugins.items.len()), (300, 200, ENTRIES));
+        assert_eq!((&*plugins.items[0].plugin, &*plugins.items[99].plugin), ("001", "199"));
+    }
+
+    #[test]
+    fn a_missing_right_is_named_for_the_pods_that_it_concerns() {
+        let closed = |resource: &str, namespace: &str, only: Option<&str>| ClosedKind {
+            manager: "podium/shop/tidy".to_owned(),
+            account: None,
+            verb: "patch",
+            resource: resource.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            only: only.map(str::to_owned),
+            wait: Duration::from_secs(1),
+        };
+        let named = |closed: ClosedKind| {
+            let reasons = forbidden(&[closed], "shop", "cart").into_values().flatten();
+            reasons.map(|reason| reason.message).collect::<Vec<_>>()
+        };
+        let of = |object| {
+            vec![format!("RBAC does not permit the plugin's account to patch {object}: such writes are not sent")]
+        };
+        assert_eq!(named(closed("pods", "shop", None)), of("pods"));
+        assert_eq!(named(closed("pods/status", "shop", Some("cart"))), of("pods/status cart"));
+        assert_eq!(named(closed("configmaps", "shop", Some("settings"))), of("configmaps settings"));
+        for (resource, namespace, only) in
+            [("pods", "shop", Some("till")), ("pods/status", "shop", Some("till")), ("pods", "other", None)]
+        {
+            assert!(named(closed(resource, namespace, only)).is_empty(), "{resource} {namespace} {only:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use podium_pods::{
     cache::Snapshot,
     pod::{CachedPod, Change, PodView},
 };
-use podium_vocabulary::Revision;
+use podium_vocabulary::{Revision, text};
 
 use crate::{runs, ui};
 
@@ -49,7 +49,8 @@ impl Report {
             let change = Change::between(Some(before.get(uid)?.clone()), Some(pod.clone()))?;
             let asleep = app.unconcerned(&change).join(", ");
             let sections = Why::changed(change.sections).names().join(", ");
-            (!asleep.is_empty()).then(|| format!("{}  {sections} changed: not watched by {asleep}", pod.key))
+            (!asleep.is_empty())
+                .then(|| text::line(&format!("{}  {sections} changed: not watched by {asleep}", pod.key)))
         });
         changes.collect()
     }

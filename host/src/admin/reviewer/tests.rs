@@ -11,7 +11,8 @@ use tower::ServiceExt;
 
 use super::*;
 
-/// An API server that knows one token, whose user has the right to `/metrics` while `allowed` is set.
+/// An API server that knows one token, whose user has the right to `/metrics` and `/debug/pods/*` while `allowed`
+/// is set.
 #[derive(Default)]
 struct Server {
     allowed: AtomicBool,
@@ -41,8 +42,9 @@ impl Server {
                 let expected = (json!(USER), json!("7"), json!(["system:serviceaccounts"]), json!({ "a": ["b"] }));
                 let user = (&spec["user"], &spec["uid"], &spec["groups"], &spec["extra"]);
                 assert_eq!(user, (&expected.0, &expected.1, &expected.2, &expected.3), "{spec}");
-                let of_metrics = spec["nonResourceAttributes"] == json!({ "path": "/metrics", "verb": "get" });
-                json!({ "status": { "allowed": of_metrics && self.allowed.load(Relaxed) } })
+                let of = &spec["nonResourceAttributes"];
+                let may = of["path"] == "/metrics" || of["path"].as_str().unwrap().starts_with("/debug/pods/");
+                json!({ "status": { "allowed": may && of["verb"] == "get" && self.allowed.load(Relaxed) } })
             }
             other => panic!("{other}"),
         }
@@ -75,6 +77,7 @@ fn routes(server: &Arc<Server>) -> Router {
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let reviewer = Arc::new(Reviewer::new(&api));
     let routes = Router::new().route("/metrics", get(|| async { "figures" })).route("/debug/x", get(|| async {}));
+    let routes = routes.route("/debug/pods/{name}", get(|| async {}));
     routes.route_layer(middleware::from_fn_with_state(reviewer, require))
 }
 
@@ -213,7 +216,7 @@ async fn a_token_that_the_api_server_refused_is_not_admitted_while_it_is_away() 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_to_an_earlier_question_replaces_no_newer_decision() {
     let api = Api::new(kube::Client::new(tower::service_fn(never), "default"), Duration::from_secs(5));
-    let mut kept = Reviewer::new(&api).kept.into_inner();
+    let mut kept = Reviewer::new(&api).metrics.into_inner();
     let asked = Instant::now();
     kept.put([0; 32], Decision::Unauthenticated, asked + Duration::from_secs(1));
     kept.put([0; 32], Decision::Allowed, asked);
@@ -270,9 +273,28 @@ async fn a_flood_of_unknown_tokens_displaces_no_known_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn clients_of_many_paths_of_debug_displace_no_decision_on_metrics() {
+    let server = Arc::<Server>::default();
+    server.allowed.store(true, Relaxed);
+    let routes = routes(&server);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200);
+    for second in 0..20 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for number in 0..30 {
+            let status = with_token(&routes, &format!("/debug/pods/{second}-{number}")).await.0;
+            assert_eq!(status, if number < 20 { 200 } else { 429 }, "{second} {number}");
+        }
+    }
+    assert_eq!(ask(&routes, "/metrics", &["Bearer new"]).await.0, 401, "there are decisions left for new clients");
+    server.code.store(500, Relaxed);
+    assert_eq!(with_token(&routes, "/metrics").await.0, 200, "the decision is still known in an outage");
+    assert_eq!(with_token(&routes, "/debug/pods/0-0").await.0, 429);
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_most_256_decisions_of_each_kind_are_kept() {
     let api = Api::new(kube::Client::new(tower::service_fn(never), "default"), Duration::from_secs(5));
-    let mut kept = Reviewer::new(&api).kept.into_inner();
+    let mut kept = Reviewer::new(&api).metrics.into_inner();
     for number in 0..1_000_u32 {
         let key = Sha256::digest(number.to_le_bytes()).into();
         kept.put(key, Decision::Unauthenticated, Instant::now());

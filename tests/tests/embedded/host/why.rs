@@ -150,6 +150,16 @@ async fn a_record_names_causes_writes_their_results_and_whose_write_it_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_of_another_plugin_is_named_when_one_plugin_is_asked_about() {
+    let plugins = vec![probe("mark", &format!("label {KEY} 1"), CARTS), probe("reads", "subject", CARTS)];
+    let bench = Bench::new(plugins).await;
+    assert_eq!(bench.of("cart-0", "reads")["runs"][0]["writtenBy"], "mark");
+    let plugin = serde_json::to_value(bench.app.plugin_runs("reads").unwrap()).unwrap();
+    assert_eq!(plugin["runs"][0]["writtenBy"], "mark");
+    bench.app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn added_and_deleted_pods_are_causes() {
     let bench = Bench::new(vec![probe("watch", "subject", CARTS)]).await;
     embedded::create_pod(&bench.cluster, "cart-1", "cart").unwrap();
