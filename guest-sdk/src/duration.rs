@@ -8,8 +8,8 @@ use crate::{Error, Result};
 const UNITS: [(&str, f64); 7] =
     [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0)];
 
-/// Parses a duration as Go and `kubectl` write it, such as "90s", "1h30m" or "1.5h", and days such as "7d". "0" needs no
-/// unit.
+/// Parses a duration as Go and `kubectl` write it, such as "90s", "1h30m" or "1.5h", and days such as "7d". "0" needs
+/// no unit.
 ///
 /// # Errors
 /// Returns a terminal error that names the text if it is none, and for a negative one.

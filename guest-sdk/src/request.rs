@@ -38,8 +38,8 @@ impl Request {
         }
     }
 
-    /// Returns the present Pod unless it is being deleted: the one to work for. [`Request::pod`] also returns one that is
-    /// being deleted, of which a finalizer is to be removed.
+    /// Returns the present Pod unless it is being deleted: the one to work for. [`Request::pod`] also returns one that
+    /// is being deleted, of which a finalizer is to be removed.
     ///
     /// # Errors
     /// Never because of grants, as the section is always granted.

@@ -148,8 +148,8 @@ pub fn evict(target: &PodKey) -> Result<WriteId> {
 }
 
 /// Applies (server-side) the complete object of a granted kind: a [`Value`](serde_json::Value), or a type of yours with
-/// `apiVersion`, `kind` and `metadata`. With `owner`, an owner reference is added, so that the object is deleted with its
-/// owner. Grant: `write.objects`.
+/// `apiVersion`, `kind` and `metadata`. With `owner`, an owner reference is added, so that the object is deleted with
+/// its owner. Grant: `write.objects`.
 ///
 /// # Errors
 /// See [`set_label`]. Returns a terminal error for an object that is not JSON, such as one with keys that are no text.

@@ -1,4 +1,5 @@
-//! What the SDK derives from a Pod, stages in one call, and decides about runs for tests.
+//! Claims about values that the SDK derives from a Pod, writes that it stages in one call, and runs of tests that it
+//! decides.
 
 use std::cell::Cell;
 

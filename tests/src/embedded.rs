@@ -92,15 +92,6 @@ pub async fn annotations(cluster: &Cluster, name: &str) -> Result<BTreeMap<Strin
     Ok(pods(cluster, Some("default")).get(name).await?.metadata.annotations.unwrap_or_default())
 }
 
-/// Returns the revision of a Pod in the namespace `default`.
-///
-/// # Errors
-/// Returns an error if the Pod does not exist.
-pub async fn revision(cluster: &Cluster, name: &str) -> Result<u64> {
-    let pod = pods(cluster, Some("default")).get(name).await?;
-    Ok(pod.metadata.resource_version.context("no revision")?.parse()?)
-}
-
 /// Waits until the host's cache equals the cluster's list and no key is due or running: the host has then completed all
 /// work for the events so far, except keys that wait for a delay of more than 300 ms.
 ///

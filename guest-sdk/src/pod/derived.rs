@@ -1,4 +1,4 @@
-//! What follows from several fields of a [`Pod`]: when it finished, and what it requests.
+//! Values that follow from several fields of a [`Pod`]: when it finished, and the resources that it requests.
 
 use std::iter;
 
@@ -6,8 +6,8 @@ use crate::{Container, ContainerState, Error, Pod, Quantity, Result, Spec, Statu
 
 impl Pod {
     /// Returns the time at which it finished, for which Kubernetes has no field; `None` unless it
-    /// [is finished](Self::is_finished). It is the end of its last container. Without one, because the Pod was evicted or
-    /// never started, it is the last transition of its conditions, and without any the creation.
+    /// [is finished](Self::is_finished). It is the end of its last container. Without one, because the Pod was evicted
+    /// or never started, it is the last transition of its conditions, and without any the creation.
     ///
     /// # Errors
     /// See [`Pod::labels`]; needs the section `status`.

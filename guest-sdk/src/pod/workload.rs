@@ -4,8 +4,8 @@ use podium_wire::{Labels, Owner};
 
 use crate::{Pod, Result};
 
-/// The labels that a controller puts on the Pods of its ReplicaSets, whose names end with the value, and the kind of the
-/// controller.
+/// The labels that a controller puts on the Pods of its ReplicaSets, whose names end with the value, and the kind of
+/// the controller.
 const HASHES: [(&str, &str); 2] = [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
 
 /// The workload of a Pod: the object that a user made and whose replica the Pod is. Together with the Pod's namespace,

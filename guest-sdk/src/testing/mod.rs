@@ -28,7 +28,8 @@
 //! writes that change nothing and cost nothing, Events that accompany changes and are sent once, uids, grants, the
 //! namespace of a namespaced plugin, pages, and state with versions. It refuses a configuration or a write that the
 //! host refuses. It sends nothing, and has no limits except those of writes, of host calls and of the sizes of single
-//! values. The test decides which Pod is reconciled and when; [`Host::settle`] decides by the watch of the configuration.
+//! values. The test decides which Pod is reconciled and when; [`Host::settle`] decides by the watch of the
+//! configuration.
 
 pub(crate) mod calls;
 

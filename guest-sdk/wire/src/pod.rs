@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::cut;
 
-/// Milliseconds since 1970-01-01T00:00:00Z. Most times of Kubernetes have a precision of one second. The text of a time is
-/// RFC 3339, as in an annotation: `"2026-01-31T08:00:00Z".parse::<Timestamp>()`.
+/// Milliseconds since 1970-01-01T00:00:00Z. Most times of Kubernetes have a precision of one second. The text of a time
+/// is RFC 3339, as in an annotation: `"2026-01-31T08:00:00Z".parse::<Timestamp>()`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub i64);
 
@@ -65,8 +65,8 @@ impl FromStr for Timestamp {
 pub struct InvalidTimestamp(String);
 
 impl fmt::Display for Timestamp {
-    /// Formats RFC 3339 in UTC, to the second, or to the millisecond if that is not zero. A time outside the years -9999
-    /// to 9999 becomes the nearest one within, because a record can contain any number.
+    /// Formats RFC 3339 in UTC, to the second, or to the millisecond if that is not zero. A time outside the years
+    /// -9999 to 9999 becomes the nearest one within, because a record can contain any number.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nearest = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
         let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or(nearest);

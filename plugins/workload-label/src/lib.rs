@@ -1,5 +1,5 @@
-//! Labels each Pod with the workload that it is a replica of, so that `kubectl get pods -l podium.dev/workload=cart` and
-//! dashboards can select one, whatever kind it is.
+//! Labels each Pod with the workload that it is a replica of, so that `kubectl get pods -l podium.dev/workload=cart`
+//! and dashboards can select one, whatever kind it is.
 //!
 //! It removes no label, and ignores Pods without a workload.
 

@@ -74,7 +74,7 @@ fn refusal(function: Function) -> &'static str {
 
 #[tokio::test]
 async fn a_script_reaches_with_each_grant_what_this_one_permits() {
-    // What it stages is looked at, so nothing is sent before.
+    // The writes that it stages are looked at, so nothing is sent before.
     let functions = || Function::ALL.into_iter().filter(|function| *function != Function::Commit);
     let source = called(functions()).join("\n");
     let grants = Grant::ALL.into_iter().map(only).chain([Grants::default(), everything()]);

@@ -269,10 +269,18 @@ async fn forgetting_a_plugin_looks_at_no_expectations_of_others() {
     expectations.gates.expect(rig.lane, &expected, reader, Instant::now());
     let other = Lane(9_999);
     expectations.gates.expect(other, &expected[..10], reader, Instant::now());
-    let began = std::time::Instant::now();
-    (5_000..7_000).for_each(|lane| expectations.gates.forget_lane(Lane(lane)));
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(200), "{took:?}: 2,000 plugins without expectations");
+    let timed = |work: &dyn Fn()| {
+        let times = (0..3).map(|_| {
+            let began = std::time::Instant::now();
+            work();
+            began.elapsed()
+        });
+        times.min().unwrap()
+    };
+    // A comparison on this machine at this moment: the forbidden work is 2,000 looks at each expectation.
+    let each = timed(&|| pods.iter().for_each(|pod| _ = expectations.gates.written(rig.lane, &pod.key.uid)));
+    let took = timed(&|| (5_000..7_000).for_each(|lane| expectations.gates.forget_lane(Lane(lane))));
+    assert!(took < 20 * each, "{took:?} for 2,000 plugins without expectations, {each:?} for a look at each");
     let gate = |lane, at: usize| expectations.gates.gate(lane, &pods[at].key, &*reader.snapshot(), Instant::now());
     assert_eq!((gate(other, 3), gate(rig.lane, 3)), (Gate::Wait, Gate::Wait));
     expectations.gates.forget_lane(other);

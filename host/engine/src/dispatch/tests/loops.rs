@@ -34,6 +34,8 @@ pub(super) struct Applying {
     pub(super) refuses: Mutex<Option<&'static str>>,
     /// How long after the response the event of a write comes. `None`: within the delivery, before its response.
     pub(super) late: Mutex<Option<Duration>>,
+    /// The plugin of each run on a Pod that is present, by its place in [`Stage::lanes`].
+    pub(super) ran: Mutex<Vec<usize>>,
 }
 
 impl Applying {
@@ -157,6 +159,7 @@ impl Stage {
             events: Mutex::default(),
             refuses: Mutex::default(),
             late: Mutex::default(),
+            ran: Mutex::default(),
         });
         let dispatch = Arc::new(Dispatch {
             queue,
@@ -194,8 +197,10 @@ impl Stage {
     pub(super) fn load_with(&mut self, mut spec: PluginSpec, code: Code) {
         spec.grants.write.events = true;
         let scope = spec.scope();
+        let (server, index) = (self.server.clone(), self.lanes.len());
         let run = move |request: Request, _: Box<dyn World>| {
             let Subject::Present(pod) = &request.subject else { return report(Ok(Outcome::Settled), Vec::new()) };
+            server.ran.lock().push(index);
             let pod = podium_wire::Pod {
                 labels: pod.labels().unwrap(),
                 annotations: pod.annotations().unwrap(),

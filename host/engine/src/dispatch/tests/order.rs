@@ -28,12 +28,27 @@ fn spec(name: &str, after: &[&str]) -> PluginSpec {
 
 /// Returns a stage with these plugins and one Pod, whose addition wakes them all in their order.
 fn stage(plugins: Vec<(PluginSpec, Code)>) -> Stage {
-    let mut stage = Stage::new(0, &[]);
-    plugins.into_iter().for_each(|(spec, code)| stage.load_with(spec, code));
-    (*stage.server.lanes.lock()).clone_from(&stage.lanes);
+    let stage = loaded(plugins);
     stage.dispatch.queue.set_order(order(&stage.dispatch.registry.all()));
     change(&stage, |_| {});
     stage
+}
+
+fn loaded(plugins: Vec<(PluginSpec, Code)>) -> Stage {
+    let mut stage = Stage::new(0, &[]);
+    plugins.into_iter().for_each(|(spec, code)| stage.load_with(spec, code));
+    (*stage.server.lanes.lock()).clone_from(&stage.lanes);
+    stage
+}
+
+/// Returns the plugins of a chain, the last link first.
+fn chain(length: usize) -> Vec<(PluginSpec, Code)> {
+    let names: Vec<String> = (0..length).map(|link| format!("link-{link}")).collect();
+    let links = (0..length).map(|link| {
+        let after: Vec<&str> = link.checked_sub(1).map(|before| names[before].as_str()).into_iter().collect();
+        (spec(&names[link], &after), CODES[link])
+    });
+    links.rev().collect()
 }
 
 /// Changes the Pod as another client does.
@@ -53,12 +68,7 @@ fn runs(stage: &Stage) -> Vec<u64> {
 async fn a_chain_of_plugins_is_run_at_most_once_for_each_write() {
     let late = [None, Some(0), Some(5), Some(1_999)].map(|millis| millis.map(Duration::from_millis));
     for (length, late) in (1..=LINKS as usize).flat_map(|length| late.map(|late| (length, late))) {
-        let names: Vec<String> = (0..length).map(|link| format!("link-{link}")).collect();
-        let links = (0..length).map(|link| {
-            let after: Vec<&str> = link.checked_sub(1).map(|before| names[before].as_str()).into_iter().collect();
-            (spec(&names[link], &after), CODES[link])
-        });
-        let stage = stage(links.rev().collect());
+        let stage = stage(chain(length));
         *stage.server.late.lock() = late;
         assert_eq!(stage.applied_within(20).await, length, "every link has written");
         let before = runs(&stage);
@@ -70,6 +80,19 @@ async fn a_chain_of_plugins_is_run_at_most_once_for_each_write() {
         assert!(runs(&stage).into_iter().eq(before.into_iter().map(|runs| runs + 1)), "{:?}", runs(&stage));
         assert!(stage.dispatch.queue.is_idle());
     }
+}
+
+/// Without an order the same chain needs more runs, and begins with its last link.
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_plugins_runs_from_its_first_to_its_last() {
+    let links = async |stage: Stage| -> Vec<usize> {
+        assert_eq!(stage.applied_within(20).await, 4);
+        stage.server.ran.lock().iter().map(|index| 3 - index).collect()
+    };
+    assert_eq!(links(stage(chain(4))).await, [0, 1, 0, 2, 0, 1, 3, 0, 1, 2, 0, 1, 2, 3]);
+    let without = loaded(chain(4));
+    change(&without, |_| {});
+    assert_eq!(links(without).await, [[3, 2, 1, 0]; 5].concat());
 }
 
 fn stops_at_skip(_: &Request, pod: &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>) {

@@ -127,7 +127,11 @@ fn expectations() -> Vec<Fault> {
             "«entry.read_failed(now);»\n            return;",
             "(entry.unknown, entry.gone, entry.revision) = (false, false, Revision(0));",
         ),
-        gate.fault("expectations of Pods that are gone stay", "self.expected.lock().remove(uid);", ""),
+        gate.fault(
+            "expectations of Pods that are gone stay",
+            "«expected.by_uid.remove(uid)».unwrap_or_default()",
+            "None",
+        ),
         gate.fault(
             "a history that was set back closes the gate for ever",
             "if «entry.unknown || entry.gone || pod.revision < entry.revision» {",

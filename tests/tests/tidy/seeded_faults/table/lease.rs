@@ -8,18 +8,14 @@ pub(super) fn faults() -> Vec<Fault> {
 
 fn of_the_holder() -> Vec<Fault> {
     let ownership = In { file: "host/lease/src/ownership.rs", tests: "" };
-    let event = In { file: "host/lease/src/event.rs", tests: "" };
+    let fence = In { file: "host/api/src/fence.rs", tests: "fence::" };
     vec![
         ownership.fault(
             "a holder ignores its deadline",
             "self.term.as_ref().is_some_and(|term| «term.until <= now»)",
             "false",
         ),
-        ownership.fault(
-            "the deadline is counted from the answer",
-            "(record.holder.is_empty(), record.term, «sent» + self.window())",
-            "self.now",
-        ),
+        ownership.fault("the deadline is counted from the answer", "let until = «sent» + self.window();", "self.now"),
         ownership.fault("a holder acts for the whole duration", "self.duration - self.duration / 8", "self.duration"),
         ownership.fault(
             "the Lease is released before deliveries end",
@@ -48,7 +44,7 @@ fn of_the_holder() -> Vec<Fault> {
             "true",
         ),
         ownership.fault("a better fitness is not noticed", "term.fitness = term.fitness.min(self.fitness);", ""),
-        event.fault("a write may last beyond the deadline", "«left.min(LONGEST_WRITE)»", "LONGEST_WRITE"),
+        fence.fault("a write may last beyond the deadline", "«left.min(SERVER_TIMEOUT)»", "SERVER_TIMEOUT"),
     ]
 }
 

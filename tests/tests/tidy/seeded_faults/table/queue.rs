@@ -19,8 +19,8 @@ fn slots() -> Vec<Fault> {
         slots.fault("a key added during its run is lost", "dirty => «*dirty = Some(steps)»,", "drop(dirty.take())"),
         slots.fault(
             "a key added during its run waits for a second",
-            "item.steps = «steps»;\n                item.before",
-            "Steps::one((now + Duration::from_secs(1), 0), false)",
+            "item.steps = «steps»;\n                if is_same",
+            "Steps::one((now + Duration::from_secs(1), 0), false, steps.why)",
         ),
         slots.fault("a success keeps the failures", "Next::After(_) => «item.failures = 0»,", ""),
         slots.fault(
@@ -33,7 +33,11 @@ fn slots() -> Vec<Fault> {
             "item.dirty.take().filter(|_| «next != Next::Final»)",
             "true",
         ),
-        slots.fault("an event does not end a delay", "«waiting.steps = steps;»", "_ = steps;"),
+        slots.fault(
+            "an event does not end a delay",
+            "«waiting.steps = Steps { why: unanswered.and(steps.why), ..steps };»",
+            "_ = unanswered;",
+        ),
         slots.fault(
             "a conflict waits as long as a failure",
             "«self.backoff.most.min(CONFLICT_WAIT)»",
