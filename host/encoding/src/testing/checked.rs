@@ -1,7 +1,7 @@
 //! The one property of the encoding: reading a Pod's JSON returns the Pod, its sections and its changes, as the
 //! decoder of `podium_wire` has them.
 
-#![expect(clippy::panic, clippy::expect_used, reason = "a difference is how a test fails")]
+#![expect(clippy::panic, reason = "a difference is how a test fails")]
 
 use std::collections::BTreeMap;
 
