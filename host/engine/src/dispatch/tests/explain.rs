@@ -23,7 +23,7 @@ async fn only_a_plugin_that_a_stop_has_skipped_is_stopped() {
     stage.dispatch.queue.add([(next, ("shop".into(), "cart-0".into()), "u0".into())]);
     settled().await;
     assert_eq!(reasons(&stage.dispatch, next), ["Settled"], "it has run since");
-    // The guard runs alone, and has nothing to skip.
+    // Only the guard runs, and has nothing to skip.
     *stage.server.lanes.lock() = vec![guard];
     change(&stage, |pod| _ = pod.annotations.insert("note".into(), "x".into()));
     settled().await;
