@@ -457,6 +457,7 @@ impl Driver {
             Report::Suspended => tracing::info!(%plugin, file, "plugin suspended"),
             Report::Unloaded(was_loaded) => {
                 self.status.remove(plugin);
+                self.dispatch.registry.forget_runs(plugin);
                 if was_loaded {
                     tracing::info!(%plugin, "plugin unloaded");
                 }

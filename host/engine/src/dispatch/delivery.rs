@@ -52,23 +52,19 @@ impl Dispatch {
         let span = attempt.span.clone();
         let gone_for = attempt.gone_for;
         let writes = attempt.writes.clone();
-        // A deletion is delivered to every plugin.
-        let stops = matches!(attempt.report.result, Ok(Outcome::Stop)) && gone_for.is_none();
         let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
-        let retried = next.is_failure() || matches!(next, Next::After(_));
+        let retried = next.is_failure() || matches!(next, Next::After(_) | Next::Again(_));
         let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
         let next = match next {
             _ if gave_up => Next::Settled,
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
+            Next::Again(delay) => Next::Again(delay.max(LEAST_REQUEUE)),
             Next::Settled | Next::Final | Next::Failed | Next::FailedFor(_) | Next::Conflict | Next::Postponed(_) => {
                 next
             }
         };
         if next.is_failure() {
             self.keep_backoff(job, key, &writes);
-        }
-        if stops && matches!(next, Next::Settled | Next::After(_)) {
-            self.queue.stop(job);
         }
         JobResult { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
     }
@@ -134,10 +130,8 @@ impl Dispatch {
             "ran"
         );
         log_unsettled(plugin, key, &unsettled);
-        let deleted = gone_for.is_some();
-        let end = RunEnd { deleted, waited, took, ended, usage, result: &result, unsettled: !unsettled.is_empty() };
-        plugin.records.add(end.record(job, plugin, key, &writes));
-        let next = match result {
+        let wait = writes.wait(Instant::now());
+        let next = match &result {
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => {
                 let conflicts = unsettled.iter().all(|report| report.result == WriteResult::Conflict);
@@ -145,11 +139,18 @@ impl Dispatch {
             }
             // Writes of a commit may have been withheld.
             Ok(Outcome::RequeueAfter(delay)) => {
-                Next::After(writes.wait(Instant::now()).map_or(delay, |wait| wait.min(delay)))
+                wait.filter(|wait| wait < delay).map_or(Next::After(*delay), Next::Again)
             }
-            Ok(Outcome::Settled | Outcome::Stop) => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
-            Err(failure) => next_after(&failure, plugin, key, &writes),
+            Ok(Outcome::Settled | Outcome::Stop) => wait.map_or(Next::Settled, Next::Again),
+            Err(failure) => next_after(failure, plugin, key, wait),
         };
+        let deleted = gone_for.is_some();
+        // A deletion is delivered to every plugin.
+        let stops = result == Ok(Outcome::Stop) && !deleted && matches!(next, Next::Settled | Next::Again(_));
+        let stopped = if stops { self.queue.stop(job) } else { Vec::new() };
+        let unsettled_writes = !unsettled.is_empty();
+        let end = RunEnd { deleted, waited, took, ended, usage, result: &result, unsettled: unsettled_writes, stopped };
+        plugin.records.add(end.record(job, plugin, key, &writes));
         let (attempts, refused) = writes.attempts(settled, matches!(next, Next::Settled));
         for WriteReport { description, result, .. } in refused {
             self.fail(plugin, key, result.name(), &format!("{description}: {}", result.text()));
@@ -222,7 +223,7 @@ impl Dispatch {
 }
 
 /// Logs the failure of a run. Returns when its key is run again.
-fn next_after(failure: &Failure, plugin: &LoadedPlugin, key: &PodKey, writes: &RunWrites) -> Next {
+fn next_after(failure: &Failure, plugin: &LoadedPlugin, key: &PodKey, wait: Option<Duration>) -> Next {
     let reason = failure.kind.name();
     let error = &failure.message;
     match plugin.repeats.occurred(reason, error, key, Instant::now()) {
@@ -231,7 +232,7 @@ fn next_after(failure: &Failure, plugin: &LoadedPlugin, key: &PodKey, writes: &R
     }
     match failure.kind {
         // Writes of a commit may have been withheld; a deletion is settled only by writes that were sent.
-        FailureKind::Terminal => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
+        FailureKind::Terminal => wait.map_or(Next::Settled, Next::Again),
         // For the version that follows, if one does.
         FailureKind::Revoked => Next::Postponed(Duration::ZERO),
         FailureKind::Retry

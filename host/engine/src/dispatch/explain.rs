@@ -4,13 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_pods::pod::{CachedPod, Change, PodView};
-use podium_vocabulary::{PluginId, PodKey};
+use podium_vocabulary::PodKey;
 use podium_wire::{Section, SectionSet};
 use tokio::time::Instant;
 
-use super::{Dispatch, Lane, LoadedPlugin, gate::Gate};
+use super::{Dispatch, Lane, LoadedPlugin, RunRecord, gate::Gate};
 use crate::{
-    ports::Outcome,
     queue::{Place, Waiting, Why},
     wake::Wake,
 };
@@ -85,19 +84,24 @@ impl Dispatch {
 
     /// Returns the reason why nothing asks for a run on a Pod that the plugin watches.
     fn idle(&self, plugin: &LoadedPlugin, pod: &Arc<CachedPod>, wake: &Wake<Lane>) -> Reason {
-        let latest = |id: &PluginId| self.registry.runs(id, 1, |run| run.pod.uid == pod.key.uid).pop();
-        let last = latest(&plugin.spec.id);
+        let last = self.registry.last_run(&plugin.spec.id, |run| run.pod.uid == pod.key.uid);
         let has_stopped = |before: &Arc<LoadedPlugin>| {
-            let run = latest(&before.spec.id).filter(|run| run.result == Ok(Outcome::Stop));
-            run.is_some_and(|run| last.as_ref().is_none_or(|last| last.number < run.number))
+            let skipped = |run: &RunRecord| run.pod.uid == pod.key.uid && run.stopped.contains(&plugin.lane);
+            let stop = self.registry.runs(&before.spec.id, 1, skipped).pop();
+            stop.is_some_and(|stop| match &last {
+                // A run that began before the stop may end after it.
+                Ok(last) => last.read < stop.read,
+                Err(number) => *number < stop.number,
+            })
         };
         let predecessors = self.queue.predecessors(plugin.lane).into_iter();
         if let Some(before) = predecessors.filter_map(|lane| self.registry.get(lane)).find(has_stopped) {
-            return Reason::new("Stopped", format!("the last run of {} on the Pod stopped it", before.spec.id));
+            let message = format!("a run of {} on the Pod stopped it for the latest change", before.spec.id);
+            return Reason::new("Stopped", message);
         }
         match last {
-            None => Reason::new("NoRecord", "nothing asks for a run, and no record of an earlier one is kept"),
-            Some(run) if run.read.max(run.wrote) < pod.revision => {
+            Err(_) => Reason::new("NoRecord", "nothing asks for a run, and no record of the last one is kept"),
+            Ok(run) if run.read.max(run.wrote) < pod.revision => {
                 let of = |section: &Section| {
                     let (old, new) = (Some(pod.clone()), Some(pod.clone()));
                     Change { old, new, sections: SectionSet::EMPTY.with(*section) }
@@ -111,7 +115,7 @@ impl Dispatch {
                 );
                 Reason::new("SectionNotWatched", message)
             }
-            Some(run) => match &run.result {
+            Ok(run) => match &run.result {
                 Err(failure) => {
                     Reason::new("Failed", format!("the last run failed and is not retried: {}", failure.message))
                 }
@@ -152,6 +156,10 @@ impl Dispatch {
                 let (reason, message) = match of {
                     Waiting { attempt: 2.., .. } => ("BackOff", format!("waits before attempt {}", of.attempt)),
                     _ if of.why == Why::REQUEUE => ("RequeueAfter", "the last run asked for the next one".to_owned()),
+                    _ if of.why == Why::WRITES => {
+                        let message = "a write of the last run is not sent yet, or the cache does not show it yet";
+                        ("WritesPending", message.to_owned())
+                    }
                     _ => ("Postponed", format!("a run that could not start is tried again ({why})")),
                 };
                 Reason::new(reason, message).lasting(due.saturating_duration_since(now))

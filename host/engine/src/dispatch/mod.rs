@@ -164,12 +164,16 @@ impl Dispatch {
         let attempt = match run.await {
             Ok(Step::Ended(ran)) => return Either::Left(self.finish(&job, &plugin, &key, ran)),
             Ok(Step::Ran(attempt)) => attempt,
-            Err(panic) => return Either::Left(self.finish(&job, &plugin, &key, panicked(&plugin, &*panic))),
+            Err(panic) => {
+                let ran = panicked(&job, &plugin, &key, &RunWrites::new(&Subject::Deleted(None), 0), &*panic);
+                return Either::Left(self.finish(&job, &plugin, &key, ran));
+            }
         };
         let has_nothing_to_send = !attempt.sends();
+        let writes = attempt.writes.clone();
         let settle = async move {
             let settled = AssertUnwindSafe(self.settle(&job, &plugin, &key, attempt)).catch_unwind();
-            let ran = settled.await.unwrap_or_else(|panic| panicked(&plugin, &*panic));
+            let ran = settled.await.unwrap_or_else(|panic| panicked(&job, &plugin, &key, &writes, &*panic));
             self.finish(&job, &plugin, &key, ran)
         };
         if has_nothing_to_send { Either::Left(settle.await) } else { Either::Right(Box::pin(settle)) }
@@ -366,8 +370,28 @@ fn failed(failure: Failure) -> RunReport<Staged> {
     RunReport { result: Err(failure), staged: Staged::default(), usage: Usage::default() }
 }
 
-fn panicked(plugin: &LoadedPlugin, panic: &(dyn Any + Send)) -> JobResult {
-    tracing::error!(plugin = %plugin.spec.id, error = panic_message(panic), "the host panicked beside a run");
+fn panicked(
+    job: &PodJob,
+    plugin: &LoadedPlugin,
+    key: &PodKey,
+    writes: &RunWrites,
+    panic: &(dyn Any + Send),
+) -> JobResult {
+    let error = panic_message(panic);
+    tracing::error!(plugin = %plugin.spec.id, error, "the host panicked beside a run");
+    let result =
+        Err(Failure { kind: FailureKind::Host, message: format!("the host panicked beside the run: {error}") });
+    let end = RunEnd {
+        deleted: false,
+        waited: Duration::ZERO,
+        took: Duration::ZERO,
+        ended: Instant::now(),
+        usage: Usage::default(),
+        result: &result,
+        unsettled: false,
+        stopped: Vec::new(),
+    };
+    plugin.records.add(end.record(job, plugin, key, writes));
     JobResult::without_run(Next::Failed)
 }
 

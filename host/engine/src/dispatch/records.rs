@@ -2,13 +2,14 @@
 //!
 //! Each tenant has a ring of a fixed number of bytes, in which failed runs displace others for half of the bytes, so
 //! that they are kept longest. A tenant displaces only its own records. A record is made when its run settles, by the
-//! worker or the task of its delivery; a ring has a lock of its own, which is held for a few microseconds.
+//! worker or the task of its delivery; a ring has a lock of its own, which is held for a few microseconds. It is kept
+//! while a plugin of the tenant is configured, also a suspended one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     mem::size_of,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -18,7 +19,10 @@ use parking_lot::Mutex;
 use podium_vocabulary::{PluginId, PodKey, Revision, WriteReport};
 use tokio::time::Instant;
 
-use super::{LoadedPlugin, PodJob, RunWrites};
+use super::{
+    Lane, LoadedPlugin, PodJob, RunWrites,
+    registry::{Payer, payer},
+};
 use crate::{
     ports::{Failure, Outcome, Usage},
     queue::Why,
@@ -26,7 +30,7 @@ use crate::{
 
 /// The most bytes of one tenant's records: about 150 runs.
 pub const TENANT_BYTES: usize = 64 << 10;
-/// The most bytes of all records. Beyond 256 tenants each has less than [`TENANT_BYTES`].
+/// The most bytes of all records. Beyond 256 tenants each has less than [`TENANT_BYTES`] from its next record on.
 pub const HOST_BYTES: usize = 16 << 20;
 /// The most writes that a record lists.
 pub(super) const WRITES: usize = 8;
@@ -68,6 +72,8 @@ pub struct RunRecord {
     pub writes: Vec<WriteReport>,
     /// The writes that `writes` does not list.
     pub unlisted: u32,
+    /// The lanes of the plugins of which the run has skipped changes, because it answered `stop`.
+    pub stopped: Vec<Lane>,
 }
 
 impl RunRecord {
@@ -86,7 +92,8 @@ impl RunRecord {
             .iter()
             .map(|write| size_of::<WriteReport>() + write.description.capacity() + write.result.text().len());
         let message = self.result.as_ref().err().map_or(0, |failure| failure.message.capacity());
-        size_of::<Self>() + size_of::<Arc<Self>>() + names + message + writes.sum::<usize>()
+        let stopped = self.stopped.capacity() * size_of::<Lane>();
+        size_of::<Self>() + size_of::<Arc<Self>>() + names + message + stopped + writes.sum::<usize>()
     }
 }
 
@@ -99,13 +106,16 @@ pub(super) struct RunEnd<'a> {
     pub(super) usage: Usage,
     pub(super) result: &'a Result<Outcome, Failure>,
     pub(super) unsettled: bool,
+    pub(super) stopped: Vec<Lane>,
 }
 
 impl RunEnd<'_> {
     /// Returns the record of the run, without a number.
     pub(super) fn record(self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, run: &RunWrites) -> RunRecord {
-        let Self { deleted, waited, took, ended, usage, result, unsettled } = self;
-        let (writes, count, wrote) = run.take_results();
+        let Self { deleted, waited, took, ended, usage, result, unsettled, mut stopped } = self;
+        let (mut writes, count, wrote) = run.take_results();
+        writes.shrink_to_fit();
+        stopped.shrink_to_fit();
         let cut = |failure: &Failure| Failure { kind: failure.kind, message: cut(&failure.message) };
         RunRecord {
             number: 0,
@@ -124,6 +134,7 @@ impl RunEnd<'_> {
             unsettled,
             unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
             writes,
+            stopped,
         }
     }
 }
@@ -133,10 +144,10 @@ pub(super) fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT)].to_owned()
 }
 
-/// The rings of all tenants, by number.
+/// The rings of the tenants that have a configured plugin, each with the plugins that have run.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    rings: BTreeMap<u32, Arc<Ring>>,
+    rings: BTreeMap<Payer, (Arc<Ring>, BTreeMap<PluginId, Arc<()>>)>,
     shared: Arc<Shared>,
 }
 
@@ -154,36 +165,73 @@ impl Default for Shared {
 }
 
 impl Records {
-    /// Returns the ring of a tenant, and creates it at the first call.
-    pub(super) fn ring(&mut self, tenant: u32) -> Arc<Ring> {
+    /// Returns the book of a plugin, and creates the ring of its tenant at the first call.
+    pub(super) fn book(&mut self, id: &PluginId) -> Book {
         let Self { rings, shared } = self;
-        let ring = rings.entry(tenant).or_insert_with(|| Arc::new(Ring::new(shared.clone()))).clone();
+        let (ring, plugins) = rings
+            .entry(payer(id))
+            .or_insert_with(|| (Arc::new(Ring { shared: shared.clone(), inner: Mutex::default() }), BTreeMap::new()));
+        let is_configured = Arc::downgrade(plugins.entry(id.clone()).or_default());
+        let book = Book { ring: ring.clone(), is_configured };
         self.divide();
-        ring
+        book
     }
 
-    /// Returns the ring of a tenant, if it has one.
-    pub(super) fn find(&self, tenant: u32) -> Option<Arc<Ring>> {
-        self.rings.get(&tenant).cloned()
+    /// Returns the ring of a plugin's tenant, if it has one.
+    pub(super) fn find(&self, id: &PluginId) -> Option<Arc<Ring>> {
+        self.rings.get(&payer(id)).map(|(ring, _)| ring.clone())
     }
 
     /// Returns all rings, and the latest number: each record up to it is in a ring, or was displaced.
     pub(super) fn all(&self) -> (Vec<Arc<Ring>>, u64) {
-        (self.rings.values().cloned().collect(), self.shared.numbers.load(Relaxed))
+        (self.rings.values().map(|(ring, _)| ring.clone()).collect(), self.shared.numbers.load(Relaxed))
     }
 
-    /// Forgets the records of all tenants except these.
-    pub(super) fn retain(&mut self, tenants: &BTreeSet<u32>) {
-        self.rings.retain(|tenant, _| tenants.contains(tenant));
-        self.divide();
+    /// Ends the book of a plugin that is not configured any more. Returns the ring, from which the caller removes its
+    /// records.
+    pub(super) fn forget(&mut self, id: &PluginId) -> Option<Arc<Ring>> {
+        let (ring, plugins) = self.rings.get_mut(&payer(id))?;
+        let ring = ring.clone();
+        plugins.remove(id);
+        if plugins.is_empty() {
+            self.rings.remove(&payer(id));
+            self.divide();
+        }
+        Some(ring)
     }
 
-    /// Divides the bytes of the host among the tenants, in few steps: each step looks at all rings.
+    /// Divides the bytes of the host among the tenants, in few steps. A ring that has more drops it with its next
+    /// record, because plugins cannot run while this is done.
     fn divide(&self) {
         let share = TENANT_BYTES.min(HOST_BYTES / self.rings.len().max(1).next_power_of_two());
-        if self.shared.share.swap(share, Relaxed) > share {
-            self.rings.values().for_each(|ring| ring.inner.lock().trim(share));
+        self.shared.share.store(share, Relaxed);
+    }
+}
+
+/// Where the runs of one plugin are recorded.
+#[derive(Debug)]
+pub(super) struct Book {
+    ring: Arc<Ring>,
+    /// A plugin of the same name that is created later has another book.
+    is_configured: Weak<()>,
+}
+
+impl Book {
+    /// Adds a record, whose number it sets; not one of a plugin that is not configured any more.
+    pub(super) fn add(&self, mut record: RunRecord) {
+        let is_failure = record.is_failure();
+        let mut inner = self.ring.inner.lock();
+        if self.is_configured.strong_count() == 0 {
+            return;
         }
+        record.number = self.ring.shared.numbers.fetch_add(1, Relaxed) + 1;
+        let record = Arc::new(record);
+        if is_failure {
+            inner.failed.push(record)
+        } else {
+            inner.others.push(record)
+        }
+        inner.trim(self.ring.shared.share.load(Relaxed));
     }
 }
 
@@ -205,6 +253,8 @@ struct Inner {
 struct Half {
     records: VecDeque<Arc<RunRecord>>,
     bytes: usize,
+    /// The number of the latest record that was displaced.
+    displaced: u64,
 }
 
 impl Half {
@@ -214,9 +264,15 @@ impl Half {
     }
 
     fn pop(&mut self) -> bool {
-        let oldest = self.records.pop_front();
-        self.bytes -= oldest.as_ref().map_or(0, |record| record.bytes());
-        oldest.is_some()
+        let Some(oldest) = self.records.pop_front() else { return false };
+        self.bytes -= oldest.bytes();
+        self.displaced = oldest.number;
+        true
+    }
+
+    fn remove(&mut self, id: &PluginId) {
+        self.records.retain(|record| record.plugin != *id);
+        self.bytes = self.records.iter().map(|record| record.bytes()).sum();
     }
 }
 
@@ -232,22 +288,11 @@ impl Inner {
 }
 
 impl Ring {
-    fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, inner: Mutex::default() }
-    }
-
-    /// Adds a record, whose number it sets.
-    pub(super) fn add(&self, mut record: RunRecord) {
-        let is_failure = record.is_failure();
+    /// Removes the records of a plugin.
+    pub(super) fn remove(&self, id: &PluginId) {
         let mut inner = self.inner.lock();
-        record.number = self.shared.numbers.fetch_add(1, Relaxed) + 1;
-        let record = Arc::new(record);
-        if is_failure {
-            inner.failed.push(record)
-        } else {
-            inner.others.push(record)
-        }
-        inner.trim(self.shared.share.load(Relaxed));
+        inner.failed.remove(id);
+        inner.others.remove(id);
     }
 
     /// Returns the latest `most` records that meet a condition, the latest first.
@@ -260,6 +305,23 @@ impl Ring {
         found.sort_unstable_by_key(|record| std::cmp::Reverse(record.number));
         found.truncate(most);
         found
+    }
+
+    /// Returns the latest record that meets a condition. If a later one may have been displaced, or there is none,
+    /// returns the highest number that one may have.
+    pub(super) fn last(&self, wanted: impl Fn(&RunRecord) -> bool) -> Result<Arc<RunRecord>, u64> {
+        let inner = self.inner.lock();
+        let Inner { failed, others } = &*inner;
+        // Records of the other half may be displaced sooner.
+        let found = [(failed, others), (others, failed)].into_iter().filter_map(|(half, other)| {
+            let record = half.records.iter().rev().find(|record| wanted(record))?;
+            Some((record, other.displaced))
+        });
+        match found.max_by_key(|(record, _)| record.number) {
+            Some((record, displaced)) if record.number > displaced => Ok(record.clone()),
+            Some((_, displaced)) => Err(displaced),
+            None => Err(failed.displaced.max(others.displaced)),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     Excess, State, budget,
     log_rate::{LogRate, LogRates},
-    records::{Records, Ring, RunRecord},
+    records::{Book, Records, Ring, RunRecord},
     repeats::Repeats,
     revocation::Revocation,
     states::States,
@@ -57,8 +57,8 @@ pub struct LoadedPlugin {
     pub(super) repeats: Repeats,
     /// Bounds the plugin's own log lines.
     pub(super) log_rate: LogRate,
-    /// The tenant's latest runs.
-    pub(super) records: Arc<Ring>,
+    /// Where its runs are recorded.
+    pub(super) records: Book,
     /// Ends this version's runs.
     pub(super) revocation: Revocation,
     /// The results of this version's runs, for its trial and for that of the next version.
@@ -128,9 +128,9 @@ struct Inner {
 }
 
 /// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
-type Payer = (Tenant, Option<Arc<str>>);
+pub(super) type Payer = (Tenant, Option<Arc<str>>);
 
-fn payer(id: &PluginId) -> Payer {
+pub(super) fn payer(id: &PluginId) -> Payer {
     let is_of_cluster = id.namespace.is_none();
     (id.tenant(), is_of_cluster.then(|| id.name.clone()))
 }
@@ -210,15 +210,27 @@ impl Registry {
         self.inner.read().plugins.values().find(|loaded| loaded.sender.manager == manager).cloned()
     }
 
-    /// Returns the latest `most` runs of a plugin, also of one that was unloaded lately, that meet a condition; the
+    /// Returns the latest `most` runs of a configured plugin, also of one that is not loaded, that meet a condition; the
     /// latest first.
     #[must_use]
     pub fn runs(&self, id: &PluginId, most: usize, wanted: impl Fn(&RunRecord) -> bool) -> Vec<Arc<RunRecord>> {
-        let ring = {
-            let inner = self.inner.read();
-            inner.tenants.get(&payer(id)).and_then(|tenant| inner.records.find(*tenant))
-        };
+        let ring = self.inner.read().records.find(id);
         ring.map(|ring| ring.latest(most, |run| run.plugin == *id && wanted(run))).unwrap_or_default()
+    }
+
+    /// Returns the last run of a plugin that meets a condition. If the record of a later one may have been displaced, or
+    /// there is none, returns the highest number that one may have.
+    pub(super) fn last_run(&self, id: &PluginId, wanted: impl Fn(&RunRecord) -> bool) -> Result<Arc<RunRecord>, u64> {
+        let ring = self.inner.read().records.find(id).ok_or(0_u64)?;
+        ring.last(|run| run.plugin == *id && wanted(run))
+    }
+
+    /// Forgets the runs of a plugin that is not configured any more, also those that end later.
+    pub fn forget_runs(&self, id: &PluginId) {
+        let ring = self.inner.write().records.forget(id);
+        if let Some(ring) = ring {
+            ring.remove(id);
+        }
     }
 
     /// Returns the runs of all plugins that ended after the one of this number, the earliest first.
@@ -320,7 +332,7 @@ impl Registry {
         inner.claims.insert(lane, (Claim { tenant, bytes }, budget::demand(&spec, rates)));
         let state = inner.state(lane, &spec);
         let states = inner.states.clone();
-        let records = inner.records.ring(tenant);
+        let records = inner.records.book(&spec.id);
         let repeats = Repeats::default();
         let log_rate = inner.log_rates.plugin(spec.tenant());
         let revocation = Revocation::default();
@@ -372,11 +384,10 @@ impl Registry {
     /// them.
     pub(super) fn forget_unloaded(&self, remembered: &Remembered<Lane>) {
         let mut inner = self.inner.write();
-        let Inner { plugins, lanes, log_rates, tenants, claims, rates, records, .. } = &mut *inner;
+        let Inner { plugins, lanes, log_rates, tenants, claims, rates, .. } = &mut *inner;
         lanes.retain(|_, lane| plugins.contains_key(lane) || remembered.lanes.contains(lane));
         let used: BTreeSet<u32> = claims.values().map(|(claim, _)| claim.tenant).collect();
         tenants.retain(|_, number| used.contains(number) || remembered.tenants.contains(number));
-        records.retain(&tenants.values().copied().collect());
         let named: BTreeSet<&Tenant> = tenants.keys().map(|(tenant, _)| tenant).collect();
         rates.retain(|tenant, _| named.contains(tenant));
         log_rates.forget_unused(Instant::now());

@@ -3,6 +3,7 @@
 mod budget;
 mod deletions;
 mod delivery;
+mod explain;
 mod gate;
 mod health;
 mod loops;

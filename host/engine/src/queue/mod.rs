@@ -61,6 +61,8 @@ pub enum Next {
     Final,
     /// The run succeeded. The item is run again after this time, or sooner when it is added.
     After(Duration),
+    /// Like [`Next::After`], but the item did not ask for it: writes of the run are not sent yet, or not known.
+    Again(Duration),
     /// The run failed. The item is run again with back-off, or sooner when it is added.
     Failed,
     /// The run failed. The item is run again after this time instead of a back-off, or sooner when it is added.
@@ -183,8 +185,9 @@ where
 
     /// Skips, for the job's item in the lanes of its successors, the changes that were queued before the job started.
     /// Later changes, retries and items that were added otherwise stay. Only items that wait for this job are skipped.
-    pub fn stop(&self, job: &Job<L, S, I>) {
-        self.change(|slots, now| slots.stop(job, now));
+    /// Returns the lanes in which the item is not run for a change.
+    pub fn stop(&self, job: &Job<L, S, I>) -> Vec<L> {
+        self.change(|slots, now| slots.stop(job, now))
     }
 
     /// The next item that is due; waits for one. None once the queue is closed.

@@ -121,11 +121,12 @@ where
         self.free_all(parked, now);
     }
 
-    /// Skips, for the successors of a running job, the steps that were queued before it started. The job's own item
-    /// stays in the queue until [`Slots::done`].
-    pub(super) fn stop(&mut self, job: &Job<L, S, I>, now: Instant) {
+    /// Skips, for the successors of a running job, the steps that were queued before it started. Returns the lanes of
+    /// those that are not run for them. The job's own item stays in the queue until [`Slots::done`].
+    pub(super) fn stop(&mut self, job: &Job<L, S, I>, now: Instant) -> Vec<L> {
+        let mut stopped = Vec::new();
         if self.running(job).is_none() {
-            return;
+            return stopped;
         }
         for lane in self.order.clone().successors(job.lane) {
             let key = (*lane, job.slot.clone());
@@ -135,7 +136,8 @@ where
             let item = &mut state.items[at];
             let steps = if runs { item.dirty.as_mut() } else { Some(&mut item.steps) };
             let Some(steps) = steps.filter(|steps| steps.are_changes) else { continue };
-            if steps.latest.1 > job.number {
+            let is_later = steps.latest.1 > job.number;
+            if is_later {
                 // From now on it is due since that later step.
                 steps.first = steps.latest;
             } else if runs {
@@ -145,9 +147,11 @@ where
             } else {
                 state.items.remove(at);
             }
+            stopped.extend((!is_later).then_some(*lane));
             self.replace(key, now);
             self.free(*lane, &job.slot, now);
         }
+        stopped
     }
 }
 

@@ -289,7 +289,7 @@ where
         }
         let delay = match next {
             Next::Settled | Next::Final => None,
-            Next::After(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
+            Next::After(delay) | Next::Again(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
             Next::Failed => Some(self.backoff.delay(item.failures.saturating_add(1), &mut self.random)),
             Next::Conflict => {
                 let backoff = Backoff { most: self.backoff.most.min(CONFLICT_WAIT), ..self.backoff };
@@ -297,29 +297,28 @@ where
             }
         };
         match next {
-            Next::Settled | Next::Final | Next::After(_) => item.failures = 0,
+            Next::Settled | Next::Final | Next::Again(_) | Next::After(_) => item.failures = 0,
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
         let why = match next {
             Next::Settled | Next::Final => Why::default(),
             Next::After(_) => Why::REQUEUE,
+            Next::Again(_) => Why::WRITES,
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.steps.why.and(Why::RETRY),
             Next::Postponed(_) => item.steps.why,
         };
         let dirty = item.dirty.take().filter(|_| next != Next::Final);
         let retry = delay.map(|delay| {
             let due = now + delay;
-            (due, if matches!(next, Next::After(_)) { due } else { item.queued })
+            (due, if matches!(next, Next::After(_) | Next::Again(_)) { due } else { item.queued })
         });
         let done = match (dirty, retry) {
             (Some(steps), _) => {
                 // An item that failed still answers the event that it answered before.
                 let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
-                item.steps = steps;
-                if is_same {
-                    item.steps.why = steps.why.and(why);
-                } else {
+                item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), ..steps };
+                if !is_same {
                     item.queued = steps.first.0;
                 }
                 item.before = retry.map(|retry| (retry, why));

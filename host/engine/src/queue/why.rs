@@ -23,14 +23,17 @@ impl Why {
     pub const RETRY: Self = Self::other(4);
     /// The run before asked for this one.
     pub const REQUEUE: Self = Self::other(5);
+    /// A write of the run before was not sent yet, or it is not known whether the cache shows it.
+    pub const WRITES: Self = Self::other(6);
     /// In the order in which they are named.
-    const OTHERS: [(Self, &'static str); 6] = [
+    const OTHERS: [(Self, &'static str); 7] = [
         (Self::ADDED, "added"),
         (Self::DELETED, "deleted"),
         (Self::LOAD, "load"),
         (Self::RESYNC, "resync"),
         (Self::RETRY, "retry"),
         (Self::REQUEUE, "requeue"),
+        (Self::WRITES, "writes"),
     ];
 
     const fn other(bit: u8) -> Self {

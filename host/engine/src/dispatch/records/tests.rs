@@ -26,7 +26,13 @@ fn run(plugin: &str, error: Option<&str>) -> RunRecord {
         unsettled: false,
         writes: Vec::new(),
         unlisted: 0,
+        stopped: Vec::new(),
     }
+}
+
+/// The id of the only plugin of a tenant.
+fn id(tenant: u32) -> PluginId {
+    PluginId { namespace: Some(tenant.to_string().into()), name: "plugin".into() }
 }
 
 fn bytes(ring: &Ring) -> usize {
@@ -36,43 +42,88 @@ fn bytes(ring: &Ring) -> usize {
 #[test]
 fn a_noisy_tenant_displaces_only_its_own_records() {
     let mut records = Records::default();
-    let [quiet, noisy] = [1, 2].map(|tenant| records.ring(tenant));
+    let [quiet, noisy] = [1, 2].map(|tenant| records.book(&id(tenant)));
     quiet.add(run("quiet", None));
     quiet.add(run("quiet", Some("late")));
     (0..10_000).for_each(|at| noisy.add(run("noisy", (at % 2 == 0).then_some("again"))));
-    assert_eq!(quiet.latest(9, |_| true).len(), 2);
-    assert!((TENANT_BYTES * 9 / 10..=TENANT_BYTES).contains(&bytes(&noisy)), "{} bytes", bytes(&noisy));
-    let numbers: Vec<_> = noisy.latest(4, |_| true).iter().map(|record| record.number).collect();
+    assert_eq!(quiet.ring.latest(9, |_| true).len(), 2);
+    assert!((TENANT_BYTES * 9 / 10..=TENANT_BYTES).contains(&bytes(&noisy.ring)), "{} bytes", bytes(&noisy.ring));
+    let numbers: Vec<_> = noisy.ring.latest(4, |_| true).iter().map(|record| record.number).collect();
     assert_eq!(numbers, [10_002, 10_001, 10_000, 9_999], "the latest are kept");
 }
 
 #[test]
 fn failed_runs_are_kept_longest_up_to_half_of_the_bytes() {
     let mut records = Records::default();
-    let ring = records.ring(1);
+    let ring = records.book(&id(1));
     ring.add(run("plugin", Some("the first failure")));
     ring.add(RunRecord { unsettled: true, ..run("plugin", None) });
     (0..10_000).for_each(|_| ring.add(run("plugin", None)));
-    let failures = ring.latest(9, RunRecord::is_failure);
+    let failures = ring.ring.latest(9, RunRecord::is_failure);
     assert_eq!(failures.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 1]);
     (0..10_000).for_each(|_| ring.add(run("plugin", Some("again"))));
-    let of_failures: usize = ring.latest(usize::MAX, RunRecord::is_failure).iter().map(|record| record.bytes()).sum();
+    let of_failures: usize =
+        ring.ring.latest(usize::MAX, RunRecord::is_failure).iter().map(|record| record.bytes()).sum();
     assert!((TENANT_BYTES * 4 / 10..=TENANT_BYTES / 2).contains(&of_failures), "{of_failures} bytes of failures");
-    assert!(ring.latest(9, |record| !record.is_failure()).len() == 9, "other runs keep the other half");
+    assert!(ring.ring.latest(9, |record| !record.is_failure()).len() == 9, "other runs keep the other half");
 }
 
 #[test]
 fn the_records_of_all_tenants_stay_within_the_bytes_of_the_host() {
     let mut records = Records::default();
-    let fill = |ring: &Ring| (0..300).for_each(|_| ring.add(run("plugin", None)));
-    (0..1_000).for_each(|tenant| fill(&records.ring(tenant)));
+    let fill = |book: &Book, runs| (0..runs).for_each(|_| book.add(run("plugin", None)));
+    (0..1_000).for_each(|tenant| fill(&records.book(&id(tenant)), 300));
+    (0..1_000).for_each(|tenant| fill(&records.book(&id(tenant)), 1));
     let total: usize = records.all().0.iter().map(|ring| bytes(ring)).sum();
     assert!((HOST_BYTES * 8 / 10..=HOST_BYTES).contains(&total), "{total} bytes");
-    records.retain(&BTreeSet::from([7]));
-    let ring = records.find(7).unwrap();
-    fill(&ring);
-    assert!(bytes(&ring) > TENANT_BYTES * 9 / 10, "a tenant that is left has its whole ring again");
-    assert!(records.find(8).is_none());
+    (0..1_000).filter(|tenant| *tenant != 7).for_each(|tenant| drop(records.forget(&id(tenant)).unwrap()));
+    let book = records.book(&id(7));
+    fill(&book, 300);
+    assert!(bytes(&book.ring) > TENANT_BYTES * 9 / 10, "a tenant that is left has its whole ring again");
+    assert!(records.find(&id(8)).is_none());
+}
+
+#[test]
+fn a_run_is_the_last_one_only_if_none_after_it_was_displaced() {
+    let mut records = Records::default();
+    let book = records.book(&id(1));
+    let last = |of: &str| book.ring.last(|run| *run.plugin.name == *of).map(|run| run.number);
+    assert_eq!(last("a"), Err(0));
+    book.add(run("a", Some("a failure")));
+    (0..100).for_each(|_| book.add(run("a", None)));
+    assert_eq!(last("a"), Ok(101));
+    // Good runs of others displace those, and the older failure stays.
+    (0..200).for_each(|_| book.add(run("b", None)));
+    assert_eq!(last("b"), Ok(301));
+    let displaced = last("a").unwrap_err();
+    assert!((101..300).contains(&displaced), "{displaced}");
+    assert!(book.ring.latest(1, |run| *run.plugin.name == *"a")[0].is_failure());
+    // Failures displace a later failure.
+    book.add(run("c", None));
+    book.add(run("c", Some("the last")));
+    assert_eq!(last("c"), Ok(303));
+    (0..200).for_each(|_| book.add(run("d", Some("again"))));
+    assert!(last("c").unwrap_err() >= 303);
+}
+
+#[test]
+fn a_plugin_of_a_name_that_was_used_before_inherits_no_records() {
+    let mut records = Records::default();
+    let [before, other] = ["a", "b"].map(|name| PluginId { name: name.into(), ..id(1) });
+    let late = records.book(&before);
+    let stays = records.book(&other);
+    for (name, error) in [("a", None), ("a", Some("no")), ("b", None)] {
+        late.add(RunRecord { plugin: PluginId { name: name.into(), ..id(1) }, ..run(name, error) });
+    }
+    records.forget(&before).unwrap().remove(&before);
+    let after = records.book(&before);
+    late.add(run("a", None));
+    let names = || stays.ring.latest(9, |_| true).iter().map(|run| run.plugin.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(), ["b"], "also none of a run that ends later");
+    let counted = stays.ring.inner.lock().others.bytes;
+    assert_eq!(counted, bytes(&stays.ring));
+    after.add(run("a", None));
+    assert_eq!(names(), ["a", "b"]);
 }
 
 #[test]

@@ -181,7 +181,7 @@ async fn a_commit_without_a_token_is_not_sent_and_the_key_is_run_again() {
     // No token is left for the run.
     let job = rig.dispatch.queue.next().await.unwrap();
     rig.dispatch.queue.spend(&job, budget::WRITES, u32::try_from(BURST).unwrap());
-    assert!(matches!(rig.finish(job).await, Next::After(_)), "the key does not settle");
+    assert!(matches!(rig.finish(job).await, Next::Again(_)), "the key does not settle");
     assert_eq!((rig.sent(), eager.refused.lock().clone()), (1, vec![2]), "the delivery of the run is sent into debt");
     assert_eq!(rig.of_tenant().refused[budget::WRITES], 2);
     rig.work_for(Duration::from_secs(60)).await;
@@ -212,7 +212,7 @@ async fn a_final_failure_after_an_unsent_commit_does_not_settle_the_key() {
     rig.limited(1);
     let job = rig.dispatch.queue.next().await.unwrap();
     rig.dispatch.queue.spend(&job, budget::WRITES, u32::try_from(BURST).unwrap());
-    assert!(matches!(rig.finish(job).await, Next::After(_)));
+    assert!(matches!(rig.finish(job).await, Next::Again(_)));
     rig.work_for(Duration::from_secs(60)).await;
     assert_eq!(rig.sent(), 1);
 }

@@ -88,7 +88,7 @@ async fn after_a_patch_a_plugin_waits_for_the_patched_revision() {
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
     rig.add();
-    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE), "its event did not come");
+    assert_eq!(rig.turn().await, Next::Again(LEAST_REQUEUE), "its event did not come");
     // Longer than any patience, and a revision in between that another writer made.
     *rig.server.pod.lock() = Some(pod(9));
     for turn in 0..100 {
@@ -142,7 +142,7 @@ async fn a_history_that_was_set_back_opens_the_gate_after_a_live_read() {
     *rig.script.shown.lock() = Some(Shown::Revision(Revision(900)));
     *rig.server.pod.lock() = Some(pod(5));
     rig.add();
-    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    assert_eq!(rig.turn().await, Next::Again(LEAST_REQUEUE));
     *rig.script.shown.lock() = None;
     while rig.turn().await != Next::Settled {}
     assert_eq!(rig.status.runs(), 2);
@@ -298,7 +298,7 @@ async fn an_event_is_lost_when_the_watch_has_later_ones() {
     *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
     rig.add();
     // Its event may still come.
-    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    assert_eq!(rig.turn().await, Next::Again(LEAST_REQUEUE));
     assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
     assert!(at(0));
     rig.writer.apply(vec![PodEvent::applied(named("other", 8))]);
@@ -313,6 +313,6 @@ async fn an_event_is_lost_when_the_watch_has_later_ones() {
             writer.clone().apply(vec![PodEvent::applied(named("other", 11))]);
         }
     }));
-    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    assert_eq!(rig.turn().await, Next::Again(LEAST_REQUEUE));
     assert!(at(11));
 }

@@ -21,13 +21,13 @@ fn link<const N: u64>(request: &Request, pod: &podium_wire::Pod) -> (Result<Outc
 const CODES: [Code; LINKS as usize] =
     [link::<0>, link::<1>, link::<2>, link::<3>, link::<4>, link::<5>, link::<6>, link::<7>];
 
-fn spec(name: &str, after: &[&str]) -> PluginSpec {
+pub(super) fn spec(name: &str, after: &[&str]) -> PluginSpec {
     let after = after.iter().map(|name| (*name).to_owned()).collect();
     PluginSpec { after, ..testing::plugin(Some("shop"), name) }
 }
 
 /// Returns a stage with these plugins and one Pod, whose addition wakes them all in their order.
-fn stage(plugins: Vec<(PluginSpec, Code)>) -> Stage {
+pub(super) fn stage(plugins: Vec<(PluginSpec, Code)>) -> Stage {
     let stage = loaded(plugins);
     stage.dispatch.queue.set_order(order(&stage.dispatch.registry.all()));
     change(&stage, |_| {});
@@ -52,7 +52,7 @@ fn chain(length: usize) -> Vec<(PluginSpec, Code)> {
 }
 
 /// Changes the Pod as another client does.
-fn change(stage: &Stage, change: impl FnOnce(&mut podium_wire::Pod)) {
+pub(super) fn change(stage: &Stage, change: impl FnOnce(&mut podium_wire::Pod)) {
     let mut pods = stage.server.pods.lock();
     let pod = pods.entry("cart-0".to_owned()).or_default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
@@ -100,7 +100,7 @@ fn stops_at_skip(_: &Request, pod: &podium_wire::Pod) -> (Result<Outcome, Failur
     (Ok(outcome), Vec::new())
 }
 
-fn does_nothing(_: &Request, _: &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>) {
+pub(super) fn does_nothing(_: &Request, _: &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>) {
     (Ok(Outcome::Settled), Vec::new())
 }
 

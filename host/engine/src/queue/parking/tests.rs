@@ -362,7 +362,7 @@ async fn a_stop_skips_the_successors_of_its_group() {
     queue.done(&leading, Next::Settled);
     let first = all(&queue).await;
     assert_eq!(lanes(&first), [1], "lane 8 is of its group, lane 1 is not");
-    queue.stop(&first[0]);
+    assert_eq!(queue.stop(&first[0]), [2, 3]);
     queue.done(&first[0], Next::Settled);
     assert!(all(&queue).await.is_empty() && queue.is_idle());
     assert!(queue.lanes_with([2, 3, 8], &POD.0, &POD.1).is_empty());
@@ -386,7 +386,7 @@ async fn after_a_stop_retries_later_changes_and_other_reasons_stay() {
     let queue = self::queue();
     let first = begin(&queue).await;
     changed(&queue, &[2]);
-    queue.stop(&first);
+    assert!(queue.stop(&first).contains(&3) && !queue.stop(&first).contains(&2), "lane 2 is run for the later change");
     queue.done(&first, Next::Settled);
     assert_eq!(lanes(&all(&queue).await), [2]);
     // A sweep or a resync.

@@ -127,7 +127,9 @@ impl Oracle {
         let failures = self.failures.entry(key).or_default();
         let due = match next {
             Next::Settled | Next::Final => None,
-            Next::After(delay) | Next::Postponed(delay) | Next::FailedFor(delay) => Some(now + delay),
+            Next::After(delay) | Next::Again(delay) | Next::Postponed(delay) | Next::FailedFor(delay) => {
+                Some(now + delay)
+            }
             Next::Failed | Next::Conflict => Some(now + Backoff::default().doubled(*failures + 1) / 2),
         };
         *failures = match next {

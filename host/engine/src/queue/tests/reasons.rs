@@ -42,6 +42,7 @@ async fn an_event_that_ends_a_delay_adds_its_reason_to_what_is_not_answered() {
         (Next::Postponed(Duration::from_secs(5)), vec!["labels", "status"]),
         (Next::FailedFor(Duration::from_secs(5)), vec!["labels", "status", "retry"]),
         (Next::After(Duration::from_secs(5)), vec!["status"]),
+        (Next::Again(Duration::from_secs(5)), vec!["status", "writes"]),
     ] {
         let job = queue.next().await.unwrap();
         queue.done(&job, next);
@@ -49,6 +50,11 @@ async fn an_event_that_ends_a_delay_adds_its_reason_to_what_is_not_answered() {
         let due = queue.waiting(1, &"cart");
         assert_eq!((due[0].at, due[0].why.names()), (Place::Turn, why), "{next:?}");
     }
+    // Also an event that came during the run.
+    let job = queue.next().await.unwrap();
+    add(changed(Section::Labels));
+    queue.done(&job, Next::Again(Duration::from_secs(5)));
+    assert_eq!(queue.waiting(1, &"cart")[0].why.names(), ["labels", "writes"]);
 }
 
 #[tokio::test(start_paused = true)]

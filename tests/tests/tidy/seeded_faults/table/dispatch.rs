@@ -23,7 +23,7 @@ fn runs() -> Vec<Fault> {
         ),
         delivery.fault(
             "a deletion stops other plugins",
-            "«gone_for.is_none()»;\n        let (next, unsettled)",
+            "let stops = result == Ok(Outcome::Stop) && «!deleted» &&",
             "true",
         ),
         delivery.fault(

@@ -19,8 +19,8 @@ fn slots() -> Vec<Fault> {
         slots.fault("a key added during its run is lost", "dirty => «*dirty = Some(steps)»,", "drop(dirty.take())"),
         slots.fault(
             "a key added during its run waits for a second",
-            "item.steps = «steps»;\n                if is_same",
-            "Steps::one((now + Duration::from_secs(1), 0), false, steps.why)",
+            "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..steps» };",
+            "..Steps::one((now + Duration::from_secs(1), 0), false, why)",
         ),
         slots.fault("a success keeps the failures", "Next::After(_) => «item.failures = 0»,", ""),
         slots.fault(
@@ -76,8 +76,8 @@ fn slots() -> Vec<Fault> {
         ),
         slots.fault(
             "a successor starts after any run of its predecessor",
-            "item.steps = «steps»;",
-            "Steps { first: (now, u64::MAX), ..steps }",
+            "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..steps» };",
+            "first: (now, u64::MAX), ..steps",
         ),
         slots.fault(
             "a successor waits for a plugin that is removed",
@@ -195,7 +195,7 @@ fn order() -> Vec<Fault> {
             "const LEADING: Duration = «Duration::from_millis(100)»;",
             "Duration::from_secs(100)",
         ),
-        parking.fault("a stop skips later changes too", "if «steps.latest.1 > job.number» {", "false"),
+        parking.fault("a stop skips later changes too", "let is_later = «steps.latest.1 > job.number»;", "false"),
         parking.fault(
             "changes without end keep a successor waiting",
             "found.due() <= now && «found.steps.first <= item.steps.first»;",
