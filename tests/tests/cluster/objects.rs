@@ -11,7 +11,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use podium_tests::{
-    controlplane::{ControlPlane, Mark},
+    controlplane::{ControlPlane, Faults, Link, Mark},
     guests,
     process::{Host, HostOptions, workspace_dir},
     wait::until,
@@ -147,6 +147,13 @@ fn own_writes(plane: &ControlPlane, mark: Mark) -> Result<Vec<String>> {
     Ok(own.map(|write| format!("{} {} {}", write.verb, write.resource, write.code)).collect())
 }
 
+/// Returns the rights that the host's own account used.
+fn used_rights(plane: &ControlPlane, mark: Mark) -> Result<BTreeSet<String>> {
+    let requests = plane.audit().requests_of(HOST, mark)?.into_iter();
+    let own = requests.filter(|request| request.impersonated.is_none());
+    Ok(own.map(|request| format!("{} {}", request.verb, request.resource)).collect())
+}
+
 /// The host's account and its rights as `deploy/` has them, without the kinds.
 pub(crate) async fn start(plane: &ControlPlane, client: &Client) -> Result<(HostOptions, Mark)> {
     Kubectl::new(plane).install(&["namespace.yaml", "rbac.yaml"])?;
@@ -182,6 +189,9 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let (mut options, mark) = start(&plane, &client).await?;
     let state = tempfile::tempdir()?;
     options.arguments.extend(["--state-dir".to_owned(), state.path().to_string_lossy().into_owned()]);
+    let link = Link::new(1);
+    let proxy = link.proxy(&options.kubeconfig).await?;
+    options.kubeconfig = proxy.kubeconfig_path().to_owned();
     let sha256 = config_map(&client, guests::component("good")?).await?;
     pod(&client, NAMESPACE, "a").await?;
 
@@ -238,6 +248,18 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let more = host.metric("controller_runtime_reconcile_total", &controller).await?;
     ensure!(more > runs, "{more} runs after {runs}");
 
+    // The answer to a write is lost, so the host reads the Pod as its own account.
+    link.set(Faults::Lost(100));
+    pod(&client, NAMESPACE, "d").await?;
+    labelled(&client, "d").await?;
+    link.set(Faults::None);
+    until("a read of the Pod", SOON, async || {
+        let used = used_rights(&plane, mark)?;
+        ensure!(used.contains("get pods"), "{used:?}");
+        Ok(())
+    })
+    .await?;
+
     let mut suspended = changed.clone();
     suspended["suspend"] = true.into();
     apply(&client, &suspended).await?;
@@ -267,12 +289,8 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     ensure!(!own.is_empty() && own.iter().all(|write| known.contains(&write.as_str())), "{own:?}");
     let requests = plane.audit().requests_of(HOST, mark)?;
     ensure!(requests.iter().all(|request| request.code != 403), "{requests:?}");
-    let used = requests.iter().filter(|request| request.impersonated.is_none());
-    let used: BTreeSet<_> = used.map(|request| format!("{} {}", request.verb, request.resource)).collect();
-    // A Pod is read only after an answer was lost.
-    let is_rare = |right: &String| right == "get pods";
-    let unused: Vec<_> =
-        shipped_rights()?.into_iter().filter(|right| !is_rare(right) && !used.contains(right)).collect();
+    let used = used_rights(&plane, mark)?;
+    let unused: Vec<_> = shipped_rights()?.into_iter().filter(|right| !used.contains(right)).collect();
     ensure!(unused.is_empty(), "{unused:?} of {used:?}");
     ensure!(host.terminate().await?.success(), "it failed");
     Ok(())

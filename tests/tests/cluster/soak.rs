@@ -1,6 +1,6 @@
 //! podium-host with the five sample plugins for a long time on a real API server that fails as real ones do, while
-//! Pods come, change and go: memory, descriptors and tasks stay flat, and at the end the cache has as many Pods as the
-//! API server and no key waits.
+//! Pods come, change and go: memory, descriptors and tasks stay flat, and at the end the cache has the Pods of the API
+//! server in their revisions and no key waits.
 //!
 //! Runs for a bounded time; `PODIUM_SOAK_SECONDS` sets it. Samples are appended to the file `PODIUM_SOAK_LOG`, if that
 //! is set. The debug build of the host is measured unless the suite runs in release.
@@ -112,7 +112,7 @@ async fn memory_descriptors_and_tasks_stay_flat_during_faults() -> Result<()> {
     let events = host.metric("controller_runtime_reconcile_total", &[]).await?;
     let log = host.log();
     ensure!(!log.contains("panicked"), "{log}");
-    let held = as_many_as_listed(&client, &host).await?;
+    let held = same_as_listed(&client, &host).await?;
     ensure!(host.terminate().await?.success());
     let figures = judged(&samples, length)?;
     let writes = link.sent().len();
@@ -226,14 +226,21 @@ async fn at_rest(client: &Client, host: &Host) -> Result<()> {
     .await
 }
 
-/// Returns the number of Pods in the cache and on the API server.
-async fn as_many_as_listed(client: &Client, host: &Host) -> Result<usize> {
-    until("as many Pods as listed", WITHIN, async || {
+/// Waits until the cache has the Pods of a list and no others, each in its revision. Returns their number.
+async fn same_as_listed(client: &Client, host: &Host) -> Result<usize> {
+    until("the cache to equal a list", WITHIN, async || {
         let list: Value = client.request(Request::get("/api/v1/pods").body(Vec::new())?).await?;
-        let listed = list["items"].as_array().context("a list without items")?.len();
+        let listed = list["items"].as_array().context("a list without items")?;
         let held = host.metric("podium_cache_pods", &[]).await?;
-        ensure!(held == listed as f64, "{held} of {listed}");
-        Ok(listed)
+        ensure!(held == listed.len() as f64, "{held} of {}", listed.len());
+        for pod in listed.iter().map(|pod| &pod["metadata"]) {
+            let [namespace, name, revision] =
+                ["namespace", "name", "resourceVersion"].map(|field| pod[field].as_str().unwrap_or_default());
+            let cached: Value = serde_json::from_str(&host.get(&format!("/debug/pods/{namespace}/{name}")).await?)?;
+            let is_same = cached["uid"] == pod["uid"] && cached["revision"].to_string() == revision;
+            ensure!(is_same, "{pod}, but in the cache {cached}");
+        }
+        Ok(listed.len())
     })
     .await
 }
