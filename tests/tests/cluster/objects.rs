@@ -290,7 +290,9 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let requests = plane.audit().requests_of(HOST, mark)?;
     ensure!(requests.iter().all(|request| request.code != 403), "{requests:?}");
     let used = used_rights(&plane, mark)?;
-    let unused: Vec<_> = shipped_rights()?.into_iter().filter(|right| !used.contains(right)).collect();
+    // A list in pages is only for API servers that refuse lists as watches.
+    let pages = |right: &String| right == "list pods";
+    let unused: Vec<_> = shipped_rights()?.into_iter().filter(|right| !used.contains(right) && !pages(right)).collect();
     ensure!(unused.is_empty(), "{unused:?} of {used:?}");
     ensure!(host.terminate().await?.success(), "it failed");
     Ok(())

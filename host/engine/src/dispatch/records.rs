@@ -144,11 +144,18 @@ pub(super) fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT)].to_owned()
 }
 
-/// The rings of the tenants that have a configured plugin, each with the plugins that have run.
+/// The rings of the tenants that have a configured plugin.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    rings: BTreeMap<Payer, (Arc<Ring>, BTreeMap<PluginId, Arc<()>>)>,
+    tenants: BTreeMap<Payer, OfTenant>,
     shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct OfTenant {
+    ring: Arc<Ring>,
+    /// The plugins that have run, each as long as it is configured.
+    plugins: BTreeMap<PluginId, Arc<()>>,
 }
 
 #[derive(Debug)]
@@ -167,34 +174,33 @@ impl Default for Shared {
 impl Records {
     /// Returns the book of a plugin, and creates the ring of its tenant at the first call.
     pub(super) fn book(&mut self, id: &PluginId) -> Book {
-        let Self { rings, shared } = self;
-        let (ring, plugins) = rings
-            .entry(payer(id))
-            .or_insert_with(|| (Arc::new(Ring { shared: shared.clone(), inner: Mutex::default() }), BTreeMap::new()));
-        let is_configured = Arc::downgrade(plugins.entry(id.clone()).or_default());
-        let book = Book { ring: ring.clone(), is_configured };
+        let Self { tenants, shared } = self;
+        let ring = || Arc::new(Ring { shared: shared.clone(), inner: Mutex::default() });
+        let tenant = tenants.entry(payer(id)).or_insert_with(|| OfTenant { ring: ring(), plugins: BTreeMap::new() });
+        let is_configured = Arc::downgrade(tenant.plugins.entry(id.clone()).or_default());
+        let book = Book { ring: tenant.ring.clone(), is_configured };
         self.divide();
         book
     }
 
     /// Returns the ring of a plugin's tenant, if it has one.
     pub(super) fn find(&self, id: &PluginId) -> Option<Arc<Ring>> {
-        self.rings.get(&payer(id)).map(|(ring, _)| ring.clone())
+        self.tenants.get(&payer(id)).map(|tenant| tenant.ring.clone())
     }
 
     /// Returns all rings, and the latest number: each record up to it is in a ring, or was displaced.
     pub(super) fn all(&self) -> (Vec<Arc<Ring>>, u64) {
-        (self.rings.values().map(|(ring, _)| ring.clone()).collect(), self.shared.numbers.load(Relaxed))
+        (self.tenants.values().map(|tenant| tenant.ring.clone()).collect(), self.shared.numbers.load(Relaxed))
     }
 
     /// Ends the book of a plugin that is not configured any more. Returns the ring, from which the caller removes its
     /// records.
     pub(super) fn forget(&mut self, id: &PluginId) -> Option<Arc<Ring>> {
-        let (ring, plugins) = self.rings.get_mut(&payer(id))?;
-        let ring = ring.clone();
-        plugins.remove(id);
-        if plugins.is_empty() {
-            self.rings.remove(&payer(id));
+        let tenant = self.tenants.get_mut(&payer(id))?;
+        let ring = tenant.ring.clone();
+        tenant.plugins.remove(id);
+        if tenant.plugins.is_empty() {
+            self.tenants.remove(&payer(id));
             self.divide();
         }
         Some(ring)
@@ -203,7 +209,7 @@ impl Records {
     /// Divides the bytes of the host among the tenants, in few steps. A ring that has more drops it with its next
     /// record, because plugins cannot run while this is done.
     fn divide(&self) {
-        let share = TENANT_BYTES.min(HOST_BYTES / self.rings.len().max(1).next_power_of_two());
+        let share = TENANT_BYTES.min(HOST_BYTES / self.tenants.len().max(1).next_power_of_two());
         self.shared.share.store(share, Relaxed);
     }
 }
