@@ -183,6 +183,20 @@ async fn a_plugin_of_the_cluster(client: &Client, sha256: &str) -> Result<()> {
     .await
 }
 
+/// Loses the answer to a write, so that the host reads the Pod as its own account.
+async fn a_lost_answer(plane: &ControlPlane, client: &Client, link: &Link, mark: Mark) -> Result<()> {
+    link.set(Faults::Lost(100));
+    pod(client, NAMESPACE, "d").await?;
+    labelled(client, "d").await?;
+    link.set(Faults::None);
+    until("a read of the Pod", SOON, async || {
+        let used = used_rights(plane, mark)?;
+        ensure!(used.contains("get pods"), "{used:?}");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
@@ -248,17 +262,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     let more = host.metric("controller_runtime_reconcile_total", &controller).await?;
     ensure!(more > runs, "{more} runs after {runs}");
 
-    // The answer to a write is lost, so the host reads the Pod as its own account.
-    link.set(Faults::Lost(100));
-    pod(&client, NAMESPACE, "d").await?;
-    labelled(&client, "d").await?;
-    link.set(Faults::None);
-    until("a read of the Pod", SOON, async || {
-        let used = used_rights(&plane, mark)?;
-        ensure!(used.contains("get pods"), "{used:?}");
-        Ok(())
-    })
-    .await?;
+    a_lost_answer(&plane, &client, &link, mark).await?;
 
     let mut suspended = changed.clone();
     suspended["suspend"] = true.into();

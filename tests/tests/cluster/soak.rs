@@ -237,7 +237,7 @@ async fn same_as_listed(client: &Client, host: &Host) -> Result<usize> {
             let [namespace, name, revision] =
                 ["namespace", "name", "resourceVersion"].map(|field| pod[field].as_str().unwrap_or_default());
             let cached: Value = serde_json::from_str(&host.get(&format!("/debug/pods/{namespace}/{name}")).await?)?;
-            let is_same = cached["uid"] == pod["uid"] && cached["revision"].to_string() == revision;
+            let is_same = cached["uid"] == pod["uid"] && cached["revision"].as_u64() == revision.parse().ok();
             ensure!(is_same, "{pod}, but in the cache {cached}");
         }
         Ok(listed.len())

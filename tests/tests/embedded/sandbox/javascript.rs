@@ -56,7 +56,7 @@ impl Scripts {
     async fn failure(&self, body: &str) -> Failure {
         let (report, _) = self.body(body).await;
         assert!(report.staged.writes.is_empty() && report.staged.events.is_empty(), "{body}");
-        report.result.expect_err(body)
+        report.result.err().unwrap_or_else(|| panic!("settled: {body}"))
     }
 }
 
