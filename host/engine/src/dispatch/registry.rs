@@ -210,16 +210,16 @@ impl Registry {
         self.inner.read().plugins.values().find(|loaded| loaded.sender.manager == manager).cloned()
     }
 
-    /// Returns the latest `most` runs of a configured plugin, also of one that is not loaded, that meet a condition; the
-    /// latest first.
+    /// Returns the latest `most` runs of a configured plugin, also of one that is not loaded, that meet a condition;
+    /// the latest first.
     #[must_use]
     pub fn runs(&self, id: &PluginId, most: usize, wanted: impl Fn(&RunRecord) -> bool) -> Vec<Arc<RunRecord>> {
         let ring = self.inner.read().records.find(id);
         ring.map(|ring| ring.latest(most, |run| run.plugin == *id && wanted(run))).unwrap_or_default()
     }
 
-    /// Returns the last run of a plugin that meets a condition. If the record of a later one may have been displaced, or
-    /// there is none, returns the highest number that one may have.
+    /// Returns the last run of a plugin that meets a condition. If the record of a later one may have been displaced,
+    /// or there is none, returns the highest number that one may have.
     pub(super) fn last_run(&self, id: &PluginId, wanted: impl Fn(&RunRecord) -> bool) -> Result<Arc<RunRecord>, u64> {
         let ring = self.inner.read().records.find(id).ok_or(0_u64)?;
         ring.last(|run| run.plugin == *id && wanted(run))
