@@ -47,7 +47,8 @@ async fn a_plugin_runs_after_the_writes_of_those_before_it() {
     };
     let (labels, runs) = written(plugins(true)).await;
     assert_eq!(labels, ["a", "b", "c"]);
-    assert!(runs.iter().sum::<u64>() <= 6, "{runs:?}");
+    // One for the Pod, and at most one for each of the three writes.
+    assert!(runs.iter().all(|runs| *runs <= 4), "{runs:?}");
     assert_eq!(written(plugins(false)).await.0, ["c", "b", "a"], "without an order");
 }
 
