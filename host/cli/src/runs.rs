@@ -37,9 +37,10 @@ pub struct Server {
         how long it took.\n\nThe answer is of a running host, from its port of /metrics. The host keeps about 150 runs \
         of a tenant in memory, those that failed longest, and none over a restart. With replicas, ask the one that \
         holds the Lease.",
-    after_help = "Examples:\n  \
+    after_help = "To reach the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
-        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n  \
+        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
+        Examples:\n  \
         podium runs --plugin shop/hello           the latest runs of a plugin\n  \
         podium runs --pod shop/cart               the latest runs of all plugins on a Pod\n  \
         podium runs --plugin audit --pod shop/cart --output json\n  \
@@ -63,9 +64,10 @@ pub struct Runs {
     long_about = "Explain why the plugins of a namespace and of the cluster do or do not run on a Pod now, with the \
         last run of each.\n\nThe answer is of a running host, from its port of /metrics. docs/observing.md has the \
         words that it uses, such as SelectorDoesNotMatch or BackOff.",
-    after_help = "Examples:\n  \
+    after_help = "To reach the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
-        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n  \
+        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
+        Examples:\n  \
         podium why -n shop cart                        all plugins that may concern the Pod\n  \
         podium why -n shop cart --plugin shop/hello    one of them\n  \
         podium why -n shop cart --output json | jq '.plugins.items[].reasons'\n\n\
