@@ -95,7 +95,8 @@ fn parse(text: &str) -> Option<i128> {
     }
     let (first, beyond) = fraction.as_bytes().split_at(fraction.len().min(DIGITS));
     let fraction = first.iter().copied().chain(std::iter::repeat(b'0')).take(DIGITS).fold(0, append) * times;
-    let (numerator, denominator) = (whole * UNIT * UNIT + fraction, over * UNIT);
+    let numerator = whole * UNIT * UNIT + fraction;
+    let denominator = over * UNIT;
     let inexact = numerator % denominator != 0 || beyond.iter().any(|digit| *digit != b'0');
     Some(sign * (numerator / denominator + i128::from(inexact)).min(MOST))
 }
@@ -135,7 +136,8 @@ impl fmt::Display for Quantity {
     /// Formats a decimal number without a suffix, which Kubernetes accepts for each resource.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.nanos < 0 { "-" } else { "" };
-        let (whole, fraction) = (self.nanos.abs() / UNIT, self.nanos.abs() % UNIT);
+        let whole = self.nanos.abs() / UNIT;
+        let fraction = self.nanos.abs() % UNIT;
         let text = format!("{sign}{whole}.{fraction:09}");
         formatter.write_str(text.trim_end_matches('0').trim_end_matches('.'))
     }

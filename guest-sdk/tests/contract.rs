@@ -1,5 +1,7 @@
 //! The guarantees on which a plugin may rely, tested with the fake host.
 
+mod support;
+
 use std::time::Duration;
 
 use podium_sdk::{
@@ -9,22 +11,7 @@ use podium_sdk::{
     writes,
 };
 
-const LABELS_ONLY: &str = "
-apiVersion: podium.dev/v1alpha1
-kind: ReconcilePlugin
-metadata: { name: p, namespace: shop }
-spec:
-  source: { file: p.wasm }
-  grants:
-    read: { pods: { sections: [labels] } }
-    write: { labels: [team, 'shop.example/*'] }
-  limits: { writes: 2 }
-  config: { threshold: 5 }
-";
-
-fn run(host: &mut Host, function: fn(&Request) -> Result<Outcome>) -> podium_sdk::testing::Run {
-    host.reconcile(function, "shop", "cart-0")
-}
+use support::{LABELS_ONLY, run};
 
 #[test]
 fn reading_an_ungranted_section_is_an_error() {

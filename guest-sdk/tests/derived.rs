@@ -1,6 +1,8 @@
 //! Claims about values that the SDK derives from a Pod, writes that it stages in one call, and runs of tests that it
 //! decides.
 
+mod support;
+
 use std::cell::Cell;
 
 use podium_sdk::{
@@ -9,22 +11,7 @@ use podium_sdk::{
     writes,
 };
 
-const LABELS_ONLY: &str = "
-apiVersion: podium.dev/v1alpha1
-kind: ReconcilePlugin
-metadata: { name: p, namespace: shop }
-spec:
-  source: { file: p.wasm }
-  grants:
-    read: { pods: { sections: [labels] } }
-    write: { labels: [team, 'shop.example/*'] }
-  limits: { writes: 2 }
-  config: { threshold: 5 }
-";
-
-fn run(host: &mut Host, function: fn(&Request) -> Result<Outcome>) -> podium_sdk::testing::Run {
-    host.reconcile(function, "shop", "cart-0")
-}
+use support::{LABELS_ONLY, run};
 
 #[test]
 fn the_workload_of_a_pod_is_the_same_in_all_rollouts() {

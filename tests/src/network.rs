@@ -178,7 +178,7 @@ fn unshare() -> Result<Option<&'static [&'static str]>> {
         match Command::new(program).arg(argument).output() {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let in_ci = env::var_os("CI").is_some_and(|value| value == "true");
+                let in_ci = crate::process::in_ci();
                 ensure!(!in_ci, "{program} is missing, and in CI no suite is skipped");
                 print_line(&format!("SKIPPED: no `{program}` on the PATH, so there is no network to cut"));
                 return Ok(None);

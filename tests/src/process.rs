@@ -112,3 +112,9 @@ impl Drop for Process {
         }
     }
 }
+
+/// Returns true in CI, where no suite is skipped.
+#[must_use]
+pub fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}

@@ -131,9 +131,14 @@ impl PodBuilder {
 
     /// Adds the status of a container that ended with this exit code.
     pub fn terminated(self, container: &str, exit_code: i32, finished_at: Timestamp) -> Self {
-        let reason = Some(if exit_code == 0 { "Completed" } else { "Error" }.to_owned());
-        let (signal, message, started_at, finished_at) = (None, None, None, Some(finished_at));
-        let state = ContainerState::Terminated { exit_code, signal, reason, message, started_at, finished_at };
+        let state = ContainerState::Terminated {
+            exit_code,
+            signal: None,
+            reason: Some(if exit_code == 0 { "Completed" } else { "Error" }.to_owned()),
+            message: None,
+            started_at: None,
+            finished_at: Some(finished_at),
+        };
         self.container_in(container, state, 0)
     }
 
@@ -158,8 +163,13 @@ impl PodBuilder {
     }
 
     fn container_in(self, container: &str, state: ContainerState, restart_count: i32) -> Self {
-        let (name, ready) = (container.to_owned(), matches!(state, ContainerState::Running { .. }));
-        self.container_status(ContainerStatus { name, ready, restart_count, state, ..ContainerStatus::default() })
+        self.container_status(ContainerStatus {
+            name: container.to_owned(),
+            ready: matches!(state, ContainerState::Running { .. }),
+            restart_count,
+            state,
+            ..ContainerStatus::default()
+        })
     }
 
     /// Sets the creation time by the age at [`NOW`].

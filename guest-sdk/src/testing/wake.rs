@@ -61,7 +61,8 @@ impl Fake {
 
 /// Without a configuration every change wakes.
 fn wakes(Change { before, after, .. }: &Change, watch: Option<&WatchSpec>) -> bool {
-    let (every_pod, every_section) = (LabelSelector::default(), SectionSet::ALL);
+    let every_pod = LabelSelector::default();
+    let every_section = SectionSet::ALL;
     let (selector, sections) = watch.map_or((&every_pod, every_section), |watch| (&watch.selector, watch.sections));
     let matching = |pod: &Option<Pod>| pod.as_ref().filter(|pod| selector.matches(&pod.labels)).cloned();
     match (matching(before), matching(after)) {

@@ -31,7 +31,8 @@ pub(crate) fn is_in(directory: &Path) -> bool {
 pub(crate) fn embed(directory: &Path) -> anyhow::Result<()> {
     let [script, config] = [FILE, plugin::FILE].map(|file| directory.join(file));
     let read = |file: &Path| std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
-    let (before, script) = (read(&config)?, read(&script)?);
+    let before = read(&config)?;
+    let script = read(&script)?;
     let after = with_script(&before, &script).with_context(|| {
         format!(
             "{}: there is no line `{PLACE}` for a copy of {FILE}; add\n\n  source:\n    script:\n      \

@@ -32,7 +32,9 @@ pub trait Inspected: Send + Sync {
 
 /// Returns the routes, for clients that were admitted.
 pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
-    let (of_status, of_pod, of_plugin) = (of.clone(), of.clone(), of.clone());
+    let of_status = of.clone();
+    let of_pod = of.clone();
+    let of_plugin = of.clone();
     let plugin = move |name: &str| rendered(of.plugin(name).as_ref());
     let status = move || async move { rendered(Some(&of_status.reconcile_status())) };
     let pod = move |Path((namespace, name)): Path<(String, String)>, RawQuery(query): RawQuery| async move {

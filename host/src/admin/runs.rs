@@ -75,7 +75,8 @@ pub struct Run {
     pub uid: String,
     /// The Pod was gone.
     pub deleted: bool,
-    /// Changed sections, and `added`, `deleted`, `load`, `resync`, `retry`, `requeue`.
+    /// Changed sections, and `added`, `deleted`, `load`, `resync`, `retry`, `requeue`,
+    /// `writes`.
     pub causes: Vec<String>,
     /// The plugin whose write made the state that the run read, if its record is kept.
     pub written_by: Option<String>,

@@ -122,7 +122,7 @@ impl Observed {
 
     /// Returns the runs that ended after the one of this number, the earliest first.
     pub(super) fn runs_since(&self, number: u64) -> Vec<Run> {
-        let runs = self.registry.runs_since(number);
+        let runs = self.registry.runs_since(number, |_| true);
         let writers = self.writers(&runs);
         runs.iter().map(|record| run(record, &writers)).collect()
     }
@@ -142,8 +142,8 @@ impl Observed {
         if read.is_empty() {
             return Writers::new();
         }
-        let wrote = self.registry.runs_since(0).into_iter().filter(|run| read.contains(&run.wrote));
-        wrote.map(|run| (run.wrote, run.plugin.clone())).collect()
+        let wrote = self.registry.runs_since(0, |run| read.contains(&run.wrote));
+        wrote.into_iter().map(|run| (run.wrote, run.plugin.clone())).collect()
     }
 
     /// Returns the reasons why a plugin does not run on a Pod.

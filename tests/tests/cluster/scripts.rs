@@ -30,7 +30,8 @@ fn inline(source: &str) -> Value {
 async fn a_script_of_an_object_is_changed_and_outlives_a_restart() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let (mut options, _) = start(&plane, &client).await?;
-    let (state, runners) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let state = tempfile::tempdir()?;
+    let runners = tempfile::tempdir()?;
     let runner = guests::component("runner")?;
     fs::write(runners.path().join("javascript-1.wasm"), &runner)?;
     for (flag, directory) in [("--state-dir", &state), ("--runners", &runners)] {

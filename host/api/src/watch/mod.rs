@@ -1,9 +1,9 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
 //!
 //! A [`Watch`] begins with a streaming list, or with a paginated list if the server does not support streaming. Short
-//! watches follow, each resumed at the revision at which the previous one
-//! ended, so that another list is only needed after the history was lost. One task does all of this, so two lists never
-//! overlap. This module neither stores Pods nor decides which plugins run.
+//! watches follow, each resumed at the revision at which the previous one ended, so that another list is only needed
+//! after the history or an event was lost. One task does all of this, so two lists never overlap. This module neither
+//! stores Pods nor decides which plugins run.
 
 mod adapt;
 mod failures;
@@ -276,7 +276,9 @@ impl Watch {
 
     /// Runs a watch until its end, or until an event is known to be lost.
     async fn run_watch_until_lost(&mut self, from: Revision, sender: &mut ObservationSender) -> Result<Next, Closed> {
-        let (mut proofs, list_lost, listed) = (self.lost.clone(), self.list_lost, self.listed);
+        let mut proofs = self.lost.clone();
+        let list_lost = self.list_lost;
+        let listed = self.listed;
         let undecoded = self.undecoded.clone();
         let lost = async {
             sleep_until(list_lost).await;

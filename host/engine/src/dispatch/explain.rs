@@ -103,8 +103,8 @@ impl Dispatch {
             Err(_) => Reason::new("NoRecord", "nothing asks for a run, and no record of the last one is kept"),
             Ok(run) if run.read.max(run.wrote) < pod.revision => {
                 let of = |section: &Section| {
-                    let (old, new) = (Some(pod.clone()), Some(pod.clone()));
-                    Change { old, new, sections: SectionSet::EMPTY.with(*section) }
+                    let sections = SectionSet::EMPTY.with(*section);
+                    Change { old: Some(pod.clone()), new: Some(pod.clone()), sections }
                 };
                 let watched = Section::ALL.iter().filter(|section| !wake.concerned(&of(section)).is_empty());
                 let watched: Vec<_> = watched.map(|section| section.name()).collect();

@@ -340,7 +340,8 @@ impl Dispatch {
 
     /// Waits at most [`SEE_WRITES`] until the cache shows the writes of a commit. Returns whether it does.
     async fn await_writes(&self, job: &PodJob, expected: &[Expectation], list: Revision, run: &RunWrites) -> bool {
-        let (lane, gates) = (job.lane, &self.expectations.gates);
+        let lane = job.lane;
+        let gates = &self.expectations.gates;
         let mut all_seen = false;
         let shown = async {
             all_seen = self.expectations.see(expected, list).await;

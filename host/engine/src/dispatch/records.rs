@@ -116,7 +116,11 @@ impl RunEnd<'_> {
         let (mut writes, count, wrote) = run.take_results();
         writes.shrink_to_fit();
         stopped.shrink_to_fit();
-        let cut = |failure: &Failure| Failure { kind: failure.kind, message: cut(&failure.message) };
+        let kept = |failure: &Failure| {
+            let mut kept = failure.clone();
+            cut(&mut kept.message);
+            kept
+        };
         RunRecord {
             number: 0,
             plugin: plugin.spec.id.clone(),
@@ -130,7 +134,7 @@ impl RunEnd<'_> {
             took,
             ended,
             usage,
-            result: result.as_ref().copied().map_err(cut),
+            result: result.as_ref().copied().map_err(kept),
             unsettled,
             unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
             writes,
@@ -140,8 +144,9 @@ impl RunEnd<'_> {
 }
 
 /// Cuts a text at the bytes that a record has of it.
-pub(super) fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(TEXT)].to_owned()
+pub(super) fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(TEXT));
+    text.shrink_to_fit();
 }
 
 /// The rings of the tenants that have a configured plugin.

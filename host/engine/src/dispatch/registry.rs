@@ -233,11 +233,13 @@ impl Registry {
         }
     }
 
-    /// Returns the runs of all plugins that ended after the one of this number, the earliest first.
+    /// Returns the runs of all plugins that ended after the one of this number and meet a condition, the earliest
+    /// first.
     #[must_use]
-    pub fn runs_since(&self, number: u64) -> Vec<Arc<RunRecord>> {
+    pub fn runs_since(&self, number: u64, wanted: impl Fn(&RunRecord) -> bool) -> Vec<Arc<RunRecord>> {
         let (rings, last) = self.inner.read().records.all();
-        let later = |ring: &Arc<Ring>| ring.latest(usize::MAX, |run| (number + 1..=last).contains(&run.number));
+        let is_later = |run: &RunRecord| (number + 1..=last).contains(&run.number) && wanted(run);
+        let later = |ring: &Arc<Ring>| ring.latest(usize::MAX, is_later);
         let mut runs: Vec<_> = rings.iter().flat_map(later).collect();
         runs.sort_unstable_by_key(|run| run.number);
         runs

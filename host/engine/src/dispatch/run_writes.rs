@@ -72,8 +72,8 @@ impl RunWrites {
         *count = count.saturating_add(u32::try_from(reports.len()).unwrap_or(u32::MAX));
         listed.extend(reports.iter().take(records::WRITES.saturating_sub(listed.len())).map(|report| {
             let mut report = report.clone();
-            report.description = records::cut(&report.description);
-            report.result.text_mut().into_iter().for_each(|text| *text = records::cut(text));
+            records::cut(&mut report.description);
+            report.result.text_mut().into_iter().for_each(records::cut);
             report
         }));
     }

@@ -232,7 +232,9 @@ async fn a_valid_signature_suffices_on_a_later_page_of_the_list() {
         ("</v2/team/plugin/referrers/first>; rel=\"next\"", false),
         ("second", false),
     ] {
-        let (texts, first, second) = (texts.clone(), first.clone(), second.clone());
+        let texts = texts.clone();
+        let first = first.clone();
+        let second = second.clone();
         let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
             _ if asked.path.ends_with("/referrers/second") => Reply::ok(second.clone()),
             _ if asked.path.contains("/referrers/") => Reply::ok(first.clone()).with("Link", link),

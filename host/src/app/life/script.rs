@@ -46,7 +46,8 @@ impl Components {
         };
         let Fetched { bytes, image, signer, stored } = fetched;
         let plugin = self.engine.prepare(spec, runner, &bytes, code_bytes).await?;
-        let (sha256, imports) = (sha256(&bytes), plugin.imports());
+        let sha256 = sha256(&bytes);
+        let imports = plugin.imports();
         let component = Component { sha256, imports, image, signer, stored, runner: Some(facts.clone()) };
         Ok(Code { reconcile: Arc::new(plugin), component: component.into() })
     }

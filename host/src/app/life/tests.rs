@@ -162,7 +162,8 @@ async fn driver_until(
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     let (given, holds) = (<_>::default(), Holds::default());
-    let (files, runners) = (disk_turns(), Runners::new(None));
+    let files = disk_turns();
+    let runners = Runners::new(None);
     let components = Components { engine, api, store, simulated: false, files, holds, runners, given };
     let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
     tokio::spawn(driver.clone().run());

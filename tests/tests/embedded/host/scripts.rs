@@ -97,7 +97,8 @@ async fn two_tenants_have_the_same_script_with_different_grants() {
     let runners = runners();
     let app = host(&cluster, Some(runners.path())).await;
     let source = "writes.set-label\nwrites.set-annotation\nwrites.delete-pod";
-    let (mut one, mut other) = (script(Some("default"), source), script(None, source));
+    let mut one = script(Some("default"), source);
+    let mut other = script(None, source);
     one.grants.write.annotations.clear();
     other.grants.write.labels.clear();
     for spec in [&one, &other] {

@@ -59,8 +59,8 @@ impl Bench {
     }
 
     /// Returns the response about a Pod and one plugin.
-    fn of(&self, pod: &str, plugin: &str) -> Value {
-        of(&self.app, pod, plugin)
+    fn on_pod(&self, pod: &str, plugin: &str) -> Value {
+        plugin_on_pod(&self.app, pod, plugin)
     }
 
     /// Returns the reasons that are named for a Pod and a plugin.
@@ -70,7 +70,7 @@ impl Bench {
 
     /// Returns causes and result of the runs on `cart-0`, the earliest first.
     fn runs(&self, plugin: &str) -> Vec<(String, String)> {
-        let of = self.of("cart-0", plugin);
+        let of = self.on_pod("cart-0", plugin);
         let runs = of["runs"].as_array().unwrap().iter().rev();
         let causes = |run: &Value| run["causes"].as_array().unwrap().iter().map(shown).collect::<Vec<_>>().join(",");
         runs.map(|run| (causes(run), shown(&run["result"]))).collect()
@@ -79,7 +79,7 @@ impl Bench {
     /// Waits until this reason is named for `cart-0`, and returns it.
     async fn names(&self, plugin: &str, reason: &str) -> Value {
         until(reason, MINUTE, async || {
-            let reasons = self.of("cart-0", plugin)["reasons"].clone();
+            let reasons = self.on_pod("cart-0", plugin)["reasons"].clone();
             let found = reasons.as_array().unwrap().iter().find(|of| of["reason"] == reason).cloned();
             ensure!(found.is_some(), "{reasons:#}");
             Ok(found.unwrap_or_default())
@@ -89,13 +89,18 @@ impl Bench {
     }
 }
 
-fn of(app: &App, pod: &str, plugin: &str) -> Value {
+fn plugin_on_pod(app: &App, pod: &str, plugin: &str) -> Value {
     let answer = app.pod_runs("default", pod, Some(plugin)).unwrap();
     serde_json::to_value(answer).unwrap()["plugins"]["items"][0].clone()
 }
 
 fn reasons(app: &App, pod: &str, plugin: &str) -> Vec<String> {
-    of(app, pod, plugin)["reasons"].as_array().unwrap().iter().map(|reason| shown(&reason["reason"])).collect()
+    plugin_on_pod(app, pod, plugin)["reasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|reason| shown(&reason["reason"]))
+        .collect()
 }
 
 fn shown(value: &Value) -> String {
@@ -111,7 +116,7 @@ async fn a_record_names_causes_writes_their_results_and_whose_write_it_read() {
     let bench = Bench::new(vec![probe("mark", &format!("label {KEY} 1"), CARTS)]).await;
     bench.patch(json!({"labels": {"team": "web"}})).await;
     assert_eq!(bench.runs("mark"), pairs(&[("load", "settled"), ("labels", "settled"), ("labels", "settled")]));
-    let of = bench.of("cart-0", "mark");
+    let of = bench.on_pod("cart-0", "mark");
     let runs = of["runs"].as_array().unwrap();
     assert_eq!(runs[0]["writtenBy"], Value::Null, "the Pod was changed by a client");
     assert_eq!(runs[1]["writtenBy"], "mark", "its own label");
@@ -153,7 +158,7 @@ async fn a_record_names_causes_writes_their_results_and_whose_write_it_read() {
 async fn a_write_of_another_plugin_is_named_when_one_plugin_is_asked_about() {
     let plugins = vec![probe("mark", &format!("label {KEY} 1"), CARTS), probe("reads", "subject", CARTS)];
     let bench = Bench::new(plugins).await;
-    assert_eq!(bench.of("cart-0", "reads")["runs"][0]["writtenBy"], "mark");
+    assert_eq!(bench.on_pod("cart-0", "reads")["runs"][0]["writtenBy"], "mark");
     let plugin = serde_json::to_value(bench.app.plugin_runs("reads").unwrap()).unwrap();
     assert_eq!(plugin["runs"][0]["writtenBy"], "mark");
     bench.app.shutdown().await;
@@ -166,7 +171,7 @@ async fn added_and_deleted_pods_are_causes() {
     bench.rest().await;
     embedded::delete_pod(&bench.cluster, "cart-1").await.unwrap();
     bench.rest().await;
-    let of = bench.of("cart-1", "watch");
+    let of = bench.on_pod("cart-1", "watch");
     let runs = of["runs"].as_array().unwrap();
     let causes: Vec<_> = runs.iter().map(|run| (run["causes"].clone(), run["deleted"].clone())).collect();
     assert_eq!(causes, [(json!(["deleted"]), json!(true)), (json!(["added"]), json!(false))]);
@@ -182,7 +187,7 @@ async fn a_retry_waits_for_its_back_off_and_names_the_first_cause() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let runs = bench.runs("fails");
     assert_eq!(runs[..2], pairs(&[("load", "retry"), ("load,retry", "retry")]));
-    assert_eq!(bench.of("cart-0", "fails")["runs"][0]["message"], "later");
+    assert_eq!(bench.on_pod("cart-0", "fails")["runs"][0]["message"], "later");
     bench.app.shutdown().await;
 }
 
@@ -212,7 +217,7 @@ async fn a_change_of_an_unwatched_section_and_a_selector_are_named() {
     embedded::create_pod(&bench.cluster, "till-0", "till").unwrap();
     bench.rest().await;
     assert_eq!(bench.reasons("till-0", "labels"), ["SelectorDoesNotMatch"]);
-    assert_eq!(bench.reasons("nobody", "labels"), ["PodUnknown"]);
+    assert_eq!(bench.reasons("absent", "labels"), ["PodUnknown"]);
     bench.app.shutdown().await;
 }
 
@@ -266,13 +271,13 @@ async fn a_plugin_that_waits_for_another_one_names_it() {
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_another_one_stops_and_one_that_gave_up_are_named() {
     let next = PluginSpec { after: vec!["guard".to_owned()], ..probe("next", "subject", CARTS) };
-    let plugins = vec![probe("guard", "stop", CARTS), probe("gives-up", "terminal never", CARTS), next];
+    let plugins = vec![probe("guard", "stop", CARTS), probe("terminal", "terminal never", CARTS), next];
     let bench = Bench::new(plugins).await;
     bench.patch(json!({"labels": {"team": "web"}})).await;
     assert_eq!(bench.reasons("cart-0", "next"), ["Stopped"]);
     assert_eq!(bench.runs("next"), pairs(&[("load", "settled")]), "a load runs each plugin");
     assert_eq!(bench.reasons("cart-0", "guard"), ["Settled"]);
-    assert_eq!(bench.reasons("cart-0", "gives-up"), ["Failed"]);
+    assert_eq!(bench.reasons("cart-0", "terminal"), ["Failed"]);
     bench.app.shutdown().await;
 }
 
@@ -289,7 +294,8 @@ async fn a_loop_of_writes_and_a_missing_right_are_named() {
     assert!(reason["waitMillis"].as_u64().unwrap() <= 60_000, "{reason}");
     let reason = bench.names("refused", "Forbidden").await;
     assert!(shown(&reason["message"]).contains("to patch pods"), "{reason}");
-    let (of, mut results) = (bench.of("cart-0", "refused"), Vec::new());
+    let of = bench.on_pod("cart-0", "refused");
+    let mut results = Vec::new();
     for run in of["runs"].as_array().unwrap() {
         results.push((shown(&run["result"]), shown(&run["writes"][0]["result"])));
     }

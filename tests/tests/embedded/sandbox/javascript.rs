@@ -174,7 +174,9 @@ async fn a_run_is_a_function_of_its_request() {
         let (report, notes) = run_in(&plugin, request, FakeWorld::default()).await;
         (report.usage.fuel, notes.lines().concat())
     };
-    let (first, again, other) = (run("a").await, run("a").await, run("b").await);
+    let first = run("a").await;
+    let again = run("a").await;
+    let other = run("b").await;
     assert_eq!(first, again, "also in its cost");
     assert!(first.1.starts_with(r#"1767323045678 "2026-01-02T03:04:05.678Z""#), "{}", first.1);
     assert_ne!(first.1, other.1, "another seed");

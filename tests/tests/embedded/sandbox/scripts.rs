@@ -40,7 +40,8 @@ async fn run_script(spec: &PluginSpec, source: &str) -> (RunReport<Staged>, Note
 fn only(need: Grant) -> Grants {
     let all = everything();
     let mut grants = Grants::default();
-    let (write, all_writes) = (&mut grants.write, all.write);
+    let write = &mut grants.write;
+    let all_writes = all.write;
     match need {
         Grant::Read | Grant::Live => grants.read = all.read,
         Grant::Labels => write.labels = all_writes.labels,
@@ -126,7 +127,8 @@ async fn the_world_of_runners_is_refused_to_plugins() {
         for wasm in [wasm().to_vec(), importing.component().unwrap(), exporting.component().unwrap()] {
             for class in [LimitClass::Native, LimitClass::Interpreter] {
                 let mut spec = script(everything());
-                (spec.limits.class, spec.language) = (class, None);
+                spec.limits.class = class;
+                spec.language = None;
                 let refused = [engine.compile(&spec, &wasm).map(drop), check(&spec, &wasm).map(drop)];
                 for error in refused.map(|result| result.unwrap_err().to_string()) {
                     assert!(error.contains("which only the runners of the platform have"), "{error}");

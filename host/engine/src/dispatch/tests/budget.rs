@@ -105,7 +105,9 @@ async fn an_event_of_the_host_about_a_plugin_costs_a_token_of_its_tenant() {
     let mut spec = old.spec.clone();
     spec.grants.write.events = true;
     rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
-    let (verb, resource, namespace) = ("patch", "pods".to_owned(), None);
+    let verb = "patch";
+    let resource = "pods".to_owned();
+    let namespace = None;
     rig.script.closings.lock().push(Closing { verb, resource, namespace, wait: Duration::ZERO, is_first: true });
     rig.turn().await;
     rig.add();

@@ -17,7 +17,8 @@ async fn only_a_plugin_that_a_stop_has_skipped_is_stopped() {
     let stage = stage(vec![(named("guard", &[]), stops), (named("next", &["guard"]), does_nothing)]);
     let settled = || tokio::time::sleep(Duration::from_secs(1));
     settled().await;
-    let (guard, next) = (stage.lanes[0], stage.lanes[1]);
+    let guard = stage.lanes[0];
+    let next = stage.lanes[1];
     assert_eq!(reasons(&stage.dispatch, next), ["Stopped"], "the Pod was added");
     assert_eq!(reasons(&stage.dispatch, guard), ["Settled"]);
     stage.dispatch.queue.add([(next, ("shop".into(), "cart-0".into()), "u0".into())]);

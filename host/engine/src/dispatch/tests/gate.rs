@@ -307,7 +307,8 @@ async fn an_event_is_lost_when_the_watch_has_later_ones() {
     rig.writer.apply(vec![PodEvent::applied(pod(9))]);
     // The delivery itself finds that the event of its write is passed.
     *rig.script.shown.lock() = Some(Shown::Revision(Revision(10)));
-    let (writer, times) = (rig.writer.clone(), AtomicUsize::new(0));
+    let writer = rig.writer.clone();
+    let times = AtomicUsize::new(0);
     *rig.script.sending.lock() = Some(Box::new(move || {
         if times.fetch_add(1, SeqCst) == 0 {
             writer.clone().apply(vec![PodEvent::applied(named("other", 11))]);

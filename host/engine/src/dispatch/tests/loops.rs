@@ -197,7 +197,8 @@ impl Stage {
     pub(super) fn load_with(&mut self, mut spec: PluginSpec, code: Code) {
         spec.grants.write.events = true;
         let scope = spec.scope();
-        let (server, index) = (self.server.clone(), self.lanes.len());
+        let server = self.server.clone();
+        let index = self.lanes.len();
         let run = move |request: Request, _: Box<dyn World>| {
             let Subject::Present(pod) = &request.subject else { return report(Ok(Outcome::Settled), Vec::new()) };
             server.ran.lock().push(index);

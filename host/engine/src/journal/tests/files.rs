@@ -365,7 +365,8 @@ fn no_file_is_written_through_a_link() {
 fn a_journal_that_became_a_link_is_not_read() {
     let directory = used();
     let mut opened = open(directory.path(), 0).unwrap();
-    let (journal, moved) = (directory.path().join("journal"), directory.path().join("moved"));
+    let journal = directory.path().join("journal");
+    let moved = directory.path().join("moved");
     fs::rename(&journal, &moved).unwrap();
     symlink(&moved, &journal).unwrap();
     assert!(opened.store.rewrite(&opened.journal).is_err());
