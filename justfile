@@ -120,6 +120,10 @@ figures-timing PROBES="100000":
 test-cancel TIMES="100000":
     PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test embedded -- --nocapture cancel::
 
+# podium-host stopped (SIGSTOP) for SECONDS while it has runs: it is healthy when it goes on, and no plugin is blamed
+test-stops SECONDS="60":
+    PODIUM_STOP_SECONDS={{SECONDS}} cargo test --workspace --test stops
+
 # TIMES starts of the host while plugin objects change without a pause, and one plugin cannot be loaded
 test-starts TIMES="2000":
     PODIUM_STARTS={{TIMES}} cargo test -p podium-host --lib -- starts_under_a_flood

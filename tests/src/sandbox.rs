@@ -10,7 +10,8 @@ use std::{
 
 use futures::future::BoxFuture;
 use podium_engine::ports::{
-    Failure, FailureKind, LogLevel, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject, World,
+    Failure, FailureKind, LogLevel, Meter, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject,
+    World,
 };
 use podium_pods::{
     cache::Snapshot,
@@ -30,9 +31,33 @@ use crate::guests;
 /// 2026-01-02T03:04:05.678Z.
 pub const NOW_MILLIS: u64 = 1_767_323_045_678;
 
+/// Tests run concurrently on few cores, each with its own engine, so the pools are small.
+fn options() -> EngineOptions {
+    EngineOptions { concurrent_runs: 4, ..EngineOptions::default() }
+}
+
+/// Returns an engine that cuts runs by fuel and by wall time, not by measured processor time: a virtual machine counts
+/// time that its host took away as the thread's, so a test that measures it fails now and then through no fault.
 pub fn engine() -> Arc<Engine> {
-    // Tests run concurrently on few cores, each with its own engine, so the pools are small.
-    Engine::new(EngineOptions { concurrent_runs: 4, ..EngineOptions::default() }).unwrap()
+    Engine::with_meter(options(), Arc::new(Still)).unwrap()
+}
+
+/// Returns an engine that measures processor time as podium-host does.
+pub fn measuring_engine() -> Arc<Engine> {
+    Engine::new(options()).unwrap()
+}
+
+/// Clocks that stand still.
+struct Still;
+
+impl Meter for Still {
+    fn thread_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn time(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Returns limits that a slow machine does not exceed by being slow.

@@ -375,18 +375,20 @@ impl State {
 
     /// Removes the plugins of a tenant that are unloaded for too long, and those of a namespace beyond the bounds.
     fn enforce(&mut self, tenant: Option<&Arc<str>>, now_millis: u64) {
-        loop {
-            let at = |since, number| (tenant.cloned(), since, Number(number));
-            let absent: Vec<_> = self.absent.range(at(0, 0)..=at(u64::MAX, u32::MAX)).collect();
-            let pending = |number| self.pending_deletions.get(number).map_or(0, BTreeSet::len);
-            let has_many = tenant.is_some() && absent.len() > MAX_ABSENT;
-            let deletions: usize = absent.iter().map(|(.., number)| pending(number)).sum();
-            let has_deletions = tenant.is_some() && deletions > MAX_ABSENT_DELETIONS;
-            let goes = absent.into_iter().find(|(_, since, number)| {
-                let is_old = now_millis.saturating_sub(*since) >= KEEP_ABSENT_MILLIS;
-                is_old || has_many || (has_deletions && pending(number) > 0)
-            });
-            let Some((.., number)) = goes.cloned() else { return };
+        let at = |since, number| (tenant.cloned(), since, Number(number));
+        let pending = |state: &Self, number| state.pending_deletions.get(&number).map_or(0, BTreeSet::len);
+        let absent: Vec<_> = self.absent.range(at(0, 0)..=at(u64::MAX, u32::MAX)).cloned().collect();
+        let mut plugins = absent.len();
+        let mut deletions: usize = absent.iter().map(|(.., number)| pending(self, *number)).sum();
+        for (_, since, number) in absent {
+            let its = pending(self, number);
+            let is_old = now_millis.saturating_sub(since) >= KEEP_ABSENT_MILLIS;
+            let is_beyond = plugins > MAX_ABSENT || (deletions > MAX_ABSENT_DELETIONS && its > 0);
+            if !is_old && (tenant.is_none() || !is_beyond) {
+                continue;
+            }
+            plugins -= 1;
+            deletions -= its;
             if let Some(NumberedPlugin { id, .. }) = self.known(number) {
                 let pods = self.pairs.count_of(number);
                 tracing::warn!(

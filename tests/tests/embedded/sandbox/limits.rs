@@ -47,7 +47,7 @@ async fn time_that_fuel_does_not_see_is_measured_and_cut() {
     let mut flood = spec("flood");
     flood.limits.host_calls = u32::MAX;
     flood.limits.cpu = Duration::from_millis(2);
-    let engine = engine();
+    let engine = measuring_engine();
     let plugin = load(&engine, &flood).unwrap();
     let mut world = FakeWorld::default();
     world.reads_compute(Duration::from_millis(2));
@@ -215,7 +215,7 @@ async fn a_wasi_guests_calls_count_as_host_calls() {
 async fn a_host_call_that_computes_long_counts_for_as_long_as_it_took() {
     let mut flood = spec("flood");
     flood.limits.cpu = Duration::from_millis(2);
-    let engine = engine();
+    let engine = measuring_engine();
     let plugin = load(&engine, &flood).unwrap();
     let mut world = FakeWorld::default();
     world.reads_compute(Duration::from_millis(8));
