@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use podium_vocabulary::{
-    Action, ConditionStatus, Event, EventType, Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector,
-    ObjectGrant, ObjectOwner, ObjectRef, PodKey, PodQuery, Refused, Write, WriteGrants,
+    Action, Event, EventType, Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, ObjectGrant,
+    ObjectOwner, ObjectRef, PodKey, PodQuery, Refused, Write, WriteGrants,
     authz::{Authorized, Guarded, authorize_or},
 };
 use podium_wire::object;
@@ -121,11 +121,7 @@ pub(super) fn set_condition(target: &crate::PodKey, condition: crate::Condition)
     Action::SetCondition {
         target: target.into(),
         condition_type: condition.condition_type,
-        status: match condition.status {
-            crate::ConditionStatus::True => ConditionStatus::True,
-            crate::ConditionStatus::False => ConditionStatus::False,
-            crate::ConditionStatus::Unknown => ConditionStatus::Unknown,
-        },
+        status: condition.status,
         reason: condition.reason.unwrap_or_default(),
         message: condition.message.unwrap_or_default(),
     }
@@ -134,13 +130,8 @@ pub(super) fn set_condition(target: &crate::PodKey, condition: crate::Condition)
 /// Returns the condition of a write; `None` for other writes.
 pub(super) fn condition(action: &Action) -> Option<crate::Condition> {
     let Action::SetCondition { condition_type, status, reason, message, .. } = action else { return None };
-    let status = match status {
-        ConditionStatus::True => crate::ConditionStatus::True,
-        ConditionStatus::False => crate::ConditionStatus::False,
-        ConditionStatus::Unknown => crate::ConditionStatus::Unknown,
-    };
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let condition = crate::Condition::new(condition_type, status);
+    let condition = crate::Condition::new(condition_type, *status);
     Some(crate::Condition { reason: text(reason), message: text(message), ..condition })
 }
 

@@ -36,11 +36,10 @@ pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants
 pub use graph::components;
 pub use key::{PluginId, PodKey, Revision, RevisionError, Tenant};
 pub use plugin::{Language, LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
-/// The syntax of names, keys and values, shared with the SDK's test host.
-pub use podium_wire::syntax;
+/// The status of a condition, and the syntax of names, keys and values, shared with the SDK's test host.
+pub use podium_wire::{ConditionStatus, syntax};
 pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 pub use write::{
-    Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Target, Write,
-    WriteReport, WriteResult,
+    Action, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Target, Write, WriteReport, WriteResult,
 };

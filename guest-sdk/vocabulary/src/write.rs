@@ -1,5 +1,6 @@
 //! Writes that a plugin stages, and their results. `wit/podium.wit` defines their meanings.
 
+use podium_wire::ConditionStatus;
 use serde_json::Value;
 
 use super::{Function, PodKey};
@@ -189,29 +190,6 @@ impl Action {
             Self::EvictPod { target } => format!("evict pod {target}"),
             Self::ApplyObject { object, .. } => format!("apply {object}"),
             Self::DeleteObject { object, .. } => format!("delete {object}"),
-        }
-    }
-}
-
-/// The status of a condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConditionStatus {
-    /// The condition holds.
-    True,
-    /// The condition does not hold.
-    False,
-    /// Whether the condition holds is not known.
-    Unknown,
-}
-
-impl ConditionStatus {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
         }
     }
 }

@@ -3,9 +3,10 @@
 //! Without them the work for each change, and the memory of the host, would grow with the objects of one tenant, which
 //! need neither code nor rights. Of an object beyond the bounds only the metadata and few finalizers are kept.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use podium_vocabulary::{PluginId, Tenant};
+use serde_json::{Value, json};
 
 use super::object::Object;
 use crate::config::Policy;
@@ -84,18 +85,20 @@ pub(super) fn unread(object: &Object) -> Beyond {
     Beyond { reason: "SpecNotRead", message }
 }
 
-/// Reads lists of many objects without the specs that are beyond the bounds.
+/// The memory of an object beside the text of its spec: its plugin and its status.
+const OBJECT: usize = 8 << 10;
+
+/// Reads lists of many objects without the specs and statuses that are beyond the bounds.
 #[derive(Debug, Default)]
 pub(super) struct Trimming {
-    /// Bytes of specs that were there after the last time.
+    /// Bytes of objects that were there after the last time.
     kept: usize,
 }
 
 impl Trimming {
-    /// Forgets the specs of objects that are beyond the bounds whatever the rest of the list has. Done when the specs
-    /// have doubled since, so that the time of a list is linear.
+    /// Forgets the specs and statuses of objects that are beyond the bounds whatever the rest of the list has. Done
+    /// when the objects that have them have doubled since, so that the time of a list is linear.
     pub(super) fn page(&mut self, objects: &mut [Object], policy: Option<&Policy>) {
-        let bytes = |objects: &[Object]| objects.iter().map(|object| object.spec.text().len()).sum::<usize>();
         if bytes(objects) < 2 * self.kept.max(MOST_SPEC_BYTES) {
             return;
         }
@@ -105,19 +108,38 @@ impl Trimming {
         }
         for (tenant, of_tenant) in tenants {
             let beyond = beyond(&tenant, of_tenant.iter().map(|at| &objects[*at]), policy);
-            let is_beyond = |at: &usize| beyond.contains_key(&objects[*at].id);
-            for at in of_tenant.iter().copied().filter(|at| is_beyond(at)).collect::<Vec<_>>() {
-                objects[at].forget_spec();
+            let (_, most) = most_plugins(&tenant, policy);
+            for at in of_tenant {
+                if beyond.contains_key(&objects[at].id) {
+                    objects[at].forget_spec();
+                    objects[at].status = reported(&objects[at], most);
+                }
             }
         }
         self.kept = bytes(objects);
     }
 }
 
+fn bytes(objects: &[Object]) -> usize {
+    let whole = objects.iter().filter(|object| !object.is_forgotten());
+    whole.map(|object| OBJECT + object.spec.text().len()).sum()
+}
+
+/// Returns true if the status of the object's latest spec says that it is beyond the number.
+pub(super) fn is_reported(object: &Object, most: usize) -> bool {
+    let mut conditions = object.status["conditions"].as_array().into_iter().flatten();
+    let is_reported = |of: &Value| of["message"].as_str().is_some_and(|message| message.starts_with(&too_many(most)));
+    object.status["observedGeneration"] == object.generation && conditions.any(is_reported)
+}
+
+/// Returns the part of a status that [`is_reported`] reads.
+fn reported(object: &Object, most: usize) -> Arc<Value> {
+    let status = |_| json!({ "observedGeneration": object.generation, "conditions": [{ "message": too_many(most) }] });
+    is_reported(object, most).then_some(()).map(status).unwrap_or_default().into()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::{
         super::object::tests::{object, spec},
         *,
@@ -189,5 +211,23 @@ mod tests {
         assert!(most < 3 * MOST_SPEC_BYTES, "{most}");
         let kept = objects.iter().filter(|object| !object.is_forgotten()).map(|object| &*object.id.name);
         assert!(kept.clone().take(16).eq((0..16).map(|at| format!("p{at:02}"))), "{:?}", kept.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_list_of_many_small_objects_is_trimmed_while_it_is_read() {
+        let (mut objects, mut trimming, mut most) = (Vec::new(), Trimming::default(), 0);
+        let conditions =
+            ["Ready", "Healthy"].map(|of| json!({ "type": of, "message": too_many(MOST_PLUGINS as usize) }));
+        let status: Arc<_> =
+            json!({ "observedGeneration": 1, "conditions": conditions, "more": "x".repeat(900) }).into();
+        for page in 0..200 {
+            let page = (0..50).map(|at| object(&format!("p{page:03}{at:02}"), 1, &spec()));
+            objects.extend(page.map(|object| Object { status: status.clone(), ..object }));
+            trimming.page(&mut objects, None);
+            most = most.max(objects.iter().filter(|object| object.status["more"].is_string()).count());
+        }
+        assert!(most < 1_200, "{most} of 10,000 are whole");
+        assert!(objects.iter().all(|object| is_reported(object, MOST_PLUGINS as usize)), "none is reported again");
+        assert!(objects.iter().take(100).all(|object| object.plugin.is_ok()), "the oldest are whole");
     }
 }

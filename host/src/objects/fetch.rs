@@ -1,15 +1,15 @@
 //! A component that is not in a file, as bytes whose digest is the configured one.
 
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use http::Request;
 use k8s_openapi::ByteString;
 use podium_api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 use podium_engine::ports::Sender;
+use podium_registry::Digest;
 use podium_vocabulary::text;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use super::Step;
 
@@ -56,11 +56,7 @@ struct ConfigMap {
 
 /// Returns the SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Digest::of(bytes).hex()
 }
 
 /// Gets an object as the plugin's account, or as the host's if the plugin has none.

@@ -10,10 +10,9 @@ use std::{
 };
 
 use podium_vocabulary::PluginId;
-use serde_json::Value;
 
 use super::{
-    bounds::{most_plugins, too_many},
+    bounds::{is_reported, most_plugins},
     object::Object,
     publish,
     watch::Change,
@@ -163,13 +162,6 @@ impl OfTenant {
     }
 }
 
-/// Returns true if the status of the object's latest spec says that it is beyond the number.
-fn is_reported(object: &Object, most: usize) -> bool {
-    let mut conditions = object.status["conditions"].as_array().into_iter().flatten();
-    let is_reported = |of: &Value| of["message"].as_str().is_some_and(|message| message.starts_with(&too_many(most)));
-    object.status["observedGeneration"] == object.generation && conditions.any(is_reported)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -178,6 +170,7 @@ mod tests {
     use super::{
         super::{
             Action, Decision, Desired, Kind,
+            bounds::too_many,
             object::tests::{object, spec},
         },
         *,

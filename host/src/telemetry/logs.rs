@@ -1,6 +1,6 @@
 //! Logs as text or JSON, one line per event, through a [`Buffer`] to a thread that writes them.
 
-use std::{fmt, io, str::FromStr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use podium_engine::ports::RUN_TARGET;
 use tracing_subscriber::{
@@ -24,7 +24,7 @@ type Filtered = Layered<EnvFilter, Registry>;
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The format of a log line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people: fields as `name=value`.
     #[default]
@@ -33,33 +33,9 @@ pub enum LogFormat {
     Json,
 }
 
-impl FromStr for LogFormat {
-    type Err = LogsError;
-
-    fn from_str(text: &str) -> Result<Self, LogsError> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(LogsError::Format(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for LogFormat {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        })
-    }
-}
-
 /// Why logs cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
-    /// The format is unknown.
-    #[error("{0:?} is not a log format; use text or json")]
-    Format(String),
     /// The filter cannot be parsed.
     #[error("{0:?} is not a log level; use error, warn, info, debug, trace, or directives such as info,podium=debug")]
     Level(String),

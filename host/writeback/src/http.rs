@@ -5,7 +5,7 @@ use http::Method;
 use podium_api::{METADATA, in_query, plugin_user_agent};
 use podium_engine::ports::Sender;
 use podium_vocabulary::{ObjectRef, PodKey};
-use podium_wire::{Condition, ConditionStatus};
+use podium_wire::Condition;
 use serde_json::{Map, Value, json};
 
 use super::{SERVER_TIMEOUT, plan::MetaPatch};
@@ -126,15 +126,10 @@ pub(super) fn patch_status<'a>(
 
 fn condition(condition_type: &str, wanted: &Option<Condition>) -> Value {
     let Some(wanted) = wanted else { return json!({ "type": condition_type, "$patch": "delete" }) };
-    let status = match wanted.status {
-        ConditionStatus::True => "True",
-        ConditionStatus::False => "False",
-        ConditionStatus::Unknown => "Unknown",
-    };
     // Empty strings are sent, because a merge patch keeps fields that it does not name.
     json!({
         "type": condition_type,
-        "status": status,
+        "status": wanted.status.as_str(),
         "reason": wanted.reason.as_deref().unwrap_or_default(),
         "message": wanted.message.as_deref().unwrap_or_default(),
         "lastTransitionTime": wanted.last_transition_time.map(|time| time.to_string()),

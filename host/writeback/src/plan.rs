@@ -22,7 +22,7 @@ use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{
     Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Write, WriteResult, authz::Authorized,
 };
-use podium_wire::{Condition, ConditionStatus as Held, Timestamp};
+use podium_wire::{Condition, Timestamp};
 use serde_json::Value;
 
 use super::owners::Reference;
@@ -151,7 +151,7 @@ enum Draft {
 }
 
 struct DesiredCondition {
-    status: Held,
+    status: ConditionStatus,
     reason: String,
     message: String,
 }
@@ -246,11 +246,6 @@ impl Drafts {
             Action::AddFinalizer { target, name } => self.finalizer(&target, name, true, id),
             Action::RemoveFinalizer { target, name } => self.finalizer(&target, name, false, id),
             Action::SetCondition { target, condition_type, status, reason, message } => {
-                let status = match status {
-                    ConditionStatus::True => Held::True,
-                    ConditionStatus::False => Held::False,
-                    ConditionStatus::Unknown => Held::Unknown,
-                };
                 self.condition(&target, condition_type, Some(DesiredCondition { status, reason, message }), id);
             }
             Action::RemoveCondition { target, condition_type } => self.condition(&target, condition_type, None, id),

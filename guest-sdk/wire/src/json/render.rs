@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Owner, Port, Record, RecordError,
-    RestartPolicy, Section, Spec, Status, Timestamp, Toleration, Volume,
+    Condition, Container, ContainerState, ContainerStatus, Owner, Port, Record, RecordError, RestartPolicy, Section,
+    Spec, Status, Timestamp, Toleration, Volume,
 };
 
 /// Renders the header and exactly the sections of the record as a Pod in Kubernetes JSON. `spec` and `status` are
@@ -192,14 +192,9 @@ fn status(status: Status) -> Object {
 }
 
 fn condition(condition: Condition) -> Object {
-    let status = match condition.status {
-        ConditionStatus::True => "True",
-        ConditionStatus::False => "False",
-        ConditionStatus::Unknown => "Unknown",
-    };
     object([
         ("type", condition.condition_type.into()),
-        ("status", status.into()),
+        ("status", condition.status.as_str().into()),
         ("reason", condition.reason.into()),
         ("message", condition.message.into()),
         ("lastTransitionTime", time(condition.last_transition_time)),

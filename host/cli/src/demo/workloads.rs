@@ -51,7 +51,11 @@ pub(super) struct Workload {
 }
 
 const fn deployment(namespace: &'static str, name: &'static str, replicas: u32, image: &'static str) -> Workload {
-    Workload { namespace, name, kind: Kind::Deployment { hash: "6d4cf56db6" }, replicas, image }
+    set(Kind::Deployment { hash: "6d4cf56db6" }, namespace, name, replicas, image)
+}
+
+const fn set(kind: Kind, namespace: &'static str, name: &'static str, replicas: u32, image: &'static str) -> Workload {
+    Workload { namespace, name, kind, replicas, image }
 }
 
 /// About 200 Pods, all with pinned images and limits.
@@ -62,33 +66,15 @@ const WORKLOADS: [Workload; 17] = [
     deployment("shop-back", "cart", 14, "registry.example/cart:3.1.4"),
     deployment("shop-back", "checkout", 12, "registry.example/checkout:2.7.0"),
     deployment("shop-back", "stock", 12, "registry.example/stock:0.9.3"),
-    Workload {
-        namespace: "shop-back",
-        name: "queue",
-        kind: Kind::StatefulSet,
-        replicas: 6,
-        image: "registry.example/queue:3.13.1",
-    },
+    set(Kind::StatefulSet, "shop-back", "queue", 6, "registry.example/queue:3.13.1"),
     deployment("bank-ledger", "ledger", 14, "registry.example/ledger:8.0.2"),
     deployment("bank-ledger", "quotes", 12, "registry.example/quotes:1.4.4"),
-    Workload {
-        namespace: "bank-ledger",
-        name: "store",
-        kind: Kind::StatefulSet,
-        replicas: 6,
-        image: "registry.example/store:16.4",
-    },
+    set(Kind::StatefulSet, "bank-ledger", "store", 6, "registry.example/store:16.4"),
     deployment("bank-jobs", "scheduler", 12, "registry.example/scheduler:5.5.0"),
     deployment("bank-jobs", "reports", 14, "registry.example/reports:2.2.8"),
     deployment("media-encode", "encoder", 20, "registry.example/encoder:7.1.0"),
     deployment("media-encode", "thumbnails", 14, "registry.example/thumbnails:1.0.12"),
-    Workload {
-        namespace: "media-encode",
-        name: "legacy",
-        kind: Kind::ReplicaSet,
-        replicas: 8,
-        image: "registry.example/legacy:0.1.7",
-    },
+    set(Kind::ReplicaSet, "media-encode", "legacy", 8, "registry.example/legacy:0.1.7"),
     deployment("lab", "notebook", 12, "registry.example/notebook:2026.1"),
     deployment("lab", "trial", 2, "registry.example/trial:0.0.3"),
 ];
@@ -100,57 +86,28 @@ pub(super) const WEB_AFTER: Workload =
 
 /// Incidents, each with its own check.
 pub(super) const CRASHING: Incident = Incident {
-    pod: Workload {
-        namespace: "bank-jobs",
-        name: "settle",
-        kind: Kind::ReplicaSet,
-        replicas: 1,
-        image: "registry.example/settle:1.0.1",
-    },
+    pod: set(Kind::ReplicaSet, "bank-jobs", "settle", 1, "registry.example/settle:1.0.1"),
     behaviour: Some("crash"),
     node: None,
 };
 pub(super) const UNPINNED: Incident = Incident {
-    pod: Workload {
-        namespace: "media-encode",
-        name: "player",
-        kind: Kind::ReplicaSet,
-        replicas: 1,
-        image: "registry.example/player:latest",
-    },
+    pod: set(Kind::ReplicaSet, "media-encode", "player", 1, "registry.example/player:latest"),
     behaviour: None,
     node: None,
 };
 pub(super) const FINISHED: Incident = Incident {
-    pod: Workload {
-        namespace: "bank-jobs",
-        name: "backup",
-        kind: Kind::ReplicaSet,
-        replicas: 1,
-        image: "registry.example/backup:6.0.0",
-    },
+    pod: set(Kind::ReplicaSet, "bank-jobs", "backup", 1, "registry.example/backup:6.0.0"),
     behaviour: Some("finish"),
     node: None,
 };
 pub(super) const CROWDED: Incident = Incident {
-    pod: Workload {
-        namespace: "shop-front",
-        name: "session",
-        kind: Kind::ReplicaSet,
-        replicas: 4,
-        image: "registry.example/session:1.3.0",
-    },
+    pod: set(Kind::ReplicaSet, "shop-front", "session", 4, "registry.example/session:1.3.0"),
     behaviour: None,
     node: Some(0),
 };
 /// Created while the host's watch is interrupted and its revision has expired.
-pub(super) const UNWATCHED: Workload = Workload {
-    namespace: "shop-back",
-    name: "unwatched",
-    kind: Kind::ReplicaSet,
-    replicas: 1,
-    image: "registry.example/unwatched:1.0.0",
-};
+pub(super) const UNWATCHED: Workload =
+    set(Kind::ReplicaSet, "shop-back", "unwatched", 1, "registry.example/unwatched:1.0.0");
 pub(super) const EXPIRED: Workload = Workload { name: "expired", image: "registry.example/expired:1.0.0", ..UNWATCHED };
 
 /// Returns a Pod for a measurement in this namespace. Its number is part of its name.

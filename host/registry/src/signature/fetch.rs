@@ -65,11 +65,21 @@ impl Client {
             let is_signed = false;
             let failure = None;
             let mut search = Search { keys, of: manifest, claims, is_signed, failure };
-            session.classic(&mut search).await;
             // The registry's own list, and the tag that clients keep where the registry has none, or had none.
-            for list in [format!("referrers/{manifest}"), format!("manifests/sha256-{}", manifest.hex())] {
-                if !search.is_signed {
-                    session.bundles(&list, &mut search).await;
+            let lists = [format!("referrers/{manifest}"), format!("manifests/sha256-{}", manifest.hex())];
+            // A place that does not answer leaves the others their time.
+            let part = Limits { time: limits.time / 3, ..*limits };
+            for place in std::iter::once(None).chain(lists.iter().map(Some)) {
+                let look = async {
+                    match place {
+                        _ if search.is_signed => {}
+                        None => session.classic(&mut search).await,
+                        Some(list) => session.bundles(list, &mut search).await,
+                    }
+                    Ok(())
+                };
+                if let Err(late) = within(&part, "the look-up of signatures", look).await {
+                    search.failed(late);
                 }
             }
             let Search { claims, is_signed, failure, .. } = search;
@@ -122,31 +132,31 @@ impl Session<'_> {
     /// Adds the bundles of a list that refer to the manifest.
     async fn bundles(&mut self, list: &str, search: &mut Search<'_>) {
         let mut next = Some(self.below(list));
-        let mut left = MOST;
+        let mut entries = Vec::new();
         for _ in 0..PAGES {
-            let Some(target) = next.take_if(|_| left > 0) else { break };
-            let mut entries;
-            (entries, next) = match self.referrers(&target).await {
-                Ok(page) => page,
-                Err(error) => return search.failed(error),
-            };
-            // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
-            entries.sort_by_key(|entry| !entry.artifact_type.as_deref().is_some_and(bundle::is_bundle));
-            search.claims.passed_over += entries.len().saturating_sub(left);
-            for entry in entries.iter().take(left) {
-                if search.is_signed {
-                    return;
+            let Some(target) = next.take() else { break };
+            match self.referrers(&target).await {
+                Ok((page, following)) => {
+                    entries.extend(page);
+                    next = following;
                 }
-                match self.bundle(search.of, entry).await {
-                    Ok(Some(json)) => search.add(Claim::Bundle(json.to_vec())),
-                    Ok(None) => search.claims.passed_over += 1,
-                    Err(error) => search.failed(error),
-                }
+                Err(error) => search.failed(error),
             }
-            left = left.saturating_sub(entries.len());
         }
-        // A page that was not read.
-        search.claims.passed_over += usize::from(next.is_some());
+        // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
+        entries.sort_by_key(|entry| !entry.artifact_type.as_deref().is_some_and(bundle::is_bundle));
+        // A page that was not read counts as one.
+        search.claims.passed_over += entries.len().saturating_sub(MOST) + usize::from(next.is_some());
+        for entry in entries.iter().take(MOST) {
+            match self.bundle(search.of, entry).await {
+                Ok(Some(json)) => search.add(Claim::Bundle(json.to_vec())),
+                Ok(None) => search.claims.passed_over += 1,
+                Err(error) => search.failed(error),
+            }
+            if search.is_signed {
+                return;
+            }
+        }
     }
 
     /// Returns the entries of a page of a list, and the next page. None are of a registry without such lists, which

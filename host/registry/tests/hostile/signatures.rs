@@ -247,6 +247,50 @@ async fn a_valid_signature_suffices_on_a_later_page_of_the_list() {
 }
 
 #[tokio::test]
+async fn a_valid_signature_suffices_behind_many_entries_of_other_types() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    let mut signature = bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle);
+    let others = (0..2 * MOST).map(|number| {
+        let mut entry = bundle(&mut texts, &signed(), "application/spdx+json", &format!("{number}"));
+        entry["artifactType"] = json!("application/spdx+json");
+        entry
+    });
+    let others = index(&others.collect::<Vec<_>>());
+    signature["artifactType"] = json!(BUNDLE);
+    let last = index(&[signature]);
+    let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+        _ if asked.path.ends_with("/referrers/last") => Reply::ok(last.clone()),
+        _ if asked.path.contains("/referrers/") => {
+            Reply::ok(others.clone()).with("Link", "</v2/team/plugin/referrers/last>; rel=\"next\"")
+        }
+        Some(text) => Reply::ok(text.clone()),
+        None => Reply::status(404),
+    })
+    .await;
+    assert_eq!(signatures.check(&server, &[]).await, Ok(0));
+}
+
+#[tokio::test]
+async fn a_valid_signature_suffices_beside_a_place_that_does_not_answer() {
+    let signatures = Signatures::new();
+    let mut texts = Texts::new();
+    let entry = bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle);
+    texts.insert(format!("sha256-{}", signed().hex()), index(&[entry]));
+    let check = async |silent: &'static str| {
+        let texts = texts.clone();
+        let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+            _ if asked.path.contains(silent) => Reply::silence(),
+            Some(text) => Reply::ok(text.clone()),
+            None => Reply::status(404),
+        })
+        .await;
+        assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{silent}");
+    };
+    tokio::join!(check(".sig"), check("/referrers/"));
+}
+
+#[tokio::test]
 async fn without_a_valid_signature_a_failed_list_is_named_and_retried() {
     let signatures = Signatures::new();
     let mut texts = Texts::new();

@@ -264,7 +264,7 @@ impl Compiler {
             let component = self.component(key, class, wasm, requester)?;
             Ok(Compiled { component, inspected: Arc::clone(inspected) })
         };
-        self.shared.get_or_try_insert_with(key, make, || LoadProblem::Compile("the compiler panicked".to_owned()))
+        self.shared.get_or_try_insert_with(key, make)
     }
 
     fn component(

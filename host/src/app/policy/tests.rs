@@ -246,7 +246,10 @@ async fn a_policy_that_cannot_be_stored_leaves_none_that_permits_more() {
         write(directory.path(), rules);
         let in_the_way = directory.path().join("policy.next");
         if obstacle {
-            fs::create_dir(&in_the_way).unwrap();
+            // A write that an earlier turn began has a file there until it ends.
+            while fs::create_dir(&in_the_way).is_err() {
+                sleep(Duration::from_millis(1)).await;
+            }
         } else {
             let _ = fs::remove_dir(&in_the_way);
         }

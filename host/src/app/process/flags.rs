@@ -105,8 +105,8 @@ pub struct Flags {
     /// error, warn, info, debug, trace, or directives such as info,podium=debug
     #[arg(long, env = "PODIUM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub(super) log_level: String,
-    /// text or json
-    #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    /// The form of the log
+    #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
     /// Directory for the deletion journal, components of registries and compiled plugins. Must not be shared with
     /// another host. Without it, deletions that happen while the host is down are missed, and every start pulls all

@@ -41,7 +41,7 @@ pub(crate) fn cached(edit: fn(&mut podium_wire::Pod)) -> View {
     pod.lifecycle.finalizers.push("x.example/f".into());
     pod.status.conditions.push(Condition {
         condition_type: "x.example/C".into(),
-        status: Held::False,
+        status: ConditionStatus::False,
         reason: Some("R".into()),
         message: None,
         last_transition_time: Some(Timestamp(1_000)),

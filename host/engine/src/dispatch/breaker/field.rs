@@ -5,7 +5,6 @@ use std::hash::{BuildHasher, Hash};
 use foldhash::quality::FixedState;
 use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{Action, PodKey};
-use podium_wire::ConditionStatus;
 use serde_json::Value;
 
 /// One field of a Pod, or an object of another kind.
@@ -89,13 +88,8 @@ impl Field {
                 let conditions = pod.status().ok()?.conditions;
                 let held = conditions.iter().find(|held| held.condition_type == self.name);
                 held.map_or_else(no_condition, |held| {
-                    let status = match held.status {
-                        ConditionStatus::True => "True",
-                        ConditionStatus::False => "False",
-                        ConditionStatus::Unknown => "Unknown",
-                    };
                     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                    digest_of(Some((status, text(&held.reason).as_str(), text(&held.message).as_str())))
+                    digest_of(Some((held.status.as_str(), text(&held.reason).as_str(), text(&held.message).as_str())))
                 })
             }
             FieldKind::Deletion => digest_of(pod.lifecycle().ok()?.deletion_timestamp.is_some()),
