@@ -19,6 +19,7 @@ use std::{
     },
 };
 
+use gone::Delivery;
 pub use gone::GonePods;
 pub use handle::IngestHandle;
 use handle::Request;
@@ -248,7 +249,12 @@ impl Ingest {
     fn replay_deletions(&mut self) {
         // A plugin whose load is not known here yet gets its deletions and its Pods with it.
         for lane in self.interests.lanes() {
-            self.run_on_all(lane, None);
+            let Some(loaded) = self.registry.get(lane) else { continue };
+            let sweep = Sweep::new(&loaded, None);
+            match self.sweeps.iter_mut().find(|sweep| sweep.lane == lane) {
+                Some(under_way) => under_way.deletions = sweep.deletions,
+                None => self.sweeps.push_back(sweep),
+            }
         }
     }
 
@@ -328,30 +334,31 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         self.follow_registry();
-        self.resyncs.retain(|lane| Some(lane) != fresh);
-        self.sweeps.retain(|sweep| Some(sweep.lane) != fresh);
-        match fresh {
-            Some(lane) => {
-                if let Some(loaded) = self.registry.get(lane) {
-                    self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
-                }
-                self.deliver_gone(lane);
-                self.run_on_all(lane, Some(done));
-            }
-            None => _ = done.send(()),
-        }
+        let Some(lane) = fresh else {
+            // An error means that nothing waits for the answer any more.
+            let _ = done.send(());
+            return;
+        };
+        self.resyncs.retain(|other| other != lane);
+        let before = self.sweeps.iter().position(|sweep| sweep.lane == lane).and_then(|at| self.sweeps.remove(at));
+        let Some(loaded) = self.registry.get(lane) else { return };
+        self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
+        let mut sweep = Sweep::new(&loaded, Some(done));
+        let left = before.and_then(|before| before.gone);
+        sweep.gone = left.or_else(|| self.gone.begin_delivery(lane, loaded.spec.id.namespace.clone()));
+        self.sweeps.push_back(sweep);
     }
 
-    /// Queues deletions of while another replica ran the plugin.
-    fn deliver_gone(&self, lane: Lane) {
-        let Some(loaded) = self.registry.get(lane) else { return };
-        let changes = self.gone.deliver(lane);
-        let sweep = Sweep::new(&loaded, None);
-        let watched = |change: &Change| if sweep.watches(change) { vec![lane] } else { Vec::new() };
+    /// Queues a slice of the deletions of while another replica ran the plugin. Returns those that are left.
+    fn deliver_gone(&self, sweep: &Sweep, delivery: Delivery) -> Option<Delivery> {
+        let (changes, left) = self.gone.next_slice(delivery, SLICE);
+        let lanes = || vec![sweep.lane];
+        let watched = |change: &Change| if sweep.watches(change) { lanes() } else { Vec::new() };
         let tombstones = &self.expectations.tombstones;
-        let mut plan = tombstones.plan(&self.queue, &changes, watched, |_| vec![lane], Instant::now());
+        let mut plan = tombstones.plan(&self.queue, &changes, watched, |_| lanes(), Instant::now());
         self.exceeded(std::mem::take(&mut plan.excess));
         self.queue(plan);
+        left
     }
 
     /// Queues the Pods of resyncs that are due.
@@ -360,17 +367,6 @@ impl Ingest {
         let now = Instant::now();
         while let Some((lane, keys)) = self.resyncs.next(&snapshot, now) {
             self.add(lane, keys, Why::RESYNC);
-        }
-    }
-
-    /// Starts queueing the deletions that the journal has for the plugin, and then every Pod that it watches. `done` is
-    /// dropped when all are queued.
-    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>) {
-        let Some(loaded) = self.registry.get(lane) else { return };
-        let sweep = Sweep::new(&loaded, done);
-        match self.sweeps.iter_mut().find(|sweep| sweep.lane == lane) {
-            Some(under_way) => under_way.deletions = sweep.deletions,
-            None => self.sweeps.push_back(sweep),
         }
     }
 
@@ -388,8 +384,12 @@ impl Ingest {
             return;
         }
         let only_deletions = matches!(self.replay, Replay::Queueing(..));
-        let next = self.sweeps.iter().position(|sweep| !only_deletions || sweep.deletions.is_some());
+        let next = self.sweeps.iter().position(|sweep| !only_deletions || sweep.has_deletions());
         let Some(mut sweep) = next.and_then(|at| self.sweeps.remove(at)) else { return self.replayed() };
+        if let Some(delivery) = sweep.gone.take() {
+            sweep.gone = self.deliver_gone(&sweep, delivery);
+            return self.sweeps.push_back(sweep);
+        }
         if let Some(after) = sweep.deletions.take() {
             sweep.deletions = self.queue_pending_deletions(sweep.lane, after.as_ref(), SLICE).map(Some);
             return self.sweeps.push_back(sweep);
