@@ -86,6 +86,8 @@ pub struct Ingest {
     resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
+    /// Tombstones exceed their bounds since the plugins of a tenant became more.
+    exceeds: bool,
     trims: TrimSchedule,
 }
 
@@ -113,6 +115,7 @@ impl Ingest {
             steps: Arc::default(),
             resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
+            exceeds: false,
             trims: TrimSchedule::default(),
         };
         (ingest, handle)
@@ -324,7 +327,8 @@ impl Ingest {
         let Some((seen, plugins)) = self.registry.since(self.seen) else { return false };
         self.seen = seen;
         let sharing = self.interests.set_plugins(&plugins);
-        self.exceeded(self.expectations.tombstones.share(&self.queue, sharing));
+        self.expectations.tombstones.share(sharing);
+        self.enforce();
         self.queue.set_order(order(&plugins));
         let lanes: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
         self.resyncs.retain(|lane| lanes.contains(&lane));
@@ -361,6 +365,13 @@ impl Ingest {
         left
     }
 
+    /// Drops some of the deletions that exceed the bounds. Further steps of the loop drop the others.
+    fn enforce(&mut self) {
+        let excess = self.expectations.tombstones.enforce(&self.queue);
+        self.exceeds = !excess.is_empty();
+        self.exceeded(excess);
+    }
+
     /// Queues the Pods of resyncs that are due.
     fn resync(&mut self) {
         let snapshot = self.reader.snapshot();
@@ -371,6 +382,10 @@ impl Ingest {
     }
 
     fn is_sweeping(&self) -> bool {
+        self.exceeds || self.has_slices()
+    }
+
+    fn has_slices(&self) -> bool {
         match self.replay {
             Replay::Reading(_) => false,
             Replay::Queueing(..) => true,
@@ -378,9 +393,12 @@ impl Ingest {
         }
     }
 
-    /// Queues a slice of a plugin's deletions or Pods.
+    /// Queues a slice of a plugin's deletions or Pods, and drops deletions that exceed the bounds.
     fn sweep(&mut self) {
-        if !self.is_sweeping() {
+        if self.exceeds {
+            self.enforce();
+        }
+        if !self.has_slices() {
             return;
         }
         let only_deletions = matches!(self.replay, Replay::Queueing(..));

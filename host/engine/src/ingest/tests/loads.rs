@@ -172,3 +172,36 @@ async fn a_version_that_replaces_another_one_gets_the_rest_of_the_deletions() {
     harness.delete(pod("cart-x", "ux", "web", 12));
     assert_eq!((harness.dispatch.queue.depth(lane), status.adds()), (2 * SLICE + 8, 2 * SLICE as u64 + 10));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_second_plugin_of_a_tenant_displaces_its_deletions_in_slices() {
+    const ALL: usize = 4_000;
+    let bounds = Bounds { all: ALL, ..Bounds::default() };
+    let mut harness = Harness::new(Backoff::default(), bounds, None);
+    let registry = harness.dispatch.registry.clone();
+    let put = |name: &str| {
+        let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
+        let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
+        let id = PluginId { namespace: Some("shop".into()), name: name.into() };
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+    };
+    let lane = put("first");
+    harness.ingest.follow_registry();
+    let pods = (0..ALL).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
+    harness.list(pods.collect(), 9);
+    harness.list(PodList::default(), 10);
+    let kept = |harness: &Harness| harness.dispatch.expectations.tombstones.figures(lane).all;
+    assert_eq!(kept(&harness), ALL);
+    put("second");
+    harness.ingest.follow_registry();
+    let mut before = ALL;
+    while kept(&harness) > ALL / 2 {
+        assert!((1..=500).contains(&(before - kept(&harness))), "{before} and then {}", kept(&harness));
+        before = kept(&harness);
+        assert!(harness.ingest.is_sweeping(), "the loop goes on");
+        harness.ingest.sweep();
+    }
+    assert_eq!((kept(&harness), before - ALL / 2 <= 500), (ALL / 2, true));
+    harness.ingest.sweep();
+    assert!(!harness.ingest.is_sweeping());
+}
