@@ -45,7 +45,6 @@ use podium_pods::{
 };
 use podium_vocabulary::{PodKey, Revision, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
-use records::RunEnd;
 pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
@@ -382,17 +381,7 @@ fn panicked(
     tracing::error!(plugin = %plugin.spec.id, error, "the host panicked beside a run");
     let result =
         Err(Failure { kind: FailureKind::Host, message: format!("the host panicked beside the run: {error}") });
-    let end = RunEnd {
-        deleted: false,
-        waited: Duration::ZERO,
-        took: Duration::ZERO,
-        ended: Instant::now(),
-        usage: Usage::default(),
-        result: &result,
-        unsettled: false,
-        stopped: Vec::new(),
-    };
-    plugin.records.add(end.record(job, plugin, key, writes));
+    plugin.records.add(RunRecord::new(job, plugin, key, writes, &result));
     JobResult::without_run(Next::Failed)
 }
 

@@ -77,6 +77,42 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Returns the record of a run that ends now, without a number.
+    pub(super) fn new(
+        job: &PodJob,
+        plugin: &LoadedPlugin,
+        key: &PodKey,
+        run: &RunWrites,
+        result: &Result<Outcome, Failure>,
+    ) -> Self {
+        let (mut writes, count, wrote) = run.take_results();
+        writes.shrink_to_fit();
+        let kept = |failure: &Failure| {
+            let mut kept = failure.clone();
+            cut(&mut kept.message);
+            kept
+        };
+        Self {
+            number: 0,
+            plugin: plugin.spec.id.clone(),
+            pod: key.clone(),
+            why: job.why,
+            deleted: false,
+            attempt: job.attempt,
+            read: run.read(),
+            wrote,
+            waited: Duration::ZERO,
+            took: Duration::ZERO,
+            ended: Instant::now(),
+            usage: Usage::default(),
+            result: result.as_ref().copied().map_err(kept),
+            unsettled: false,
+            unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
+            writes,
+            stopped: Vec::new(),
+        }
+    }
+
     /// Returns true if the run failed, or one of its writes did not settle.
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -94,52 +130,6 @@ impl RunRecord {
         let message = self.result.as_ref().err().map_or(0, |failure| failure.message.capacity());
         let stopped = self.stopped.capacity() * size_of::<Lane>();
         size_of::<Self>() + size_of::<Arc<Self>>() + names + message + stopped + writes.sum::<usize>()
-    }
-}
-
-/// The end of a run, as dispatch knows it beside its key and its writes.
-pub(super) struct RunEnd<'a> {
-    pub(super) deleted: bool,
-    pub(super) waited: Duration,
-    pub(super) took: Duration,
-    pub(super) ended: Instant,
-    pub(super) usage: Usage,
-    pub(super) result: &'a Result<Outcome, Failure>,
-    pub(super) unsettled: bool,
-    pub(super) stopped: Vec<Lane>,
-}
-
-impl RunEnd<'_> {
-    /// Returns the record of the run, without a number.
-    pub(super) fn record(self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, run: &RunWrites) -> RunRecord {
-        let Self { deleted, waited, took, ended, usage, result, unsettled, mut stopped } = self;
-        let (mut writes, count, wrote) = run.take_results();
-        writes.shrink_to_fit();
-        stopped.shrink_to_fit();
-        let kept = |failure: &Failure| {
-            let mut kept = failure.clone();
-            cut(&mut kept.message);
-            kept
-        };
-        RunRecord {
-            number: 0,
-            plugin: plugin.spec.id.clone(),
-            pod: key.clone(),
-            why: job.why,
-            deleted,
-            attempt: job.attempt,
-            read: run.read(),
-            wrote,
-            waited,
-            took,
-            ended,
-            usage,
-            result: result.as_ref().copied().map_err(kept),
-            unsettled,
-            unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
-            writes,
-            stopped,
-        }
     }
 }
 
@@ -231,6 +221,7 @@ impl Book {
     /// Adds a record, whose number it sets; not one of a plugin that is not configured any more.
     pub(super) fn add(&self, mut record: RunRecord) {
         let is_failure = record.is_failure();
+        record.stopped.shrink_to_fit();
         let mut inner = self.ring.inner.lock();
         if self.is_configured.strong_count() == 0 {
             return;
