@@ -209,7 +209,9 @@ impl Figures {
     }
 
     fn encode_queue(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-        gauge(encoder, plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
+        gauge(encoder, plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| {
+            i64::try_from(status.active()).unwrap_or(i64::MAX)
+        })?;
         let most = i64::try_from(self.sources.most_runs).unwrap_or(i64::MAX);
         let help = "The most runs of a plugin, and of its tenant, at once";
         gauge(encoder, plugins, "controller_runtime_max_concurrent_reconciles", help, |_, _| most)?;

@@ -230,7 +230,7 @@ impl Dispatch {
         }
         let started = Instant::now();
         let waited = started - job.queued;
-        let number = plugin.status.begin(waited, job.attempt);
+        let number = plugin.status.begin(waited, job.attempt, key);
         let span = tracing::error_span!(
             target: RUN_TARGET,
             "reconcile",
@@ -252,7 +252,6 @@ impl Dispatch {
             unsettled: before.reports,
             seed: seed::of_run(self.seed, &plugin.spec.id, number),
         };
-        plugin.status.entered(number, key);
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot, writes.clone());
         let work = async {
             let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
@@ -267,7 +266,6 @@ impl Dispatch {
         let ran = plugin.revocation.unless_revoked(work).instrument(span.clone()).await;
         // The sandbox is gone; the rest of the work waits for the API server.
         plugin.status.left(number);
-        plugin.status.ran();
         let report = ran.unwrap_or_else(|| {
             // The run cannot report its time on the processor. It has had no more than this.
             self.ran(job, plugin, started.elapsed().min(plugin.spec.limits.cpu));

@@ -44,6 +44,10 @@ fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
     Metrics::new(sources).render().unwrap()
 }
 
+fn cart() -> PodKey {
+    PodKey::new("shop", "cart-0", "u1")
+}
+
 /// Returns the value of a sample without labels.
 fn sample(text: &str, name: &str) -> f64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -93,7 +97,7 @@ fn an_idle_plugin_has_at_most_31_series() {
     status.set_load(&id, LoadState::Loaded, true);
     let series = || render(&status).lines().filter(|line| line.contains("\"shop/tidy\"")).count();
     assert!(series() <= 31, "{} series", series());
-    plugin.begin(Duration::ZERO, 1);
+    plugin.begin(Duration::ZERO, 1, &cart());
     let _ = plugin.end(&Ok(Outcome::Settled), 0, Duration::ZERO);
     assert!(series() > 60, "buckets from the first run on: {} series", series());
 }
@@ -142,7 +146,7 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
     status.set_load(&id, LoadState::Refused { reason: NASTY.into() }, true);
     let plugin = status.plugin(&id);
     for kind in FailureKind::ALL {
-        plugin.begin(Duration::ZERO, 1);
+        plugin.begin(Duration::ZERO, 1, &cart());
         let _ = plugin.end(&Err(Failure { kind, message: NASTY.into() }), 0, Duration::ZERO);
     }
     let text = || NASTY.to_owned();
@@ -258,7 +262,7 @@ async fn runs_in_progress_show_how_long_they_have_taken() {
         })
     };
     for run in [0, 1] {
-        plugin.entered(run, &PodKey::new("shop", "cart-0", "u1"));
+        assert_eq!(plugin.begin(Duration::ZERO, 1, &cart()), run);
         tokio::time::advance(Duration::from_secs(2)).await;
     }
     assert_eq!(figures(), [6.0, 4.0]);
@@ -320,7 +324,7 @@ fn buckets_are_cumulative_and_end_with_the_count() {
     let status = Arc::new(Status::default());
     let plugin = status.plugin(&PluginId { namespace: None, name: "tidy".into() });
     for millis in [1, 20, 90_000] {
-        plugin.begin(Duration::ZERO, 1);
+        plugin.begin(Duration::ZERO, 1, &cart());
         let failure = Failure { kind: FailureKind::Cpu, message: String::new() };
         let _ = plugin.end(&Err(failure), 0, Duration::from_millis(millis));
     }
