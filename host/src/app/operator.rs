@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use podium_api::{Api, HeldRequests};
 use podium_engine::{
-    dispatch::{Expectations, PodQueue, Registry, budget},
-    journal::{Figures, Journal},
-    queue,
+    dispatch::{Expectations, PodQueue, Registry},
+    journal::Journal,
     status::{LoadState, PluginState, Status},
 };
 use podium_pods::{cache::Reader, pod::PodView};
@@ -18,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
-    telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
+    telemetry::{ApiRequests, CacheFigures, Dropped, Figures, Metrics, PluginFigures},
 };
 
 /// The ports that serve probes and metrics. By default there are none.
@@ -157,61 +156,40 @@ impl Observed {
     }
 
     fn metrics(self: &Arc<Self>, dropped: Arc<Dropped>) -> Metrics {
-        let queue = self.queue.clone();
-        let expectations = self.expectations.clone();
-        let reader = self.reader.clone();
-        let lane = |registry: &Registry, id: &PluginId| registry.by_id(id).map(|loaded| loaded.lane);
-        let plugins = self.registry.clone();
-        let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
-        let plugins = self.registry.clone();
-        let deletions =
-            move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| expectations.tombstones.figures(lane).unsettled);
-        let plugins = self.registry.clone();
-        let queue = self.queue.clone();
-        let tenants = move || {
-            let names = plugins.tenants();
-            let figures = queue.tenants();
-            let of = |(number, tenant): (u32, String)| {
-                let queue::TenantFigures { runs, deliveries, waiting, stale, without_tokens, refused, debt } =
-                    figures.get(&number).copied().unwrap_or_default();
-                let [not_sent, live_reads, events] =
-                    [budget::WRITES, budget::LIVE_READS, budget::EVENTS].map(|kind| refused[kind]);
-                let refused = Unsent { writes: not_sent, live_reads, events };
-                TenantFigures { tenant, runs, deliveries, waiting, stale, without_tokens, refused, debt }
-            };
-            names.into_iter().map(of).collect()
-        };
-        let cache = move || {
-            let snapshot = reader.snapshot();
-            CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
-        };
-        let journal = self.journal.clone();
-        let journal = move || {
-            let figures = journal.as_ref()?.figures();
-            let Figures { entries, pending_deletions, bytes, failing, dropped_entries, damaged } = figures;
-            Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries, damaged })
-        };
         let runtime = tokio::runtime::Handle::current();
-        let policy = self.policy_file.clone();
-        let leadership = self.leadership.clone();
-        let removing = self.clone();
-        let holding = self.clone();
-        Metrics::new(Sources {
+        let observed = self.clone();
+        Metrics::new(move || Figures {
+            tasks: runtime.metrics().num_alive_tasks(),
+            dropped: dropped.clone(),
+            ..observed.figures()
+        })
+    }
+
+    fn figures(&self) -> Figures {
+        let plugins = self.registry.all().into_iter().map(|loaded| {
+            let depth = self.queue.depth(loaded.lane);
+            let deletions = self.expectations.tombstones.figures(loaded.lane).unsettled;
+            (loaded.spec.id.clone(), PluginFigures { depth, deletions })
+        });
+        let names = self.registry.tenants();
+        let tenants = self.queue.tenants();
+        let tenants = names.into_iter().map(|(number, name)| (name, tenants.get(&number).copied().unwrap_or_default()));
+        let snapshot = self.reader.snapshot();
+        let stale = self.reader.staleness().is_some();
+        Figures {
             status: self.status.clone(),
-            depth: Arc::new(depth),
-            deletions: Arc::new(deletions),
-            tenants: Arc::new(tenants),
-            cache: Arc::new(cache),
-            journal: Arc::new(journal),
-            tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
-            removals: Arc::new(move || (removing.removals)()),
-            held: Arc::new(move || (holding.held)().len()),
-            policy_refused: Arc::new(move || policy.as_ref().map(|policy| policy.is_refused())),
-            lease: Arc::new(move || leadership.as_ref().map(|leadership| leadership.figures())),
+            plugins: plugins.collect(),
+            tenants: tenants.collect(),
+            cache: CacheFigures { pods: snapshot.len(), stale, revision: snapshot.revision().0 },
+            journal: self.journal.as_ref().map(|journal| journal.figures()),
+            removals: (self.removals)(),
+            held: (self.held)().len(),
+            policy_refused: self.policy_file.as_ref().map(|policy| policy.is_refused()),
+            lease: self.leadership.as_ref().map(|leadership| leadership.figures()),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
-            dropped,
-        })
+            ..Figures::default()
+        }
     }
 }
 
@@ -223,7 +201,10 @@ pub(super) fn stale(reader: &Reader) -> Option<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use parking_lot::Mutex;
-    use podium_engine::{ports::Usage, queue::Queue};
+    use podium_engine::{
+        ports::Usage,
+        queue::{Backoff, Queue},
+    };
     use podium_pods::{
         cache,
         testing::{NASTY, assert_clean},
@@ -242,7 +223,7 @@ pub(super) mod tests {
         Observed {
             status,
             registry: Arc::default(),
-            queue: Arc::new(Queue::new(queue::Backoff::default(), 1, 1)),
+            queue: Arc::new(Queue::new(Backoff::default(), 1, 1)),
             most_runs: 1,
             requests: Arc::default(),
             expectations: Arc::default(),

@@ -14,34 +14,33 @@ fn render(status: &Arc<Status>) -> String {
 }
 
 fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
-    let journal = || {
+    let status = status.clone();
+    let figures = move || {
+        let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
+        let half = Duration::from_millis(1_500);
+        let (waiting, stale, without_tokens, refused) = (9, 6, 4, [3, 5, 7]);
+        let tenant = TenantFigures { runs: 2, deliveries: 1, waiting, stale, without_tokens, refused, debt: half };
         let (entries, pending_deletions, dropped_entries, damaged) = (5, 2, 1, 6);
-        Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries, damaged })
+        let journal =
+            journal::Figures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries, damaged };
+        let plugin = |(id, _)| (id, PluginFigures { depth: 3, deletions: 4 });
+        Figures {
+            removals: vec![(removed, 3)],
+            plugins: status.plugins().into_iter().map(plugin).collect(),
+            status: status.clone(),
+            tenants: vec![("shop".into(), tenant)],
+            cache: CacheFigures { pods: 7, stale: true, revision: 9 },
+            journal: Some(journal),
+            tasks: 8,
+            held: 2,
+            policy_refused: Some(true),
+            lease: Some(LeaseFigures { leads: true, takeovers: 3, unowned: half }),
+            most_runs: 4,
+            requests: requests.clone(),
+            dropped: Arc::default(),
+        }
     };
-    let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
-    let sources = Sources {
-        removals: Arc::new(move || vec![(removed.clone(), 3)]),
-        status: status.clone(),
-        depth: Arc::new(|_: &PluginId| 3),
-        deletions: Arc::new(|_: &PluginId| 4),
-        tenants: Arc::new(|| {
-            let debt = Duration::from_millis(1_500);
-            let refused = Unsent { writes: 3, live_reads: 5, events: 7 };
-            let tenant = "shop".into();
-            let (waiting, stale, without_tokens) = (9, 6, 4);
-            vec![TenantFigures { tenant, runs: 2, deliveries: 1, waiting, stale, without_tokens, refused, debt }]
-        }),
-        cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
-        journal: Arc::new(journal),
-        tasks: Arc::new(|| 8),
-        held: Arc::new(|| 2),
-        policy_refused: Arc::new(|| Some(true)),
-        lease: Arc::new(|| Some(LeaseFigures { leads: true, takeovers: 3, unowned: Duration::from_millis(1_500) })),
-        most_runs: 4,
-        requests,
-        dropped: Arc::default(),
-    };
-    Metrics::new(sources).render().unwrap()
+    Metrics::new(figures).render().unwrap()
 }
 
 fn cart() -> PodKey {
