@@ -16,13 +16,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_vocabulary::{PluginId, PodKey, Revision, WriteReport};
+use podium_vocabulary::{Payer, PluginId, PodKey, Revision, WriteReport};
 use tokio::time::Instant;
 
-use super::{
-    Lane, LoadedPlugin, PodJob, RunWrites,
-    registry::{Payer, payer},
-};
+use super::{Lane, LoadedPlugin, PodJob, RunWrites};
 use crate::{
     ports::{Failure, Outcome, Usage},
     queue::Why,
@@ -171,7 +168,7 @@ impl Records {
     pub(super) fn book(&mut self, id: &PluginId) -> Book {
         let Self { tenants, shared } = self;
         let ring = || Arc::new(Ring { shared: shared.clone(), inner: Mutex::default() });
-        let tenant = tenants.entry(payer(id)).or_insert_with(|| OfTenant { ring: ring(), plugins: BTreeMap::new() });
+        let tenant = tenants.entry(id.payer()).or_insert_with(|| OfTenant { ring: ring(), plugins: BTreeMap::new() });
         let is_configured = Arc::downgrade(tenant.plugins.entry(id.clone()).or_default());
         let book = Book { ring: tenant.ring.clone(), is_configured };
         self.divide();
@@ -180,7 +177,7 @@ impl Records {
 
     /// Returns the ring of a plugin's tenant, if it has one.
     pub(super) fn find(&self, id: &PluginId) -> Option<Arc<Ring>> {
-        self.tenants.get(&payer(id)).map(|tenant| tenant.ring.clone())
+        self.tenants.get(&id.payer()).map(|tenant| tenant.ring.clone())
     }
 
     /// Returns all rings, and the latest number: each record up to it is in a ring, or was displaced.
@@ -191,11 +188,11 @@ impl Records {
     /// Ends the book of a plugin that is not configured any more. Returns the ring, from which the caller removes its
     /// records.
     pub(super) fn forget(&mut self, id: &PluginId) -> Option<Arc<Ring>> {
-        let tenant = self.tenants.get_mut(&payer(id))?;
+        let tenant = self.tenants.get_mut(&id.payer())?;
         let ring = tenant.ring.clone();
         tenant.plugins.remove(id);
         if tenant.plugins.is_empty() {
-            self.tenants.remove(&payer(id));
+            self.tenants.remove(&id.payer());
             self.divide();
         }
         Some(ring)
