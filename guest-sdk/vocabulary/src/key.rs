@@ -71,7 +71,17 @@ impl PluginId {
     pub fn tenant(&self) -> Tenant {
         self.namespace.clone().map_or(Tenant::Cluster, Tenant::Namespace)
     }
+
+    /// Returns the tenant that is charged for the plugin's runs and loads.
+    #[must_use]
+    pub fn payer(&self) -> Payer {
+        let is_of_cluster = self.namespace.is_none();
+        (self.tenant(), is_of_cluster.then(|| self.name.clone()))
+    }
 }
+
+/// A tenant that is charged: a namespace, or one plugin that has the scope of the cluster.
+pub type Payer = (Tenant, Option<Arc<str>>);
 
 /// The owner of plugins. Memory, log lines and other resources are counted by tenant, and the platform's policy has
 /// bounds for tenants.

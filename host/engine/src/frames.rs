@@ -1,27 +1,27 @@
-//! The format of the host's own files: a header that identifies the file, followed by frames. Converts payloads to
-//! bytes and back; does no IO itself.
+//! The format of the journal's file: a header that identifies the file, followed by frames. Converts payloads to bytes
+//! and back; does no IO itself.
 //!
 //! A frame consists of the payload's length and the checksum of length and payload, both u32 little endian, and the
 //! payload.
 
 use std::io::{self, ErrorKind, Read};
 
-/// Length of the header that [`Format::header`] returns: magic and version.
+/// Length of [`HEADER`]: magic and version.
 pub const HEADER_BYTES: usize = 10;
+/// The first bytes of the file.
+const MAGIC: [u8; MAGIC_BYTES] = *b"podium";
+/// Incremented when the payloads change in a way that an older host cannot read.
+const VERSION: u32 = 2;
+/// The most bytes of one payload. An entry contains four names. Kubernetes limits each to 253 bytes.
+const MAX_PAYLOAD: usize = 64 << 10;
+/// The header of the file.
+pub const HEADER: [u8; HEADER_BYTES] = {
+    let ([a, b, c, d, e, f], [g, h, i, j]) = (MAGIC, VERSION.to_le_bytes());
+    [a, b, c, d, e, f, g, h, i, j]
+};
 const MAGIC_BYTES: usize = 6;
 /// The length and the checksum before each payload.
 const FRAME_BYTES: usize = 8;
-
-/// The format of one kind of file.
-#[derive(Debug, Clone, Copy)]
-pub struct Format {
-    /// The first bytes of each file of this kind.
-    pub magic: [u8; MAGIC_BYTES],
-    /// Incremented when the payloads change in a way that an older host cannot read.
-    pub version: u32,
-    /// The most bytes of one payload.
-    pub max_payload: usize,
-}
 
 /// The result of reading a file's header.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,42 +52,33 @@ pub enum ReadError {
     Io(#[from] io::Error),
 }
 
-impl Format {
-    /// Returns the header of a file of this kind.
-    pub const fn header(&self) -> [u8; HEADER_BYTES] {
-        let ([a, b, c, d, e, f], [g, h, i, j]) = (self.magic, self.version.to_le_bytes());
-        [a, b, c, d, e, f, g, h, i, j]
+/// Reads the header.
+pub fn read_header(source: &mut impl Read) -> io::Result<HeaderState> {
+    let mut header = [0; HEADER_BYTES];
+    let there = read_full(source, &mut header)?;
+    let known = there.min(MAGIC_BYTES);
+    if header[..known] != MAGIC[..known] {
+        return Ok(HeaderState::Foreign);
     }
+    let [.., a, b, c, d] = header;
+    Ok(match u32::from_le_bytes([a, b, c, d]) {
+        _ if there < HEADER_BYTES => HeaderState::Short,
+        VERSION => HeaderState::Ours,
+        version => HeaderState::OtherVersion(version),
+    })
+}
 
-    /// Reads the header.
-    pub fn read_header(&self, source: &mut impl Read) -> io::Result<HeaderState> {
-        let mut header = [0; HEADER_BYTES];
-        let there = read_full(source, &mut header)?;
-        let known = there.min(MAGIC_BYTES);
-        if header[..known] != self.magic[..known] {
-            return Ok(HeaderState::Foreign);
-        }
-        let [.., a, b, c, d] = header;
-        let version = u32::from_le_bytes([a, b, c, d]);
-        Ok(match there == HEADER_BYTES {
-            false => HeaderState::Short,
-            true if version == self.version => HeaderState::Ours,
-            true => HeaderState::OtherVersion(version),
-        })
-    }
-
-    /// Appends a frame.
-    ///
-    /// # Errors
-    /// Returns an error if the payload exceeds the format's limit. Then nothing is appended.
-    pub fn append(&self, payload: &[u8], bytes: &mut Vec<u8>) -> Result<(), TooLong> {
-        let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= self.max_payload).ok_or(TooLong)?;
-        let length = length.to_le_bytes();
-        bytes.extend_from_slice(&length);
-        bytes.extend_from_slice(&checksum(length, payload).to_le_bytes());
-        bytes.extend_from_slice(payload);
-        Ok(())
-    }
+/// Appends a frame.
+///
+/// # Errors
+/// Returns an error if the payload exceeds the format's limit. Then nothing is appended.
+pub fn append(payload: &[u8], bytes: &mut Vec<u8>) -> Result<(), TooLong> {
+    let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= MAX_PAYLOAD).ok_or(TooLong)?;
+    let length = length.to_le_bytes();
+    bytes.extend_from_slice(&length);
+    bytes.extend_from_slice(&checksum(length, payload).to_le_bytes());
+    bytes.extend_from_slice(payload);
+    Ok(())
 }
 
 fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
@@ -100,7 +91,6 @@ fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
 /// Reads frames one after another.
 pub struct Frames<R> {
     source: R,
-    max_payload: usize,
     /// Where the next frame is in the file.
     offset: u64,
     /// Bytes that were read; the next frame begins at `at`.
@@ -110,8 +100,8 @@ pub struct Frames<R> {
 
 impl<R: Read> Frames<R> {
     /// Returns a reader of frames. `source` must be positioned after the header.
-    pub fn new(source: R, format: &Format) -> Self {
-        Self { source, max_payload: format.max_payload, offset: HEADER_BYTES as u64, bytes: Vec::new(), at: 0 }
+    pub fn new(source: R) -> Self {
+        Self { source, offset: HEADER_BYTES as u64, bytes: Vec::new(), at: 0 }
     }
 
     /// Returns the offset of the next frame.
@@ -131,7 +121,7 @@ impl<R: Read> Frames<R> {
         let length = [a, b, c, d];
         let wanted = u32::from_le_bytes([e, f, g, h]);
         let payload_bytes = u32::from_le_bytes(length) as usize;
-        if payload_bytes > self.max_payload {
+        if payload_bytes > MAX_PAYLOAD {
             return Err(ReadError::Damaged(format!("an entry of {payload_bytes} bytes")));
         }
         let frame_bytes = FRAME_BYTES + payload_bytes;

@@ -1,17 +1,15 @@
 //! How many effects of a kind are under way: few at a time, fewer of one tenant, and tenants in rotation. So a tenant
 //! whose components take all of the compiler's time delays its own.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use podium_vocabulary::{PluginId, Tenant};
-
-/// A tenant; each plugin with the scope of the cluster is one of its own.
-pub type Taker = (Tenant, Option<Arc<str>>);
+pub use podium_vocabulary::Payer as Taker;
+use podium_vocabulary::PluginId;
 
 /// Returns the tenant that waits for a plugin's effects.
 #[must_use]
 pub fn taker(plugin: &PluginId) -> Taker {
-    (plugin.tenant(), plugin.namespace.is_none().then(|| plugin.name.clone()))
+    plugin.payer()
 }
 
 /// The effects that are bounded.

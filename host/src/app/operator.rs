@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use podium_api::{Api, HeldRequests};
 use podium_engine::{
-    dispatch::{Expectations, PodQueue, Registry, budget},
-    journal::{Figures, Journal},
-    queue,
+    dispatch::{Expectations, PodQueue, Registry},
+    journal::Journal,
     status::{LoadState, PluginState, Status},
 };
 use podium_pods::{cache::Reader, pod::PodView};
@@ -18,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
     admin::{self, Bound, Check, Readiness, Reviewer},
-    telemetry::{ApiRequests, CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
+    telemetry::{ApiRequests, CacheFigures, Dropped, Figures, Metrics, PluginFigures},
 };
 
 /// The ports that serve probes and metrics. By default there are none.
@@ -157,61 +156,40 @@ impl Observed {
     }
 
     fn metrics(self: &Arc<Self>, dropped: Arc<Dropped>) -> Metrics {
-        let queue = self.queue.clone();
-        let expectations = self.expectations.clone();
-        let reader = self.reader.clone();
-        let lane = |registry: &Registry, id: &PluginId| registry.by_id(id).map(|loaded| loaded.lane);
-        let plugins = self.registry.clone();
-        let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
-        let plugins = self.registry.clone();
-        let deletions =
-            move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| expectations.tombstones.figures(lane).unsettled);
-        let plugins = self.registry.clone();
-        let queue = self.queue.clone();
-        let tenants = move || {
-            let names = plugins.tenants();
-            let figures = queue.tenants();
-            let of = |(number, tenant): (u32, String)| {
-                let queue::TenantFigures { runs, deliveries, waiting, stale, without_tokens, refused, debt } =
-                    figures.get(&number).copied().unwrap_or_default();
-                let [not_sent, live_reads, events] =
-                    [budget::WRITES, budget::LIVE_READS, budget::EVENTS].map(|kind| refused[kind]);
-                let refused = Unsent { writes: not_sent, live_reads, events };
-                TenantFigures { tenant, runs, deliveries, waiting, stale, without_tokens, refused, debt }
-            };
-            names.into_iter().map(of).collect()
-        };
-        let cache = move || {
-            let snapshot = reader.snapshot();
-            CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
-        };
-        let journal = self.journal.clone();
-        let journal = move || {
-            let figures = journal.as_ref()?.figures();
-            let Figures { entries, pending_deletions, bytes, failing, dropped_entries, damaged } = figures;
-            Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries, damaged })
-        };
         let runtime = tokio::runtime::Handle::current();
-        let policy = self.policy_file.clone();
-        let leadership = self.leadership.clone();
-        let removing = self.clone();
-        let holding = self.clone();
-        Metrics::new(Sources {
+        let observed = self.clone();
+        Metrics::new(move || Figures {
+            tasks: runtime.metrics().num_alive_tasks(),
+            dropped: dropped.clone(),
+            ..observed.figures()
+        })
+    }
+
+    fn figures(&self) -> Figures {
+        let plugins = self.registry.all().into_iter().map(|loaded| {
+            let depth = self.queue.depth(loaded.lane);
+            let deletions = self.expectations.tombstones.figures(loaded.lane).unsettled;
+            (loaded.spec.id.clone(), PluginFigures { depth, deletions })
+        });
+        let names = self.registry.tenants();
+        let tenants = self.queue.tenants();
+        let tenants = names.into_iter().map(|(number, name)| (name, tenants.get(&number).copied().unwrap_or_default()));
+        let snapshot = self.reader.snapshot();
+        let stale = self.reader.staleness().is_some();
+        Figures {
             status: self.status.clone(),
-            depth: Arc::new(depth),
-            deletions: Arc::new(deletions),
-            tenants: Arc::new(tenants),
-            cache: Arc::new(cache),
-            journal: Arc::new(journal),
-            tasks: Arc::new(move || runtime.metrics().num_alive_tasks()),
-            removals: Arc::new(move || (removing.removals)()),
-            held: Arc::new(move || (holding.held)().len()),
-            policy_refused: Arc::new(move || policy.as_ref().map(|policy| policy.is_refused())),
-            lease: Arc::new(move || leadership.as_ref().map(|leadership| leadership.figures())),
+            plugins: plugins.collect(),
+            tenants: tenants.collect(),
+            cache: CacheFigures { pods: snapshot.len(), stale, revision: snapshot.revision().0 },
+            journal: self.journal.as_ref().map(|journal| journal.figures()),
+            removals: (self.removals)(),
+            held: (self.held)().len(),
+            policy_refused: self.policy_file.as_ref().map(|policy| policy.is_refused()),
+            lease: self.leadership.as_ref().map(|leadership| leadership.figures()),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
-            dropped,
-        })
+            ..Figures::default()
+        }
     }
 }
 
@@ -221,95 +199,4 @@ pub(super) fn stale(reader: &Reader) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use parking_lot::Mutex;
-    use podium_engine::{ports::Usage, queue::Queue};
-    use podium_pods::{
-        cache,
-        testing::{NASTY, assert_clean},
-    };
-    use podium_vocabulary::Limits;
-    use tokio::sync::mpsc;
-
-    use super::{
-        super::watchdog::{Steps, Watched, is_waiting},
-        *,
-    };
-
-    /// Returns a host without plugins.
-    pub(in crate::app) fn observed(status: Arc<Status>, phase: watch::Receiver<Phase>) -> Observed {
-        let (_writer, reader) = cache::new(1);
-        Observed {
-            status,
-            registry: Arc::default(),
-            queue: Arc::new(Queue::new(queue::Backoff::default(), 1, 1)),
-            most_runs: 1,
-            requests: Arc::default(),
-            expectations: Arc::default(),
-            closed: Box::new(Vec::new),
-            explain: Box::new(|_, _, _| Vec::new()),
-            held: Box::new(Vec::new),
-            reader,
-            journal: None,
-            phase,
-            removals: Box::new(Vec::new),
-            policy_file: None,
-            stalled: Box::new(|| None),
-            watchdog: Arc::default(),
-            leadership: None,
-        }
-    }
-
-    #[test]
-    fn readyz_waits_for_the_first_load_and_lists_failures() {
-        let (progress, phase) = watch::channel(Phase::Loading);
-        let status = Arc::<Status>::default();
-        let stalled = Arc::<Mutex<Option<String>>>::default();
-        let stall = stalled.clone();
-        let stalled_now = Box::new(move || stall.lock().clone());
-        let observed = Observed { stalled: stalled_now, ..observed(status.clone(), phase) };
-        let [good, bad] = ["good", "bad"].map(|name| PluginId { namespace: Some("shop".into()), name: name.into() });
-        status.set_load(&good, LoadState::Loaded, true);
-        status.set_load(&bad, LoadState::Loading, false);
-        let failures = |observed: &Observed| {
-            let checks = observed.readiness().checks.into_iter().filter(|check| check.name != "watch");
-            checks.filter_map(|check| Some((check.name, check.required, check.failure?))).collect::<Vec<_>>()
-        };
-        let loading = ("plugins".to_owned(), true, "still loading: shop/bad".to_owned());
-        assert_eq!(failures(&observed), [loading, ("plugin/shop/bad".to_owned(), false, "loading".to_owned())]);
-
-        status.set_load(&bad, LoadState::Refused { reason: "secret".to_owned() }, false);
-        progress.send_replace(Phase::Serving);
-        assert_eq!(failures(&observed), [("plugin/shop/bad".to_owned(), false, "refused".to_owned())]);
-        status.set_load(&bad, LoadState::Waiting { reason: "secret".to_owned(), attempts: 2 }, true);
-        let waiting = "waiting, an earlier version runs".to_owned();
-        assert_eq!(failures(&observed), [("plugin/shop/bad".to_owned(), false, waiting)]);
-
-        status.set_load(&bad, LoadState::Suspended, false);
-        assert_eq!(failures(&observed), []);
-        assert!(observed.readiness().render(true).contains("[+]plugin/shop/bad ok: suspended\n"));
-
-        *stalled.lock() = Some(NASTY.repeat(100));
-        observed.readiness().render(true).lines().for_each(|line| assert_clean(line, 3 << 10));
-        assert_eq!(observed.readiness().render(true).lines().count(), 8);
-
-        let usage = Usage { host_calls: 7, ..Usage::default() };
-        status.plugin(&good).used(&usage, &Limits::default());
-        let line = "[+]plugin/shop/good ok: used by the last run (peak) of limit: hostCalls 7 (7) of 1000\n";
-        assert!(observed.readiness().render(true).contains(line), "{}", observed.readiness().render(true));
-
-        *stalled.lock() = Some("no ticks".to_owned());
-        assert_eq!(failures(&observed), [("interruption".to_owned(), true, "no ticks".to_owned())]);
-        *stalled.lock() = None;
-
-        let (sender, _receiver) = mpsc::channel(1);
-        sender.try_send(()).unwrap();
-        let what = "events wait, and none was processed";
-        observed.watchdog.watch(Watched::new(what, Steps::default(), is_waiting(&sender)));
-        (0..30).for_each(|_| observed.watchdog.tick());
-        assert_eq!(failures(&observed), [("progress".to_owned(), true, format!("{what} for 30 s"))]);
-
-        progress.send_replace(Phase::Draining);
-        assert!(failures(&observed).contains(&("shutdown".to_owned(), true, "draining".to_owned())));
-    }
-}
+pub(super) mod tests;

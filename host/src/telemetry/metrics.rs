@@ -4,10 +4,13 @@
 //! Nothing is counted here; a scrape reads the other modules' counters. Labels are plugins and results, never a Pod's
 //! name, so the configuration bounds the number of series.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use podium_engine::{
+    dispatch::budget,
+    journal,
     ports::FailureKind,
+    queue::TenantFigures,
     status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used},
 };
 use podium_vocabulary::PluginId;
@@ -38,23 +41,6 @@ pub struct CacheFigures {
     pub revision: u64,
 }
 
-/// The figures of the journal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct JournalFigures {
-    /// Pairs of a plugin and a Pod that it ran on.
-    pub entries: usize,
-    /// Pairs whose Pod is gone and whose deletion has not settled.
-    pub pending_deletions: usize,
-    /// The file's length.
-    pub bytes: u64,
-    /// True while the disk rejects writes.
-    pub failing: bool,
-    /// Entries that were not recorded because too many waited for the disk.
-    pub dropped_entries: u64,
-    /// Damaged places that the file had at the start.
-    pub damaged: u64,
-}
-
 /// The figures of the Lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseFigures {
@@ -66,63 +52,39 @@ pub struct LeaseFigures {
     pub unowned: Duration,
 }
 
-/// The runs, deliveries and waiting keys of a tenant.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TenantFigures {
-    /// A namespace, or `cluster/NAME` for a `ClusterReconcilePlugin`.
-    pub tenant: String,
-    /// Runs under way.
-    pub runs: usize,
-    /// Runs that have ended and whose writes are being sent.
-    pub deliveries: usize,
-    /// Keys that are due and not yet run.
-    pub waiting: usize,
-    /// Those of them that have been due for more than 30 s.
-    pub stale: usize,
-    /// Those of them that wait because the requests per second are used up.
-    pub without_tokens: usize,
-    /// Requests of runs while the requests per second were used up.
-    pub refused: Unsent,
-    /// The processor time by which the tenant is ahead of the one whose turn it is.
-    pub debt: Duration,
-}
-
-/// Requests that were not sent since the start, because the requests per second of a plugin or its tenant were used up.
+/// The keys of a plugin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Unsent {
-    /// Writes; each was reported to its plugin.
-    pub writes: u64,
-    /// Live reads; each was refused.
-    pub live_reads: u64,
-    /// Events that were dropped.
-    pub events: u64,
+pub struct PluginFigures {
+    /// Keys that are due and not yet run.
+    pub depth: usize,
+    /// Deletions that are kept because the plugin's runs on them have not settled.
+    pub deletions: usize,
 }
 
-/// The sources that are read at each scrape.
-#[derive(Clone)]
-pub struct Sources {
+/// The figures of all modules at one scrape.
+#[derive(Debug, Default)]
+pub struct Figures {
     /// The plugins' counters.
     pub status: Arc<Status>,
-    /// Returns how many keys of a plugin are queued.
-    pub depth: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
-    /// Returns how many deletions are kept for a plugin because its runs on them have not settled.
-    pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
-    /// Returns the current figures of every tenant that has a plugin, or had one until lately.
-    pub tenants: Arc<dyn Fn() -> Vec<TenantFigures> + Send + Sync>,
-    /// Returns the current figures of the cache.
-    pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
-    /// Returns `None` if the host keeps no journal.
-    pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
-    /// Returns the number of asynchronous tasks that have not ended.
-    pub tasks: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// Returns how many Pods have a finalizer of a plugin that was deleted.
-    pub removals: Arc<dyn Fn() -> Vec<(PluginId, usize)> + Send + Sync>,
-    /// Returns for how many accounts and plugins requests are held after a Retry-After.
-    pub held: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// Returns true while the policy's files have mistakes; `None` without a policy.
-    pub policy_refused: Arc<dyn Fn() -> Option<bool> + Send + Sync>,
-    /// Returns `None` if the host runs plugins without a Lease.
-    pub lease: Arc<dyn Fn() -> Option<LeaseFigures> + Send + Sync>,
+    /// The loaded plugins.
+    pub plugins: BTreeMap<PluginId, PluginFigures>,
+    /// Every tenant that has a plugin, or had one until lately: a namespace, or `cluster/NAME` for a
+    /// `ClusterReconcilePlugin`.
+    pub tenants: Vec<(String, TenantFigures)>,
+    /// The cache.
+    pub cache: CacheFigures,
+    /// `None` if the host keeps no journal.
+    pub journal: Option<journal::Figures>,
+    /// The number of asynchronous tasks that have not ended.
+    pub tasks: usize,
+    /// How many Pods have a finalizer of a plugin that was deleted.
+    pub removals: Vec<(PluginId, usize)>,
+    /// For how many accounts and plugins requests are held after a Retry-After.
+    pub held: usize,
+    /// True while the policy's files have mistakes; `None` without a policy.
+    pub policy_refused: Option<bool>,
+    /// `None` if the host runs plugins without a Lease.
+    pub lease: Option<LeaseFigures>,
     /// The most runs of one plugin at once.
     pub most_runs: usize,
     /// The requests to the API server.
@@ -137,11 +99,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Returns metrics that read `sources` at each scrape.
+    /// Returns metrics that call `figures` at each scrape.
     #[must_use]
-    pub fn new(sources: Sources) -> Self {
+    pub fn new(figures: impl Fn() -> Figures + Send + Sync + 'static) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Figures { sources, process: Process::new() }));
+        registry.register_collector(Box::new(Scrapes { figures: Box::new(figures), process: Process::new() }));
         Self { registry }
     }
 
@@ -156,32 +118,38 @@ impl Metrics {
     }
 }
 
-struct Figures {
-    sources: Sources,
+struct Scrapes {
+    figures: Box<dyn Fn() -> Figures + Send + Sync>,
     process: Process,
 }
 
-impl fmt::Debug for Figures {
+impl fmt::Debug for Scrapes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Figures").field("status", &self.sources.status).finish_non_exhaustive()
+        formatter.debug_struct("Scrapes").finish_non_exhaustive()
     }
 }
 
 type Plugins = [(PluginId, Arc<PluginStatus>)];
 
-impl Collector for Figures {
+impl Collector for Scrapes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let plugins = self.sources.status.plugins();
+        let figures = (self.figures)();
+        let plugins = figures.status.plugins();
         let encoder = &mut encoder;
         encode_runs(encoder, &plugins)?;
-        self.encode_loads(encoder, &plugins)?;
-        self.encode_queue(encoder, &plugins)?;
-        self.encode_deliveries(encoder, &plugins)?;
-        self.encode_host(encoder)
+        figures.encode_loads(encoder, &plugins)?;
+        figures.encode_queue(encoder, &plugins)?;
+        figures.encode_deliveries(encoder, &plugins)?;
+        figures.encode_host(encoder)?;
+        self.process.encode(encoder)
     }
 }
 
 impl Figures {
+    fn plugin(&self, id: &PluginId) -> PluginFigures {
+        self.plugins.get(id).copied().unwrap_or_default()
+    }
+
     fn encode_loads(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
         let requests = "Requests sent to the API server for a plugin's writes";
         counter(encoder, plugins, "podium_write_requests", requests, PluginStatus::requests)?;
@@ -193,13 +161,13 @@ impl Figures {
         }
         let help = "Pods with a finalizer of a plugin that was deleted";
         let mut metric = encoder.encode_descriptor("podium_plugin_finalizers_left", help, None, MetricType::Gauge)?;
-        for (id, pods) in (self.sources.removals)() {
+        for (id, pods) in &self.removals {
             let labels = [("controller", id.to_string())];
-            let pods = i64::try_from(pods).unwrap_or(i64::MAX);
+            let pods = i64::try_from(*pods).unwrap_or(i64::MAX);
             ConstGauge::new(pods).encode(metric.encode_family(&labels)?)?;
         }
         let help = "1 while a version of the configured plugin is loaded";
-        let loads = self.sources.status.loads();
+        let loads = self.status.loads();
         by_load(encoder, &loads, "podium_plugin_ready", help, |plugin| plugin.runs)?;
         let help = "1 while the configuration of the plugin suspends it";
         by_load(encoder, &loads, "podium_plugin_suspended", help, |plugin| plugin.load == LoadState::Suspended)?;
@@ -209,8 +177,10 @@ impl Figures {
     }
 
     fn encode_queue(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-        gauge(encoder, plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
-        let most = i64::try_from(self.sources.most_runs).unwrap_or(i64::MAX);
+        gauge(encoder, plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| {
+            i64::try_from(status.active()).unwrap_or(i64::MAX)
+        })?;
+        let most = i64::try_from(self.most_runs).unwrap_or(i64::MAX);
         let help = "The most runs of a plugin, and of its tenant, at once";
         gauge(encoder, plugins, "controller_runtime_max_concurrent_reconciles", help, |_, _| most)?;
         let lengths = |status: &PluginStatus| status.active_runs().into_iter().map(|run| run.since.elapsed());
@@ -223,15 +193,15 @@ impl Figures {
             lengths(status).max().unwrap_or_default().as_secs_f64()
         })?;
         gauge(encoder, plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
-            i64::try_from((self.sources.depth)(id)).unwrap_or(i64::MAX)
+            i64::try_from(self.plugin(id).depth).unwrap_or(i64::MAX)
         })?;
-        encode_tenants(encoder, &(self.sources.tenants)())
+        encode_tenants(encoder, &self.tenants)
     }
 
     fn encode_deliveries(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
         let unsettled = "Deletions on which the plugin has not settled yet";
         gauge(encoder, plugins, "podium_deletions_unsettled", unsettled, |id, _| {
-            i64::try_from((self.sources.deletions)(id)).unwrap_or(i64::MAX)
+            i64::try_from(self.plugin(id).deletions).unwrap_or(i64::MAX)
         })?;
         let dropped = "Last states of deleted Pods that were dropped because too many waited for the plugin";
         counter(encoder, plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
@@ -257,35 +227,33 @@ impl Figures {
     }
 
     fn encode_host(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let cache = (self.sources.cache)();
-        unlabelled(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
-        let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
+        let CacheFigures { pods, stale, revision } = self.cache;
+        unlabelled(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(pods).unwrap_or(i64::MAX))?;
+        let revision = i64::try_from(revision).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
-        unlabelled(encoder, "podium_cache_stale", "1 while the watch is interrupted", cache.stale.into())?;
+        unlabelled(encoder, "podium_cache_stale", "1 while the watch is interrupted", stale.into())?;
         let help =
             "Accounts and plugins whose requests wait because the API server answered Retry-After, and 1 if all wait";
-        unlabelled(encoder, "podium_requests_held", help, i64::try_from((self.sources.held)()).unwrap_or(i64::MAX))?;
+        unlabelled(encoder, "podium_requests_held", help, i64::try_from(self.held).unwrap_or(i64::MAX))?;
         let help = "Log lines dropped because standard error was not read in time";
         let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
         for source in Source::ALL {
-            ConstCounter::new(self.sources.dropped.lines(source))
-                .encode(lines.encode_family(&[("source", source.name())])?)?;
+            ConstCounter::new(self.dropped.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
         }
-        self.sources.requests.encode(encoder)?;
+        self.requests.encode(encoder)?;
         let help = "Version and commit of the program";
         let mut build = encoder.encode_descriptor("podium_build_info", help, None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(build.encode_family(&[("version", VERSION), ("commit", COMMIT)])?)?;
-        let tasks = i64::try_from((self.sources.tasks)()).unwrap_or(i64::MAX);
+        let tasks = i64::try_from(self.tasks).unwrap_or(i64::MAX);
         unlabelled(encoder, "podium_runtime_tasks", "Asynchronous tasks that have not ended", tasks)?;
-        self.process.encode(encoder)?;
-        if let Some(refused) = (self.sources.policy_refused)() {
+        if let Some(refused) = self.policy_refused {
             let help = "1 while the policy's files have mistakes, and the policy before them is in force";
             unlabelled(encoder, "podium_policy_refused", help, refused.into())?;
         }
-        if let Some(lease) = (self.sources.lease)() {
+        if let Some(lease) = self.lease {
             encode_lease(encoder, lease)?;
         }
-        if let Some(journal) = (self.sources.journal)() {
+        if let Some(journal) = self.journal {
             encode_journal(encoder, journal)?;
         }
         Ok(())
@@ -316,16 +284,16 @@ fn encode_runs(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::R
     counter(encoder, plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)
 }
 
-/// Returns the tenant of a plugin as [`TenantFigures`] has it.
+/// Returns the tenant of a plugin as [`Figures::tenants`] has it.
 fn tenant(id: &PluginId) -> String {
     id.namespace.as_ref().map_or_else(|| format!("cluster/{id}"), ToString::to_string)
 }
 
-fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]) -> fmt::Result {
+fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[(String, TenantFigures)]) -> fmt::Result {
     let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, figure: &dyn Fn(&TenantFigures) -> f64| {
         let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        for of in tenants {
-            ConstGauge::new(figure(of)).encode(metric.encode_family(&[("tenant", of.tenant.as_str())])?)?;
+        for (tenant, figures) in tenants {
+            ConstGauge::new(figure(figures)).encode(metric.encode_family(&[("tenant", tenant.as_str())])?)?;
         }
         Ok(())
     };
@@ -339,23 +307,23 @@ fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]
     gauge("podium_tenant_keys_without_tokens", without, None, &|of| of.without_tokens as f64)?;
     let debt = "Processor time by which the tenant is ahead of the one whose turn it is";
     gauge("podium_tenant_debt", debt, Some(&Unit::Seconds), &|of| of.debt.as_secs_f64())?;
-    let mut counter = |name: &str, help: &str, figure: fn(&Unsent) -> u64| {
+    let mut counter = |name: &str, help: &str, kind: usize| {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for of in tenants {
-            let labels = [("tenant", of.tenant.as_str())];
-            ConstCounter::new(figure(&of.refused)).encode(metric.encode_family(&labels)?)?;
+        for (tenant, figures) in tenants {
+            let labels = [("tenant", tenant.as_str())];
+            ConstCounter::new(figures.refused[kind]).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
     };
     let writes = "Writes that were not sent because the requests per second were used up";
-    counter("podium_tenant_writes_without_tokens", writes, |unsent| unsent.writes)?;
+    counter("podium_tenant_writes_without_tokens", writes, budget::WRITES)?;
     let reads = "Live reads that were refused because the requests per second were used up";
-    counter("podium_tenant_live_reads_without_tokens", reads, |unsent| unsent.live_reads)?;
+    counter("podium_tenant_live_reads_without_tokens", reads, budget::LIVE_READS)?;
     let events = "Events that were dropped because the requests per second were used up";
-    counter("podium_tenant_events_without_tokens", events, |unsent| unsent.events)
+    counter("podium_tenant_events_without_tokens", events, budget::EVENTS)
 }
 
-fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) -> fmt::Result {
+fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: journal::Figures) -> fmt::Result {
     let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
     let entries = "Pairs of a plugin and a Pod on which it ran";
     unlabelled(encoder, "podium_journal_entries", entries, figure(journal.entries))?;

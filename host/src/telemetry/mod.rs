@@ -10,6 +10,6 @@ mod version;
 
 pub use buffer::{Dropped, Source};
 pub use logs::{LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
-pub use metrics::{CacheFigures, JournalFigures, LeaseFigures, Metrics, Sources, TenantFigures, Unsent};
+pub use metrics::{CacheFigures, Figures, LeaseFigures, Metrics, PluginFigures};
 pub use requests::ApiRequests;
 pub use version::{COMMIT, VERSION};

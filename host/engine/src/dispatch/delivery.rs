@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::{
-    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunEnd, RunWrites, gate::Gate, revoked,
-    seen, under_way::UnderWay, values::Values,
+    Dispatch, GIVE_UP, JobResult, LEAST_REQUEUE, LoadedPlugin, PodJob, Reports, RunRecord, RunWrites, gate::Gate,
+    revoked, seen, under_way::UnderWay, values::Values,
 };
 use crate::{
     ports::{Expectation, Failure, FailureKind, Outcome, RunReport, Sent, Shown, Staged},
@@ -148,9 +148,10 @@ impl Dispatch {
         // A deletion is delivered to every plugin.
         let stops = result == Ok(Outcome::Stop) && !deleted && matches!(next, Next::Settled | Next::Again(_));
         let stopped = if stops { self.queue.stop(job) } else { Vec::new() };
+        let record = RunRecord::new(job, plugin, key, &writes, &result);
         let unsettled_writes = !unsettled.is_empty();
-        let end = RunEnd { deleted, waited, took, ended, usage, result: &result, unsettled: unsettled_writes, stopped };
-        plugin.records.add(end.record(job, plugin, key, &writes));
+        let record = RunRecord { deleted, waited, took, ended, usage, unsettled: unsettled_writes, stopped, ..record };
+        plugin.records.add(record);
         let (attempts, refused) = writes.attempts(settled, matches!(next, Next::Settled));
         for WriteReport { description, result, .. } in refused {
             self.fail(plugin, key, result.name(), &format!("{description}: {}", result.text()));

@@ -45,7 +45,6 @@ use podium_pods::{
 };
 use podium_vocabulary::{PodKey, Revision, WriteGrants};
 pub use probe::{IsWanted, PROBE_PODS};
-use records::RunEnd;
 pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
@@ -231,7 +230,7 @@ impl Dispatch {
         }
         let started = Instant::now();
         let waited = started - job.queued;
-        let number = plugin.status.begin(waited, job.attempt);
+        let number = plugin.status.begin(waited, job.attempt, key);
         let span = tracing::error_span!(
             target: RUN_TARGET,
             "reconcile",
@@ -253,7 +252,6 @@ impl Dispatch {
             unsettled: before.reports,
             seed: seed::of_run(self.seed, &plugin.spec.id, number),
         };
-        plugin.status.entered(number, key);
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot, writes.clone());
         let work = async {
             let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
@@ -268,7 +266,6 @@ impl Dispatch {
         let ran = plugin.revocation.unless_revoked(work).instrument(span.clone()).await;
         // The sandbox is gone; the rest of the work waits for the API server.
         plugin.status.left(number);
-        plugin.status.ran();
         let report = ran.unwrap_or_else(|| {
             // The run cannot report its time on the processor. It has had no more than this.
             self.ran(job, plugin, started.elapsed().min(plugin.spec.limits.cpu));
@@ -382,17 +379,7 @@ fn panicked(
     tracing::error!(plugin = %plugin.spec.id, error, "the host panicked beside a run");
     let result =
         Err(Failure { kind: FailureKind::Host, message: format!("the host panicked beside the run: {error}") });
-    let end = RunEnd {
-        deleted: false,
-        waited: Duration::ZERO,
-        took: Duration::ZERO,
-        ended: Instant::now(),
-        usage: Usage::default(),
-        result: &result,
-        unsettled: false,
-        stopped: Vec::new(),
-    };
-    plugin.records.add(end.record(job, plugin, key, writes));
+    plugin.records.add(RunRecord::new(job, plugin, key, writes, &result));
     JobResult::without_run(Next::Failed)
 }
 

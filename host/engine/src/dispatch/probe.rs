@@ -162,21 +162,8 @@ async fn drawn(view: &dyn PodView, spec: &PluginSpec, seed: u64) -> Vec<Arc<Cach
         if after.is_none() {
             return drawn.into_iter().map(|(_, pod)| pod).collect();
         }
-        yield_now().await;
+        tokio::task::yield_now().await;
     }
-}
-
-/// Wakes the task again, behind those that are due.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 fn lot(seed: u64, uid: &str) -> u64 {

@@ -16,13 +16,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_vocabulary::{PluginId, PodKey, Revision, WriteReport};
+use podium_vocabulary::{Payer, PluginId, PodKey, Revision, WriteReport};
 use tokio::time::Instant;
 
-use super::{
-    Lane, LoadedPlugin, PodJob, RunWrites,
-    registry::{Payer, payer},
-};
+use super::{Lane, LoadedPlugin, PodJob, RunWrites};
 use crate::{
     ports::{Failure, Outcome, Usage},
     queue::Why,
@@ -77,6 +74,42 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Returns the record of a run that ends now, without a number.
+    pub(super) fn new(
+        job: &PodJob,
+        plugin: &LoadedPlugin,
+        key: &PodKey,
+        run: &RunWrites,
+        result: &Result<Outcome, Failure>,
+    ) -> Self {
+        let (mut writes, count, wrote) = run.take_results();
+        writes.shrink_to_fit();
+        let kept = |failure: &Failure| {
+            let mut kept = failure.clone();
+            cut(&mut kept.message);
+            kept
+        };
+        Self {
+            number: 0,
+            plugin: plugin.spec.id.clone(),
+            pod: key.clone(),
+            why: job.why,
+            deleted: false,
+            attempt: job.attempt,
+            read: run.read(),
+            wrote,
+            waited: Duration::ZERO,
+            took: Duration::ZERO,
+            ended: Instant::now(),
+            usage: Usage::default(),
+            result: result.as_ref().copied().map_err(kept),
+            unsettled: false,
+            unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
+            writes,
+            stopped: Vec::new(),
+        }
+    }
+
     /// Returns true if the run failed, or one of its writes did not settle.
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -94,52 +127,6 @@ impl RunRecord {
         let message = self.result.as_ref().err().map_or(0, |failure| failure.message.capacity());
         let stopped = self.stopped.capacity() * size_of::<Lane>();
         size_of::<Self>() + size_of::<Arc<Self>>() + names + message + stopped + writes.sum::<usize>()
-    }
-}
-
-/// The end of a run, as dispatch knows it beside its key and its writes.
-pub(super) struct RunEnd<'a> {
-    pub(super) deleted: bool,
-    pub(super) waited: Duration,
-    pub(super) took: Duration,
-    pub(super) ended: Instant,
-    pub(super) usage: Usage,
-    pub(super) result: &'a Result<Outcome, Failure>,
-    pub(super) unsettled: bool,
-    pub(super) stopped: Vec<Lane>,
-}
-
-impl RunEnd<'_> {
-    /// Returns the record of the run, without a number.
-    pub(super) fn record(self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, run: &RunWrites) -> RunRecord {
-        let Self { deleted, waited, took, ended, usage, result, unsettled, mut stopped } = self;
-        let (mut writes, count, wrote) = run.take_results();
-        writes.shrink_to_fit();
-        stopped.shrink_to_fit();
-        let kept = |failure: &Failure| {
-            let mut kept = failure.clone();
-            cut(&mut kept.message);
-            kept
-        };
-        RunRecord {
-            number: 0,
-            plugin: plugin.spec.id.clone(),
-            pod: key.clone(),
-            why: job.why,
-            deleted,
-            attempt: job.attempt,
-            read: run.read(),
-            wrote,
-            waited,
-            took,
-            ended,
-            usage,
-            result: result.as_ref().copied().map_err(kept),
-            unsettled,
-            unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
-            writes,
-            stopped,
-        }
     }
 }
 
@@ -181,7 +168,7 @@ impl Records {
     pub(super) fn book(&mut self, id: &PluginId) -> Book {
         let Self { tenants, shared } = self;
         let ring = || Arc::new(Ring { shared: shared.clone(), inner: Mutex::default() });
-        let tenant = tenants.entry(payer(id)).or_insert_with(|| OfTenant { ring: ring(), plugins: BTreeMap::new() });
+        let tenant = tenants.entry(id.payer()).or_insert_with(|| OfTenant { ring: ring(), plugins: BTreeMap::new() });
         let is_configured = Arc::downgrade(tenant.plugins.entry(id.clone()).or_default());
         let book = Book { ring: tenant.ring.clone(), is_configured };
         self.divide();
@@ -190,7 +177,7 @@ impl Records {
 
     /// Returns the ring of a plugin's tenant, if it has one.
     pub(super) fn find(&self, id: &PluginId) -> Option<Arc<Ring>> {
-        self.tenants.get(&payer(id)).map(|tenant| tenant.ring.clone())
+        self.tenants.get(&id.payer()).map(|tenant| tenant.ring.clone())
     }
 
     /// Returns all rings, and the latest number: each record up to it is in a ring, or was displaced.
@@ -201,11 +188,11 @@ impl Records {
     /// Ends the book of a plugin that is not configured any more. Returns the ring, from which the caller removes its
     /// records.
     pub(super) fn forget(&mut self, id: &PluginId) -> Option<Arc<Ring>> {
-        let tenant = self.tenants.get_mut(&payer(id))?;
+        let tenant = self.tenants.get_mut(&id.payer())?;
         let ring = tenant.ring.clone();
         tenant.plugins.remove(id);
         if tenant.plugins.is_empty() {
-            self.tenants.remove(&payer(id));
+            self.tenants.remove(&id.payer());
             self.divide();
         }
         Some(ring)
@@ -231,6 +218,7 @@ impl Book {
     /// Adds a record, whose number it sets; not one of a plugin that is not configured any more.
     pub(super) fn add(&self, mut record: RunRecord) {
         let is_failure = record.is_failure();
+        record.stopped.shrink_to_fit();
         let mut inner = self.ring.inner.lock();
         if self.is_configured.strong_count() == 0 {
             return;

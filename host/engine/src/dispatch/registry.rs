@@ -7,7 +7,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use podium_vocabulary::{Expressions, PluginId, PluginSpec, RequestRates, Tenant};
+use podium_vocabulary::{Expressions, Payer, PluginId, PluginSpec, RequestRates, Tenant};
 use tokio::time::Instant;
 
 use super::{
@@ -127,14 +127,6 @@ struct Inner {
     changes: u64,
 }
 
-/// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
-pub(super) type Payer = (Tenant, Option<Arc<str>>);
-
-pub(super) fn payer(id: &PluginId) -> Payer {
-    let is_of_cluster = id.namespace.is_none();
-    (id.tenant(), is_of_cluster.then(|| id.name.clone()))
-}
-
 impl Inner {
     /// Returns the lane and the tenant of a plugin. New ones have numbers that were never used.
     fn numbers(&mut self, spec: &PluginSpec) -> (Lane, u32) {
@@ -144,7 +136,7 @@ impl Inner {
             *latest
         };
         let lane = *lanes.entry(spec.id.clone()).or_insert_with(|| Lane(next(lane)));
-        (lane, *tenants.entry(payer(&spec.id)).or_insert_with(|| next(tenant)))
+        (lane, *tenants.entry(spec.id.payer()).or_insert_with(|| next(tenant)))
     }
 
     /// Returns the state of a plugin: that of its group while a plugin of the group is loaded, else that of its version

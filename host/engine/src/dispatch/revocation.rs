@@ -3,11 +3,10 @@
 //! A run and its delivery are dropped where they wait. A guest that computes waits at its next tick, after a
 //! millisecond. Until then the engine refuses its host calls.
 
-use std::{pin::pin, sync::OnceLock, time::Duration};
+use std::{sync::OnceLock, time::Duration};
 
-use futures::future::{Either, select};
-use podium_sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// How soon a key is tried again whose plugin waits for a version that its new configuration permits: after as long as
 /// it has waited so far, between these. Keys of a plugin that waits for days cost little, and the new version, which
@@ -15,25 +14,16 @@ use tokio::time::Instant;
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Whether a loaded version of a plugin may still run. A revocation is final; the next version has its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Revocation {
     since: OnceLock<Instant>,
-    sender: watch::Sender<()>,
-    /// Has seen nothing, so that its clones see a revocation that came before them.
-    receiver: watch::Receiver<()>,
-}
-
-impl Default for Revocation {
-    fn default() -> Self {
-        let (sender, receiver) = watch::channel(());
-        Self { since: OnceLock::new(), sender, receiver }
-    }
+    token: CancellationToken,
 }
 
 impl Revocation {
     pub(super) fn revoke(&self) {
         self.since.get_or_init(Instant::now);
-        self.sender.send_replace(());
+        self.token.cancel();
     }
 
     pub(super) fn is_revoked(&self) -> bool {
@@ -48,12 +38,31 @@ impl Revocation {
 
     /// Does `work` until it ends. Returns `None` and drops it at a revocation, also at one that came before.
     pub(super) async fn unless_revoked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut receiver = self.receiver.clone();
-        let revoked = pin!(receiver.changed());
-        let work = pin!(work);
-        match select(revoked, work).await {
-            Either::Left(_) => None,
-            Either::Right((done, _)) => Some(done),
+        // `run_until_cancelled` prefers work that ends at the same time.
+        tokio::select! {
+            biased;
+            () = self.token.cancelled() => None,
+            done = work => Some(done),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_revocation_wins_over_work_that_ends_at_the_same_time() {
+        let revocation = Revocation::default();
+        let (end, ended) = oneshot::channel();
+        let mut work = Box::pin(revocation.unless_revoked(ended));
+        assert!(work.as_mut().now_or_never().is_none());
+        end.send(()).unwrap();
+        revocation.revoke();
+        assert_eq!(work.await, None);
+        assert_eq!(revocation.unless_revoked(std::future::ready(())).await, None);
     }
 }

@@ -36,6 +36,11 @@ use crate::{
     queue::{Done, Job, Next, Queue, Why},
 };
 
+/// The last states and deletions that are dropped under one lock after the bounds of plugins became smaller.
+const AT_ONCE: usize = 500;
+/// Those that are dropped with each deletion: its own two, and some of those that are beyond smaller bounds.
+const WITH_EACH: usize = 4;
+
 /// Namespace and name of a Pod; at most one run at a time for each plugin.
 pub type Slot = (Arc<str>, Arc<str>);
 /// Slots are names of Pods, items are their uids.
@@ -103,14 +108,25 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         Self { inner: Mutex::new(TombstoneTable::new(bounds)) }
     }
 
-    /// Sets which plugins share the bounds with others, as the number of the plugins of their tenant, and returns what
-    /// exceeds them now.
+    /// Sets which plugins share the bounds with others, as the number of the plugins of their tenant. Then
+    /// [`Tombstones::enforce`] has to be called.
+    pub fn share(&self, sharing: BTreeMap<L, usize>) {
+        self.inner.lock().sharing = sharing;
+    }
+
+    /// Drops what exceeds the bounds, about 500 last states and deletions, and returns it. To be called again until
+    /// nothing is dropped.
     #[must_use]
-    pub fn share(&self, queue: &Keys<L>, sharing: BTreeMap<L, usize>) -> Vec<(L, Excess)> {
+    pub fn enforce(&self, queue: &Keys<L>) -> Vec<(L, Excess)> {
         let mut inner = self.inner.lock();
-        inner.sharing = sharing;
-        let excess = inner.lanes().into_iter().map(|lane| (lane, inner.enforce(lane, queue)));
-        excess.filter(|(_, excess)| *excess != Excess::default()).collect()
+        let mut left = AT_ONCE;
+        let mut all = Vec::new();
+        for lane in inner.lanes() {
+            let excess = inner.enforce(lane, queue, left);
+            left = left.saturating_sub(excess.count());
+            all.extend((excess != Excess::default()).then_some((lane, excess)));
+        }
+        all
     }
 
     /// To be called with changes before they are published; the plan is for [`Tombstones::queue`] after that.
@@ -147,7 +163,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                     let mut inner = self.inner.lock();
                     for lane in &lanes {
                         inner.record(*lane, key, Some(Arc::clone(last)), now);
-                        let mut excess = inner.enforce(*lane, queue);
+                        let mut excess = inner.enforce(*lane, queue, WITH_EACH);
                         excess.given_up.extend(inner.enforce_name(*lane, &slot(key), queue));
                         plan.excess.extend((excess != Excess::default()).then_some((*lane, excess)));
                     }
@@ -201,7 +217,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         for key in &keys {
             if inner.number(lane, &key.uid).is_none() {
                 inner.record(lane, key, None, now);
-                excess.add(inner.enforce(lane, queue));
+                excess.add(inner.enforce(lane, queue, WITH_EACH));
             }
         }
         keys.retain(|key| inner.number(lane, &key.uid).is_some());
@@ -281,7 +297,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
             }
             (Done::Kept, Some(number)) => {
                 inner.fail(job.lane, number);
-                excess = inner.enforce(job.lane, queue);
+                excess = inner.enforce(job.lane, queue, WITH_EACH);
             }
         }
         (done, excess)

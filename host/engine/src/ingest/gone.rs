@@ -2,7 +2,8 @@
 //! plugins get those deletions that the other one may not have delivered.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ops::Bound::{Excluded, Included, Unbounded},
     sync::Arc,
 };
 
@@ -31,26 +32,39 @@ pub struct GonePods {
 struct Inner {
     is_standby: bool,
     kept: Kept,
+    /// The number of the latest last state.
+    latest: u64,
     dropped: u64,
     taken: Option<Instant>,
-    /// The plugins that have got them.
+    /// The plugins that have got them, or get them now.
     delivered: BTreeSet<Lane>,
+    /// Shared with each [`Delivery`].
+    deliveries: Arc<()>,
     /// How often the API server's history was rolled back.
     epoch: u64,
 }
 
-/// The last states, by namespace.
+/// The namespace of a last state, and its number: each has a higher one than those before it.
+type Place = (Arc<str>, u64);
+
+/// The last states by namespace, the oldest of a namespace first.
 #[derive(Debug, Default)]
 struct Kept {
-    namespaces: BTreeMap<Arc<str>, OfNamespace>,
+    pods: BTreeMap<Place, Gone>,
     bytes: usize,
+    by_namespace: BTreeMap<Arc<str>, usize>,
 }
 
-/// Those of one namespace, the oldest first.
-#[derive(Debug, Default)]
-struct OfNamespace {
-    pods: VecDeque<Gone>,
-    bytes: usize,
+/// The deletions that a plugin gets, in slices. They are kept while this exists.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// `None` for a plugin of the cluster.
+    namespace: Option<Arc<str>>,
+    /// The last one of the slice before.
+    after: Option<Place>,
+    /// The number of the latest one when the plugin was loaded. It has seen later ones itself.
+    latest: u64,
+    _kept: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -64,35 +78,54 @@ struct Gone {
 }
 
 impl Kept {
-    fn pods(&self) -> impl Iterator<Item = &Gone> {
-        self.namespaces.values().flat_map(|of| &of.pods)
-    }
-
     /// Adds a last state, and returns how many were dropped: the oldest of the namespace that has the most bytes.
-    fn add(&mut self, revision: Revision, pod: Arc<CachedPod>, hash: u64) -> u64 {
-        let of = self.namespaces.entry(pod.key.namespace.clone()).or_default();
-        let bytes = pod.size_beside(of.pods.back().map(|last| &*last.pod));
-        of.pods.push_back(Gone { revision, pod, bytes, hash });
-        of.bytes += bytes;
+    fn add(&mut self, number: u64, revision: Revision, pod: Arc<CachedPod>, hash: u64) -> u64 {
+        let namespace = pod.key.namespace.clone();
+        let before = self.range(Some(&namespace), None).next_back();
+        let bytes = pod.size_beside(before.map(|(_, last)| &*last.pod));
+        *self.by_namespace.entry(namespace.clone()).or_default() += bytes;
         self.bytes += bytes;
+        self.pods.insert((namespace, number), Gone { revision, pod, bytes, hash });
         let mut dropped = 0;
-        while self.bytes > MOST {
-            let most = self.namespaces.values_mut().max_by_key(|of| of.bytes);
-            let Some((oldest, of)) = most.and_then(|of| Some((of.pods.pop_front()?, of))) else { break };
-            of.bytes -= oldest.bytes;
-            self.bytes -= oldest.bytes;
+        while self.bytes > MOST && self.drop_oldest().is_some() {
             dropped += 1;
         }
         dropped
     }
 
-    fn retain(&mut self, keeps: impl Fn(&Gone) -> bool) {
-        self.namespaces.retain(|_, of| {
-            of.pods.retain(&keeps);
-            of.bytes = of.pods.iter().map(|gone| gone.bytes).sum();
-            !of.pods.is_empty()
-        });
-        self.bytes = self.namespaces.values().map(|of| of.bytes).sum();
+    fn drop_oldest(&mut self) -> Option<()> {
+        let (most, _) = self.by_namespace.iter().max_by_key(|(_, bytes)| **bytes)?;
+        let oldest = self.range(Some(most), None).next()?.0.clone();
+        let Gone { bytes, .. } = self.pods.remove(&oldest)?;
+        self.subtract(&oldest.0, bytes);
+        Some(())
+    }
+
+    fn subtract(&mut self, namespace: &Arc<str>, bytes: usize) {
+        self.bytes -= bytes;
+        let Some(left) = self.by_namespace.get_mut(namespace) else { return };
+        *left -= bytes;
+        if *left == 0 {
+            self.by_namespace.remove(namespace);
+        }
+    }
+
+    /// Returns those of a namespace, or all, behind a place.
+    fn range(
+        &self,
+        namespace: Option<&Arc<str>>,
+        after: Option<&Place>,
+    ) -> impl DoubleEndedIterator<Item = (&Place, &Gone)> + use<'_> {
+        let first = namespace.map_or(Unbounded, |namespace| Included((namespace.clone(), 0)));
+        let last = namespace.map_or(Unbounded, |namespace| Included((namespace.clone(), u64::MAX)));
+        self.pods.range((after.map_or(first, |after| Excluded(after.clone())), last))
+    }
+
+    /// Removes those that are settled, and returns them.
+    fn take(&mut self, is_settled: impl Fn(&Gone) -> bool) -> Vec<(Place, Gone)> {
+        let taken: Vec<_> = self.pods.extract_if(.., |_, gone| is_settled(gone)).collect();
+        taken.iter().for_each(|((namespace, _), gone)| self.subtract(namespace, gone.bytes));
+        taken
     }
 }
 
@@ -101,11 +134,9 @@ impl Inner {
         self.taken.is_some_and(|taken| taken.elapsed() <= DELIVERED_FOR)
     }
 
-    /// Forgets the deletions when no plugin gets them any more.
-    fn expire(&mut self) {
-        if !self.is_standby && !self.is_taking() {
-            self.kept = Kept::default();
-        }
+    fn add(&mut self, revision: Revision, pod: Arc<CachedPod>, hash: u64) {
+        self.latest += 1;
+        self.dropped += self.kept.add(self.latest, revision, pod, hash);
     }
 }
 
@@ -118,18 +149,18 @@ impl GonePods {
 
     /// Begins to keep deletions, if it has not begun, and with them those of `unsettled` runs, of before `revision`.
     pub fn begin_standby(&self, revision: Revision, unsettled: impl FnOnce() -> Vec<Arc<CachedPod>>) {
+        self.expire();
         let mut inner = self.inner.lock();
         if inner.is_standby {
             return;
         }
-        inner.expire();
         inner.is_standby = true;
         inner.dropped = 0;
         inner.delivered.clear();
-        let uids: HashSet<_> = inner.kept.pods().map(|gone| gone.pod.key.uid.clone()).collect();
+        let uids: HashSet<_> = inner.kept.pods.values().map(|gone| gone.pod.key.uid.clone()).collect();
         for pod in unsettled().into_iter().filter(|pod| !uids.contains(&pod.key.uid)) {
             let hash = (self.hash)(&pod.key.uid);
-            inner.dropped += inner.kept.add(revision, pod, hash);
+            inner.add(revision, pod, hash);
         }
     }
 
@@ -139,15 +170,24 @@ impl GonePods {
         let mut inner = self.inner.lock();
         inner.is_standby = false;
         inner.taken = Some(Instant::now());
-        (inner.kept.pods().count(), inner.dropped)
+        (inner.kept.pods.len(), inner.dropped)
     }
 
     /// Returns true while plugins that are loaded get deletions of before the end of the standby.
     #[must_use]
     pub fn is_delivering(&self) -> bool {
-        let mut inner = self.inner.lock();
-        inner.expire();
-        !inner.is_standby && !inner.kept.namespaces.is_empty()
+        self.expire();
+        let inner = self.inner.lock();
+        !inner.is_standby && !inner.kept.pods.is_empty()
+    }
+
+    /// Forgets the deletions when no plugin gets them any more. The ingest loop does not wait while they are dropped.
+    fn expire(&self) {
+        let _expired = {
+            let mut inner = self.inner.lock();
+            let is_over = !inner.is_standby && !inner.is_taking() && Arc::strong_count(&inner.deliveries) == 1;
+            is_over.then(|| std::mem::take(&mut inner.kept))
+        };
     }
 
     /// Returns true if the last states are kept of all Pods whose uids have these numbers. The ingest loop waits only
@@ -157,18 +197,19 @@ impl GonePods {
         if hashes.is_empty() {
             return true;
         }
-        let kept: Vec<_> = self.inner.lock().kept.pods().map(|gone| gone.hash).collect();
+        let kept: Vec<_> = self.inner.lock().kept.pods.values().map(|gone| gone.hash).collect();
         let kept: HashSet<_> = kept.into_iter().collect();
         hashes.iter().all(|hash| kept.contains(hash))
     }
 
     /// Forgets the deletions up to a revision that the holder has delivered, except those that have not settled. Says
-    /// nothing of revisions of another epoch.
+    /// nothing of revisions of another epoch. The ingest loop does not wait while they are dropped.
     pub fn settled(&self, epoch: u64, revision: Revision, is_unsettled: impl Fn(&str) -> bool) {
-        let mut inner = self.inner.lock();
-        if inner.epoch == epoch {
-            inner.kept.retain(|gone| gone.revision > revision || is_unsettled(&gone.pod.key.uid));
-        }
+        let _settled = {
+            let mut inner = self.inner.lock();
+            let is_settled = |gone: &Gone| gone.revision <= revision && !is_unsettled(&gone.pod.key.uid);
+            (inner.epoch == epoch).then(|| inner.kept.take(is_settled))
+        };
     }
 
     /// Returns how often the API server's history was rolled back.
@@ -184,24 +225,35 @@ impl GonePods {
     /// Records the deletions among changes that were published at this revision.
     pub(super) fn record(&self, changes: &[Change], revision: Revision) {
         let mut inner = self.inner.lock();
-        inner.expire();
         if !inner.is_standby && !inner.is_taking() {
             return;
         }
         for pod in changes.iter().filter(|change| change.new.is_none()).filter_map(|change| change.old.clone()) {
             let hash = (self.hash)(&pod.key.uid);
-            inner.dropped += inner.kept.add(revision, pod, hash);
+            inner.add(revision, pod, hash);
         }
     }
 
-    /// Returns the deletions as changes for a plugin that is loaded, once.
-    pub(super) fn deliver(&self, lane: Lane) -> Vec<Change> {
+    /// Begins to deliver the deletions of a namespace, or all, to a plugin that is loaded, once.
+    pub(super) fn begin_delivery(&self, lane: Lane, namespace: Option<Arc<str>>) -> Option<Delivery> {
         let mut inner = self.inner.lock();
-        inner.expire();
-        if inner.is_standby || inner.kept.namespaces.is_empty() || !inner.delivered.insert(lane) {
-            return Vec::new();
+        if inner.is_standby || !inner.is_taking() || !inner.delivered.insert(lane) {
+            return None;
         }
-        inner.kept.pods().filter_map(|gone| Change::between(Some(gone.pod.clone()), None)).collect()
+        Some(Delivery { namespace, after: None, latest: inner.latest, _kept: inner.deliveries.clone() })
+    }
+
+    /// Returns the next deletions as changes, at most this number, and the delivery if more may follow.
+    pub(super) fn next_slice(&self, delivery: Delivery, most: usize) -> (Vec<Change>, Option<Delivery>) {
+        let inner = self.inner.lock();
+        if inner.is_standby {
+            return (Vec::new(), None);
+        }
+        let slice: Vec<_> = inner.kept.range(delivery.namespace.as_ref(), delivery.after.as_ref()).take(most).collect();
+        let due = slice.iter().filter(|((_, number), _)| *number <= delivery.latest);
+        let changes = due.filter_map(|(_, gone)| Change::between(Some(gone.pod.clone()), None)).collect();
+        let last = slice.get(most.saturating_sub(1)).map(|(place, _)| Place::clone(place));
+        (changes, last.map(|last| Delivery { after: Some(last), ..delivery }))
     }
 }
 
@@ -210,8 +262,12 @@ mod tests {
     use super::*;
 
     fn deletion(name: &str) -> Change {
+        deletion_in("shop", name)
+    }
+
+    fn deletion_in(namespace: &str, name: &str) -> Change {
         let mut pod = podium_wire::Pod::default();
-        pod.header.namespace = "shop".into();
+        pod.header.namespace = namespace.into();
         pod.header.name = name.into();
         pod.header.uid = name.into();
         pod.header.resource_version = "1".into();
@@ -219,7 +275,42 @@ mod tests {
     }
 
     fn delivered(gone: &GonePods, lane: u32) -> Vec<String> {
-        gone.deliver(Lane(lane)).iter().map(|change| change.key().unwrap().name.to_string()).collect()
+        let mut delivery = gone.begin_delivery(Lane(lane), None);
+        slices(gone, &mut delivery, usize::MAX).concat()
+    }
+
+    /// Returns the names of a delivery's Pods by slice, of at most this number of slices.
+    fn slices(gone: &GonePods, delivery: &mut Option<Delivery>, most: usize) -> Vec<Vec<String>> {
+        let next = |_| {
+            let (changes, rest) = gone.next_slice(delivery.take()?, 2);
+            *delivery = rest;
+            Some(changes.iter().map(|change| change.key().unwrap().name.to_string()).collect())
+        };
+        (0..most).map_while(next).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_gets_the_deletions_of_its_namespace_in_slices() {
+        let gone = GonePods::new(|uid| uid.len() as u64);
+        gone.begin_standby(Revision(1), Vec::new);
+        let names = ["a", "b", "c", "d", "e"];
+        for (namespace, name) in names.iter().flat_map(|name| ["bank", "shop", "zoo"].map(|of| (of, *name))) {
+            gone.record(&[deletion_in(namespace, &format!("{namespace}-{name}"))], Revision(2));
+        }
+        gone.end_standby();
+        let mut shop = gone.begin_delivery(Lane(1), Some("shop".into()));
+        assert_eq!(slices(&gone, &mut shop, 1), [["shop-a", "shop-b"]]);
+        // The plugin sees this one itself; and the delivery may take longer than plugins have for their load.
+        gone.record(&[deletion_in("shop", "shop-f")], Revision(3));
+        tokio::time::sleep(DELIVERED_FOR + Duration::from_secs(1)).await;
+        assert!(gone.is_delivering() && gone.begin_delivery(Lane(2), None).is_none());
+        assert_eq!(slices(&gone, &mut shop, 9), [vec!["shop-c", "shop-d"], vec!["shop-e"], vec![]]);
+        assert!(!gone.is_delivering());
+        gone.begin_standby(Revision(4), || vec![deletion("a").old.unwrap(), deletion("b").old.unwrap()]);
+        gone.end_standby();
+        let mut shop = gone.begin_delivery(Lane(1), Some("shop".into()));
+        gone.begin_standby(Revision(4), Vec::new);
+        assert_eq!(slices(&gone, &mut shop, 9), [[""; 0]], "the other replica runs the plugins");
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use std::{
     },
 };
 
+use gone::Delivery;
 pub use gone::GonePods;
 pub use handle::IngestHandle;
 use handle::Request;
@@ -85,6 +86,8 @@ pub struct Ingest {
     resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
+    /// Tombstones exceed their bounds since the plugins of a tenant became more.
+    exceeds: bool,
     trims: TrimSchedule,
 }
 
@@ -112,6 +115,7 @@ impl Ingest {
             steps: Arc::default(),
             resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
+            exceeds: false,
             trims: TrimSchedule::default(),
         };
         (ingest, handle)
@@ -248,7 +252,12 @@ impl Ingest {
     fn replay_deletions(&mut self) {
         // A plugin whose load is not known here yet gets its deletions and its Pods with it.
         for lane in self.interests.lanes() {
-            self.run_on_all(lane, None);
+            let Some(loaded) = self.registry.get(lane) else { continue };
+            let sweep = Sweep::new(&loaded, None);
+            match self.sweeps.iter_mut().find(|sweep| sweep.lane == lane) {
+                Some(under_way) => under_way.deletions = sweep.deletions,
+                None => self.sweeps.push_back(sweep),
+            }
         }
     }
 
@@ -318,7 +327,8 @@ impl Ingest {
         let Some((seen, plugins)) = self.registry.since(self.seen) else { return false };
         self.seen = seen;
         let sharing = self.interests.set_plugins(&plugins);
-        self.exceeded(self.expectations.tombstones.share(&self.queue, sharing));
+        self.expectations.tombstones.share(sharing);
+        self.enforce();
         self.queue.set_order(order(&plugins));
         let lanes: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
         self.resyncs.retain(|lane| lanes.contains(&lane));
@@ -328,30 +338,38 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         self.follow_registry();
-        self.resyncs.retain(|lane| Some(lane) != fresh);
-        self.sweeps.retain(|sweep| Some(sweep.lane) != fresh);
-        match fresh {
-            Some(lane) => {
-                if let Some(loaded) = self.registry.get(lane) {
-                    self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
-                }
-                self.deliver_gone(lane);
-                self.run_on_all(lane, Some(done));
-            }
-            None => _ = done.send(()),
-        }
+        let Some(lane) = fresh else {
+            // An error means that nothing waits for the answer any more.
+            let _ = done.send(());
+            return;
+        };
+        self.resyncs.retain(|other| other != lane);
+        let before = self.sweeps.iter().position(|sweep| sweep.lane == lane).and_then(|at| self.sweeps.remove(at));
+        let Some(loaded) = self.registry.get(lane) else { return };
+        self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
+        let mut sweep = Sweep::new(&loaded, Some(done));
+        let left = before.and_then(|before| before.gone);
+        sweep.gone = left.or_else(|| self.gone.begin_delivery(lane, loaded.spec.id.namespace.clone()));
+        self.sweeps.push_back(sweep);
     }
 
-    /// Queues deletions of while another replica ran the plugin.
-    fn deliver_gone(&self, lane: Lane) {
-        let Some(loaded) = self.registry.get(lane) else { return };
-        let changes = self.gone.deliver(lane);
-        let sweep = Sweep::new(&loaded, None);
-        let watched = |change: &Change| if sweep.watches(change) { vec![lane] } else { Vec::new() };
+    /// Queues a slice of the deletions of while another replica ran the plugin. Returns those that are left.
+    fn deliver_gone(&self, sweep: &Sweep, delivery: Delivery) -> Option<Delivery> {
+        let (changes, left) = self.gone.next_slice(delivery, SLICE);
+        let lanes = || vec![sweep.lane];
+        let watched = |change: &Change| if sweep.watches(change) { lanes() } else { Vec::new() };
         let tombstones = &self.expectations.tombstones;
-        let mut plan = tombstones.plan(&self.queue, &changes, watched, |_| vec![lane], Instant::now());
+        let mut plan = tombstones.plan(&self.queue, &changes, watched, |_| lanes(), Instant::now());
         self.exceeded(std::mem::take(&mut plan.excess));
         self.queue(plan);
+        left
+    }
+
+    /// Drops some of the deletions that exceed the bounds. Further steps of the loop drop the others.
+    fn enforce(&mut self) {
+        let excess = self.expectations.tombstones.enforce(&self.queue);
+        self.exceeds = !excess.is_empty();
+        self.exceeded(excess);
     }
 
     /// Queues the Pods of resyncs that are due.
@@ -363,18 +381,11 @@ impl Ingest {
         }
     }
 
-    /// Starts queueing the deletions that the journal has for the plugin, and then every Pod that it watches. `done` is
-    /// dropped when all are queued.
-    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>) {
-        let Some(loaded) = self.registry.get(lane) else { return };
-        let sweep = Sweep::new(&loaded, done);
-        match self.sweeps.iter_mut().find(|sweep| sweep.lane == lane) {
-            Some(under_way) => under_way.deletions = sweep.deletions,
-            None => self.sweeps.push_back(sweep),
-        }
+    fn is_sweeping(&self) -> bool {
+        self.exceeds || self.has_slices()
     }
 
-    fn is_sweeping(&self) -> bool {
+    fn has_slices(&self) -> bool {
         match self.replay {
             Replay::Reading(_) => false,
             Replay::Queueing(..) => true,
@@ -382,14 +393,21 @@ impl Ingest {
         }
     }
 
-    /// Queues a slice of a plugin's deletions or Pods.
+    /// Queues a slice of a plugin's deletions or Pods, and drops deletions that exceed the bounds.
     fn sweep(&mut self) {
-        if !self.is_sweeping() {
+        if self.exceeds {
+            self.enforce();
+        }
+        if !self.has_slices() {
             return;
         }
         let only_deletions = matches!(self.replay, Replay::Queueing(..));
-        let next = self.sweeps.iter().position(|sweep| !only_deletions || sweep.deletions.is_some());
+        let next = self.sweeps.iter().position(|sweep| !only_deletions || sweep.has_deletions());
         let Some(mut sweep) = next.and_then(|at| self.sweeps.remove(at)) else { return self.replayed() };
+        if let Some(delivery) = sweep.gone.take() {
+            sweep.gone = self.deliver_gone(&sweep, delivery);
+            return self.sweeps.push_back(sweep);
+        }
         if let Some(after) = sweep.deletions.take() {
             sweep.deletions = self.queue_pending_deletions(sweep.lane, after.as_ref(), SLICE).map(Some);
             return self.sweeps.push_back(sweep);

@@ -10,6 +10,7 @@ use podium_pods::{
 use podium_vocabulary::{Cursor, PodKey, PodQuery};
 use tokio::sync::oneshot;
 
+use super::gone::Delivery;
 use crate::dispatch::{Lane, LoadedPlugin};
 use crate::wake::Wake;
 
@@ -24,7 +25,9 @@ pub(super) struct Sweep {
     query: PodQuery,
     /// The last Pod of the previous slice.
     after: Option<Cursor>,
-    /// The deletions that the journal has for the plugin are queued first, behind this key. `None` when they are.
+    /// The deletions of a standby, which are queued first. `None` when they are.
+    pub(super) gone: Option<Delivery>,
+    /// The deletions that the journal has for the plugin are queued next, behind this key. `None` when they are.
     pub(super) deletions: Option<Option<PodKey>>,
     /// Dropped at the end of the sweep.
     _done: Option<oneshot::Sender<()>>,
@@ -36,7 +39,12 @@ impl Sweep {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
         let wake = loaded.wake();
         let deletions = loaded.entries.is_some().then_some(None);
-        Self { lane: loaded.lane, wake, query, after: None, deletions, _done: done }
+        Self { lane: loaded.lane, wake, query, after: None, gone: None, deletions, _done: done }
+    }
+
+    /// Returns true while deletions are left to be queued.
+    pub(super) fn has_deletions(&self) -> bool {
+        self.gone.is_some() || self.deletions.is_some()
     }
 
     /// Returns true if the change concerns the plugin.

@@ -4,14 +4,7 @@ use std::{borrow::Cow, io::Read};
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::{Format, Frames, ReadError, TooLong};
-
-pub(super) const FORMAT: Format = Format {
-    magic: *b"podium",
-    version: 2,
-    // An entry contains four names. Kubernetes limits each to 253 bytes.
-    max_payload: 64 << 10,
-};
+use crate::frames::{self, Frames, ReadError, TooLong};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry<'a> {
@@ -41,7 +34,7 @@ impl Entry<'_> {
     /// Returns an error if the entry is longer than any entry of a Kubernetes object. Then nothing is appended.
     pub(super) fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), TooLong> {
         let payload = podium_wire::encode(self).map_err(|_| TooLong)?;
-        FORMAT.append(&payload, bytes)
+        frames::append(&payload, bytes)
     }
 }
 
@@ -72,7 +65,7 @@ impl Damage {
 impl<R: Read> Entries<R> {
     /// Returns a reader of entries. `source` must be positioned after the header.
     pub(super) fn new(source: R) -> Self {
-        let frames = Frames::new(source, &FORMAT);
+        let frames = Frames::new(source);
         Self { offset: frames.offset(), frames, damage: Damage::default() }
     }
 

@@ -19,14 +19,14 @@ use std::{
 
 use super::{
     Batch, Journal, Number, Recovery,
-    entry::{Entries, Entry, FORMAT},
+    entry::{Entries, Entry},
     filler,
     pair_set::PackedUid,
     plugin_entry,
     replay::{Replayed, replay},
 };
 use crate::{
-    frames::{HEADER_BYTES, HeaderState, ReadError},
+    frames::{HEADER, HEADER_BYTES, HeaderState, ReadError, read_header},
     private_file,
 };
 
@@ -146,7 +146,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     };
     if length < HEADER_BYTES as u64 {
         // The header is written with the first batch, so that the host also starts on a full disk.
-        (store.end, store.stuck.bytes) = (0, FORMAT.header().to_vec());
+        (store.end, store.stuck.bytes) = (0, HEADER.to_vec());
     }
     let journal = Journal::new(state);
     if damage.places > 0 || is_blank(&store.file).map_err(unusable(&path))? {
@@ -188,7 +188,7 @@ fn private(path: &Path) -> io::Result<File> {
 /// Returns the suffix under which a file is renamed that is not a journal of this version. A file that ends within
 /// the header was never completed.
 fn foreign(file: &File) -> io::Result<Option<String>> {
-    Ok(match FORMAT.read_header(&mut &*file)? {
+    Ok(match read_header(&mut &*file)? {
         HeaderState::Ours | HeaderState::Short => None,
         HeaderState::OtherVersion(version) => Some(format!("version-{version}")),
         // Its sector is lost, and entries may follow.
@@ -296,7 +296,7 @@ impl Store {
         let mut bytes = Vec::new();
         let mut kept = 0;
         let mut writer = BufWriter::new(&file);
-        writer.write_all(&FORMAT.header())?;
+        writer.write_all(&HEADER)?;
         {
             let state = journal.state.lock();
             let cluster = state.cluster.as_ref().map(|uid| Entry::Cluster { uid: Cow::Borrowed(uid) });

@@ -23,6 +23,8 @@ pub(super) struct PairSet {
     pages: Vec<HashMap<PackedUid, u64, FixedState>>,
     /// The number of pairs.
     pairs: usize,
+    /// The number of pairs of each plugin, by its number.
+    counts: Vec<usize>,
 }
 
 /// A uid in 16 bytes: the UUID that API servers assign, or 128 bits of a hash of any other text. An array, because a
@@ -55,7 +57,12 @@ impl PairSet {
         let mask = self.pages[page].entry(uid).or_default();
         let fresh = *mask & bit == 0;
         *mask |= bit;
-        self.pairs += usize::from(fresh);
+        if fresh {
+            let number = plugin.0 as usize;
+            self.counts.resize(self.counts.len().max(number + 1), 0);
+            self.counts[number] += 1;
+            self.pairs += 1;
+        }
         fresh
     }
 
@@ -72,6 +79,7 @@ impl PairSet {
             }
         }
         self.pairs -= 1;
+        self.counts[plugin.0 as usize] -= 1;
         true
     }
 
@@ -89,19 +97,20 @@ impl PairSet {
         masks.enumerate().flat_map(bits).filter_map(|number| u32::try_from(number).ok().map(Number)).collect()
     }
 
-    /// Returns the number of Pods on which the plugin ran, in time linear in all Pods.
+    /// Returns the number of Pods on which the plugin ran.
     pub(super) fn count_of(&self, plugin: Number) -> usize {
-        let (page, bit) = place(plugin);
-        self.pages.get(page).map_or(0, |page| page.values().filter(|mask| **mask & bit != 0).count())
+        self.counts.get(plugin.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Removes all pairs of the plugin, in time linear in all Pods.
+    /// Removes all pairs of the plugin, if it has any in time linear in the Pods of 64 plugins.
     pub(super) fn remove_plugin(&mut self, plugin: Number) {
+        let count = self.counts.get_mut(plugin.0 as usize).map(std::mem::take).unwrap_or_default();
+        if count == 0 {
+            return;
+        }
+        self.pairs -= count;
         let (page, bit) = place(plugin);
-        let Some(page) = self.pages.get_mut(page) else { return };
-        let pairs = &mut self.pairs;
-        page.retain(|_, mask| {
-            *pairs -= usize::from(*mask & bit != 0);
+        self.pages[page].retain(|_, mask| {
             *mask &= !bit;
             *mask != 0
         });
@@ -161,5 +170,18 @@ mod tests {
         pairs.remove_plugin(far);
         assert_eq!((pairs.plugins_of(PackedUid::of("u2")), pairs.len()), (vec![near], 1));
         assert!(pairs.remove(near, PackedUid::of("u2")) && pairs.pages.iter().all(HashMap::is_empty));
+    }
+    #[test]
+    fn the_pairs_of_64_plugins_are_not_walked_for_one_that_has_none() {
+        let mut pairs = PairSet::default();
+        let (busy, idle) = (Number(3), Number(5));
+        pairs.insert(busy, PackedUid::of("u1"));
+        // A walk would count the first one and drop the second one.
+        pairs.pages[0].extend([(PackedUid::of("u2"), 1 << idle.0), (PackedUid::of("u3"), 0)]);
+        assert_eq!((pairs.count_of(busy), pairs.count_of(idle)), (1, 0));
+        pairs.remove_plugin(idle);
+        assert_eq!((pairs.pages[0].len(), pairs.len()), (3, 1));
+        pairs.remove_plugin(busy);
+        assert_eq!((pairs.count_of(busy), pairs.pages[0].len(), pairs.len()), (0, 1, 0));
     }
 }

@@ -41,6 +41,10 @@ impl Active {
         self.0.lock().remove(&run);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
     pub(super) fn all(&self) -> Vec<ActiveRun> {
         self.0.lock().values().cloned().collect()
     }

@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -110,17 +110,16 @@ impl RunResult {
     }
 }
 
-/// One plugin's figures since the host started. All of them only grow, except `active` and the uses of limits.
+/// One plugin's figures since the host started. All of them only grow, except the runs under way and the uses of
+/// limits.
 #[derive(Debug, Default)]
 pub struct PluginStatus {
     results: [AtomicU64; RunResult::ALL.len()],
     failures: Mutex<BTreeMap<&'static str, u64>>,
-    panics: AtomicU64,
     /// Runs that were begun.
     begun: AtomicU64,
     retries: AtomicU64,
     adds: AtomicU64,
-    active: AtomicI64,
     runs: Active,
     writes: Mutex<BTreeMap<&'static str, u64>>,
     events: Mutex<BTreeMap<&'static str, u64>>,
@@ -156,20 +155,21 @@ impl PluginStatus {
         self.adds.fetch_add(items, Relaxed);
     }
 
-    /// Records the start of a run; `waited` is the time since the event. Returns the number of the run, of the plugin's
-    /// own: a number of all runs would show plugins how much the others run.
-    pub fn begin(&self, waited: Duration, attempt: u32) -> u64 {
-        self.active.fetch_add(1, Relaxed);
+    /// Records the start of a run on a Pod; `waited` is the time since the event. Returns the number of the run, of the
+    /// plugin's own: a number of all runs would show plugins how much the others run.
+    pub fn begin(&self, waited: Duration, attempt: u32, pod: &PodKey) -> u64 {
         self.queue_time.record(waited);
         if attempt > 1 {
             self.retries.fetch_add(1, Relaxed);
         }
-        self.begun.fetch_add(1, Relaxed)
+        let run = self.begun.fetch_add(1, Relaxed);
+        self.runs.add(run, pod);
+        run
     }
 
-    /// Records that a run has ended. Its writes may still have to be sent.
-    pub fn ran(&self) {
-        self.active.fetch_sub(1, Relaxed);
+    /// Records that the code of a run has ended. Its writes may still have to be sent.
+    pub fn left(&self, run: u64) {
+        self.runs.remove(run);
     }
 
     /// Counts a run that ended and whose writes were sent. Returns its result.
@@ -181,7 +181,6 @@ impl PluginStatus {
             Ok(Outcome::Settled | Outcome::Stop) => RunResult::Success,
             Err(failure) => {
                 *self.failures.lock().entry(failure.kind.name()).or_default() += 1;
-                self.panics.fetch_add(failure.kind.is_panic().into(), Relaxed);
                 self.last_panic.record(failure);
                 *self.last_failure.lock() = Some(failure.message.clone());
                 RunResult::Error
@@ -189,16 +188,6 @@ impl PluginStatus {
         };
         self.results[counted as usize].fetch_add(1, Relaxed);
         counted
-    }
-
-    /// Records on which Pod a run has started; `run` is its number.
-    pub fn entered(&self, run: u64, pod: &PodKey) {
-        self.runs.add(run, pod);
-    }
-
-    /// Records that the code of a run has ended.
-    pub fn left(&self, run: u64) {
-        self.runs.remove(run);
     }
 
     /// Returns the runs under way, in the order in which they started.
@@ -354,7 +343,8 @@ impl PluginStatus {
     /// Returns the number of runs whose code did not return.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.panics.load(Relaxed)
+        let panics = FailureKind::ALL.into_iter().filter(|kind| kind.is_panic());
+        panics.map(|kind| self.failures_by(kind)).sum()
     }
     /// Returns the number of runs that were not a first attempt.
     #[must_use]
@@ -368,8 +358,8 @@ impl PluginStatus {
     }
     /// Returns how many runs are under way.
     #[must_use]
-    pub fn active(&self) -> i64 {
-        self.active.load(Relaxed)
+    pub fn active(&self) -> usize {
+        self.runs.len()
     }
     /// Returns the number of writes by [`WriteResult::name`].
     #[must_use]
@@ -411,9 +401,9 @@ mod tests {
     #[test]
     fn an_unsettled_run_counts_neither_as_success_nor_as_error() {
         let status = PluginStatus::default();
-        status.begin(Duration::ZERO, 1);
+        let run = status.begin(Duration::ZERO, 1, &PodKey::new("shop", "cart-0", "u1"));
         assert_eq!(status.active(), 1);
-        status.ran();
+        status.left(run);
         assert_eq!((status.runs(), status.active()), (0, 0), "its writes are being sent");
         assert_eq!(status.end(&Ok(Outcome::Settled), 1, Duration::ZERO), RunResult::Requeue);
         assert_eq!(status.runs(), 1);
@@ -437,7 +427,7 @@ mod tests {
     #[test]
     fn a_trap_is_counted_as_panic_and_remembered() {
         let status = PluginStatus::default();
-        status.begin(Duration::ZERO, 2);
+        status.begin(Duration::ZERO, 2, &PodKey::new("shop", "cart-0", "u1"));
         let failure = |kind, message: &str| Err(Failure { kind, message: message.into() });
         assert_eq!(status.end(&failure(FailureKind::Trap, "unreachable"), 0, Duration::ZERO), RunResult::Error);
         assert_eq!((status.panics(), status.retries(), status.failures_by(FailureKind::Trap)), (1, 1, 1));

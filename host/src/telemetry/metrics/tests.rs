@@ -14,34 +14,37 @@ fn render(status: &Arc<Status>) -> String {
 }
 
 fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
-    let journal = || {
+    let status = status.clone();
+    let figures = move || {
+        let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
+        let half = Duration::from_millis(1_500);
+        let (waiting, stale, without_tokens, refused) = (9, 6, 4, [3, 5, 7]);
+        let tenant = TenantFigures { runs: 2, deliveries: 1, waiting, stale, without_tokens, refused, debt: half };
         let (entries, pending_deletions, dropped_entries, damaged) = (5, 2, 1, 6);
-        Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries, damaged })
+        let journal =
+            journal::Figures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries, damaged };
+        let plugin = |(id, _)| (id, PluginFigures { depth: 3, deletions: 4 });
+        Figures {
+            removals: vec![(removed, 3)],
+            plugins: status.plugins().into_iter().map(plugin).collect(),
+            status: status.clone(),
+            tenants: vec![("shop".into(), tenant)],
+            cache: CacheFigures { pods: 7, stale: true, revision: 9 },
+            journal: Some(journal),
+            tasks: 8,
+            held: 2,
+            policy_refused: Some(true),
+            lease: Some(LeaseFigures { leads: true, takeovers: 3, unowned: half }),
+            most_runs: 4,
+            requests: requests.clone(),
+            dropped: Arc::default(),
+        }
     };
-    let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
-    let sources = Sources {
-        removals: Arc::new(move || vec![(removed.clone(), 3)]),
-        status: status.clone(),
-        depth: Arc::new(|_: &PluginId| 3),
-        deletions: Arc::new(|_: &PluginId| 4),
-        tenants: Arc::new(|| {
-            let debt = Duration::from_millis(1_500);
-            let refused = Unsent { writes: 3, live_reads: 5, events: 7 };
-            let tenant = "shop".into();
-            let (waiting, stale, without_tokens) = (9, 6, 4);
-            vec![TenantFigures { tenant, runs: 2, deliveries: 1, waiting, stale, without_tokens, refused, debt }]
-        }),
-        cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
-        journal: Arc::new(journal),
-        tasks: Arc::new(|| 8),
-        held: Arc::new(|| 2),
-        policy_refused: Arc::new(|| Some(true)),
-        lease: Arc::new(|| Some(LeaseFigures { leads: true, takeovers: 3, unowned: Duration::from_millis(1_500) })),
-        most_runs: 4,
-        requests,
-        dropped: Arc::default(),
-    };
-    Metrics::new(sources).render().unwrap()
+    Metrics::new(figures).render().unwrap()
+}
+
+fn cart() -> PodKey {
+    PodKey::new("shop", "cart-0", "u1")
 }
 
 /// Returns the value of a sample without labels.
@@ -93,7 +96,7 @@ fn an_idle_plugin_has_at_most_31_series() {
     status.set_load(&id, LoadState::Loaded, true);
     let series = || render(&status).lines().filter(|line| line.contains("\"shop/tidy\"")).count();
     assert!(series() <= 31, "{} series", series());
-    plugin.begin(Duration::ZERO, 1);
+    plugin.begin(Duration::ZERO, 1, &cart());
     let _ = plugin.end(&Ok(Outcome::Settled), 0, Duration::ZERO);
     assert!(series() > 60, "buckets from the first run on: {} series", series());
 }
@@ -142,7 +145,7 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
     status.set_load(&id, LoadState::Refused { reason: NASTY.into() }, true);
     let plugin = status.plugin(&id);
     for kind in FailureKind::ALL {
-        plugin.begin(Duration::ZERO, 1);
+        plugin.begin(Duration::ZERO, 1, &cart());
         let _ = plugin.end(&Err(Failure { kind, message: NASTY.into() }), 0, Duration::ZERO);
     }
     let text = || NASTY.to_owned();
@@ -258,7 +261,7 @@ async fn runs_in_progress_show_how_long_they_have_taken() {
         })
     };
     for run in [0, 1] {
-        plugin.entered(run, &PodKey::new("shop", "cart-0", "u1"));
+        assert_eq!(plugin.begin(Duration::ZERO, 1, &cart()), run);
         tokio::time::advance(Duration::from_secs(2)).await;
     }
     assert_eq!(figures(), [6.0, 4.0]);
@@ -320,7 +323,7 @@ fn buckets_are_cumulative_and_end_with_the_count() {
     let status = Arc::new(Status::default());
     let plugin = status.plugin(&PluginId { namespace: None, name: "tidy".into() });
     for millis in [1, 20, 90_000] {
-        plugin.begin(Duration::ZERO, 1);
+        plugin.begin(Duration::ZERO, 1, &cart());
         let failure = Failure { kind: FailureKind::Cpu, message: String::new() };
         let _ = plugin.end(&Err(failure), 0, Duration::from_millis(millis));
     }

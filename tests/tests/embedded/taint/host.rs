@@ -8,7 +8,7 @@ use podium_engine::{fixtures::log_to, ports::PLUGIN_TARGET, status::PluginState}
 use podium_host::{
     admin::{Check, Readiness},
     app::App,
-    telemetry::{CacheFigures, Metrics, Sources},
+    telemetry::{CacheFigures, Figures, Metrics},
 };
 use podium_tests::{
     embedded, guests,
@@ -136,23 +136,12 @@ fn is_of_tenant(sent: &Sent) -> bool {
 
 fn metrics(app: &App) -> String {
     let reader = app.reader();
-    let sources = Sources {
-        removals: Arc::new(Vec::new),
-        status: app.status(),
-        depth: Arc::new(|_| 0),
-        deletions: Arc::new(|_| 0),
-        tenants: Arc::new(Vec::new),
-        cache: Arc::new(move || CacheFigures { pods: reader.snapshot().len(), ..CacheFigures::default() }),
-        journal: Arc::new(|| None),
-        tasks: Arc::new(|| 0),
-        held: Arc::new(|| 0),
-        lease: Arc::new(|| None),
-        policy_refused: Arc::new(|| None),
-        most_runs: 1,
-        requests: Arc::default(),
-        dropped: Arc::default(),
+    let status = app.status();
+    let figures = move || {
+        let cache = CacheFigures { pods: reader.snapshot().len(), ..CacheFigures::default() };
+        Figures { status: status.clone(), cache, most_runs: 1, ..Figures::default() }
     };
-    Metrics::new(sources).render().unwrap()
+    Metrics::new(figures).render().unwrap()
 }
 
 fn simulated<T>(work: impl Future<Output = T>) -> T {

@@ -46,6 +46,11 @@ pub struct Excess {
 }
 
 impl Excess {
+    /// Returns the number of last states and deletions.
+    pub(super) fn count(&self) -> usize {
+        usize::try_from(self.states).unwrap_or(usize::MAX).saturating_add(self.given_up.len())
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.states += other.states;
         self.given_up.extend(other.given_up);

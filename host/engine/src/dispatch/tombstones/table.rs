@@ -163,18 +163,20 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         }
     }
 
-    /// Drops last states and abandons deletions that exceed the bounds.
-    pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>) -> Excess {
+    /// Drops last states and abandons deletions that exceed the bounds, about `at_once` of them.
+    pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>, at_once: usize) -> Excess {
         let bounds = self.bounds.of_one(self.sharing.get(&lane).copied().unwrap_or(1));
         let mut excess = Excess::default();
         let Some(OfLane { all, states, waiting, .. }) = self.lanes.get_mut(&lane) else { return excess };
         for (numbers, most) in [(states, bounds.states), (waiting, bounds.waiting)] {
-            while numbers.len() > most {
+            while numbers.len() > most && excess.count() < at_once {
                 let state = numbers.pop_first().and_then(|oldest| all.get_mut(&oldest)?.last.take());
                 excess.states += u64::from(state.is_some());
             }
         }
-        while let Some(OfLane { all, unsettled, .. }) = self.lanes.get(&lane) {
+        while excess.count() < at_once
+            && let Some(OfLane { all, unsettled, .. }) = self.lanes.get(&lane)
+        {
             let mut fails = unsettled.iter().filter(|_| unsettled.len() > bounds.unsettled);
             let mut more = all.keys().filter(|_| all.len() > bounds.all);
             let is_idle = |number: &&u64| all.get(number).is_some_and(|tombstone| !tombstone.running);

@@ -135,3 +135,73 @@ async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
     }
     assert_eq!((dispatch.queue.depth(lane), slices > 2), (3_501, true), "{slices} turns");
 }
+
+/// Returns a harness in which this number of Pods were deleted during a standby that has ended.
+fn after_a_standby(count: usize) -> Harness {
+    let mut harness = Harness::plain(Backoff::default());
+    let pods = (0..count).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
+    harness.list(pods.collect(), 9);
+    let gone = harness.ingest.gone.clone();
+    gone.begin_standby(Revision(9), Vec::new);
+    harness.list(PodList::default(), 10);
+    assert_eq!(gone.end_standby(), (count, 0));
+    harness
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_queues_the_deletions_of_the_standby_in_slices() {
+    let count = 3 * SLICE + 7;
+    let mut harness = after_a_standby(count);
+    let (_, body) = noting(|_| Ok(Outcome::Settled));
+    harness.load(None, body);
+    assert_eq!((harness.dispatch.queue.depth(harness.lane), harness.most), (count, SLICE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_replaces_another_one_gets_the_rest_of_the_deletions() {
+    let mut harness = after_a_standby(2 * SLICE + 7);
+    let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
+    let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
+    let status = Arc::<PluginStatus>::default();
+    let lane = harness.dispatch.registry.put(spec(None), reconcile, sender, status.clone(), None);
+    for _ in 0..2 {
+        harness.ingest.plugins_changed(Some(lane), oneshot::channel().0);
+        harness.ingest.sweep();
+    }
+    harness.apply(pod("cart-x", "ux", "web", 11));
+    harness.delete(pod("cart-x", "ux", "web", 12));
+    assert_eq!((harness.dispatch.queue.depth(lane), status.adds()), (2 * SLICE + 8, 2 * SLICE as u64 + 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_plugin_of_a_tenant_displaces_its_deletions_in_slices() {
+    const ALL: usize = 4_000;
+    let bounds = Bounds { all: ALL, ..Bounds::default() };
+    let mut harness = Harness::new(Backoff::default(), bounds, None);
+    let registry = harness.dispatch.registry.clone();
+    let put = |name: &str| {
+        let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
+        let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
+        let id = PluginId { namespace: Some("shop".into()), name: name.into() };
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+    };
+    let lane = put("first");
+    harness.ingest.follow_registry();
+    let pods = (0..ALL).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
+    harness.list(pods.collect(), 9);
+    harness.list(PodList::default(), 10);
+    let kept = |harness: &Harness| harness.dispatch.expectations.tombstones.figures(lane).all;
+    assert_eq!(kept(&harness), ALL);
+    put("second");
+    harness.ingest.follow_registry();
+    let mut before = ALL;
+    while kept(&harness) > ALL / 2 {
+        assert!((1..=500).contains(&(before - kept(&harness))), "{before} and then {}", kept(&harness));
+        before = kept(&harness);
+        assert!(harness.ingest.is_sweeping(), "the loop goes on");
+        harness.ingest.sweep();
+    }
+    assert_eq!((kept(&harness), before - ALL / 2 <= 500), (ALL / 2, true));
+    harness.ingest.sweep();
+    assert!(!harness.ingest.is_sweeping());
+}

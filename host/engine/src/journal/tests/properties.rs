@@ -9,7 +9,10 @@ use std::{
 use proptest::prelude::*;
 
 use super::files::{enter, id, key, pending_deletions, reopen, write};
-use crate::{frames::HEADER_BYTES, journal::*};
+use crate::{
+    frames::{HEADER, HEADER_BYTES},
+    journal::*,
+};
 
 const PLUGINS: [&str; 3] = ["tidy", "count", "label"];
 const PODS: usize = 6;
@@ -281,7 +284,7 @@ fn pods_are_not_reported_to_the_plugin_that_had_a_number_before() {
         let plugin = entry::Plugin { namespace: Some(namespace.into()), name: "tidy".into(), absent_since: None };
         Entry::Plugin { number: 0, plugin: Some(plugin) }
     };
-    let mut bytes = entry::FORMAT.header().to_vec();
+    let mut bytes = HEADER.to_vec();
     plugin("bank").append_to(&mut bytes).unwrap();
     // The entries of the plugin that had the number after it are damaged.
     let damaged = bytes.len();
@@ -333,7 +336,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_after_the_header_are_damage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let directory = tempfile::tempdir().unwrap();
-        let file = [&entry::FORMAT.header()[..], &bytes].concat();
+        let file = [&HEADER[..], &bytes].concat();
         fs::write(directory.path().join("journal"), file).unwrap();
         let opened = reopen(directory.path());
         prop_assert_eq!(opened.journal.figures().entries, 0);

@@ -79,7 +79,7 @@ fn deletions() -> Vec<Fault> {
         ),
         table.fault("a Pod that is back stays deleted", "Some(tombstone) => «tombstone.back = true»,", ""),
         table.fault("deletions that fail have no bound", "filter(|_| «unsettled.len() > bounds.unsettled»)", "false"),
-        table.fault("last states have no bound", "while «numbers.len() > most» {", "false"),
+        table.fault("last states have no bound", "while «numbers.len() > most» && excess", "false"),
     ]
 }
 
