@@ -10,11 +10,11 @@ use std::{
 };
 
 use podium_config::Problem;
-use podium_vocabulary::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec, Tenant};
 
 pub(crate) use super::tenant::Decision;
 use super::{
-    bounds::Beyond,
+    bounds::{Beyond, most_plugins},
     finalizers::{Earlier, Owners},
     object::{Kind, Object},
     tenant::OfTenant,
@@ -263,6 +263,11 @@ impl Desired {
             })
         })
     }
+}
+
+/// Returns the most plugins of a tenant that are loaded.
+pub(crate) fn most_loaded(tenant: &Tenant, policy: Option<&Policy>) -> usize {
+    most_plugins(tenant, policy).1
 }
 
 impl Rules {

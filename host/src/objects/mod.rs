@@ -17,7 +17,7 @@ mod tenant;
 mod watch;
 
 pub(crate) use bounds::Beyond;
-pub(crate) use desired::{Action, Decision, Desired, Removing};
+pub(crate) use desired::{Action, Decision, Desired, Removing, most_loaded};
 pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};

@@ -57,7 +57,7 @@ impl Components {
         object: Option<&Object>,
         from: From,
     ) -> Result<Fetched, LoadFailure> {
-        self.hold(spec, object).await?;
+        self.hold(rules, spec, object).await?;
         #[cfg(test)]
         if self.given.lock().contains_key(&spec.id) {
             return Ok(Fetched::plain(Bytes::new()));
