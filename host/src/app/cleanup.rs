@@ -151,6 +151,8 @@ struct Line {
 struct Found {
     at: Instant,
     on_pods: OnPods<PodKey>,
+    /// Pods may have had others, which could not be decoded.
+    undecoded: bool,
     /// The finalizers of the plugins that stay when an object is gone.
     beside_gone: Earlier,
 }
@@ -360,7 +362,8 @@ impl Cleanup {
                 *found = Some(self.find(id));
             }
             let held = self.held(object, found.as_ref());
-            let undecoded = object.spec.is_some() && (self.undecoded)(id.namespace.as_deref());
+            let was_undecoded = found.as_ref().is_some_and(|found| found.undecoded);
+            let undecoded = object.spec.is_some() && (was_undecoded || (self.undecoded)(id.namespace.as_deref()));
             let is_late = found.as_ref().is_some_and(|found| found.at >= unloaded + LATE_WRITES);
             let refused = match &excluded {
                 _ if held.is_empty() => undecoded.then(|| "the host cannot decode pods that may have some".to_owned()),
@@ -391,6 +394,7 @@ impl Cleanup {
     /// Finds the finalizers of all Pods that the plugin of an object sees.
     fn find(&self, id: &PluginId) -> Found {
         let at = Instant::now();
+        let undecoded = (self.undecoded)(id.namespace.as_deref());
         let desired = self.known.lock().desired.clone();
         let holds = |other: &Object| self.driver.components.holds.has(&other.id, &other.uid);
         let beside_gone = desired.beside_gone(id, holds);
@@ -401,7 +405,7 @@ impl Cleanup {
             let finalizers = pod.lifecycle().map(|lifecycle| lifecycle.finalizers).unwrap_or_default();
             finalizers.iter().for_each(|name| on_pods.add(name, pod.key.clone()));
         }
-        Found { at, on_pods, beside_gone }
+        Found { at, on_pods, undecoded, beside_gone }
     }
 
     /// Returns the Pods with a finalizer that the plugin of an object may hold and no plugin that keeps it, and the

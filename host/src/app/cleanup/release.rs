@@ -43,6 +43,8 @@ const SHOWN: Duration = Duration::from_secs(600);
 pub(in crate::app) type Releases = Arc<Mutex<BTreeMap<PluginId, (Released, Instant)>>>;
 
 type Held = BTreeMap<PodKey, Hold>;
+/// Pods that are being deleted, with their finalizers and the rests of their grace periods.
+type Deleting = Vec<(PodKey, Vec<String>, Duration)>;
 
 /// A finalizer of a plugin on a Pod that is being deleted.
 #[derive(Debug, Clone)]
@@ -126,9 +128,8 @@ impl Cleanup {
         *self.holding.pods.lock() = held;
     }
 
-    /// Returns the Pods with finalizers that are being deleted and that plugins see whose objects stay, by namespace,
-    /// with the rests of their grace periods.
-    fn deleting(&self, desired: &Desired) -> BTreeMap<Arc<str>, Vec<(PodKey, Vec<String>, Duration)>> {
+    /// Returns the Pods with finalizers that are being deleted and that plugins see whose objects stay, by namespace.
+    fn deleting(&self, desired: &Desired) -> BTreeMap<Arc<str>, Deleting> {
         let plugins = desired.staying().filter(|(object, _)| self.holds(object));
         let all: BTreeSet<_> = plugins.map(|(_, spec)| spec.id.namespace.clone()).collect();
         let namespaces = if all.contains(&None) { BTreeSet::from([None]) } else { all };
@@ -136,7 +137,7 @@ impl Cleanup {
         let query = |namespace| PodQuery { namespace, ..PodQuery::default() };
         let pods = namespaces.into_iter().flat_map(|namespace| view.find(&query(namespace), usize::MAX - 1, None).pods);
         let now_millis = i64::try_from(self.dispatch.clock.now_millis()).unwrap_or(i64::MAX);
-        let mut deleting: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut deleting: BTreeMap<_, Deleting> = BTreeMap::new();
         for (pod, lifecycle) in pods.filter_map(|pod| Some((pod.key.clone(), pod.lifecycle().ok()?))) {
             if let Some(at) = lifecycle.deletion_timestamp.filter(|_| !lifecycle.finalizers.is_empty()) {
                 let left = u64::try_from(at.0.saturating_sub(now_millis)).unwrap_or_default();
