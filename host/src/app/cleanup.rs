@@ -147,7 +147,7 @@ struct Line {
     first: Semaphore,
 }
 
-/// What the objects of a tenant are compared with that are gone, or are being deleted.
+/// The finalizers that the objects of a tenant which are gone, or are being deleted, are compared with.
 struct Found {
     at: Instant,
     on_pods: OnPods<PodKey>,

@@ -224,7 +224,8 @@ impl Desired {
         self.rules.of_tenant(&id.namespace).contains_key(id)
     }
 
-    /// Returns the objects that are being deleted and have the host's finalizer. One beyond the bounds of its tenant waits.
+    /// Returns the objects that are being deleted and have the host's finalizer. One beyond the bounds of its tenant
+    /// waits.
     pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
         self.tenants.values().flat_map(|of_tenant| {
             let waits = |object: &&Object| object.deleting && !of_tenant.decisions.contains_key(&object.id);

@@ -61,7 +61,7 @@ impl<T, K: Ord + Clone + AsRef<str> + for<'a> From<&'a str>> OnPods<T, K> {
         named.chain(prefixed).map(|(name, pods)| (name, &**pods)).collect()
     }
 
-    /// Takes out the finalizers that a plugin may hold, so that they are those of no later plugin.
+    /// Removes the finalizers that a plugin may hold, so that they are those of no later plugin, and returns them.
     pub(crate) fn claim(&mut self, plugin: &PluginSpec) -> Vec<(K, Vec<T>)> {
         let names: Vec<K> = self.of_plugin(plugin).into_iter().map(|(name, _)| name.clone()).collect();
         names.into_iter().filter_map(|name| self.0.remove_entry(&name)).collect()
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_finalizer_is_claimed_by_the_first_plugin_of_which_a_pattern_matches_it(
+        fn a_finalizer_is_claimed_by_the_first_plugin_with_a_pattern_of_it(
             patterns in prop::collection::vec(prop::collection::vec("[ab]{1,3}[*]?", 0..4), 0..4),
             names in prop::collection::btree_set("[ab]{1,4}", 0..8),
         ) {

@@ -332,7 +332,7 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
 }
 
 #[test]
-fn the_version_beside_a_spec_that_failed_or_is_tried_runs_again_with_the_lease() {
+fn the_version_beside_a_failed_or_tried_spec_comes_back_with_the_lease() {
     let is_in_trial = |pending: &[Pending]| matches!(pending, [Pending::Trial(_)]);
     for (before, config, end, at_last) in [
         ("w", "v", End::Fails, "v"),
@@ -363,7 +363,7 @@ fn the_version_beside_a_spec_that_failed_or_is_tried_runs_again_with_the_lease()
 }
 
 #[test]
-fn a_version_whose_permissions_were_revoked_does_not_run_again_with_the_lease() {
+fn a_version_with_revoked_permissions_does_not_come_back_with_the_lease() {
     let mut world = World::new();
     world.change(Change::File("a", "w"));
     world.end_all();
