@@ -411,6 +411,31 @@ impl World {
     }
 }
 
+impl World {
+    /// A version of an object that runs, and is not in its trial, runs first when the host may run plugins again.
+    fn check_comes_back(&self) {
+        let runs = |(id, plugin): (&PluginId, &Plugin<Test>)| {
+            let version = plugin.before.as_ref().or_else(|| plugin.running())?;
+            let is_recorded = plugin.object().is_some() && plugin.record.ran == version.ran;
+            is_recorded.then(|| (id.clone(), version.spec.config.clone()))
+        };
+        let ran: Vec<_> = self.life.plugins.iter().filter_map(runs).collect();
+        let mut lost = self.clone();
+        lost.change(Change::Owned(false));
+        let mut rested = lost.clone();
+        rested.end_all();
+        for (world, (id, config)) in [lost, rested].iter().flat_map(|world| ran.iter().map(move |ran| (world, ran))) {
+            let mut world = world.clone();
+            world.change(Change::Owned(true));
+            while !world.registry.contains_key(id) && !world.pending.is_empty() {
+                world.end(0, End::Succeeds);
+            }
+            let installed = world.registry.get(id).map(|installed| &installed.spec.config);
+            assert_eq!(installed, Some(config), "it ran before another replica did: {}", id.name);
+        }
+    }
+}
+
 fn recorded(record: &Record) -> String {
     let ran = record.ran.as_ref().map_or("-", |ran| &*ran.spec);
     let refused = record.refused.as_ref().map_or("-", |refused| &*refused.spec);

@@ -30,8 +30,8 @@ use podium_engine::{
     ports::{Sender, Staged},
     throttle::Backoff,
 };
-use podium_life::{Taker, taker};
-use podium_pods::pod::{CachedPod, PodView};
+use podium_life::{Plugin, Taker, taker};
+use podium_pods::pod::PodView;
 use podium_vocabulary::{
     Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, authz::authorize, text,
 };
@@ -40,7 +40,7 @@ use release::LOOK;
 pub(super) use release::{Holding, Releases};
 use tokio::{
     sync::Semaphore,
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::{Instant, sleep},
 };
 
@@ -49,7 +49,7 @@ use super::{
     objects::{Known, Shared},
     operator::stale,
 };
-use crate::objects::{Earlier, Kind, Object, Removing, hold, release};
+use crate::objects::{Earlier, Kind, Object, OnPods, Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -86,8 +86,8 @@ pub(super) struct Cleanup {
     pub(super) dispatch: Arc<Dispatch>,
     /// The account that is used where the plugin's own is refused, as RBAC names it.
     pub(super) account: Option<String>,
-    /// Returns true while the cache lacks Pods that cannot be decoded.
-    pub(super) undecoded: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Returns true while the cache lacks Pods of a namespace, or with `None` of any, that cannot be decoded.
+    pub(super) undecoded: Box<dyn Fn(Option<&str>) -> bool + Send + Sync>,
     /// The turn to write, in the order of asking.
     pub(super) turn: Semaphore,
     pub(super) removals: Removals,
@@ -147,6 +147,16 @@ struct Line {
     first: Semaphore,
 }
 
+/// The finalizers that the objects of a tenant which are gone, or are being deleted, are compared with.
+struct Found {
+    at: Instant,
+    on_pods: OnPods<PodKey>,
+    /// Pods may have had others, which could not be decoded.
+    undecoded: bool,
+    /// The finalizers of the plugins that stay when an object is gone.
+    beside_gone: Earlier,
+}
+
 /// A pause after refusals in a row.
 struct Wait {
     refusals: u32,
@@ -197,14 +207,19 @@ impl Cleanup {
         let mut recall = JoinSet::new();
         let driver = this.driver.clone();
         recall.spawn(async move { driver.components.recall().await });
+        let mut looks = JoinSet::new();
         let mut look = Instant::now();
         loop {
             sleep(INTERVAL).await;
             if !this.driver.owns() {
                 this.holding.forget();
-            } else if Instant::now() >= look {
+            } else if Instant::now() >= look && looks.is_empty() {
                 look = Instant::now() + LOOK;
-                this.look();
+                let this = this.clone();
+                looks.spawn(async move { this.look().await });
+            }
+            while let Some(ended) = looks.try_join_next() {
+                ended?;
             }
             while let Some(ended) = tasks.try_join_next() {
                 busy.remove(&ended?);
@@ -257,7 +272,6 @@ impl Cleanup {
             is_known && names.lock().get(&Kind::of(id)).is_some_and(|names| !names.has(id, uid))
         };
         let is_left = |id: &PluginId, uid: &str| match desired.object(id).filter(|object| object.uid == uid) {
-            _ if desired.is_of_file(id) => false,
             Some(object) => object.deleting && object.held.is_none(),
             None => is_gone(id, uid),
         };
@@ -279,14 +293,16 @@ impl Cleanup {
                 return line.tenant;
             }
             let key = |(_, uid, work): &(PluginId, String, Work)| (uid.clone(), work.number());
-            all.retain(|of, _| work.iter().any(|work| key(work) == *of));
-            work.sort_by_key(|work| all.get(&key(work)).map_or(0, |progress| progress.wait.refusals));
+            let keys: BTreeSet<_> = work.iter().map(key).collect();
+            all.retain(|of, _| keys.contains(of));
+            work.sort_by_cached_key(|work| all.get(&key(work)).map_or(0, |progress| progress.wait.refusals));
             let mut done = 0;
+            let mut found = None;
             for work in work {
                 let progress = all.entry(key(&work)).or_insert_with(Progress::new);
                 match work {
                     (id, uid, Work::Hold) => self.put_back(&line, &id, &uid, progress).await,
-                    (.., Work::Remove(object)) => done += self.step(&line, &object, progress).await,
+                    (.., Work::Remove(object)) => done += self.step(&line, &object, progress, &mut found).await,
                     (.., Work::Free(object)) => done += self.free(&line, &object, progress).await,
                 }
             }
@@ -318,10 +334,13 @@ impl Cleanup {
     }
 
     /// Writes to some Pods, or ends the removal. Returns the number of Pods without the plugin's finalizers since.
-    async fn step(&self, line: &Line, object: &Removing, progress: &mut Progress) -> usize {
+    async fn step(&self, line: &Line, object: &Removing, progress: &mut Progress, found: &mut Option<Found>) -> usize {
         let id = &object.id;
         // Its unload is on its way. The plugin of a file stays, and so does that of a later object of the name.
-        let is_latest = self.known.lock().desired.object(id).is_none_or(|of| of.uid == object.uid);
+        let is_latest = {
+            let desired = &self.known.lock().desired;
+            desired.object(id).is_none_or(|of| of.uid == object.uid) && !desired.is_of_file(id)
+        };
         if object.spec.is_some() && is_latest && self.dispatch.registry.by_id(id).is_some() {
             progress.unloaded = None;
             return 0;
@@ -337,23 +356,22 @@ impl Cleanup {
         let excluded = self.driver.rules().policy.as_ref().and_then(|policy| policy.excluded(&line.tenant.0));
         if now >= progress.scan {
             progress.scan = now + SCAN;
-            let held = object.spec.as_deref().map_or_else(BTreeMap::new, |spec| {
-                let desired = self.known.lock().desired.clone();
-                let holds = |other: &Object| self.driver.components.holds.has(&other.id, &other.uid);
-                let earlier = match object.position {
-                    Some(_) => desired.before(id),
-                    None => desired.beside_gone(id, holds),
-                };
-                held(&*self.dispatch.reader.snapshot(), spec, &earlier)
-            });
-            let undecoded = object.spec.is_some() && (self.undecoded)();
+            // Others have their turns between the scans of a tenant with many objects.
+            yield_now().await;
+            if found.as_ref().is_none_or(|found| found.at.elapsed() >= INTERVAL) {
+                *found = Some(self.find(id));
+            }
+            let held = self.held(object, found.as_ref());
+            let was_undecoded = found.as_ref().is_some_and(|found| found.undecoded);
+            let undecoded = object.spec.is_some() && (was_undecoded || (self.undecoded)(id.namespace.as_deref()));
+            let is_late = found.as_ref().is_some_and(|found| found.at >= unloaded + LATE_WRITES);
             let refused = match &excluded {
                 _ if held.is_empty() => undecoded.then(|| "the host cannot decode pods that may have some".to_owned()),
                 Some(excluded) => Some(format!("{}; remove the finalizers as an administrator", text::line(excluded))),
                 None => self.refused(id),
             };
             self.removals.lock().insert(id.clone(), Removal { pods: held.len(), refused });
-            if held.is_empty() && !undecoded && unloaded.elapsed() >= LATE_WRITES {
+            if held.is_empty() && !undecoded && is_late {
                 self.release(line, object, progress).await;
                 return 0;
             }
@@ -371,6 +389,50 @@ impl Cleanup {
             }
             _ => 0,
         }
+    }
+
+    /// Finds the finalizers of all Pods that the plugin of an object sees.
+    fn find(&self, id: &PluginId) -> Found {
+        let at = Instant::now();
+        let undecoded = (self.undecoded)(id.namespace.as_deref());
+        let desired = self.known.lock().desired.clone();
+        let holds = |other: &Object| self.driver.components.holds.has(&other.id, &other.uid);
+        let beside_gone = desired.beside_gone(id, holds);
+        let query = PodQuery { namespace: id.namespace.clone(), ..PodQuery::default() };
+        let mut on_pods = OnPods::default();
+        for pod in self.dispatch.reader.snapshot().find(&query, usize::MAX - 1, None).pods {
+            // A Pod that cannot be decoded has no finalizer that could be removed by name.
+            let finalizers = pod.lifecycle().map(|lifecycle| lifecycle.finalizers).unwrap_or_default();
+            finalizers.iter().for_each(|name| on_pods.add(name, pod.key.clone()));
+        }
+        Found { at, on_pods, undecoded, beside_gone }
+    }
+
+    /// Returns the Pods with a finalizer that the plugin of an object may hold and no plugin that keeps it, and the
+    /// first of these.
+    fn held(&self, object: &Removing, found: Option<&Found>) -> BTreeMap<PodKey, String> {
+        let (Some(spec), Some(found)) = (&object.spec, found) else { return BTreeMap::new() };
+        let before;
+        let kept = match object.position {
+            Some(_) => {
+                let desired = self.known.lock().desired.clone();
+                before = desired.before(&object.id, |other| self.has_version(other));
+                &before
+            }
+            None => &found.beside_gone,
+        };
+        let mut held = BTreeMap::new();
+        for (name, pods) in found.on_pods.of_plugin(spec) {
+            for pod in pods.iter().filter(|pod| !kept.has(&pod.namespace, name)) {
+                held.entry(pod.clone()).or_insert_with(|| name.clone());
+            }
+        }
+        held
+    }
+
+    /// Returns true if a version of a plugin runs, also one before that of the spec.
+    fn has_version(&self, id: &PluginId) -> bool {
+        self.driver.read(id, |plugin: &Plugin<_>| plugin.running().is_some()).unwrap_or_default()
     }
 
     /// Removes finalizers of some Pods. Returns those without them now, with the results, and a refusal.
@@ -493,24 +555,6 @@ impl Cleanup {
         }
         false
     }
-}
-
-/// Returns the Pods in the plugin's scope with a finalizer that it may hold and no earlier plugin may, and the first of
-/// these.
-fn held(view: &dyn PodView, spec: &PluginSpec, earlier: &Earlier) -> BTreeMap<PodKey, String> {
-    let query = PodQuery { namespace: spec.id.namespace.clone(), ..PodQuery::default() };
-    let pods = view.find(&query, usize::MAX - 1, None).pods;
-    // A Pod that cannot be decoded has no finalizer that could be removed by name.
-    let first = |pod: &CachedPod| {
-        pod.lifecycle().ok()?.finalizers.into_iter().find(|name| owned(spec, earlier, &pod.key, name))
-    };
-    pods.iter().filter_map(|pod| Some((pod.key.clone(), first(pod)?))).collect()
-}
-
-/// Returns true if the plugin may hold the finalizer of a Pod in its scope, and no earlier plugin may.
-fn owned(spec: &PluginSpec, earlier: &Earlier, pod: &PodKey, name: &str) -> bool {
-    let may_hold = spec.grants.write.finalizers.iter().any(|pattern| pattern.matches(name));
-    may_hold && !earlier.has(&pod.namespace, name)
 }
 
 #[cfg(test)]

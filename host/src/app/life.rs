@@ -14,7 +14,7 @@ mod script;
 use std::sync::Arc;
 
 pub(super) use component::Components;
-pub(super) use disk::{Disk, disk_turns};
+pub(super) use disk::{Disk, Files};
 pub use failure::LoadFailure;
 use futures::future::BoxFuture;
 pub(super) use hold::Holds;

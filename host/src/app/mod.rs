@@ -190,7 +190,7 @@ impl App {
             driver: self.driver.clone(),
             dispatch: self.dispatch.clone(),
             account: self.cleanup_account.clone(),
-            undecoded: Box::new(move || counters.undecoded() > 0),
+            undecoded: Box::new(move |namespace| counters.undecoded(namespace) > 0),
             turn: Semaphore::new(1),
             removals: self.removals.clone(),
             holding: cleanup::Holding::default(),

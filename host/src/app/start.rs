@@ -38,7 +38,7 @@ use super::{
     deliveries::Deliveries,
     journal::JournalTask,
     lease::{Keeper, Leadership},
-    life::{Components, Disk, Driver, Holds, Rules, Runners, disk_turns},
+    life::{Components, Disk, Driver, Files, Holds, Rules, Runners},
     operator::Observed,
     thread::Thread,
     wall_clock,
@@ -98,7 +98,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         api: core.api,
         store: options.components.map(|store| Disk::new(store, core.blocking.clone())),
         simulated: core.simulated,
-        files: disk_turns(),
+        files: Files::new(),
         holds: Holds::default(),
         runners: Runners::new(options.runners),
         #[cfg(test)]

@@ -11,6 +11,6 @@ mod store;
 pub use pull::Images;
 pub(crate) use pull::{Access, unlisted};
 pub(crate) use secret::credentials;
-pub(crate) use store::Held;
 pub use store::Store;
+pub(crate) use store::{Held, MOST_HELD_BYTES};
 pub(crate) use store::{Kept, Stored};

@@ -25,7 +25,7 @@ use podium_vocabulary::{PluginId, Tenant, text};
 use serde::{Deserialize, Serialize};
 
 use podium_engine::private_file;
-pub(crate) use record::Held;
+pub(crate) use record::{Held, MOST_HELD_BYTES};
 
 const DIRECTORY: &str = "components";
 /// Suffix of a file that is being written.
@@ -305,7 +305,11 @@ impl Store {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
-            let metadata = entry.metadata()?;
+            let metadata = match entry.metadata() {
+                // It is gone since.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
             if metadata.is_file() {
                 let path = entry.path();
                 let bytes = metadata.len();

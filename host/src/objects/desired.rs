@@ -4,18 +4,20 @@
 //! takes milliseconds for a tenant with many objects, so the caller makes it on a copy, while others may read the
 //! objects.
 
+mod order;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use podium_config::Problem;
-use podium_vocabulary::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec, Tenant};
 
 pub(crate) use super::tenant::Decision;
 use super::{
-    bounds::Beyond,
-    finalizers::{Earlier, Owners},
+    bounds::{Beyond, most_plugins},
+    finalizers::Owners,
     object::{Kind, Object},
     tenant::OfTenant,
     watch::Change,
@@ -217,52 +219,28 @@ impl Desired {
         Self { rules: self.rules.clone(), tenants: tenants.collect(), platform: self.platform.clone() }
     }
 
-    /// Returns the finalizers of the other plugins that see Pods of the plugin of an object, and have theirs before it.
-    pub(crate) fn before(&self, id: &PluginId) -> Earlier {
-        let object = self.object(id);
-        // No object of a namespace is before one of the cluster.
-        let tenants = BTreeSet::from([&None, &id.namespace]);
-        let tenants =
-            tenants.into_iter().filter_map(|namespace| self.tenants.get(namespace)).filter(|_| object.is_some());
-        let others = tenants.flat_map(|of_tenant| of_tenant.objects.values());
-        // One that is beyond the bounds has no precedence over others.
-        let others = others.filter(|other| !other.is_forgotten());
-        let earlier = others.filter(|other| object.is_some_and(|object| other.precedence() < object.precedence()));
-        Earlier::new(self.files_beside(id).chain(earlier.filter_map(Object::of_finalizers)))
-    }
-
-    /// Returns the finalizers of the plugins that see Pods of a plugin whose object is gone: those of files, and of
-    /// objects that stay and that hold some.
-    pub(crate) fn beside_gone(&self, id: &PluginId, holds: impl Fn(&Object) -> bool) -> Earlier {
-        let sees = |namespace: &Namespace| namespace.is_none() || id.namespace.is_none() || *namespace == id.namespace;
-        let staying = self.staying().filter(|(object, _)| sees(&object.id.namespace) && holds(object));
-        Earlier::new(self.files_beside(id).chain(staying.map(|(_, spec)| spec)))
-    }
-
-    /// Returns the plugins of files that see Pods of a plugin.
-    fn files_beside(&self, id: &PluginId) -> impl Iterator<Item = Arc<PluginSpec>> {
-        let sees = |namespace: &Namespace| namespace.is_none() || id.namespace.is_none() || *namespace == id.namespace;
-        let of_files = self.rules.files.iter().filter(move |(namespace, _)| sees(namespace));
-        of_files.flat_map(|(_, files)| files.values().cloned())
-    }
-
     /// Returns true if a file defines a plugin of this name.
     pub(crate) fn is_of_file(&self, id: &PluginId) -> bool {
         self.rules.of_tenant(&id.namespace).contains_key(id)
     }
 
-    /// Returns the objects that are being deleted and have the host's finalizer. The plugin of a file keeps its
-    /// finalizers, and one beyond the bounds of its tenant waits.
+    /// Returns the objects that are being deleted and have the host's finalizer. One beyond the bounds of its tenant
+    /// waits.
     pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
         self.tenants.values().flat_map(|of_tenant| {
             let waits = |object: &&Object| object.deleting && !of_tenant.decisions.contains_key(&object.id);
             of_tenant.objects.values().filter(waits).filter_map(|object| {
                 let position = Some(object.held?);
-                let spec = if self.is_of_file(&object.id) { None } else { object.of_finalizers() };
+                let spec = object.of_finalizers();
                 Some(Removing { id: object.id.clone(), uid: object.uid.clone(), position, spec })
             })
         })
     }
+}
+
+/// Returns the most plugins of a tenant that are loaded.
+pub(crate) fn most_loaded(tenant: &Tenant, policy: Option<&Policy>) -> usize {
+    most_plugins(tenant, policy).1
 }
 
 impl Rules {

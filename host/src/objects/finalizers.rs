@@ -35,6 +35,39 @@ impl Earlier {
     }
 }
 
+/// Finalizers with the Pods that have them.
+#[derive(Debug)]
+pub(crate) struct OnPods<T, K: Ord = String>(BTreeMap<K, Vec<T>>);
+
+impl<T, K: Ord> Default for OnPods<T, K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T, K: Ord + Clone + AsRef<str> + for<'a> From<&'a str>> OnPods<T, K> {
+    pub(crate) fn add(&mut self, name: &str, pod: T) {
+        self.0.entry(name.into()).or_default().push(pod);
+    }
+
+    /// Returns the finalizers that a plugin may hold, found without a look at others.
+    pub(crate) fn of_plugin(&self, plugin: &PluginSpec) -> Vec<(&K, &[T])> {
+        let patterns = Owners::<K>::of([plugin]);
+        let named = patterns.names.keys().filter_map(|name| self.0.get_key_value(name));
+        let prefixed = patterns.prefixes.keys().flat_map(|prefix| {
+            let longer = self.0.range((Bound::Excluded(prefix), Bound::Unbounded));
+            longer.take_while(|(name, _)| name.as_ref().starts_with(prefix.as_ref()))
+        });
+        named.chain(prefixed).map(|(name, pods)| (name, &**pods)).collect()
+    }
+
+    /// Removes the finalizers that a plugin may hold, so that they are those of no later plugin, and returns them.
+    pub(crate) fn claim(&mut self, plugin: &PluginSpec) -> Vec<(K, Vec<T>)> {
+        let names: Vec<K> = self.of_plugin(plugin).into_iter().map(|(name, _)| name.clone()).collect();
+        names.into_iter().filter_map(|name| self.0.remove_entry(&name)).collect()
+    }
+}
+
 impl<K: Ord> Default for Owners<K> {
     fn default() -> Self {
         Self { names: BTreeMap::new(), prefixes: BTreeMap::new() }
@@ -268,6 +301,29 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_finalizer_is_claimed_by_the_first_plugin_with_a_pattern_of_it(
+            patterns in prop::collection::vec(prop::collection::vec("[ab]{1,3}[*]?", 0..4), 0..4),
+            names in prop::collection::btree_set("[ab]{1,4}", 0..8),
+        ) {
+            let mut on_pods = OnPods::<_>::default();
+            names.iter().for_each(|name| on_pods.add(name, ()));
+            let mut left: Vec<_> = names.into_iter().collect();
+            for patterns in patterns {
+                let plugin = plugin("p", &patterns);
+                let is_held = |name: &String| {
+                    plugin.grants.write.finalizers.iter().any(|pattern| pattern.matches(name))
+                };
+                let (held, others): (Vec<_>, _) = left.into_iter().partition(is_held);
+                left = others;
+                let mut claimed: Vec<_> = on_pods.claim(&plugin).into_iter().map(|(name, _)| name).collect();
+                claimed.sort_unstable();
+                prop_assert_eq!(claimed, held);
+            }
+        }
+    }
+
     thread_local! {
         static COMPARED: Cell<u64> = const { Cell::new(0) };
     }
@@ -299,6 +355,22 @@ mod tests {
         fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
             Some(self.cmp(other))
         }
+    }
+
+    #[test]
+    fn finalizers_of_pods_are_not_compared_with_each_pattern_of_each_plugin() {
+        let all: Vec<PluginSpec> = (0..100)
+            .map(|at| {
+                let nested = (1..=128).map(|length| format!("a.example/{at}-{}*", "a".repeat(length)));
+                let names = (0..128).map(|name| format!("b.example/{at}-{name}"));
+                plugin(&format!("p{at}"), &nested.chain(names).collect::<Vec<_>>())
+            })
+            .collect();
+        let mut on_pods = OnPods::<_, Counted>::default();
+        (0..10_000).for_each(|at| on_pods.add(&format!("a.example/7-{}{at}", "a".repeat(at % 256)), at));
+        COMPARED.set(0);
+        let claimed: usize = all.iter().map(|plugin| on_pods.claim(plugin).len()).sum();
+        assert!(claimed > 9_900 && COMPARED.get() < 3_000_000, "{claimed} with {} comparisons", COMPARED.get());
     }
 
     #[test]

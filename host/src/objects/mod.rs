@@ -17,11 +17,11 @@ mod tenant;
 mod watch;
 
 pub(crate) use bounds::Beyond;
-pub(crate) use desired::{Action, Decision, Desired, Removing};
+pub(crate) use desired::{Action, Decision, Desired, Removing, most_loaded};
 pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
-pub(crate) use finalizers::Earlier;
+pub(crate) use finalizers::{Earlier, OnPods};
 pub(crate) use names::Names;
 pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold, release};

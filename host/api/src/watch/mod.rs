@@ -29,6 +29,7 @@ use std::{
 };
 
 use http::Request;
+use parking_lot::Mutex;
 use podium_encoding::Pool;
 use podium_engine::dispatch::Lost;
 use podium_pods::pod::{CachedPods, Observation, PodList};
@@ -97,7 +98,8 @@ pub struct Counters {
     watches: AtomicU64,
     events: AtomicU64,
     unreadable: AtomicU64,
-    undecoded: AtomicU64,
+    /// The namespaces and uids of the Pods whose latest state could not be decoded.
+    undecoded: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
 }
 
 impl Counters {
@@ -117,10 +119,12 @@ impl Counters {
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
     }
-    /// Returns the number of Pods whose latest state could not be decoded. The cache has an older state of them or
-    /// none. It is set before the observation that leaves them out is sent.
-    pub fn undecoded(&self) -> u64 {
-        self.undecoded.load(Relaxed)
+    /// Returns the number of Pods of a namespace, or with `None` of all, whose latest state could not be decoded. The
+    /// cache has an older state of them or none. They are counted before the observation that leaves them out is sent.
+    pub fn undecoded(&self, namespace: Option<&str>) -> usize {
+        let undecoded = self.undecoded.lock();
+        let first = (namespace.unwrap_or_default().into(), "".into());
+        undecoded.range(first..).take_while(|(of, _)| namespace.is_none_or(|namespace| namespace == &**of)).count()
     }
 }
 
@@ -147,8 +151,6 @@ pub struct Watch {
     /// Refused watches.
     refusals: Refusals,
     failures: Failures,
-    /// The uids of Pods whose latest state could not be decoded.
-    undecoded: BTreeSet<Arc<str>>,
     /// The latest proof that an event was lost.
     lost: watch::Receiver<Lost>,
     /// The revision of the latest list.
@@ -192,7 +194,6 @@ impl Watch {
             pages,
             refusals: Refusals::default(),
             failures: Failures::default(),
-            undecoded: BTreeSet::new(),
             lost: watch::channel(Lost::default()).1,
             listed: Revision::default(),
             list_lost: Instant::now(),
@@ -279,7 +280,7 @@ impl Watch {
         let mut proofs = self.lost.clone();
         let list_lost = self.list_lost;
         let listed = self.listed;
-        let undecoded = self.undecoded.clone();
+        let undecoded: BTreeSet<_> = self.counters.undecoded.lock().iter().map(|(_, uid)| uid.clone()).collect();
         let lost = async {
             sleep_until(list_lost).await;
             let is_reason = |(uid, cached): &Lost| *cached > listed && !undecoded.contains(uid);
@@ -358,28 +359,24 @@ impl Watch {
     fn unreadable(&mut self, pod: &PodKey, error: &str) {
         self.counters.unreadable.fetch_add(1, Relaxed);
         tracing::error!(%pod, error, "pod cannot be decoded; the cache keeps its previous state");
-        self.undecoded.insert(pod.uid.clone());
-        self.count_undecoded();
+        self.counters.undecoded.lock().insert((pod.namespace.clone(), pod.uid.clone()));
     }
 
     /// Records that a state of the Pod was decoded.
     fn decoded(&mut self, pod: &PodKey) {
-        if self.undecoded.remove(&pod.uid) {
-            self.count_undecoded();
+        let mut undecoded = self.counters.undecoded.lock();
+        if !undecoded.is_empty() {
+            undecoded.remove(&(pod.namespace.clone(), pod.uid.clone()));
         }
     }
 
     /// Records a complete list: Pods that could not be decoded and are not held by it are decoded or gone.
     fn decoded_list(&mut self, pods: &PodList) {
-        if !self.undecoded.is_empty() {
+        let mut undecoded = self.counters.undecoded.lock();
+        if !undecoded.is_empty() {
             let held = pods.held.clone().sorted();
-            self.undecoded.retain(|uid| held.contains(uid));
-            self.count_undecoded();
+            undecoded.retain(|(_, uid)| held.contains(uid));
         }
-    }
-
-    fn count_undecoded(&self) {
-        self.counters.undecoded.store(self.undecoded.len() as u64, Relaxed);
     }
 
     fn get(&self, query: &str) -> Result<Request<Vec<u8>>, ApiError> {

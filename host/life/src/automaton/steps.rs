@@ -122,10 +122,7 @@ impl<P: Parts> Plugin<P> {
         self.note(|record, object| {
             record.refused = record.refused.take().filter(|refused| refused.spec == object.spec);
         });
-        match want {
-            Want::Run(_) => self.attempt(common),
-            Want::Mistaken { failure, .. } => self.fail(failure, false, common),
-        }
+        self.attempt(common);
     }
 
     /// Ends the runs of the installed version if a configuration does not permit all that it may do.
@@ -142,11 +139,8 @@ impl<P: Parts> Plugin<P> {
     pub(super) fn judge(&mut self, common: &mut Common<P>) {
         let stays = |version: &Version<P::Code>| P::stays(&common.rules, &version.spec, &version.code);
         if self.installed.as_ref().is_some_and(|version| !stays(version)) {
-            let ran = self.before.take().or_else(|| self.installed.clone());
-            self.remove(common);
+            let recorded = self.removed(common);
             self.report(Report::Stopped, common);
-            let recorded = ran.filter(|version| version.ran == self.record.ran);
-            let recorded = recorded.map(|version| Recorded { record: self.record.clone(), spec: Ok(version.spec) });
             self.restore = self.restored(recorded);
         } else if self.is_settled_under(&common.rules) {
             return;
@@ -180,8 +174,12 @@ impl<P: Parts> Plugin<P> {
 
     /// While another replica runs the plugins, a plugin is fetched and compiled, and neither tried nor run.
     pub(super) fn owned(&mut self, common: &mut Common<P>) {
-        let code = self.installed.as_ref().map(|version| version.code.clone());
-        self.remove(common);
+        let code = self.running().map(|version| version.code.clone());
+        let is_of_spec = matches!(self.state, State::Installing | State::Running) && self.before.is_none();
+        // As at a start: the version that runs comes back before that of the spec is tried.
+        if let Some(recorded) = self.removed(common).filter(|_| !is_of_spec) {
+            self.restore = Restore::Wanted(recorded);
+        }
         let begins = match &mut self.state {
             State::Gone | State::Suspended => false,
             // The version of the spec is installed.
@@ -222,7 +220,7 @@ impl<P: Parts> Plugin<P> {
     /// Begins an attempt: with the version that ran before the host's start, if there is one.
     pub(super) fn attempt(&mut self, common: &mut Common<P>) {
         self.next_attempt(common);
-        let Some(Want::Run(spec)) = self.want() else { return };
+        let Some(spec) = self.want().and_then(Want::permissions) else { return self.attempt_spec("", common) };
         let recorded = match &self.restore {
             Restore::Unread if !spec.suspend => {
                 self.state = State::Reading;
@@ -259,7 +257,11 @@ impl<P: Parts> Plugin<P> {
 
     /// Begins an attempt with the present configuration. `note` says why no version before it runs.
     fn attempt_spec(&mut self, note: &str, common: &mut Common<P>) {
-        let Some(Want::Run(spec)) = self.want().cloned() else { return };
+        let spec = match self.want().cloned() {
+            Some(Want::Run(spec)) => spec,
+            Some(Want::Mistaken { failure, .. }) => return self.fail(failure, false, common),
+            None => return,
+        };
         let refused = self.refused().filter(|_| !spec.suspend).map(|refused| P::tried(&refused, note));
         if let Some(failure) = refused.or_else(|| P::refuse(&common.rules, &spec)) {
             self.fail(failure, true, common);
@@ -444,6 +446,14 @@ impl<P: Parts> Plugin<P> {
             self.note_stopped();
             self.report(Report::Stopped, common);
         }
+    }
+
+    /// Removes the installed version, and returns the one that a restart would run, if it is known.
+    fn removed(&mut self, common: &mut Common<P>) -> Option<Recorded> {
+        let ran = self.before.take().or_else(|| self.running().cloned());
+        self.remove(common);
+        let ran = ran.filter(|version| version.ran.is_some() && version.ran == self.record.ran)?;
+        Some(Recorded { record: self.record.clone(), spec: Ok(ran.spec) })
     }
 
     /// Removes the installed version. Returns false if there is none.

@@ -18,6 +18,7 @@ fn explore(begin: Vec<World>, changes: &[Change], most_changes: u32, most_pendin
                     next.check();
                     if known.is_none() {
                         next.check_rest();
+                        next.check_comes_back();
                     }
                 });
                 if let Err(panic) = std::panic::catch_unwind(checked) {
@@ -328,6 +329,53 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
     assert!(world.life.plugin(&id("a")).unwrap().is_standby());
     world.change(Change::Owned(true));
     assert_eq!(running(&world), Some("w"), "at once");
+}
+
+#[test]
+fn the_version_beside_a_failed_or_tried_spec_comes_back_with_the_lease() {
+    let is_in_trial = |pending: &[Pending]| matches!(pending, [Pending::Trial(_)]);
+    for (before, config, end, at_last) in [
+        ("w", "v", End::Fails, "v"),
+        ("w", "v", End::MayPass, "v"),
+        ("w", "v", End::Succeeds, "v"),
+        ("n", "m", End::Succeeds, "n"),
+    ] {
+        let mut world = World::new();
+        world.change(Change::Object("a", "1", before));
+        world.end_all();
+        world.change(Change::Object("a", "1", config));
+        while !world.pending.is_empty() && !is_in_trial(&world.pending) {
+            let is_fetch = matches!(world.pending[0], Pending::Fetch(_));
+            world.end(0, if is_fetch { end } else { End::Succeeds });
+        }
+        assert_eq!(is_in_trial(&world.pending), (config, end) == ("v", End::Succeeds));
+        world.change(Change::Owned(false));
+        assert_eq!(running(&world), None);
+        world.end_all();
+        world.change(Change::Owned(true));
+        while running(&world).is_none() && !world.pending.is_empty() {
+            world.end(0, End::Succeeds);
+        }
+        assert_eq!(running(&world), Some(before), "{config} {end:?}");
+        world.end_all();
+        assert_eq!(running(&world), Some(at_last), "the spec is tried again");
+    }
+}
+
+#[test]
+fn a_version_with_revoked_permissions_does_not_come_back_with_the_lease() {
+    let mut world = World::new();
+    world.change(Change::File("a", "w"));
+    world.end_all();
+    world.step(Event::Restricted(spec(&id("a"), "n")));
+    for is_owned in [false, true] {
+        world.change(Change::Owned(is_owned));
+        world.end_all();
+        assert_eq!(running(&world), None, "{is_owned}");
+    }
+    world.change(Change::File("a", "n"));
+    world.end_all();
+    assert_eq!(running(&world), Some("n"));
 }
 
 #[test]

@@ -18,12 +18,12 @@ use podium_life::{Plugin, Shown};
 use podium_pods::pod::PodView;
 use podium_vocabulary::{PluginId, PluginSpec, PodKey, PodQuery, WriteResult, text};
 use podium_writeback::manager_name;
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
 
-use super::{CONCURRENT, Cleanup, Line, Progress, owned};
+use super::{CONCURRENT, Cleanup, Line, Progress};
 use crate::{
     app::{life::Host, operator::stale},
-    objects::{Earlier, Released, Removing},
+    objects::{Desired, Object, OnPods, Released, Removing},
 };
 
 /// How often the Pods that are held are looked for, which takes about a microsecond for each Pod in the namespaces of
@@ -43,6 +43,8 @@ const SHOWN: Duration = Duration::from_secs(600);
 pub(in crate::app) type Releases = Arc<Mutex<BTreeMap<PluginId, (Released, Instant)>>>;
 
 type Held = BTreeMap<PodKey, Hold>;
+/// Pods that are being deleted, with their finalizers and the rests of their grace periods.
+type Deleting = Vec<(PodKey, Vec<String>, Duration)>;
 
 /// A finalizer of a plugin on a Pod that is being deleted.
 #[derive(Debug, Clone)]
@@ -84,8 +86,8 @@ impl Holding {
 }
 
 impl Cleanup {
-    /// Finds the Pods that are held.
-    pub(super) fn look(&self) {
+    /// Finds the Pods that are held, of one namespace after the other.
+    pub(super) async fn look(&self) {
         let now = Instant::now();
         self.releases.lock().retain(|_, (_, until)| now < *until);
         self.holding.namespaces.lock().retain(|_, (_, asked)| now < *asked + ASK);
@@ -94,15 +96,48 @@ impl Cleanup {
             return;
         }
         let desired = self.known.lock().desired.clone();
-        let holds = &self.driver.components.holds;
-        let plugins: Vec<_> = desired.staying().filter(|(object, _)| holds.has(&object.id, &object.uid)).collect();
-        let all: BTreeSet<_> = plugins.iter().map(|(_, spec)| spec.id.namespace.clone()).collect();
+        let before = self.holding.pods.lock().clone();
+        let forbidden = (self.forbidden)();
+        let mut held: BTreeMap<PluginId, Held> = BTreeMap::new();
+        for (namespace, pods) in self.deleting(&desired) {
+            // Others have their turns between the namespaces.
+            yield_now().await;
+            let mut on_pods = OnPods::<_>::default();
+            for (at, (_, finalizers, _)) in pods.iter().enumerate() {
+                finalizers.iter().for_each(|name| on_pods.add(name, at));
+            }
+            for (object, spec) in desired.in_order(&namespace, |id| self.has_version(id)) {
+                let claimed = on_pods.claim(&spec);
+                if claimed.is_empty() || !object.is_some_and(|object| self.holds(object)) {
+                    continue;
+                }
+                let refused = forbidden.get(&manager_name(&spec.id));
+                let is_idle = !self.runs(&spec.id) || refused.is_some_and(|of| of.contains(&*namespace));
+                let of_plugin = held.entry(spec.id.clone()).or_default();
+                for (name, at) in claimed.iter().flat_map(|(name, all)| all.iter().map(move |at| (name, *at))) {
+                    let Some((pod, _, left)) = pods.get(at) else { continue };
+                    let known = before.get(&spec.id).and_then(|pods| pods.get(pod));
+                    let since = known.map_or(now, |hold| hold.since.min(now));
+                    let since = if left.is_zero() { since } else { now + *left };
+                    let idle = is_idle.then(|| known.and_then(|hold| hold.idle).unwrap_or(now));
+                    let hold = Hold { name: name.clone(), since, idle };
+                    of_plugin.entry(pod.clone()).or_insert(hold);
+                }
+            }
+        }
+        *self.holding.pods.lock() = held;
+    }
+
+    /// Returns the Pods with finalizers that are being deleted and that plugins see whose objects stay, by namespace.
+    fn deleting(&self, desired: &Desired) -> BTreeMap<Arc<str>, Deleting> {
+        let plugins = desired.staying().filter(|(object, _)| self.holds(object));
+        let all: BTreeSet<_> = plugins.map(|(_, spec)| spec.id.namespace.clone()).collect();
         let namespaces = if all.contains(&None) { BTreeSet::from([None]) } else { all };
         let view = self.dispatch.reader.snapshot();
         let query = |namespace| PodQuery { namespace, ..PodQuery::default() };
         let pods = namespaces.into_iter().flat_map(|namespace| view.find(&query(namespace), usize::MAX - 1, None).pods);
         let now_millis = i64::try_from(self.dispatch.clock.now_millis()).unwrap_or(i64::MAX);
-        let mut deleting: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut deleting: BTreeMap<_, Deleting> = BTreeMap::new();
         for (pod, lifecycle) in pods.filter_map(|pod| Some((pod.key.clone(), pod.lifecycle().ok()?))) {
             if let Some(at) = lifecycle.deletion_timestamp.filter(|_| !lifecycle.finalizers.is_empty()) {
                 let left = u64::try_from(at.0.saturating_sub(now_millis)).unwrap_or_default();
@@ -110,33 +145,12 @@ impl Cleanup {
                 deleting.entry(pod.namespace.clone()).or_default().push((pod, lifecycle.finalizers, left));
             }
         }
-        let before = self.holding.pods.lock().clone();
-        let forbidden = (self.forbidden)();
-        let mut held: BTreeMap<PluginId, Held> = BTreeMap::new();
-        for (_, spec) in plugins {
-            let of_namespace = match &spec.id.namespace {
-                Some(namespace) => deleting.get_key_value(namespace).into_iter().collect::<Vec<_>>(),
-                None => deleting.iter().collect(),
-            };
-            let earlier = if of_namespace.is_empty() { Earlier::default() } else { desired.before(&spec.id) };
-            let is_idle = |namespace: &str| {
-                let refused = forbidden.get(&manager_name(&spec.id));
-                !self.runs(&spec.id) || refused.is_some_and(|namespaces| namespaces.contains(namespace))
-            };
-            for (namespace, pods) in of_namespace {
-                let is_idle = is_idle(namespace);
-                for (pod, finalizers, left) in pods {
-                    let Some(name) = finalizers.iter().find(|name| owned(&spec, &earlier, pod, name)) else { continue };
-                    let known = before.get(&spec.id).and_then(|pods| pods.get(pod));
-                    let since = known.map_or(now, |hold| hold.since.min(now));
-                    let since = if left.is_zero() { since } else { now + *left };
-                    let idle = is_idle.then(|| known.and_then(|hold| hold.idle).unwrap_or(now));
-                    let hold = Hold { name: name.clone(), since, idle };
-                    held.entry(spec.id.clone()).or_default().insert(pod.clone(), hold);
-                }
-            }
-        }
-        *self.holding.pods.lock() = held;
+        deleting
+    }
+
+    /// Returns true if an object stays, and the host has let its plugin hold finalizers.
+    fn holds(&self, object: &Object) -> bool {
+        !object.deleting && self.driver.components.holds.has(&object.id, &object.uid)
     }
 
     /// Writes to some Pods that were held for too long. Returns the number of those without the finalizers since.
@@ -230,8 +244,8 @@ impl Cleanup {
 
     /// Returns true if a version runs, also one before that of the spec, or may soon.
     fn runs(&self, id: &PluginId) -> bool {
-        let runs = |plugin: &Plugin<Host>| plugin.running().is_some() || matches!(plugin.shown(), Shown::Loading);
-        self.driver.read(id, runs).unwrap_or_default()
+        let loads = |plugin: &Plugin<Host>| matches!(plugin.shown(), Shown::Loading);
+        self.has_version(id) || self.driver.read(id, loads).unwrap_or_default()
     }
 
     /// Records a release for the status.

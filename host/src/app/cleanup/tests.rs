@@ -286,7 +286,8 @@ struct Rig {
     forbidden: Arc<Mutex<bool>>,
     driver: Arc<Driver>,
     observe: mpsc::Sender<Observation>,
-    undecoded: Arc<Mutex<bool>>,
+    /// The namespace with Pods that cannot be decoded.
+    undecoded: Arc<Mutex<Option<&'static str>>>,
     /// The revision of the latest event.
     revision: Arc<AtomicU64>,
 }
@@ -338,7 +339,7 @@ impl Rig {
             clock: of_driver.clock.clone(),
             seed: 1,
         });
-        let (removals, undecoded) = (Removals::default(), Arc::<Mutex<bool>>::default());
+        let (removals, undecoded) = (Removals::default(), Arc::<Mutex<Option<&str>>>::default());
         let (releases, forbidden) = (Releases::default(), Arc::<Mutex<bool>>::default());
         let (of_decoding, flag) = (undecoded.clone(), forbidden.clone());
         let cleanup = Cleanup {
@@ -347,7 +348,9 @@ impl Rig {
             driver: driver.clone(),
             dispatch,
             account: account.map(str::to_owned),
-            undecoded: Box::new(move || *of_decoding.lock()),
+            undecoded: Box::new(move |namespace| {
+                of_decoding.lock().is_some_and(|of| namespace.is_none_or(|namespace| namespace == of))
+            }),
             turn: Semaphore::new(1),
             removals: removals.clone(),
             holding: Holding::default(),

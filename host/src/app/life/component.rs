@@ -9,14 +9,11 @@ use podium_life::{From, Object, Recorded};
 use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
 use podium_vocabulary::{Language, LimitClass, PluginId, PluginSpec, Source, text};
 use podium_writeback::manager_name;
-use tokio::{
-    sync::Semaphore,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 use super::{
     BACKOFF, Code, Component, LoadFailure, Rules,
-    disk::{Disk, GIVE_UP, on_disk},
+    disk::{Disk, Files, GIVE_UP, on_disk},
     hold::Holds,
     image::{Fetched, not_on_disk},
     script::Runners,
@@ -40,7 +37,7 @@ pub(in crate::app) struct Components {
     /// time.
     pub(in crate::app) simulated: bool,
     /// The turns to read a file.
-    pub(in crate::app) files: Arc<Semaphore>,
+    pub(in crate::app) files: Files,
     pub(in crate::app) holds: Holds,
     pub(in crate::app) runners: Runners,
     /// The code of plugins whose components are not read. `None` for a compilation that never ends.
@@ -57,7 +54,7 @@ impl Components {
         object: Option<&Object>,
         from: From,
     ) -> Result<Fetched, LoadFailure> {
-        self.hold(spec, object).await?;
+        self.hold(rules, spec, object).await?;
         #[cfg(test)]
         if self.given.lock().contains_key(&spec.id) {
             return Ok(Fetched::plain(Bytes::new()));
@@ -149,7 +146,7 @@ impl Components {
         }
         let reading = async {
             // Until the call has ended, so that a disk that hangs keeps a few threads only.
-            let turn = self.files.clone().acquire_owned().await;
+            let turn = self.files.turn(path).await;
             let reading = tokio::task::spawn_blocking(move || (read(), turn).0);
             reading.await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
         };

@@ -1,6 +1,8 @@
 //! Components and records on a disk that may be slow, or never answer.
 
 use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
     pin::pin,
     sync::{
         Arc,
@@ -38,7 +40,7 @@ pub(in crate::app) struct Disk {
 
 impl Disk {
     pub(in crate::app) fn new(store: Store, blocking: Arc<dyn Blocking>) -> Self {
-        Self { store: Arc::new(store), blocking, calls: disk_turns(), ended: Arc::default(), slow: Arc::default() }
+        Self { store: Arc::new(store), blocking, calls: turns(), ended: Arc::default(), slow: Arc::default() }
     }
 
     /// Calls the store, and waits until the call has ended. `None` if it panicked.
@@ -91,8 +93,31 @@ impl Disk {
     }
 }
 
-/// Returns the turns for calls of one disk.
-pub(in crate::app) fn disk_turns() -> Arc<Semaphore> {
+/// The turns to read files, one at a time of each path: a file that does not answer keeps one thread, however often it
+/// is read again.
+pub(in crate::app) struct Files {
+    pub(super) all: Arc<Semaphore>,
+    paths: Mutex<BTreeMap<PathBuf, Arc<Semaphore>>>,
+}
+
+impl Files {
+    pub(in crate::app) fn new() -> Self {
+        Self { all: turns(), paths: Mutex::default() }
+    }
+
+    /// Waits for the turn to read a file.
+    pub(super) async fn turn(&self, path: &Path) -> Option<[OwnedSemaphorePermit; 2]> {
+        let of_path = {
+            let mut paths = self.paths.lock();
+            paths.retain(|_, turn| Arc::strong_count(turn) > 1);
+            paths.entry(path.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        };
+        let of_path = of_path.acquire_owned().await.ok()?;
+        Some([of_path, self.all.clone().acquire_owned().await.ok()?])
+    }
+}
+
+fn turns() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(CALLS))
 }
 

@@ -9,16 +9,17 @@ use std::{
 use parking_lot::Mutex;
 use podium_life::Object;
 use podium_vocabulary::{PluginId, PluginSpec, text};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::sleep};
 
-use super::{Components, Driver, LoadFailure, disk::on_disk};
+use super::{BACKOFF, Components, Driver, LoadFailure, Rules, disk::on_disk};
 use crate::{
-    images::{Held, Store},
-    objects::{finalizing, hold, of_finalizers},
+    images::{Held, MOST_HELD_BYTES, Store},
+    objects::{finalizing, hold, most_loaded, of_finalizers},
 };
 
-/// The most bytes of the finalizers of a tenant's objects, of which the gone ones are known until no Pod has one.
-const MOST_BYTES: usize = 4 << 20;
+/// The most objects of a tenant beside as many as it may have: those that are gone are known until no Pod has a
+/// finalizer of their plugins, and each of them costs a file and a share of every look at the tenant's Pods.
+const MOST_GONE: usize = 200;
 
 /// The objects that have the host's finalizer from the host itself, with their uids: anyone who may write an object may
 /// write its finalizers too. An object that is gone is known until no Pod has a finalizer of its plugin.
@@ -33,11 +34,17 @@ type All = BTreeMap<(PluginId, String), Arc<PluginSpec>>;
 
 impl Components {
     /// Adds the host's finalizer to an object whose plugin may hold finalizers of Pods, before it can do so.
-    pub(super) async fn hold(&self, spec: &PluginSpec, object: Option<&Object>) -> Result<(), LoadFailure> {
+    pub(super) async fn hold(
+        &self,
+        rules: &Rules,
+        spec: &PluginSpec,
+        object: Option<&Object>,
+    ) -> Result<(), LoadFailure> {
         let of_object = object.filter(|_| !spec.grants.write.finalizers.is_empty());
         let Some(Object { uid, held, .. }) = of_object else { return Ok(()) };
         let unheld = |error: &dyn std::fmt::Display| LoadFailure::Unheld(text::line(&error.to_string()));
-        if self.holds.is_full(&spec.id, uid) {
+        let most = most_loaded(&spec.tenant(), rules.policy.as_ref()) + MOST_GONE;
+        if self.holds.is_full(&spec.id, uid, most) {
             return Err(unheld(&"those of the tenant's earlier plugins are not removed from pods yet"));
         }
         if !held {
@@ -48,11 +55,24 @@ impl Components {
         Ok(())
     }
 
-    /// Reads once which objects held finalizers when the host was started before, however long the disk takes.
+    /// Reads once which objects held finalizers when the host was started before, however long the disk takes, and
+    /// again after a failure: a record that is written before would replace what is not known.
     pub(in crate::app) async fn recall(&self) {
         let reading = async || {
             let Some(store) = &self.store else { return };
-            let held = store.call(Store::held).await.unwrap_or_default();
+            let mut failures = 0;
+            let held = loop {
+                let error = match store.call(Store::held).await {
+                    Some(Ok(held)) => break held,
+                    Some(Err(error)) => error.to_string(),
+                    None => "the call panicked".to_owned(),
+                };
+                failures += 1;
+                let wait = BACKOFF.doubled(failures);
+                let seconds = wait.as_secs();
+                tracing::warn!(seconds, error, "plugins that held finalizers of pods not read, to be retried");
+                sleep(wait).await;
+            };
             let mut all = self.holds.all.lock();
             for (id, uid, spec) in held.iter().flat_map(|(id, of)| of.iter().map(move |(uid, spec)| (id, uid, spec))) {
                 if let Some(spec) = finalizing(id, &spec.to_string()) {
@@ -71,6 +91,10 @@ impl Driver {
             return;
         }
         let Some(disk) = self.components.store.clone() else { return };
+        // Otherwise the file has objects that are not known yet, and this one is let go again after them.
+        if !self.components.holds.recalled.initialized() {
+            return;
+        }
         let this = self.clone();
         let plugin = id.clone();
         let gone = uid.to_owned();
@@ -101,12 +125,20 @@ impl Holds {
         held.into_iter().for_each(|(spec, uid)| self.let_hold(spec, uid));
     }
 
-    /// Returns true if the objects of a tenant leave no memory for another one.
-    fn is_full(&self, id: &PluginId, uid: &str) -> bool {
-        let bytes = |spec: &PluginSpec| 256 + spec.grants.write.finalizers.iter().map(|of| of.0.len()).sum::<usize>();
+    /// Returns true if the objects of a tenant, of which `most` are known, leave no place for another one.
+    fn is_full(&self, id: &PluginId, uid: &str, most: usize) -> bool {
+        // As JSON, with its uid and the names of an account.
+        let finalizers =
+            |spec: &PluginSpec| spec.grants.write.finalizers.iter().map(|of| of.0.len() + 3).sum::<usize>();
         let all = self.all.lock();
         let others = of_tenant(&all, Some(&id.namespace)).filter(|((_, other), _)| **other != *uid);
-        others.map(|(_, spec)| bytes(spec)).sum::<usize>() >= MOST_BYTES
+        let (mut objects, mut bytes) = (0, 0);
+        others.for_each(|(_, spec)| {
+            objects += 1;
+            bytes += 512 + finalizers(spec);
+        });
+        let is_known = all.contains_key(&(id.clone(), uid.to_owned()));
+        bytes >= MOST_HELD_BYTES || objects >= most && !is_known
     }
 
     /// Returns true if the host has added its finalizer to the object, now or before its start.

@@ -29,7 +29,10 @@ use podium_pods::{
 use podium_runtime::{Engine, EngineOptions};
 use podium_vocabulary::{Limits, Revision, Source as Place};
 use serde_json::json;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 
 use super::{super::blocking::BlockingJobs, *};
 use crate::{
@@ -162,7 +165,7 @@ async fn driver_until(
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     let (given, holds) = (<_>::default(), Holds::default());
-    let files = disk_turns();
+    let files = Files::new();
     let runners = Runners::new(None);
     let components = Components { engine, api, store, simulated: false, files, holds, runners, given };
     let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
@@ -304,7 +307,7 @@ async fn the_policy_refuses_a_plugin_before_its_component_is_read() {
 #[tokio::test(start_paused = true)]
 async fn a_file_on_a_disk_that_hangs_is_read_again_later() {
     let (driver, _observe) = driver().await;
-    let hang = driver.components.files.clone().acquire_many_owned(16).await.unwrap();
+    let hang = driver.components.files.all.clone().acquire_many_owned(16).await.unwrap();
     let failure = failure_of(&driver, spec()).await;
     assert!(failure.is_passing() && failure.to_string().contains("timed out"), "{failure}");
     drop(hang);

@@ -16,8 +16,11 @@ use super::{Store, Unusable, end_of, owner};
 
 /// Suffix of the file of a plugin.
 const RECORD: &str = "plugin";
-/// Two specs of the most bytes, as text in JSON, and the finalizers of some objects.
-const MAX_BYTES: u64 = 3 << 20;
+/// The most bytes of the finalizers of a tenant's objects, as JSON.
+pub(crate) const MOST_HELD_BYTES: usize = 4 << 20;
+/// Two specs of the most bytes, as text in JSON, and the finalizers of the objects of the name: one may come after the
+/// tenant's others reach their bound.
+const MAX_BYTES: u64 = (3 << 20) + MOST_HELD_BYTES as u64;
 
 /// The file of a plugin.
 #[derive(Default, Serialize, Deserialize)]
@@ -44,21 +47,21 @@ impl Store {
         Ok(self.kept(&self.record_path(plugin))?.record.filter(Record::is_readable))
     }
 
-    /// Returns the objects of all plugins that may hold finalizers of Pods. Only logs a failure.
-    pub(crate) fn held(&self) -> Vec<(PluginId, Held)> {
-        let unread = |path: &Path, error: &io::Error| {
-            tracing::warn!(file = text::path(path), %error, "plugins that held finalizers of pods not read");
-        };
-        let files = self.files().inspect_err(|error| unread(&self.directory, error)).unwrap_or_default();
-        let files = files.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
-        let held = files.filter_map(|file| {
-            let OfPlugin { plugin, held, .. } =
-                self.kept(&file.path).inspect_err(|error| unread(&file.path, error)).ok()?;
+    /// Returns the objects of all plugins that may hold finalizers of Pods.
+    ///
+    /// # Errors
+    /// Those of the disk, with the file. Then there may be others.
+    pub(crate) fn held(&self) -> io::Result<Vec<(PluginId, Held)>> {
+        let files = self.files()?.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
+        let held = files.map(|file| {
+            let unread =
+                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", text::path(&file.path)));
+            let OfPlugin { plugin, held, .. } = self.kept(&file.path).map_err(unread)?;
             let id = match plugin.split_once('/') {
                 Some((namespace, name)) => PluginId { namespace: Some(namespace.into()), name: name.into() },
                 None => PluginId { namespace: None, name: plugin.into() },
             };
-            Some((id, held))
+            Ok((id, held))
         });
         held.collect()
     }

@@ -242,3 +242,39 @@ fn a_tag_is_remembered_for_its_plugin_and_its_text() {
     fs::write(store.tag(&id("tidy")), "{").unwrap();
     assert_eq!(store.tagged(&id("tidy"), &image), None);
 }
+
+#[test]
+fn files_that_go_while_the_directory_is_read_are_not_missed() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::open(state.path()).unwrap();
+    let stops = std::sync::atomic::AtomicBool::new(false);
+    let are_read = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stops.load(std::sync::atomic::Ordering::Relaxed) {
+                let all = (0..20).map(|at| store.directory.join(at.to_string()));
+                all.clone().for_each(|file| fs::write(file, "").unwrap());
+                all.for_each(|file| fs::remove_file(file).unwrap());
+            }
+        });
+        let are_read = (0..2_000).all(|_| store.files().is_ok());
+        stops.store(true, std::sync::atomic::Ordering::Relaxed);
+        are_read
+    });
+    assert!(are_read);
+}
+
+#[test]
+fn the_file_of_a_plugin_with_the_most_finalizers_is_read_again() {
+    let state = tempfile::tempdir().unwrap();
+    let store = Store::open(state.path()).unwrap();
+    let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+    let spec: std::sync::Arc<str> = "\"".repeat(256 << 10).into();
+    let ran = podium_life::Ran { generation: 1, spec: spec.clone(), manifest: None };
+    let refused = podium_life::Refused { spec, tried: podium_life::Tried::After, failure: "it failed".to_owned() };
+    let mut record = Record::new("u");
+    (record.ran, record.refused) = (Some(ran), Some(refused));
+    let held = Held::from([("u".to_owned(), json!("a".repeat(MOST_HELD_BYTES)))]);
+    store.keep_record(&id, Some(&record), || held.clone()).unwrap();
+    assert!(store.record(&id).unwrap() == Some(record));
+    assert!(store.held().unwrap() == [(id, held)]);
+}

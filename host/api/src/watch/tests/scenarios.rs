@@ -508,7 +508,9 @@ async fn undecoded_pods_are_counted_until_their_next_state_or_list() {
         "list of 1 at 30:",
     ] {
         assert_eq!(harness.next().await, expected);
-        counts.push(harness.counters.undecoded());
+        let of_namespace = |namespace| harness.counters.undecoded(namespace);
+        assert_eq!((of_namespace(None), of_namespace(Some("sho"))), (of_namespace(Some("shop")), 0));
+        counts.push(of_namespace(None));
     }
     assert_eq!(counts, [1, 1, 2, 1, 0, 2, 2, 1, 1, 1, 0]);
 }

@@ -39,7 +39,7 @@ impl Rig {
         rig
     }
 
-    fn remove(&self, name: &str) {
+    pub(super) fn remove(&self, name: &str) {
         self.objects.all.lock().retain(|object| object["metadata"]["name"] != name);
     }
 }
@@ -137,7 +137,7 @@ async fn a_host_that_starts_cleans_up_after_objects_that_went_meanwhile() {
         sleep(PROMISED).await;
         assert_eq!(rig.pods.of("shop"), 2, "{suspended} {objects:?}");
         sleep(PROMISED).await;
-        let held = Store::open(state.path()).unwrap().held();
+        let held = Store::open(state.path()).unwrap().held().unwrap();
         assert!(
             held.iter().flat_map(|(_, held)| held.keys()).all(|uid| uid == "u-again"),
             "{suspended} {objects:?}: {held:?}"
@@ -175,17 +175,42 @@ async fn a_file_of_an_object_that_is_there_removes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_whose_plugins_are_not_cleaned_up_fills_no_memory() {
-    let rig = Rig::on(None, Vec::new(), refuses, Some(CLEANUP), Rules::default(), Vec::new()).await;
-    rig.hold("shop", 1, HOLD).await;
     let long = |at: usize| KeyPattern(format!("{}/{at}", ["a".repeat(60).as_str(); 4].join(".")));
     let mut spec = podium_pods::testing::plugin(Some("shop"), "gone");
-    spec.grants.write.finalizers = (0..200).map(long).chain([KeyPattern(HOLD.to_owned())]).collect();
-    let gone: Vec<_> = (0..100).map(|at| PluginSpec { id: id(&format!("gone-{at}")), ..spec.clone() }).collect();
-    rig.driver.components.holds.adopt(gone.iter().map(|spec| (spec, "u-gone")));
-    rig.objects.put(object(Some("shop"), "a", &["own.example/a"]));
-    rig.objects.put(object(Some("bank"), "b", &["own.example/b"]));
-    sleep(Duration::from_secs(600)).await;
-    assert_eq!(rig.objects.patched(), [("b".to_owned(), json!([HELD]))], "of another tenant");
+    for (finalizers, objects) in [(200, 100), (0, 300)] {
+        let rig = Rig::on(None, Vec::new(), refuses, Some(CLEANUP), Rules::default(), Vec::new()).await;
+        rig.hold("shop", 1, HOLD).await;
+        spec.grants.write.finalizers = (0..finalizers).map(long).chain([KeyPattern(HOLD.to_owned())]).collect();
+        let gone = |at| PluginSpec { id: id(&format!("gone-{at}")), ..spec.clone() };
+        let gone: Vec<_> = (0..objects).map(gone).collect();
+        rig.driver.components.holds.adopt(gone.iter().map(|spec| (spec, "u-gone")));
+        rig.objects.put(object(Some("shop"), "a", &["own.example/a"]));
+        rig.objects.put(object(Some("bank"), "b", &["own.example/b"]));
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(rig.objects.patched(), [("b".to_owned(), json!([HELD]))], "of another tenant");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_fails_at_the_start_forgets_no_finalizer() {
+    let state = tempfile::tempdir().unwrap();
+    let before = Rig::holding(Some(state.path())).await;
+    before.remove("a");
+    drop(before);
+    let (directory, away) = (state.path().join("components"), state.path().join("away"));
+    let rig = Rig::on(Some(state.path()), Vec::new(), frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
+    std::fs::rename(&directory, &away).unwrap();
+    rig.hold("shop", 2, HOLD).await;
+    // The file of the same name waits for what the disk has of the object before.
+    give(&rig.driver, &id("a"), Idle);
+    rig.objects.put(again(&["shop.example/b"]));
+    sleep(Duration::from_secs(120)).await;
+    assert!(rig.pods.sent.lock().is_empty());
+    std::fs::rename(&away, &directory).unwrap();
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(rig.pods.of("shop"), 2);
+    let held = Store::open(state.path()).unwrap().held().unwrap();
+    assert!(held.iter().flat_map(|(_, held)| held.keys()).eq(["u-again"]), "{held:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,6 +43,23 @@ async fn a_later_plugin_keeps_no_finalizer_from_being_removed() {
     assert_eq!(rig.pods.of("shop"), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_version_beside_a_later_conflict_keeps_its_finalizers() {
+    for namespace in [Some("shop"), None] {
+        let rig = Rig::beside_earlier(namespace).await;
+        rig.hold("shop", 2, HOLD).await;
+        rig.objects.put(deleting(held(object(namespace, "a", &[HOLD]))));
+        rig.gone("a").await;
+        assert!(rig.pods.sent.lock().is_empty(), "{:?}", rig.pods.sent.lock());
+        sleep(Duration::from_secs(10)).await;
+        let is_loaded = |plugin: &Plugin<_>| matches!(plugin.shown(), podium_life::Shown::Running { .. });
+        assert!(rig.driver.read(&id("later"), is_loaded).unwrap(), "the finalizer belongs to it now");
+        rig.remove("later");
+        sleep(PROMISED).await;
+        assert_eq!(rig.pods.of("shop"), 2);
+    }
+}
+
 pub(super) fn policy(file: &Path) -> Rules {
     let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces: { shop: { excluded: true } }\n";
     std::fs::write(file, yaml).unwrap();
@@ -92,14 +109,19 @@ async fn finalizers_are_not_judged_on_a_stale_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_waits_for_pods_that_cannot_be_decoded() {
-    let rig = Rig::started(shop(), frees).await;
-    *rig.undecoded.lock() = true;
+    let platform = deleting(held(object(None, "platform", &["platform.example/hold"])));
+    let rig = Rig::started([shop(), vec![platform]].concat(), frees).await;
+    *rig.undecoded.lock() = Some("shop");
     sleep(Duration::from_secs(600)).await;
     assert!(rig.objects.patched().is_empty());
     let refused = rig.removal("a").unwrap().refused;
     assert_eq!(refused.as_deref(), Some("the host cannot decode pods that may have some"));
-    *rig.undecoded.lock() = false;
-    rig.gone("a").await;
+    *rig.undecoded.lock() = Some("bank");
+    assert!(rig.gone("a").await < Duration::from_secs(30), "it sees no pods of the namespace");
+    sleep(Duration::from_secs(600)).await;
+    assert!(rig.objects.has("platform"), "it sees those of all");
+    *rig.undecoded.lock() = None;
+    rig.gone("platform").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,13 +142,18 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_name_a_file_has_is_let_go() {
+async fn an_object_whose_name_a_file_has_leaves_only_the_files_finalizers() {
     let mut spec = podium_pods::testing::plugin(Some("shop"), "a");
     spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     spec.grants.write.finalizers = vec![podium_vocabulary::KeyPattern(HOLD.to_owned())];
-    let rig = Rig::with(shop(), frees, Some(CLEANUP), Rules::default(), vec![spec.clone()]).await;
-    load(&rig.driver, spec).await;
-    rig.hold("shop", 2, HOLD).await;
-    rig.gone("a").await;
-    assert!(rig.pods.sent.lock().is_empty());
+    for (finalizers, expected) in [(&[HOLD][..], 0), (&[HOLD, "shop.example/b"], 2)] {
+        let objects = vec![deleting(held(object(Some("shop"), "a", finalizers)))];
+        let rig = Rig::with(objects, frees, Some(CLEANUP), Rules::default(), vec![spec.clone()]).await;
+        load(&rig.driver, spec.clone()).await;
+        rig.hold_all("shop", 2, finalizers).await;
+        rig.gone("a").await;
+        assert_eq!(rig.pods.of("shop"), expected);
+        let sent = rig.pods.sent.lock().clone();
+        assert!(sent.iter().all(|(.., write)| !write.contains(HOLD)), "the file's plugin keeps it: {sent:?}");
+    }
 }

@@ -35,6 +35,26 @@ impl Rig {
         rig
     }
 
+    /// A cleanup beside the object `a`, whose plugin does not run, and `later`, which is refused because of the
+    /// finalizer of `a` and goes on in its version.
+    pub(super) async fn beside_earlier(namespace: Option<&str>) -> Self {
+        let rig = Self::started(Vec::new(), frees).await;
+        give(&rig.driver, &id("later"), Idle);
+        let mut later = object(Some("shop"), "later", &[HOLD]);
+        later["metadata"]["creationTimestamp"] = "2026-01-03T00:00:00Z".into();
+        rig.objects.put(later);
+        sleep(Duration::from_secs(5)).await;
+        rig.objects.put(object(namespace, "a", &[HOLD]));
+        sleep(Duration::from_secs(5)).await;
+        let state = rig.driver.read(&id("later"), |plugin| {
+            (plugin.running().is_some(), matches!(plugin.shown(), podium_life::Shown::Refused(_)))
+        });
+        assert_eq!(state, Some((true, true)));
+        let earlier = PluginId { namespace: namespace.map(Into::into), ..id("a") };
+        assert!(rig.driver.components.holds.has(&earlier, "u-a"));
+        rig
+    }
+
     /// Adds Pods that are being deleted, with a finalizer of others and this one.
     async fn hold_deleting(&self, namespace: &str, count: usize, finalizer: &str) {
         self.hold_in_grace(namespace, count, finalizer, 0).await;
@@ -195,6 +215,17 @@ async fn a_version_that_goes_on_beside_a_refused_spec_has_ten_minutes() {
     rig.hold_deleting("shop", 2, HOLD).await;
     let seconds = rig.freed("shop", 2).await.unwrap();
     assert!((600..630).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_beside_an_earlier_plugin_that_does_not_run_has_ten_minutes() {
+    for namespace in [Some("shop"), None] {
+        let rig = Rig::beside_earlier(namespace).await;
+        *rig.objects.namespace.lock() = ending();
+        rig.hold_deleting("shop", 2, HOLD).await;
+        let seconds = rig.freed("shop", 2).await.unwrap();
+        assert!((600..630).contains(&seconds), "{seconds}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

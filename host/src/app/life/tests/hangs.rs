@@ -116,3 +116,13 @@ async fn a_call_that_waits_for_its_turn_on_a_slow_disk_does_not_give_up() {
     let ended = futures::future::join_all(calls).await;
     assert_eq!(ended.into_iter().flatten().count(), 400, "25 s for all of them");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_hangs_keeps_one_turn_however_often_it_is_read() {
+    let files = Files::new();
+    let mut hanging = Vec::new();
+    for _ in 0..20 {
+        hanging.push(timeout(disk::GIVE_UP, files.turn(Path::new("/hangs/a.wasm"))).await.ok());
+    }
+    assert!(timeout(disk::GIVE_UP, files.turn(Path::new("/other/a.wasm"))).await.is_ok());
+}
