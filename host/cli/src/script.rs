@@ -24,8 +24,8 @@ pub(crate) fn is_in(directory: &Path) -> bool {
     directory.join(FILE).is_file() && !directory.join("Cargo.toml").is_file()
 }
 
-/// Copies the script of a folder into its plugin.yaml, which `kubectl apply` reads. Writes nothing if it is there, or if
-/// it is too large for a configuration: then [`complete`] reads it.
+/// Copies the script of a folder into its plugin.yaml, which `kubectl apply` reads. Writes nothing if it is there, or
+/// if it is too large for a configuration: then [`complete`] reads it.
 ///
 /// # Errors
 /// Returns an error if plugin.yaml has no place for the script, or cannot be read or written, or if YAML cannot contain

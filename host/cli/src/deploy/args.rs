@@ -38,7 +38,7 @@ pub struct Deploy {
     /// Secret from which the host reads credentials for the registry, in the namespace of the plugin's account
     #[arg(long, value_name = "NAME", requires = "registry")]
     pub pull_secret: Option<String>,
-    /// Put the component or script into the ConfigMap podium-plugin-NAME
+    /// Store the component or script in the ConfigMap podium-plugin-NAME
     #[arg(long)]
     pub configmap: bool,
     /// Refuse plugins of another namespace; the namespace itself is metadata.namespace
@@ -55,7 +55,7 @@ pub struct Deploy {
     /// Leave out the account and its rights, which an administrator has applied
     #[arg(long)]
     pub no_rbac: bool,
-    /// Take over fields that other field managers own
+    /// Overwrite fields that other field managers own
     #[arg(long)]
     pub force_conflicts: bool,
     /// How long to wait until the plugins run, such as 90s or 2m

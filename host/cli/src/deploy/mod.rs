@@ -131,7 +131,7 @@ fn build(file: &Path, arguments: &Deploy) -> anyhow::Result<()> {
     // A mistake in the file is reported without a minute of compilation.
     let plugins = || plugin::read(&[file.to_owned()], None);
     if script::is_in(directory) && file.ends_with(plugin::FILE) {
-        // The copy may be what is wrong.
+        // The mistake may be in the copy.
         let named = plugins().is_ok_and(|all| all.iter().all(|of| !matches!(of.spec.source, Source::Inline(_))));
         return if named { Ok(()) } else { script::embed(directory) };
     }

@@ -34,7 +34,7 @@ pub(super) struct Planned {
     /// The ConfigMap with the code.
     pub(super) code: Option<Value>,
     pub(super) plugin: Value,
-    /// What was filled in, and advice.
+    /// The fields that were filled in, and advice.
     pub(super) notes: Vec<String>,
 }
 
@@ -258,6 +258,8 @@ mod tests {
             &Code::Image { image: "no image".to_owned(), pull_secret: None },
         );
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("plugin.yaml:") && error.contains("spec.source.oci.image"), "{error}");
+        let (_, place) = error.split_once("plugin.yaml:").unwrap();
+        assert!(place.starts_with(|line: char| line.is_ascii_digit()), "{error}");
+        assert!(place.contains("spec.source.oci.image"), "{error}");
     }
 }

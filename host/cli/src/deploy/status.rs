@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::script;
 
-/// What the host reports about the version that was applied.
+/// The host's report about the version that was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum State {
     /// Nothing yet.

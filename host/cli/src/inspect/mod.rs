@@ -158,7 +158,7 @@ fn of_plugin(defined: &Defined, host: &Account, arguments: &args::Inspect) -> an
     })
 }
 
-/// Returns the objects that give a plugin's account its rights, in the order in which they depend on each other.
+/// Returns the objects with the rights of a plugin's account, in the order in which they depend on each other.
 pub(crate) fn rights(spec: &PluginSpec, host: &Account, impersonation: args::Impersonation) -> Vec<Value> {
     rbac::objects(spec, host, impersonation)
 }
