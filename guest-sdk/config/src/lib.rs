@@ -61,7 +61,8 @@ pub use policy::Policy;
 pub use spec::spec;
 pub use text::{
     AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
-    LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, PublicKey, QualifiedName, RegistryHost, Sha256,
+    LabelPattern, LabelValue, MAX_SCRIPT_BYTES, NonEmpty, ObjectKind, ObjectResource, PublicKey, QualifiedName,
+    RegistryHost, Sha256,
 };
 use yaml::Node;
 

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::schema;
 
+/// The end of a message about a failure that may pass.
+pub const RETRIED: &str = "it is tried again with back-off";
+
 /// The state of the plugin. Written by the host only.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

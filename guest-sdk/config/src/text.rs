@@ -249,7 +249,8 @@ fn public_key(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-const MAX_SCRIPT_BYTES: usize = 64 << 10;
+/// The most bytes of a script in a configuration.
+pub const MAX_SCRIPT_BYTES: usize = 64 << 10;
 
 fn script(text: &str) -> Result<(), String> {
     let bytes = text.len();

@@ -11,6 +11,7 @@ use clap::{
 use podium_host::app::compile::Compile;
 
 use crate::build::{Install, Target};
+pub use crate::deploy::Deploy;
 pub use crate::runs::{Runs, Why};
 pub use crate::uninstall::Uninstall;
 
@@ -25,6 +26,7 @@ pub use crate::uninstall::Uninstall;
         podium dev                      run a cluster, the host and the plugin, and rebuild it on every save\n  \
         podium build                    build the component and list its imports\n  \
         podium check                    check plugin.yaml and the component as the host does\n  \
+        podium deploy                   deploy the plugin to the cluster of your kubeconfig, and wait for it\n  \
         podium inspect                  print what a component imports, and the RBAC that its plugin needs\n  \
         podium push hello.wasm registry.example/team/hello:1.0
   \
@@ -41,6 +43,7 @@ pub enum Command {
     New(New),
     Build(Build),
     Check(Check),
+    Deploy(Deploy),
     Inspect(Inspect),
     Push(Push),
     Pull(Pull),
@@ -97,8 +100,11 @@ impl Command {
             Self::Uninstall(arguments) => arguments.output,
             Self::Runs(arguments) => arguments.server.output,
             Self::Why(arguments) => arguments.server.output,
-            Self::Inspect(arguments) if arguments.output == Format::Json => Output::Json,
+            Self::Inspect(Inspect { output: Format::Json, .. }) | Self::Deploy(Deploy { output: Format::Json, .. }) => {
+                Output::Json
+            }
             Self::New(_)
+            | Self::Deploy(_)
             | Self::Inspect(_)
             | Self::Schema { .. }
             | Self::Dev(_)
@@ -271,15 +277,22 @@ pub struct Inspect {
     /// A component, a configuration, a folder with plugin.yaml, or a folder of plugins
     #[arg(default_value = ".")]
     pub path: PathBuf,
+    #[command(flatten)]
+    pub host: HostAccount,
+    /// Format of the result on stdout; yaml is only the objects to apply
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// The host's account, and its right to use a plugin's.
+#[derive(Debug, Clone, Args)]
+pub struct HostAccount {
     /// ServiceAccount of podium-host
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "podium/podium-host")]
     pub host: String,
     /// How the host may use the plugin's account
     #[arg(long, value_enum, default_value_t)]
     pub impersonation: Impersonation,
-    /// Format of the result on stdout; yaml is only the objects to apply
-    #[arg(long, value_enum, default_value_t)]
-    pub output: Format,
 }
 
 /// The right of the host to use a plugin's ServiceAccount.
@@ -292,7 +305,7 @@ pub enum Impersonation {
     Constrained,
 }
 
-/// The format of `inspect` on standard output.
+/// The format of `inspect` and `deploy` on standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     #[default]
@@ -388,7 +401,7 @@ pub struct RegistryAccess {
     /// Read the password of --username from stdin
     #[arg(long, requires = "username")]
     pub password_stdin: bool,
-    /// Longest time of the whole operation
+    /// Longest time of the transfer to or from the registry
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
 }

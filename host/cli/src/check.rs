@@ -18,6 +18,9 @@ use crate::{
     ui,
 };
 
+/// The field of the account.
+const ACCOUNT: &str = "spec.serviceAccountName";
+
 /// The findings, as `--output json` prints them.
 #[derive(Debug, Default, Serialize)]
 struct Report {
@@ -89,6 +92,17 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Checks a configuration file that is deployed, which fills in a missing account. Prints warnings.
+///
+/// # Errors
+/// Returns every mistake, one line each.
+pub(crate) fn accepted(file: &Path, runners: Option<&Path>) -> anyhow::Result<()> {
+    let report = check(&[file.to_owned()], None, Ok(None), runners)?;
+    let others = report.warnings.iter().filter(|warning| warning.field != ACCOUNT);
+    others.for_each(|warning| ui::report(&format!("warning: {}", line(warning))));
+    report.error.map_or(Ok(()), |error| bail!("{error}"))
+}
+
 /// Returns the configuration files that the paths mean. In a folder these are its plugin.yaml, or else the files that
 /// the host would read there and the plugin.yaml of every folder in it.
 ///
@@ -157,7 +171,7 @@ fn check(
     let plugins = if usable { plugins } else { Vec::new() };
     let scripts = plugins.iter().any(|plugin| plugin.spec.language.is_some());
     let checker = if scripts { Checker::new(runners)? } else { None };
-    for plugin in plugins {
+    for plugin in plugins.into_iter().map(script::complete) {
         let copy = script::outdated(&plugin);
         let Defined { file, lines, spec } = plugin;
         let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
@@ -173,7 +187,7 @@ fn check(
         let ok = imports.is_ok() && forbidden.is_empty();
         // A plugin with a file is no object.
         if spec.impersonate.is_none() && spec.source.file().is_none() {
-            let field = "spec.serviceAccountName".to_owned();
+            let field = ACCOUNT.to_owned();
             let message = format!(
                 "of plugin {}: is missing: the admission policies of the chart refuse the object; name the \
                  ServiceAccount that its writes are sent as",

@@ -46,6 +46,19 @@ pub(crate) fn proxies() -> anyhow::Result<Proxies> {
     Ok(Proxies::new(|name| std::env::var(name).ok())?)
 }
 
+/// Returns a client of the cluster of a kubeconfig: of the file, or else of $KUBECONFIG or ~/.kube/config.
+pub(crate) async fn connect(file: Option<&Path>, context: Option<&str>) -> anyhow::Result<Client> {
+    let kubeconfig = match file {
+        Some(file) => Kubeconfig::read_from(file),
+        None => Kubeconfig::read(),
+    };
+    let mut kubeconfig = kubeconfig.context("cannot read the kubeconfig")?;
+    if let Some(context) = context {
+        kubeconfig.current_context = Some(context.to_owned());
+    }
+    client(kubeconfig).await
+}
+
 /// Returns a client of the cluster in a kubeconfig's current context.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     // A second call finds it installed.

@@ -8,6 +8,7 @@ pub mod build;
 pub mod check;
 mod cluster;
 pub mod demo;
+mod deploy;
 pub mod dev;
 pub mod hostile;
 pub mod inspect;
@@ -44,6 +45,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
     match command {
         Command::Build(arguments) => build::command::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Deploy(arguments) => deploy::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Schema { document } => {

@@ -8,6 +8,8 @@ use podium_registry::Digest;
 use podium_runtime::{self, LoadError};
 use podium_vocabulary::{PluginSpec, Source, text};
 
+use crate::script;
+
 /// The name of the configuration beside a plugin's source.
 pub(crate) const FILE: &str = "plugin.yaml";
 
@@ -25,7 +27,7 @@ pub(crate) fn read(files: &[PathBuf], components: Option<&Path>) -> anyhow::Resu
         let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         bail!("no plugin in {}", files.join(", "));
     }
-    Ok(plugins)
+    Ok(plugins.into_iter().map(script::complete).collect())
 }
 
 /// Reads the policy that a flag names.

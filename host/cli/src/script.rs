@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
+use podium_config::MAX_SCRIPT_BYTES;
 use podium_host::config::Defined;
 use podium_runtime::{Engine, EngineOptions, Runner};
 use podium_vocabulary::{Language, PluginSpec, Source};
@@ -23,7 +24,8 @@ pub(crate) fn is_in(directory: &Path) -> bool {
     directory.join(FILE).is_file() && !directory.join("Cargo.toml").is_file()
 }
 
-/// Copies the script of a folder into its plugin.yaml, which `kubectl apply` reads. Writes nothing if it is there.
+/// Copies the script of a folder into its plugin.yaml, which `kubectl apply` reads. Writes nothing if it is there, or
+/// if it is too large for a configuration: then [`complete`] reads it.
 ///
 /// # Errors
 /// Returns an error if plugin.yaml has no place for the script, or cannot be read or written, or if YAML cannot contain
@@ -33,6 +35,9 @@ pub(crate) fn embed(directory: &Path) -> anyhow::Result<()> {
     let read = |file: &Path| std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
     let before = read(&config)?;
     let script = read(&script)?;
+    if script.len() > MAX_SCRIPT_BYTES {
+        return Ok(());
+    }
     let after = with_script(&before, &script).with_context(|| {
         format!(
             "{}: there is no line `{PLACE}` for a copy of {FILE}; add\n\n  source:\n    script:\n      \
@@ -81,6 +86,19 @@ fn same(one: &str, other: &str) -> bool {
     one.trim_end_matches(['\n', '\r']).lines().eq(other.trim_end_matches(['\n', '\r']).lines())
 }
 
+/// Returns a plugin whose script is too large for its configuration with the script beside it; any other one as it is.
+pub(crate) fn complete(mut defined: Defined) -> Defined {
+    let file = defined.file.with_file_name(FILE);
+    let large = file.metadata().is_ok_and(|metadata| metadata.len() > MAX_SCRIPT_BYTES as u64);
+    if large
+        && let Source::Inline(inline) = &mut defined.spec.source
+        && let Ok(script) = std::fs::read_to_string(file)
+    {
+        *inline = script.into();
+    }
+    defined
+}
+
 /// Returns a field and a warning about it if the configuration is not about the present script beside it.
 pub(crate) fn outdated(defined: &Defined) -> Option<(String, String)> {
     let Source::Inline(inline) = &defined.spec.source else { return None };
@@ -125,7 +143,11 @@ pub(crate) fn build(directory: &Path, runners: Option<&Path>) -> anyhow::Result<
     if let Some(checker) = Checker::new(runners)? {
         plugins.iter().try_for_each(|plugin| checker.check(&plugin.spec))?;
     }
-    ui::print(&format!("{0} contains {FILE}; deploy it with\n\n    kubectl apply -f {0}\n", config.display()))
+    ui::print(&format!(
+        "{} and {FILE} are ready; deploy them with\n\n    podium deploy {}\n",
+        config.display(),
+        directory.display()
+    ))
 }
 
 /// Returns the directory of the runners: the one that is named, the one beside this program, or one in the checkout

@@ -9,7 +9,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context, bail};
 use clap::{Args, value_parser};
 use http::Request;
-use kube::{Client, config::Kubeconfig};
+use kube::Client;
 use podium_vocabulary::text;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -55,11 +55,7 @@ pub struct Uninstall {
 }
 
 pub(crate) async fn run(arguments: &Uninstall) -> anyhow::Result<ExitCode> {
-    let kubeconfig = match &arguments.kubeconfig {
-        Some(file) => Kubeconfig::read_from(file),
-        None => Kubeconfig::read(),
-    };
-    let client = cluster::client(kubeconfig.context("cannot read the kubeconfig")?).await?;
+    let client = cluster::connect(arguments.kubeconfig.as_deref(), None).await?;
     let plugins = plugins(&client).await?;
     let paths: Vec<String> = plugins.iter().map(path).collect();
     let names: Vec<String> = plugins.iter().map(shown).collect();

@@ -39,6 +39,14 @@ pub struct Pushed {
 }
 
 impl Artifact {
+    /// Returns the digest that the manifest has when the component is pushed.
+    ///
+    /// # Errors
+    /// Returns an error if the manifest cannot be written.
+    pub fn digest(&self) -> Result<Digest, Error> {
+        self.documents().map(|(_, manifest)| Digest::of(&manifest))
+    }
+
     /// Returns the config and the manifest. They depend on the artifact only.
     fn documents(&self) -> Result<(Vec<u8>, Vec<u8>), Error> {
         let mut layer = Descriptor::of(LAYER, &self.bytes);

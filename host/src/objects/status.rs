@@ -2,7 +2,7 @@
 //!
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
-use podium_config::status::{Active, Condition, Failure, Finalizers, RefusedWrite, Runner, Status};
+use podium_config::status::{Active, Condition, Failure, Finalizers, RETRIED, RefusedWrite, Runner, Status};
 use podium_engine::status::Failing;
 use podium_vocabulary::text;
 use podium_wire::Timestamp;
@@ -345,7 +345,7 @@ fn conditions(facts: &Facts) -> [Judged; 5] {
             all
         }
         State::Failed { step, reason, message, retried } => {
-            let retried = if *retried { "; it is tried again with back-off" } else { "" };
+            let retried = if *retried { format!("; {RETRIED}") } else { String::new() };
             let ready = ready(Some(false), reason, &format!("{message}{retried}{}", going_on(facts)));
             let before: &[Step] = match step {
                 // A component's imports are compared with the grants before it is compiled, everything else before it

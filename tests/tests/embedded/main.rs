@@ -5,6 +5,7 @@
 mod cancel;
 mod command_line;
 mod compile;
+mod deploy;
 mod host;
 mod podium;
 mod regressions;

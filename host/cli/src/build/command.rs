@@ -27,26 +27,15 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     one_crate(&arguments.path)?;
-    let mut built = super::build(&Options {
+    let options = Options {
         path: arguments.path.clone(),
         target_dir: arguments.target_dir.clone(),
         target: arguments.target,
         install: arguments.toolchain.install_targets,
         quiet: arguments.quiet,
-    })?;
-    if !built.is_plugin() {
-        bail!(
-            "{} exports no reconciler, so the host could not run it: add `reconciler!(reconcile);` to \
-             src/lib.rs",
-            built.name
-        );
-    }
-    if configured {
-        for Defined { file, spec, .. } in plugin::specs(&config, &built.component)? {
-            plugin::check(&spec, &built.component)
-                .with_context(|| format!("{}: the host would refuse plugin {}", file.display(), spec.id))?;
-        }
-    } else if !arguments.quiet {
+    };
+    let mut built = plugin_of(&options, configured.then_some(&*config))?;
+    if !configured && !arguments.quiet {
         eprintln!(
             "note: {} not found, so the imports are not compared with grants. A first version, from the imports of the \
              component; replace the keys:\n\n{}",
@@ -63,6 +52,27 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         args::Output::Table => ui::print(&text(&built))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds a plugin's crate, and compares the component with a configuration.
+///
+/// # Errors
+/// See [`run`].
+pub(crate) fn plugin_of(options: &Options, config: Option<&Path>) -> anyhow::Result<Built> {
+    let built = super::build(options)?;
+    if !built.is_plugin() {
+        bail!(
+            "{} exports no reconciler, so the host could not run it: add `reconciler!(reconcile);` to \
+             src/lib.rs",
+            built.name
+        );
+    }
+    let specs = config.map(|config| plugin::specs(config, &built.component)).transpose()?;
+    for Defined { file, spec, .. } in specs.into_iter().flatten() {
+        plugin::check(&spec, &built.component)
+            .with_context(|| format!("{}: the host would refuse plugin {}", file.display(), spec.id))?;
+    }
+    Ok(built)
 }
 
 /// Checks that the path is one crate. `dev` and `check` accept a folder of crates, a build only one of them.

@@ -17,7 +17,7 @@ use podium_vocabulary::{
 use serde::Serialize;
 use serde_json::Value;
 
-use self::rbac::Account;
+pub(crate) use self::rbac::Account;
 use crate::{
     args::{self, Format},
     build::{Built, Import, shown},
@@ -51,7 +51,7 @@ struct Inspected {
 /// # Errors
 /// Returns an error if a file cannot be read, is no component, or has mistakes as a configuration.
 pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
-    let host = host(&arguments.host)?;
+    let host = host(&arguments.host.host)?;
     let inspected = match component_or_plugins(&arguments.path)? {
         Of::Component(component) => vec![of_component(&component)?],
         Of::Plugins(files) => plugin::read(&files, None)?
@@ -92,7 +92,8 @@ fn component_or_plugins(path: &Path) -> anyhow::Result<Of> {
     Ok(if start == *b"\0asm" { Of::Component(path.to_owned()) } else { Of::Plugins(vec![path.to_owned()]) })
 }
 
-fn host(text: &str) -> anyhow::Result<Account> {
+/// Reads the name of the host's account.
+pub(crate) fn host(text: &str) -> anyhow::Result<Account> {
     match text.split_once('/') {
         Some((namespace, name)) if syntax::dns_label(namespace).is_ok() && syntax::dns_subdomain(name).is_ok() => {
             Ok(Account { namespace: namespace.to_owned(), name: name.to_owned() })
@@ -152,13 +153,19 @@ fn of_plugin(defined: &Defined, host: &Account, arguments: &args::Inspect) -> an
         imports,
         unused_grants,
         configuration: None,
-        rbac: rbac::objects(spec, host, arguments.impersonation),
-        notes: notes(spec, arguments.impersonation),
+        rbac: rights(spec, host, arguments.host.impersonation),
+        notes: notes(spec, host, arguments.host.impersonation),
     })
 }
 
-fn notes(spec: &PluginSpec, impersonation: args::Impersonation) -> Vec<String> {
-    let account = Account::of(spec);
+/// Returns the objects with the rights of a plugin's account, in the order in which they depend on each other.
+pub(crate) fn rights(spec: &PluginSpec, host: &Account, impersonation: args::Impersonation) -> Vec<Value> {
+    rbac::objects(spec, host, impersonation)
+}
+
+/// Returns advice about these rights.
+pub(crate) fn notes(spec: &PluginSpec, host: &Account, impersonation: args::Impersonation) -> Vec<String> {
+    let account = Account::of(spec, host);
     let mut notes = Vec::new();
     if spec.impersonate.is_none() {
         let namespace = if spec.id.namespace.is_none() {
@@ -240,7 +247,7 @@ mod tests {
             unused_grants: vec!["write.delete"],
             configuration: None,
             rbac: rbac::objects(&spec, &host, args::Impersonation::Plain),
-            notes: notes(&spec, args::Impersonation::Plain),
+            notes: notes(&spec, &host, args::Impersonation::Plain),
         };
         let text = text(&inspected).unwrap();
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
@@ -267,12 +274,14 @@ mod tests {
             let defined = plugin::read(std::slice::from_ref(&file), None).unwrap().remove(0);
             let arguments = args::Inspect {
                 path: file.clone(),
-                host: "podium/podium-host".to_owned(),
-                impersonation: args::Impersonation::Plain,
+                host: args::HostAccount {
+                    host: "podium/podium-host".to_owned(),
+                    impersonation: args::Impersonation::Plain,
+                },
                 output: Format::Table,
             };
             let shown =
-                super::text(&of_plugin(&defined, &host(&arguments.host).unwrap(), &arguments).unwrap()).unwrap();
+                super::text(&of_plugin(&defined, &host(&arguments.host.host).unwrap(), &arguments).unwrap()).unwrap();
             assert!(shown.starts_with(place), "{shown}");
             assert_eq!(shown.contains("run podium build"), source.starts_with("file"), "{shown}");
         }
@@ -284,7 +293,7 @@ mod tests {
         let mut spec = testing::plugin(Some("shop"), "tidy");
         spec.grants.write = WriteGrants { events: true, ..WriteGrants::default() };
         let owners = |spec: &PluginSpec, impersonation| {
-            let mut notes = notes(spec, impersonation);
+            let mut notes = notes(spec, &host("podium/podium-host").unwrap(), impersonation);
             notes.retain(|note| note.contains("ObjectOwner::Workload"));
             notes.pop()
         };

@@ -81,19 +81,20 @@ fn component(source: &Source, account: &Account) -> Option<Right> {
 
 /// A ServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Account {
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(crate) struct Account {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl Account {
-    /// The account of the plugin's requests: the configured one, or one of the plugin's name.
-    pub(super) fn of(spec: &PluginSpec) -> Self {
+    /// The account of the plugin's requests: the configured one, or one of the plugin's name. That of a plugin of the
+    /// cluster is in the host's namespace, where the chart's admission policies permit it.
+    pub(crate) fn of(spec: &PluginSpec, host: &Self) -> Self {
         let configured = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
         match configured.and_then(|account| account.split_once(':')) {
             Some((namespace, name)) => Self { namespace: namespace.to_owned(), name: name.to_owned() },
             None => {
-                let namespace = spec.id.namespace.as_deref().unwrap_or("default").to_owned();
+                let namespace = spec.id.namespace.as_deref().unwrap_or(&host.namespace).to_owned();
                 Self { namespace, name: spec.id.name.to_string() }
             }
         }
@@ -135,7 +136,7 @@ pub(super) fn owners(spec: &PluginSpec, impersonation: Impersonation) -> String 
 
 /// Returns the objects to apply, in the order in which they depend on each other.
 pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Impersonation) -> Vec<Value> {
-    let account = Account::of(spec);
+    let account = Account::of(spec, host);
     let rights = rights(&spec.grants);
     let component = component(&spec.source, &account);
     let cluster = spec.tenant() == Tenant::Cluster;

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
-    config::Kubeconfig,
 };
 use podium_vocabulary::syntax;
 use serde_json::{Value, json};
@@ -22,10 +21,10 @@ const MANAGER: &str = "podium";
 
 /// A key of a ConfigMap.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) key: String,
+pub(crate) struct Target {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) key: String,
 }
 
 impl Target {
@@ -46,7 +45,7 @@ impl Target {
     }
 
     /// Returns the manifest with the component. One that is `interpreted` contains an interpreter.
-    pub(super) fn manifest(&self, wasm: &[u8], interpreted: bool) -> anyhow::Result<Value> {
+    pub(crate) fn manifest(&self, wasm: &[u8], interpreted: bool) -> anyhow::Result<Value> {
         if wasm.len() > MAX_BYTES {
             let step = if interpreted {
                 "its interpreter is larger than that: push it to a registry, by `podium push FILE HOST/REPOSITORY:TAG`"
@@ -67,11 +66,7 @@ impl Target {
 
     /// Creates the ConfigMap, or changes its key. Other keys stay.
     pub(super) async fn apply(&self, manifest: &Value, arguments: &args::Push) -> anyhow::Result<()> {
-        let kubeconfig = match &arguments.kubeconfig {
-            Some(file) => Kubeconfig::read_from(file),
-            None => Kubeconfig::read(),
-        };
-        let client = cluster::client(kubeconfig.context("cannot read the kubeconfig")?).await?;
+        let client = cluster::connect(arguments.kubeconfig.as_deref(), None).await?;
         let maps: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let what = || format!("ConfigMap {}/{}", self.namespace, self.name);

@@ -1,7 +1,7 @@
 //! `podium push` and `podium pull`: components to and from registries, and into ConfigMaps.
 
 mod access;
-mod configmap;
+pub(crate) mod configmap;
 mod docker;
 pub(crate) mod pull;
 pub(crate) mod push;

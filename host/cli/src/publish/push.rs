@@ -1,10 +1,10 @@
 //! `podium push`: a component into a registry or a ConfigMap, and the source to write into plugin.yaml.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use podium_registry::{Artifact, Digest};
+use podium_registry::{Artifact, Digest, Pushed};
 use podium_vocabulary::LimitClass;
 use serde_json::{Value, json};
 
@@ -20,18 +20,20 @@ use crate::{
 /// # Errors
 /// Returns an error if the file is no plugin, and if the registry or the cluster refuses it.
 pub(crate) async fn run(arguments: &args::Push) -> anyhow::Result<ExitCode> {
-    let artifact = artifact(arguments)?;
+    let artifact = artifact(&arguments.file, arguments.component_version.clone())?;
     match (&arguments.configmap, &arguments.reference) {
         (Some(configmap), _) => into_configmap(configmap, &artifact, arguments).await?,
-        (None, Some(reference)) => to_registry(reference, &artifact, arguments).await?,
+        (None, Some(reference)) => {
+            let pushed = to_registry(reference, &artifact, &arguments.registry).await?;
+            print_pushed(&pushed, &artifact, arguments.output)?;
+        }
         (None, None) => bail!("name a reference or --configmap"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads the file, its imports and its exports.
-fn artifact(arguments: &args::Push) -> anyhow::Result<Artifact> {
-    let file = &arguments.file;
+pub(crate) fn artifact(file: &Path, version: Option<String>) -> anyhow::Result<Artifact> {
     let shown_file = file.display();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {shown_file}"))?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -40,7 +42,7 @@ fn artifact(arguments: &args::Push) -> anyhow::Result<Artifact> {
     let interface = podium_runtime::inspect(&bytes).with_context(|| shown_file.to_string())?;
     let built = Built {
         name: String::new(),
-        component: file.clone(),
+        component: file.to_owned(),
         bytes: bytes.len() as u64,
         imports: shown(interface.imports),
         exports: interface.exports,
@@ -51,19 +53,30 @@ fn artifact(arguments: &args::Push) -> anyhow::Result<Artifact> {
     Ok(Artifact {
         bytes: Bytes::from(bytes),
         title: file.file_name().map(|name| name.to_string_lossy().into_owned()),
-        version: arguments.component_version.clone(),
+        version,
         imports: built.imports.into_iter().map(|import| import.interface).collect(),
         exports: built.exports,
     })
 }
 
-async fn to_registry(reference: &str, artifact: &Artifact, arguments: &args::Push) -> anyhow::Result<()> {
-    let access = Access::new(reference, &arguments.registry)?;
+/// Pushes a component.
+///
+/// # Errors
+/// Returns an error with advice if the registry refuses it.
+pub(crate) async fn to_registry(
+    reference: &str,
+    artifact: &Artifact,
+    arguments: &args::RegistryAccess,
+) -> anyhow::Result<Pushed> {
+    let access = Access::new(reference, arguments)?;
     let what = format!("pushing {} to {}", ui::size(artifact.bytes.len() as u64), access.reference.host());
     let push = access.client.push(&access.reference, artifact, &access.credentials, &access.limits);
-    let pushed = reported(&what, push).await.map_err(|error| access.explain(error))?;
+    reported(&what, push).await.map_err(|error| access.explain(error))
+}
+
+fn print_pushed(pushed: &Pushed, artifact: &Artifact, output: Output) -> anyhow::Result<()> {
     let source = json!({ "source": { "oci": { "image": pushed.reference.to_string() } } });
-    let printed = match arguments.output {
+    let printed = match output {
         Output::Json => json_line(json!({
             "ok": true,
             "reference": pushed.reference.to_string(),
@@ -79,12 +92,15 @@ async fn to_registry(reference: &str, artifact: &Artifact, arguments: &args::Pus
     ui::print(&printed)
 }
 
+/// Returns true if the component has an interpreter. A native component is never that large.
+pub(crate) fn is_interpreted(artifact: &Artifact) -> bool {
+    artifact.exports.iter().any(|export| export.starts_with("podium:reconcile/reconciler-json@"))
+        || artifact.bytes.len() > podium_runtime::max_component_bytes(LimitClass::Native)
+}
+
 async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::Push) -> anyhow::Result<()> {
     let target = Target::parse(configmap, artifact.title.as_deref().unwrap_or_default())?;
-    // A native component is never that large.
-    let json = artifact.exports.iter().any(|export| export.starts_with("podium:reconcile/reconciler-json@"));
-    let interpreted = json || artifact.bytes.len() > podium_runtime::max_component_bytes(LimitClass::Native);
-    let manifest = target.manifest(&artifact.bytes, interpreted)?;
+    let manifest = target.manifest(&artifact.bytes, is_interpreted(artifact))?;
     if arguments.apply {
         let what = format!("writing ConfigMap {}/{}", target.namespace, target.name);
         reported(&what, target.apply(&manifest, arguments)).await?;
