@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod new;
 mod plugin;
 mod publish;
+mod run_report;
 mod runs;
 pub mod script;
 mod suggestion;

@@ -86,7 +86,7 @@ pub(super) fn unread(object: &Object) -> Beyond {
 
 /// Reads lists of many objects without the specs that are beyond the bounds.
 #[derive(Debug, Default)]
-pub(super) struct Trimming {
+pub(crate) struct Trimming {
     /// Bytes of specs that were there after the last time.
     kept: usize,
 }
