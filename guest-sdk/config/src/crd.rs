@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of the plugin kinds, from the same types as the JSON Schema of a file.
+//! The CustomResourceDefinitions of the kinds. Those of plugins are from the same types as the JSON Schema of a file.
 //!
 //! Fields, descriptions, bounds, words and defaults are those of [`Plugin`](crate::Plugin). A structural schema cannot
 //! have `if` and `propertyNames`; the rules between fields that they express, and some of `rules`, are in CEL here. The
@@ -8,18 +8,23 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use crate::{check, cluster_kinds, plugin, schema, status::Status, text};
+use crate::{check, cluster_kinds, plugin, run_report, schema, status::Status, text};
 
 const GROUP: &str = "podium.dev";
 const VERSION: &str = "v1alpha1";
 
-/// Returns the definitions of `ReconcilePlugin` and `ClusterReconcilePlugin`.
+/// Returns the definitions of `ReconcilePlugin`, `ClusterReconcilePlugin` and `RunReport`.
 #[must_use]
-pub fn definitions() -> [Value; 2] {
+pub fn definitions() -> [Value; 3] {
     let namespaced = Names { kind: "ReconcilePlugin", plural: "reconcileplugins", short: "rp", scope: "Namespaced" };
     let cluster =
         Names { kind: "ClusterReconcilePlugin", plural: "clusterreconcileplugins", short: "crp", scope: "Cluster" };
-    [definition(&namespaced), definition(&cluster)]
+    let report = Names { kind: "RunReport", plural: "runreports", short: "rr", scope: "Namespaced" };
+    [
+        definition(&namespaced, &columns(), &object(true)),
+        definition(&cluster, &columns(), &object(false)),
+        definition(&report, &report_columns(), &report_object()),
+    ]
 }
 
 struct Names {
@@ -29,7 +34,7 @@ struct Names {
     scope: &'static str,
 }
 
-fn definition(names: &Names) -> Value {
+fn definition(names: &Names, columns: &Value, schema: &Value) -> Value {
     let Names { kind, plural, short, scope } = names;
     let singular = kind.to_lowercase();
     json!({
@@ -51,20 +56,29 @@ fn definition(names: &Names) -> Value {
                 "served": true,
                 "storage": true,
                 "subresources": { "status": {} },
-                "additionalPrinterColumns": columns(),
-                "schema": { "openAPIV3Schema": object(*scope == "Namespaced") },
+                "additionalPrinterColumns": columns,
+                "schema": { "openAPIV3Schema": schema },
             }],
         },
     })
 }
 
+fn column(name: &str, kind: &str, path: &str, description: &str) -> Value {
+    let mut column = json!({ "name": name, "type": kind, "jsonPath": path });
+    column["description"] = description.into();
+    column
+}
+
+fn report_columns() -> Value {
+    json!([
+        column("Pod", "string", ".spec.pod.name", "The Pod that is asked about"),
+        column("Plugin", "string", ".spec.plugin", "The only plugin that is asked about"),
+        column("Answered", "date", ".status.answeredAt", "The age of the answer"),
+    ])
+}
+
 fn columns() -> Value {
     let condition = |of: &str, field: &str| format!(".status.conditions[?(@.type==\"{of}\")].{field}");
-    let column = |name: &str, kind: &str, path: &str, description: &str| {
-        let mut column = json!({ "name": name, "type": kind, "jsonPath": path });
-        column["description"] = description.into();
-        column
-    };
     // Only with `--output wide`: the other columns fit 80 letters.
     let mut digest = column("Digest", "string", ".status.active.digest", "The digest of the component that runs");
     digest["priority"] = 1.into();
@@ -187,19 +201,33 @@ fn of_the_cluster(spec: &mut Value) {
 fn object(namespaced: bool) -> Value {
     let description = "A reconciler of Pods, which Podium runs in a sandbox.";
     let after = "!has(self.spec.after) || !(self.metadata.name in self.spec.after)";
-    let after = json!([{ "rule": after, "message": "spec.after names the plugin itself; remove its name" }]);
+    let mut object = whole(description, &spec(namespaced), &of::<Status>());
+    rules(&mut object, &[(after, "spec.after names the plugin itself; remove its name")]);
+    object
+}
+
+fn report_object() -> Value {
+    let mut spec = of::<run_report::Spec>();
+    // The admission policy compares the rights of the requester with this Pod when the object is created.
+    rules(&mut spec, &[("self == oldSelf", "cannot be changed; create another RunReport")]);
+    let mut status = of::<run_report::Status>();
+    // Its fields are of one manager, which need not be listed one by one.
+    status["properties"]["report"]["x-kubernetes-map-type"] = "atomic".into();
+    whole("A question about the runs of plugins on a Pod, which the host answers in the status.", &spec, &status)
+}
+
+fn whole(description: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "type": "object",
         "description": description,
         "required": ["spec"],
-        "x-kubernetes-validations": after,
         "properties": {
             // The API server's own fields, in its own words.
             "apiVersion": { "type": "string", "description": "The version of the schema of this object." },
             "kind": { "type": "string", "description": "The kind of this object." },
             "metadata": { "type": "object" },
-            "spec": spec(namespaced),
-            "status": of::<Status>(),
+            "spec": spec,
+            "status": status,
         },
     })
 }

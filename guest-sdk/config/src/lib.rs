@@ -37,6 +37,7 @@ mod object;
 pub mod plugin;
 pub mod policy;
 mod rules;
+pub mod run_report;
 mod schema;
 mod spec;
 pub mod status;

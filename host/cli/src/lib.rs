@@ -15,6 +15,7 @@ pub mod inspect;
 pub mod new;
 mod plugin;
 mod publish;
+mod run_report;
 mod runs;
 pub mod script;
 mod suggestion;

@@ -1,4 +1,5 @@
 //! `podium runs` and `podium why`: the latest runs of plugins, and why a plugin did not run, asked of a running host.
+//! Without access to its port, `why` asks with a RunReport.
 
 use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -11,14 +12,15 @@ use podium_vocabulary::text;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{args::Output, cluster, ui};
+use crate::{args::Output, cluster, run_report, ui};
 
 /// The host that is asked.
 #[derive(Debug, Args)]
 pub struct Server {
-    /// URL of the port of /metrics of the host that runs the plugins
-    #[arg(long, value_name = "URL", env = "PODIUM_SERVER", default_value = "https://localhost:8080")]
-    pub server: Uri,
+    /// URL of the port of /metrics of the host that runs the plugins, https://localhost:8080 if it is asked without
+    /// this option
+    #[arg(long, value_name = "URL", env = "PODIUM_SERVER")]
+    pub server: Option<Uri>,
     /// File with a token whose user may get /debug; without it $PODIUM_TOKEN
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -61,15 +63,18 @@ pub struct Runs {
 /// Explain why plugins do or do not run on a Pod
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Explain why the plugins of a namespace and of the cluster do or do not run on a Pod now, with the \
-        last run of each.\n\nThe answer is of a running host, from its port of /metrics. docs/observing.md has the \
-        words that it uses, such as SelectorDoesNotMatch or BackOff.",
-    after_help = "To reach the host:\n  \
+    long_about = "Explain why plugins do or do not run on a Pod now, with the last run of each.\n\nThe answer is of a \
+        running host. It is asked with a RunReport in the namespace of the Pod, and answers about the plugins of that \
+        namespace; this needs the ClusterRole edit there, and `get` on the Pod. With --server, --token-file, --ca-file \
+        or $PODIUM_TOKEN its port of /metrics is asked instead, which also has the plugins of the cluster. \
+        docs/observing.md has the words of the answer, such as SelectorDoesNotMatch or BackOff.",
+    after_help = "To reach the port of the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
         export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
         Examples:\n  \
-        podium why -n shop cart                        all plugins that may concern the Pod\n  \
+        podium why -n shop cart                        all plugins of namespace shop\n  \
         podium why -n shop cart --plugin shop/hello    one of them\n  \
+        podium why -n shop cart --server https://localhost:8080    asks the host's port\n  \
         podium why -n shop cart --output json | jq '.plugins.items[].reasons'\n\n\
         Exit codes: 0 the host answered, 1 it did not or has no such plugin, 2 called wrongly"
 )]
@@ -80,9 +85,13 @@ pub struct Why {
     /// Namespace of a Pod that is named without one
     #[arg(long, short, value_name = "NAME", default_value = "default", value_parser = name)]
     pub namespace: String,
-    /// Only this plugin: NAMESPACE/NAME, or NAME of a ClusterReconcilePlugin
+    /// Only this plugin: NAMESPACE/NAME, or NAME of one in the Pod's namespace; with --server NAME is that of a
+    /// ClusterReconcilePlugin
     #[arg(long, value_name = "PLUGIN", value_parser = path)]
     pub plugin: Option<String>,
+    /// Kubeconfig of the cluster for a RunReport [default: $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE", env = "PODIUM_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub server: Server,
 }
@@ -134,7 +143,17 @@ pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<
 /// Explains.
 pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
     let server = &why.server;
-    let answer: PodRuns = server.get(&pod_url(&why.pod(), why.plugin.as_deref())).await?;
+    let pod = why.pod();
+    let plugin = why.plugin.as_deref();
+    let (answer, note): (PodRuns, _) = if server.is_asked(token().is_some()) {
+        (server.get(&pod_url(&pod, plugin)).await?, "")
+    } else {
+        let (namespace, name) = pod.split_once('/').unwrap_or_default();
+        let status = run_report::ask(why.kubeconfig.as_deref(), (namespace, name), plugin).await?;
+        let mut report = status.report.context("the RunReport has neither a report nor an error")?;
+        escape(&mut report);
+        (serde_json::from_value(report).context("the report cannot be read")?, note(status.truncated))
+    };
     if server.output == Output::Json {
         return printed(&answer);
     }
@@ -151,8 +170,23 @@ pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
     if answer.plugins.total == 0 {
         text += "no plugin of this namespace or of the cluster is configured\n";
     }
-    ui::print(&text)?;
+    ui::print(&(text + note))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the last lines of an answer in a RunReport.
+fn note(truncated: bool) -> &'static str {
+    if truncated {
+        "\nplugins of the cluster are not shown, and older runs or some plugins neither: the answer has more than 32 \
+         KiB; use --plugin\n"
+    } else {
+        "\nplugins of the cluster are not shown; an operator may ask about them with --server\n"
+    }
+}
+
+/// Returns the token of the environment.
+fn token() -> Option<String> {
+    std::env::var("PODIUM_TOKEN").ok()
 }
 
 fn explained(PluginOnPod { plugin, state, reasons, runs }: &PluginOnPod) -> String {
@@ -187,21 +221,30 @@ impl Why {
 }
 
 impl Server {
+    /// Returns whether the host's port is asked, which an option for it or a token of the environment says.
+    fn is_asked(&self, has_token: bool) -> bool {
+        has_token || self.server.is_some() || self.token_file.is_some() || self.ca_file.is_some()
+    }
+
+    fn url(&self) -> Uri {
+        self.server.clone().unwrap_or_else(|| Uri::from_static("https://localhost:8080"))
+    }
+
     /// # Errors
     /// Returns an error if a token would be sent unencrypted to another machine.
     fn kubeconfig(&self, token: Option<String>) -> anyhow::Result<Kubeconfig> {
-        let is_local = admin::is_loopback(self.server.host().unwrap_or_default());
-        let is_encrypted = self.server.scheme_str() == Some("https");
+        let url = self.url();
+        let is_local = admin::is_loopback(url.host().unwrap_or_default());
+        let is_encrypted = url.scheme_str() == Some("https");
         anyhow::ensure!(
             is_local || is_encrypted || (token.is_none() && self.token_file.is_none()),
-            "{} is not encrypted: --server must be https:// to send a token; unset $PODIUM_TOKEN to send none",
-            self.server
+            "{url} is not encrypted: --server must be https:// to send a token; unset $PODIUM_TOKEN to send none"
         );
         Ok(serde_json::from_value(json!({
             "current-context": "host",
             "contexts": [{ "name": "host", "context": { "cluster": "host", "user": "host" } }],
             "clusters": [{ "name": "host", "cluster": {
-                "server": self.server.to_string(),
+                "server": url.to_string(),
                 "certificate-authority": self.ca_file,
                 "insecure-skip-tls-verify": is_local && self.ca_file.is_none(),
             } }],
@@ -210,7 +253,7 @@ impl Server {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let token = std::env::var("PODIUM_TOKEN").ok().filter(|_| self.token_file.is_none());
+        let token = token().filter(|_| self.token_file.is_none());
         let client = cluster::client(self.kubeconfig(token)?).await?;
         let answer = client.request(Request::get(path).body(Vec::new())?);
         let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.context("no answer within 10 s")?;
@@ -222,7 +265,7 @@ impl Server {
             anyhow::anyhow!(
                 "cannot read {path} of {}; --server is the host's port of /metrics, with http:// if it has no \
                  authentication, and $PODIUM_TOKEN a token whose user may get /debug: {}",
-                self.server,
+                self.url(),
                 text::line(&format!("{error:#}"))
             )
         })
@@ -353,7 +396,7 @@ mod tests {
     }
 
     fn server(url: &str) -> Server {
-        Server { server: url.parse().unwrap(), token_file: None, ca_file: None, output: Output::default() }
+        Server { server: Some(url.parse().unwrap()), token_file: None, ca_file: None, output: Output::default() }
     }
 
     #[test]
@@ -383,6 +426,17 @@ mod tests {
         escape(&mut answer);
         let line = line(&serde_json::from_value(answer).unwrap());
         assert!(line.len() < 3 * text::MESSAGE_BYTES && text::escape(&line) == line, "{line:?}");
+    }
+
+    #[test]
+    fn the_port_of_the_host_is_asked_where_an_option_or_a_token_says_so() {
+        let none = Server { server: None, token_file: None, ca_file: None, output: Output::default() };
+        assert!(!none.is_asked(false) && none.is_asked(true));
+        assert!(server("http://localhost:1").is_asked(false));
+        assert_eq!(none.url(), "https://localhost:8080");
+        let file = || Some(PathBuf::from("file"));
+        assert!(Server { server: None, token_file: file(), ..server("x:1") }.is_asked(false));
+        assert!(Server { server: None, ca_file: file(), ..none }.is_asked(false));
     }
 
     #[test]

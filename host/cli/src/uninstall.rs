@@ -18,7 +18,7 @@ use crate::{args::Output, cluster, ui};
 
 const API: &str = "/apis/podium.dev/v1alpha1";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// The resources of the two kinds.
+/// The resources of the two kinds of plugins.
 const RESOURCES: [&str; 2] = ["reconcileplugins", "clusterreconcileplugins"];
 /// How often the objects are listed while they go.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -72,7 +72,8 @@ pub(crate) async fn run(arguments: &Uninstall) -> anyhow::Result<ExitCode> {
     wait(&client, plugins.len(), Duration::from_secs(arguments.timeout)).await?;
     let mut definitions = Vec::new();
     if arguments.crds && arguments.yes {
-        for resource in RESOURCES {
+        // RunReports are questions without an answer then.
+        for resource in RESOURCES.into_iter().chain(["runreports"]) {
             let name = format!("{resource}.podium.dev");
             delete(&client, &format!("{DEFINITIONS}/{name}")).await?;
             definitions.push(name);

@@ -22,6 +22,7 @@ mod options;
 mod policy;
 pub mod process;
 mod reconcile_status;
+mod run_reports;
 mod start;
 mod start_line;
 mod thread;
@@ -205,7 +206,16 @@ impl App {
                 forbidden
             }),
         };
+        let reports = run_reports::RunReports {
+            api: self.api.clone(),
+            namespace: namespace.map(str::to_owned),
+            driver: self.driver.clone(),
+            observed: self.observed.clone(),
+            clock: self.dispatch.clock.clone(),
+            seed: self.seed,
+        };
         self.observed.watchdog.watch(follower.watched());
+        self.services.spawn(reports.run());
         self.services.spawn(follower.run());
         self.services.spawn(cleanup.run());
         self.services.spawn(status.run());
@@ -267,7 +277,7 @@ impl App {
     /// Returns the plugins that may concern a Pod, as `/debug/pods/{namespace}/{name}` does.
     #[must_use]
     pub fn pod_runs(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns> {
-        self.observed.pod_runs(namespace, name, plugin)
+        self.observed.pod_runs(namespace, name, plugin, true)
     }
 
     /// Returns the latest runs of a plugin, as `/debug/plugins/{name}` does.

@@ -36,7 +36,7 @@ impl Inspected for Observed {
     }
 
     fn pod(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns> {
-        self.pod_runs(namespace, name, plugin)
+        self.pod_runs(namespace, name, plugin, true)
     }
 
     fn plugin(&self, plugin: &str) -> Option<PluginRuns> {
@@ -59,12 +59,18 @@ type Writers = BTreeMap<Revision, PluginId>;
 type Forbidden = BTreeMap<String, Vec<Reason>>;
 
 impl Observed {
-    /// See [`Inspected::pod`].
-    pub(super) fn pod_runs(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns> {
+    /// See [`Inspected::pod`]. Without `of_cluster` the answer about all plugins has none of the cluster.
+    pub(super) fn pod_runs(
+        &self,
+        namespace: &str,
+        name: &str,
+        plugin: Option<&str>,
+        of_cluster: bool,
+    ) -> Option<PodRuns> {
         let other = plugin.filter(|plugin| plugin.split_once('/').is_some_and(|(of, _)| of != namespace));
         let may_concern = |state: &PluginState| match plugin {
             Some(plugin) => state.id.to_string() == plugin,
-            None => state.id.namespace.as_deref().is_none_or(|of| of == namespace),
+            None => state.id.namespace.as_deref().map_or(of_cluster, |of| of == namespace),
         };
         let mut states = self.status.loads();
         states.retain(|state| other.is_none() && may_concern(state));
@@ -257,15 +263,15 @@ mod tests {
         let (_progress, phase) = watch::channel(Phase::Serving);
         let observed = observed(status, phase);
         let about = |plugin: &str| {
-            let answer = serde_json::to_string(&observed.pod_runs("shop", "x", Some(plugin)).unwrap()).unwrap();
+            let answer = serde_json::to_string(&observed.pod_runs("shop", "x", Some(plugin), true).unwrap()).unwrap();
             assert!(answer.contains("OtherNamespace") && !answer.contains("hidden"), "{answer}");
             assert!(!answer.contains("refused"), "{answer}");
             answer.replace(plugin, "")
         };
         assert_eq!(about("other/secret"), about("other/absent"));
-        assert!(observed.pod_runs("shop", "x", Some("shop/absent")).is_none());
-        assert_eq!(observed.pod_runs("other", "x", Some("other/secret")).unwrap().plugins.total, 1);
-        assert_eq!(observed.pod_runs("shop", "x", None).unwrap().plugins.total, 0);
+        assert!(observed.pod_runs("shop", "x", Some("shop/absent"), true).is_none());
+        assert_eq!(observed.pod_runs("other", "x", Some("other/secret"), true).unwrap().plugins.total, 1);
+        assert_eq!(observed.pod_runs("shop", "x", None, true).unwrap().plugins.total, 0);
     }
 
     #[test]
@@ -276,7 +282,9 @@ mod tests {
             status.set_load(&PluginId { namespace, name: format!("{number:03}").into() }, LoadState::Loading, false);
         }
         let (_progress, phase) = watch::channel(Phase::Serving);
-        let plugins = observed(status, phase).pod_runs("shop", "x", None).unwrap().plugins;
+        let observed = observed(status, phase);
+        assert_eq!(observed.pod_runs("shop", "x", None, false).unwrap().plugins.total, 150, "none of the cluster");
+        let plugins = observed.pod_runs("shop", "x", None, true).unwrap().plugins;
         assert_eq!((plugins.total, plugins.left_out, plugins.items.len()), (300, 200, ENTRIES));
         assert_eq!((&*plugins.items[0].plugin, &*plugins.items[99].plugin), ("001", "199"));
     }

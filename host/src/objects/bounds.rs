@@ -90,7 +90,7 @@ const OBJECT: usize = 8 << 10;
 
 /// Reads lists of many objects without the specs and statuses that are beyond the bounds.
 #[derive(Debug, Default)]
-pub(super) struct Trimming {
+pub(crate) struct Trimming {
     /// Bytes of objects that were there after the last time.
     kept: usize,
 }

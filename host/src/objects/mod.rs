@@ -2,6 +2,7 @@
 //!
 //! [`ObjectWatch`] lists and watches the objects; [`Desired`] decides, without IO, which plugins are loaded, refused
 //! and unloaded, and `app` does it. A status shows the result for each object; [`Publisher`] decides when it is sent.
+//! [`Reports`] decides which questions about runs are answered and deleted.
 
 mod bounds;
 mod desired;
@@ -12,6 +13,7 @@ mod names;
 mod object;
 mod publish;
 mod released;
+mod reports;
 mod status;
 mod tenant;
 mod watch;
@@ -26,7 +28,8 @@ pub(crate) use names::Names;
 pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold, release};
 pub(crate) use released::Released;
-pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status};
+pub(crate) use reports::{Due, Key as ReportKey, Report, Reports, list as list_reports, listed as listed_reports};
+pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status, time};
 pub(crate) use watch::{Change, ObjectWatch};
 
 /// The steps from a spec to a plugin that runs. Each has a condition of its name.

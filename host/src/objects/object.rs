@@ -9,19 +9,21 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::config;
 
-/// The API group and version of both kinds.
+/// The API group and version of all kinds.
 pub(crate) const API_VERSION: &str = "podium.dev/v1alpha1";
 /// The finalizer of objects whose plugins may hold finalizers of Pods.
 pub(crate) const FINALIZER: &str = "podium.dev/pod-finalizers";
 
-/// The two kinds of plugin objects.
+/// The kinds of objects: two of plugins, and that of questions about runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Namespaced,
     Cluster,
+    RunReport,
 }
 
 impl Kind {
+    /// The kinds of plugins.
     pub(crate) const ALL: [Self; 2] = [Self::Namespaced, Self::Cluster];
 
     /// Returns the kind of the plugin's object.
@@ -33,6 +35,7 @@ impl Kind {
         match self {
             Self::Namespaced => "ReconcilePlugin",
             Self::Cluster => "ClusterReconcilePlugin",
+            Self::RunReport => "RunReport",
         }
     }
 
@@ -41,6 +44,7 @@ impl Kind {
         match self {
             Self::Namespaced => "reconcileplugins",
             Self::Cluster => "clusterreconcileplugins",
+            Self::RunReport => "runreports",
         }
     }
 }

@@ -172,7 +172,7 @@ fn going_on(facts: &Facts) -> String {
     }
 }
 
-pub(super) fn time(millis: u64) -> String {
+pub(crate) fn time(millis: u64) -> String {
     Timestamp(i64::try_from(millis / 1_000 * 1_000).unwrap_or(i64::MAX)).to_string()
 }
 

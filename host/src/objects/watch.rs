@@ -3,7 +3,7 @@
 //! Simpler than the watch of Pods: there are few objects, each is decoded, and none is kept here. A list that is older
 //! than an earlier event is applied too; the watch behind it brings the newer state.
 
-use std::time::Duration;
+use std::{marker::PhantomData, time::Duration};
 
 use http::Request;
 use podium_api::{
@@ -42,23 +42,54 @@ const ABSENT: Duration = Duration::from_secs(30);
 /// The wait between requests for a kind that is not served, which needs a person who creates its definition.
 const ABSENT_WAIT: Duration = Duration::from_secs(10);
 
+/// An object of a kind that is listed and watched.
+pub(crate) trait Watchable: Sized + Send + 'static {
+    /// The identity of an object.
+    type Id: Send;
+
+    /// # Errors
+    /// Returns an error for JSON without an identity.
+    fn read(kind: Kind, json: &str) -> Result<Self, String>;
+
+    fn id(self) -> Self::Id;
+
+    /// Removes from a list so far everything that is beyond the bounds of its tenant.
+    fn trim(objects: &mut Vec<Self>, trimming: &mut Trimming, policy: Option<&Policy>);
+}
+
+impl Watchable for Object {
+    type Id = PluginId;
+
+    fn read(kind: Kind, json: &str) -> Result<Self, String> {
+        Self::read(kind, json)
+    }
+
+    fn id(self) -> PluginId {
+        self.id
+    }
+
+    fn trim(objects: &mut Vec<Self>, trimming: &mut Trimming, policy: Option<&Policy>) {
+        trimming.page(objects, policy);
+    }
+}
+
 /// A report of the API server.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum Change<O: Watchable = Object> {
     /// All objects.
-    Listed(Vec<Object>),
+    Listed(Vec<O>),
     /// The kind is not served, so there are no objects, or there are none any more.
     Absent,
     /// A new object, or a new state of one.
-    Applied(Box<Object>),
+    Applied(Box<O>),
     /// An object is gone.
-    Deleted(PluginId),
+    Deleted(O::Id),
     /// An object is beyond the number of its tenant, and decides nothing. Not of the API server.
-    Left(PluginId),
+    Left(O::Id),
 }
 
 /// A list and watch of the objects of one kind.
-pub(crate) struct ObjectWatch {
+pub(crate) struct ObjectWatch<O: Watchable = Object> {
     api: Api,
     kind: Kind,
     /// `None` for all namespaces.
@@ -70,7 +101,11 @@ pub(crate) struct ObjectWatch {
     /// Objects were reported that a kind that is not served no longer has.
     reported: bool,
     policy: watch::Receiver<Option<Policy>>,
+    of: PhantomData<fn() -> O>,
 }
+
+/// A channel of the changes of a kind.
+type Changes<O> = mpsc::Sender<(Kind, Change<O>)>;
 
 /// Why the watch begins again with a list.
 enum Broken {
@@ -118,12 +153,13 @@ struct Bookmark {
     metadata: PageMetadata,
 }
 
-impl ObjectWatch {
+impl<O: Watchable> ObjectWatch<O> {
     /// `seed` is for the jitter of waits.
     pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
         let retries = Retries::new(seed);
         let failures = Intervals::new();
-        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy: watch::channel(None).1 }
+        let policy = watch::channel(None).1;
+        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy, of: PhantomData }
     }
 
     /// Does not keep the specs of a list that are beyond the bounds of their tenants in the present policy.
@@ -132,7 +168,7 @@ impl ObjectWatch {
     }
 
     /// Reports the objects and their changes until the receiver is gone.
-    pub(crate) async fn run(mut self, changes: mpsc::Sender<(Kind, Change)>) {
+    pub(crate) async fn run(mut self, changes: Changes<O>) {
         loop {
             let broken = match self.list().await {
                 Ok((objects, revision)) => {
@@ -175,13 +211,13 @@ impl ObjectWatch {
 
     /// # Errors
     /// Returns an error if the receiver of the changes is gone.
-    async fn not_served(&mut self, changes: &mpsc::Sender<(Kind, Change)>) -> Result<(), ()> {
+    async fn not_served(&mut self, changes: &Changes<O>) -> Result<(), ()> {
         let now = Instant::now();
         let is_first = self.absent.is_none();
         if is_first {
             tracing::warn!(
                 resource = self.kind.resource(),
-                "the API server does not serve this kind, so there are no plugins of it; apply its \
+                "the API server does not serve this kind, so there are no objects of it; apply its \
                  CustomResourceDefinition"
             );
         }
@@ -210,7 +246,7 @@ impl ObjectWatch {
 
     fn path(&self) -> String {
         let resource = self.kind.resource();
-        match self.namespace.as_deref().filter(|_| self.kind == Kind::Namespaced) {
+        match self.namespace.as_deref().filter(|_| self.kind != Kind::Cluster) {
             Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}"),
             None => format!("/apis/{API_VERSION}/{resource}"),
         }
@@ -223,7 +259,7 @@ impl ObjectWatch {
     }
 
     /// Returns all objects that can be read, and the revision of the list.
-    async fn list(&mut self) -> Result<(Vec<Object>, String), Broken> {
+    async fn list(&mut self) -> Result<(Vec<O>, String), Broken> {
         let api = self.api.with_deadline(PAGE_DEADLINE);
         let mut objects = Vec::new();
         let mut next = String::new();
@@ -236,7 +272,7 @@ impl ObjectWatch {
             let page = api.bytes(self.get(&query)?).await?;
             let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
             objects.extend(items.iter().flatten().filter_map(|item| self.object(item.get())));
-            trimming.page(&mut objects, self.policy.borrow().as_ref());
+            O::trim(&mut objects, &mut trimming, self.policy.borrow().as_ref());
             next = metadata.next.unwrap_or_default();
             if next.is_empty() {
                 return Ok((objects, metadata.resource_version));
@@ -246,7 +282,7 @@ impl ObjectWatch {
 
     /// Watches from a revision on, in one watch after the other, until a list is needed: also after several silent
     /// watches, because the API server's history may have been set back to before the revision.
-    async fn follow(&mut self, mut revision: String, changes: &mpsc::Sender<(Kind, Change)>) -> Broken {
+    async fn follow(&mut self, mut revision: String, changes: &Changes<O>) -> Broken {
         let mut rollback = RollbackDetector::default();
         loop {
             let began = Instant::now();
@@ -271,7 +307,7 @@ impl ObjectWatch {
         &self,
         revision: &mut String,
         rollback: &mut RollbackDetector,
-        changes: &mpsc::Sender<(Kind, Change)>,
+        changes: &Changes<O>,
     ) -> Result<bool, Broken> {
         let timeout = rollback.watch_timeout(Duration::from_secs(WATCH_SECONDS));
         let query = format!(
@@ -308,7 +344,7 @@ impl ObjectWatch {
         }
     }
 
-    fn event(&self, line: &[u8], revision: &mut String) -> Result<Option<Change>, Broken> {
+    fn event(&self, line: &[u8], revision: &mut String) -> Result<Option<Change<O>>, Broken> {
         let Line { kind, object } = serde_json::from_slice(line).map_err(malformed)?;
         let json = object.get();
         if kind == "ERROR" {
@@ -321,16 +357,16 @@ impl ObjectWatch {
         }
         Ok(match kind {
             "ADDED" | "MODIFIED" => self.object(json).map(Box::new).map(Change::Applied),
-            "DELETED" => self.object(json).map(|object| Change::Deleted(object.id)),
+            "DELETED" => self.object(json).map(|object| Change::Deleted(object.id())),
             _ => None,
         })
     }
 
     /// Reads an object; one without an identity is logged and left out.
-    fn object(&self, json: &str) -> Option<Object> {
-        Object::read(self.kind, json)
+    fn object(&self, json: &str) -> Option<O> {
+        O::read(self.kind, json)
             .inspect_err(|error| {
-                tracing::warn!(resource = self.kind.resource(), error, "plugin object cannot be read");
+                tracing::warn!(resource = self.kind.resource(), error, "object cannot be read");
             })
             .ok()
     }

@@ -24,6 +24,7 @@ mod owners;
 mod plugins;
 mod replicas;
 mod restarts;
+mod run_reports;
 mod scripts;
 mod second_wall;
 mod small;

@@ -183,6 +183,27 @@ async fn a_plugin_of_the_cluster(client: &Client, sha256: &str) -> Result<()> {
     .await
 }
 
+/// Creates 20 RunReports at once: the first is answered, and those beyond 8 are listed and deleted.
+async fn questions(client: &Client) -> Result<()> {
+    let reports = format!("/apis/podium.dev/v1alpha1/namespaces/{NAMESPACE}/runreports");
+    for at in 0..20 {
+        let metadata = json!({ "name": format!("q{at:02}") });
+        let spec = json!({ "pod": { "name": "a" } });
+        let report = json!({
+            "apiVersion": "podium.dev/v1alpha1", "kind": "RunReport", "metadata": metadata, "spec": spec,
+        });
+        create(client, &reports, report).await?;
+    }
+    until("an answer, and few questions", SOON, async || {
+        let list: Value = client.request(Request::get(&reports).body(Vec::new())?).await?;
+        let left = list["items"].as_array().context("no items")?;
+        let answered = left.iter().filter(|report| !report["status"]["report"].is_null()).count();
+        ensure!(answered > 0 && left.len() <= 12, "{} left, {answered} answered", left.len());
+        Ok(())
+    })
+    .await
+}
+
 /// Loses the answer to a write, so that the host reads the Pod as its own account.
 async fn a_lost_answer(plane: &ControlPlane, client: &Client, link: &Link, mark: Mark) -> Result<()> {
     link.set(Faults::Lost(100));
@@ -245,6 +266,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     ensure!(own_writes(&plane, quiet)?.is_empty(), "{:?}", own_writes(&plane, quiet)?);
 
     a_plugin_of_the_cluster(&client, &sha256).await?;
+    questions(&client).await?;
 
     // Narrower grants apply at once, although the component exceeds them.
     let mut narrow = changed.clone();
@@ -289,7 +311,8 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     // The host's own account writes statuses and Events. It used each of its rights, and no request was refused.
     let own = own_writes(&plane, mark)?;
     let known = ["patch reconcileplugins/status 200", "patch clusterreconcileplugins/status 200"];
-    let known = [&known[..], &["create events 201", "patch events 200"]].concat();
+    let reports = ["patch runreports/status 200", "delete runreports 200"];
+    let known = [&known[..], &reports, &["create events 201", "patch events 200"]].concat();
     ensure!(!own.is_empty() && own.iter().all(|write| known.contains(&write.as_str())), "{own:?}");
     let requests = plane.audit().requests_of(HOST, mark)?;
     ensure!(requests.iter().all(|request| request.code != 403), "{requests:?}");

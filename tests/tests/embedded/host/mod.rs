@@ -19,6 +19,7 @@ mod quiet;
 mod replicas;
 mod requests;
 mod rights;
+mod run_reports;
 mod scripts;
 mod shutdown;
 mod siblings;

@@ -1,0 +1,115 @@
+//! `podium why` of a tenant with rights in one namespace only: by a RunReport, on a real API server with the roles
+//! and the admission policy in `deploy/`.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use podium_tests::{
+    guests,
+    process::{Host, podium_binary},
+    wait::until,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster,
+    kubectl::{Kubectl, stderr},
+    objects::{NAMESPACE, apply, condition, config_map, labelled, spec, start},
+    workloads::{account, create, namespace, pod},
+};
+
+const SOON: Duration = Duration::from_secs(60);
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+async fn podium(kubeconfig: &Path, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(podium_binary()?);
+    command.arg("why").args(arguments).arg("--kubeconfig").arg(kubeconfig);
+    for of_host in ["PODIUM_TOKEN", "PODIUM_SERVER"] {
+        command.env_remove(of_host);
+    }
+    Ok(tokio::task::spawn_blocking(move || command.output()).await??)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> {
+    let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
+    let kubectl = Kubectl::new(&plane);
+    let (options, _) = start(&plane, &client).await?;
+    kubectl.install(&["crds.yaml", "roles.yaml", "admission-runreports.yaml"])?;
+    kubectl.admin(&["wait", "--for=condition=Established", "crd", "--all"])?;
+    namespace(&client, "neighbour").await?;
+    // alice has the role `edit`, bob may create RunReports and may not get Pods.
+    let rules = json!([{
+        "apiGroups": ["podium.dev"], "resources": ["runreports"], "verbs": ["create", "get", "delete"],
+    }]);
+    create(&client, &format!("{RBAC}/clusterroles"), json!({ "metadata": { "name": "asks" }, "rules": rules })).await?;
+    for (user, role) in [("alice", "edit"), ("bob", "asks")] {
+        account(&client, NAMESPACE, user).await?;
+        let subject = json!({ "kind": "ServiceAccount", "namespace": NAMESPACE, "name": user });
+        let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role });
+        let binding = json!({ "metadata": { "name": user }, "roleRef": role, "subjects": [subject] });
+        create(&client, &format!("{RBAC}/namespaces/{NAMESPACE}/rolebindings"), binding).await?;
+    }
+    let sha256 = config_map(&client, guests::component("good")?).await?;
+    pod(&client, NAMESPACE, "a").await?;
+    let host = Host::spawn(&options).await?;
+    until("the kind", SOON, async || apply(&client, &spec(&sha256)).await).await?;
+    condition(&client, "Ready", "True", "Running").await?;
+    labelled(&client, "a").await?;
+
+    let alice = plane.kubeconfig_of(NAMESPACE, "alice").await?;
+    // The roles of `edit` are aggregated by a controller some time after the start.
+    let why = until("an answer", SOON, async || {
+        let why = podium(&alice, &["-n", NAMESPACE, "a"]).await?;
+        ensure!(why.status.success(), "{}", stderr(&why));
+        Ok(String::from_utf8(why.stdout)?)
+    })
+    .await?;
+    for part in
+        ["objects/a at revision ", "\nobjects/labeller  loaded\n  Settled: ", "last run ", "of the cluster are not"]
+    {
+        ensure!(why.contains(part), "{part}: {why}");
+    }
+    let gone = podium(&alice, &["objects/never", "--plugin", "labeller", "--output", "json"]).await?;
+    let gone: Value = serde_json::from_slice(&gone.stdout)?;
+    ensure!(gone["plugins"]["items"][0]["reasons"][0]["reason"] == "PodUnknown" && gone["uid"].is_null(), "{gone}");
+    let none = stderr(&podium(&alice, &["objects/a", "--plugin", "none"]).await?);
+    ensure!(none.contains("no ReconcilePlugin objects/none is configured"), "{none}");
+    let left = kubectl.admin(&["-n", NAMESPACE, "get", "runreports", "-o", "name"])?;
+    ensure!(left.is_empty(), "podium deletes what it made: {left}");
+
+    let elsewhere = stderr(&podium(&alice, &["neighbour/a"]).await?);
+    ensure!(elsewhere.contains("cannot create resource") && elsewhere.contains("ClusterRole edit"), "{elsewhere}");
+    let bob = plane.kubeconfig_of(NAMESPACE, "bob").await?;
+    // The policy holds a moment after it was created, and the rights too.
+    until("the refusal of bob", SOON, async || {
+        let refused = stderr(&podium(&bob, &["objects/a"]).await?);
+        ensure!(refused.contains("bob may not get the pod a in objects"), "{refused}");
+        Ok(())
+    })
+    .await?;
+
+    // A question does not change, and no name leads elsewhere.
+    for (spec, message) in [
+        (json!({ "pod": { "name": "../neighbour/a" } }), "spec.pod.name: Invalid value"),
+        (json!({ "pod": { "name": "a" }, "plugin": "neighbour/x" }), "spec.plugin: Invalid value"),
+        (json!({}), "spec.pod: Required value"),
+    ] {
+        let metadata = json!({ "namespace": NAMESPACE, "name": "odd" });
+        let report = json!({
+            "apiVersion": "podium.dev/v1alpha1", "kind": "RunReport", "metadata": metadata, "spec": spec,
+        });
+        let input = report.to_string();
+        let user = "system:serviceaccount:objects:alice";
+        let refused = stderr(&kubectl.run(user, &["create", "-f", "-"], input.as_bytes())?);
+        ensure!(refused.contains(message), "{message}: {refused}");
+    }
+    ensure!(host.terminate().await?.success(), "it failed");
+    let silent = stderr(&podium(&alice, &["objects/a"]).await?);
+    ensure!(silent.contains("no host answered within 5 s"), "{silent}");
+    Ok(())
+}
