@@ -263,7 +263,7 @@ fn stage(action: Action) -> podium_sdk::Result<u32> {
         Action::AddFinalizer { target, name } => writes::add_finalizer(&key(&target), &name),
         Action::RemoveFinalizer { target, name } => writes::remove_finalizer(&key(&target), &name),
         Action::SetCondition { target, condition_type, reason, message, .. } => {
-            let condition = Condition::new(condition_type, podium_sdk::ConditionStatus::True).because(reason, message);
+            let condition = Condition::new(condition_type, ConditionStatus::True).because(reason, message);
             writes::set_condition(&key(&target), &condition)
         }
         Action::RemoveCondition { target, condition_type } => writes::remove_condition(&key(&target), &condition_type),
@@ -287,7 +287,7 @@ fn talkative(request: &Request) -> podium_sdk::Result<Outcome> {
     events::emit(request.key(), podium_sdk::Event::normal("Noted", NASTY))?;
     let long = NASTY.repeat(10);
     events::emit(request.key(), podium_sdk::Event::normal("Noted", &long[..long.floor_char_boundary(1_024)]))?;
-    let condition = Condition::new("shop.example/Checked", podium_sdk::ConditionStatus::True).because("Fine", NASTY);
+    let condition = Condition::new("shop.example/Checked", ConditionStatus::True).because("Fine", NASTY);
     writes::set_condition(request.key(), &condition)?;
     match request.attempt() {
         1 => Ok(Outcome::settled()),

@@ -1,7 +1,7 @@
 //! The same on the whole host and a cluster in the process: the real watch, cache, dispatch, writeback and live reads.
 //! Another tenant's plugin runs beside, logs canaries, fails with canaries, and writes them to its own Pods.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use podium_devcluster::{Cluster, Options};
 use podium_engine::{fixtures::log_to, ports::PLUGIN_TARGET, status::PluginState};
