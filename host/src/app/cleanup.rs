@@ -78,6 +78,9 @@ pub(super) struct Removal {
     pub(super) refused: Option<String>,
 }
 
+/// Whether Pods of a namespace, or with `None` of any, are missing.
+type Missing = Box<dyn Fn(Option<&str>) -> bool + Send + Sync>;
+
 /// Follows the objects that are being deleted.
 pub(super) struct Cleanup {
     pub(super) api: Api,
@@ -87,7 +90,7 @@ pub(super) struct Cleanup {
     /// The account that is used where the plugin's own is refused, as RBAC names it.
     pub(super) account: Option<String>,
     /// Returns true while the cache lacks Pods of a namespace, or with `None` of any, that cannot be decoded.
-    pub(super) undecoded: Box<dyn Fn(Option<&str>) -> bool + Send + Sync>,
+    pub(super) undecoded: Missing,
     /// The turn to write, in the order of asking.
     pub(super) turn: Semaphore,
     pub(super) removals: Removals,

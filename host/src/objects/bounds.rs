@@ -3,7 +3,7 @@
 //! Without them the work for each change, and the memory of the host, would grow with the objects of one tenant, which
 //! need neither code nor rights. Of an object beyond the bounds only the metadata and few finalizers are kept.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use podium_vocabulary::{PluginId, Tenant};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ impl Trimming {
             for at in of_tenant {
                 if beyond.contains_key(&objects[at].id) {
                     objects[at].forget_spec();
-                    objects[at].status = reported(&objects[at], most);
+                    shorten_status(&mut objects[at], most);
                 }
             }
         }
@@ -132,14 +132,18 @@ pub(super) fn is_reported(object: &Object, most: usize) -> bool {
     object.status["observedGeneration"] == object.generation && conditions.any(is_reported)
 }
 
-/// Returns the part of a status that [`is_reported`] reads.
-fn reported(object: &Object, most: usize) -> Arc<Value> {
-    let status = |_| json!({ "observedGeneration": object.generation, "conditions": [{ "message": too_many(most) }] });
-    is_reported(object, most).then_some(()).map(status).unwrap_or_default().into()
+/// Reduces the status of an object that is not passed on to what [`is_reported`] reads.
+fn shorten_status(object: &mut Object, most: usize) {
+    if object.held.is_none() && is_reported(object, most) {
+        let conditions = json!([{ "message": too_many(most) }]);
+        object.status = json!({ "observedGeneration": object.generation, "conditions": conditions }).into();
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{
         super::object::tests::{object, spec},
         *,
@@ -228,6 +232,13 @@ mod tests {
         }
         assert!(most < 1_200, "{most} of 10,000 are whole");
         assert!(objects.iter().all(|object| is_reported(object, MOST_PLUGINS as usize)), "none is reported again");
+        let shown = objects[9_000].status.clone();
+        for (held, status) in [(Some(0), shown.clone()), (None, json!({ "observedGeneration": 0 }).into())] {
+            let mut object = Object { held, status, ..object("last", 1, &spec()) };
+            let before = object.status.clone();
+            shorten_status(&mut object, MOST_PLUGINS as usize);
+            assert_eq!(object.status, before, "one that is passed on is compared with its whole status");
+        }
         assert!(objects.iter().take(100).all(|object| object.plugin.is_ok()), "the oldest are whole");
     }
 }

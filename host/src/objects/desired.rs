@@ -520,6 +520,22 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_that_was_released_leaves_its_finalizers_to_one_that_is_deleted_later() {
+        let mut desired = Desired::default();
+        let older = of_namespace("shop", "a", "a.example/x");
+        let younger = of_namespace("shop", "b", "a.example/x");
+        for (held, is_before) in [(Some(0), true), (None, false)] {
+            desired.applied(Object { deleting: true, held, ..older.clone() });
+            desired.applied(Object { deleting: true, held: Some(0), ..younger.clone() });
+            assert_eq!(
+                desired.before(&younger.id, |_| false).has(&"shop".into(), "a.example/x"),
+                is_before,
+                "{held:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_change_decides_about_the_objects_of_its_tenant_only() {
         let mut desired = Desired::default();
         desired.applied(of_namespace("shop", "a", "a.example/x"));

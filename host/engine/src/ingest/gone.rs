@@ -56,7 +56,7 @@ struct Kept {
 }
 
 /// The deletions that a plugin gets, in slices. They are kept while this exists.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Delivery {
     /// `None` for a plugin of the cluster.
     namespace: Option<Arc<str>>,
@@ -244,7 +244,7 @@ impl GonePods {
     }
 
     /// Returns the next deletions as changes, at most this number, and the delivery if more may follow.
-    pub(super) fn next_slice(&self, delivery: Delivery, most: usize) -> (Vec<Change>, Option<Delivery>) {
+    pub(super) fn next_slice(&self, delivery: &Delivery, most: usize) -> (Vec<Change>, Option<Delivery>) {
         let inner = self.inner.lock();
         if inner.is_standby {
             return (Vec::new(), None);
@@ -253,7 +253,7 @@ impl GonePods {
         let due = slice.iter().filter(|((_, number), _)| *number <= delivery.latest);
         let changes = due.filter_map(|(_, gone)| Change::between(Some(gone.pod.clone()), None)).collect();
         let last = slice.get(most.saturating_sub(1)).map(|(place, _)| Place::clone(place));
-        (changes, last.map(|last| Delivery { after: Some(last), ..delivery }))
+        (changes, last.map(|last| Delivery { after: Some(last), ..delivery.clone() }))
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
     /// Returns the names of a delivery's Pods by slice, of at most this number of slices.
     fn slices(gone: &GonePods, delivery: &mut Option<Delivery>, most: usize) -> Vec<Vec<String>> {
         let next = |_| {
-            let (changes, rest) = gone.next_slice(delivery.take()?, 2);
+            let (changes, rest) = gone.next_slice(&delivery.take()?, 2);
             *delivery = rest;
             Some(changes.iter().map(|change| change.key().unwrap().name.to_string()).collect())
         };

@@ -354,7 +354,7 @@ impl Ingest {
     }
 
     /// Queues a slice of the deletions of while another replica ran the plugin. Returns those that are left.
-    fn deliver_gone(&self, sweep: &Sweep, delivery: Delivery) -> Option<Delivery> {
+    fn deliver_gone(&self, sweep: &Sweep, delivery: &Delivery) -> Option<Delivery> {
         let (changes, left) = self.gone.next_slice(delivery, SLICE);
         let lanes = || vec![sweep.lane];
         let watched = |change: &Change| if sweep.watches(change) { lanes() } else { Vec::new() };
@@ -405,7 +405,7 @@ impl Ingest {
         let next = self.sweeps.iter().position(|sweep| !only_deletions || sweep.has_deletions());
         let Some(mut sweep) = next.and_then(|at| self.sweeps.remove(at)) else { return self.replayed() };
         if let Some(delivery) = sweep.gone.take() {
-            sweep.gone = self.deliver_gone(&sweep, delivery);
+            sweep.gone = self.deliver_gone(&sweep, &delivery);
             return self.sweeps.push_back(sweep);
         }
         if let Some(after) = sweep.deletions.take() {

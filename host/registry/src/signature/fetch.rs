@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::{Claim, Claims, Key, MOST, SIZE, bundle, classic};
 use crate::{
@@ -67,14 +68,15 @@ impl Client {
             let mut search = Search { keys, of: manifest, claims, is_signed, failure };
             // The registry's own list, and the tag that clients keep where the registry has none, or had none.
             let lists = [format!("referrers/{manifest}"), format!("manifests/sha256-{}", manifest.hex())];
-            // A place that does not answer leaves the others their time.
-            let part = Limits { time: limits.time / 3, ..*limits };
-            for place in std::iter::once(None).chain(lists.iter().map(Some)) {
+            let end = Instant::now() + limits.time;
+            for (left, place) in [(3, None), (2, Some(&lists[0])), (1, Some(&lists[1]))] {
+                // A place that does not answer leaves the others their time.
+                let part = Limits { time: end.saturating_duration_since(Instant::now()) / left, ..*limits };
                 let look = async {
                     match place {
                         _ if search.is_signed => {}
                         None => session.classic(&mut search).await,
-                        Some(list) => session.bundles(list, &mut search).await,
+                        Some(list) => session.bundles(list, &part, &mut search).await,
                     }
                     Ok(())
                 };
@@ -130,18 +132,21 @@ impl Session<'_> {
     }
 
     /// Adds the bundles of a list that refer to the manifest.
-    async fn bundles(&mut self, list: &str, search: &mut Search<'_>) {
+    async fn bundles(&mut self, list: &str, limits: &Limits, search: &mut Search<'_>) {
         let mut next = Some(self.below(list));
         let mut entries = Vec::new();
-        for _ in 0..PAGES {
-            let Some(target) = next.take() else { break };
-            match self.referrers(&target).await {
-                Ok((page, following)) => {
-                    entries.extend(page);
-                    next = following;
-                }
-                Err(error) => search.failed(error),
+        let pages = async {
+            for _ in 0..PAGES {
+                let Some(target) = next.take() else { break };
+                let page;
+                (page, next) = self.referrers(&target).await?;
+                entries.extend(page);
             }
+            Ok(())
+        };
+        // A page that does not answer leaves the entries of those before their time.
+        if let Err(error) = within(&Limits { time: limits.time / 2, ..*limits }, "the list of referrers", pages).await {
+            search.failed(error);
         }
         // A type in the list is a hint only, but entries with the type of a bundle are looked at first.
         entries.sort_by_key(|entry| !entry.artifact_type.as_deref().is_some_and(bundle::is_bundle));

@@ -271,6 +271,22 @@ async fn a_valid_signature_suffices_behind_many_entries_of_other_types() {
     assert_eq!(signatures.check(&server, &[]).await, Ok(0));
 }
 
+/// The second page of the list does not answer.
+async fn check_second_page(signatures: &Signatures) {
+    let mut texts = Texts::new();
+    let first = index(&[bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)]);
+    let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+        _ if asked.path.ends_with("/referrers/second") => Reply::silence(),
+        _ if asked.path.contains("/referrers/") => {
+            Reply::ok(first.clone()).with("Link", "</v2/team/plugin/referrers/second>; rel=\"next\"")
+        }
+        Some(text) => Reply::ok(text.clone()),
+        None => Reply::status(404),
+    })
+    .await;
+    assert_eq!(signatures.check(&server, &[]).await, Ok(0));
+}
+
 #[tokio::test]
 async fn a_valid_signature_suffices_beside_a_place_that_does_not_answer() {
     let signatures = Signatures::new();
@@ -287,7 +303,7 @@ async fn a_valid_signature_suffices_beside_a_place_that_does_not_answer() {
         .await;
         assert_eq!(signatures.check(&server, &[]).await, Ok(0), "{silent}");
     };
-    tokio::join!(check(".sig"), check("/referrers/"));
+    tokio::join!(check(".sig"), check("/referrers/"), check_second_page(&signatures));
 }
 
 #[tokio::test]

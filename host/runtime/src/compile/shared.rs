@@ -32,7 +32,11 @@ impl<K: Ord + Copy, V, E: Clone> Shared<K, V, E> {
         loop {
             let made = {
                 let mut values = self.0.lock();
-                values.retain(|_, made| made.get().is_none_or(|made| made.as_ref().is_ok_and(is_used)));
+                values.retain(|_, made| match made.get() {
+                    Some(made) => made.as_ref().is_ok_and(is_used),
+                    // If it is held here only, whoever made it panicked.
+                    None => Arc::strong_count(made) > 1,
+                });
                 Arc::clone(values.entry(key).or_default())
             };
             let mut own = None;
@@ -113,6 +117,8 @@ mod tests {
         let shared = Shared::default();
         let panics = || shared.get_or_try_insert_with(1, || panic!("as a test"));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(shared.get_or_try_insert_with(2, || Ok::<_, ()>(7)).as_deref(), Ok(&7));
+        assert!(!shared.0.lock().contains_key(&1), "it goes with the next value");
         assert_eq!(shared.get_or_try_insert_with(1, || Ok::<_, ()>(7)).as_deref(), Ok(&7));
     }
 }

@@ -20,6 +20,8 @@ use crate::{
 /// The most objects of a tenant beside as many as it may have: those that are gone are known until no Pod has a
 /// finalizer of their plugins, and each of them costs a file and a share of every look at the tenant's Pods.
 const MOST_GONE: usize = 200;
+/// After this many failures, about half a minute, a file that cannot be read keeps the records of others no longer.
+const MOST_FAILURES: u32 = 5;
 
 /// The objects that have the host's finalizer from the host itself, with their uids: anyone who may write an object may
 /// write its finalizers too. An object that is gone is known until no Pod has a finalizer of its plugin.
@@ -63,7 +65,13 @@ impl Components {
             let mut failures = 0;
             let held = loop {
                 let error = match store.call(Store::held).await {
-                    Some(Ok(held)) => break held,
+                    Some(Ok((held, unread))) if unread.is_empty() => break held,
+                    Some(Ok((held, unread))) if failures >= MOST_FAILURES => {
+                        let files = unread.join("; ");
+                        tracing::error!(files, "finalizers that these plugins held are not removed if they are gone");
+                        break held;
+                    }
+                    Some(Ok((_, unread))) => unread.join("; "),
                     Some(Err(error)) => error.to_string(),
                     None => "the call panicked".to_owned(),
                 };

@@ -47,15 +47,15 @@ impl Store {
         Ok(self.kept(&self.record_path(plugin))?.record.filter(Record::is_readable))
     }
 
-    /// Returns the objects of all plugins that may hold finalizers of Pods.
+    /// Returns the objects of all plugins that may hold finalizers of Pods, and the errors of files that cannot be read,
+    /// of which there may be others.
     ///
     /// # Errors
-    /// Those of the disk, with the file. Then there may be others.
-    pub(crate) fn held(&self) -> io::Result<Vec<(PluginId, Held)>> {
+    /// Those of the directory.
+    pub(crate) fn held(&self) -> io::Result<(Vec<(PluginId, Held)>, Vec<String>)> {
         let files = self.files()?.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
         let held = files.map(|file| {
-            let unread =
-                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", text::path(&file.path)));
+            let unread = |error| format!("{}: {error}", text::path(&file.path));
             let OfPlugin { plugin, held, .. } = self.kept(&file.path).map_err(unread)?;
             let id = match plugin.split_once('/') {
                 Some((namespace, name)) => PluginId { namespace: Some(namespace.into()), name: name.into() },
@@ -63,7 +63,8 @@ impl Store {
             };
             Ok((id, held))
         });
-        held.collect()
+        let (read, unread): (Vec<_>, Vec<_>) = held.partition(Result::is_ok);
+        Ok((read.into_iter().flatten().collect(), unread.into_iter().filter_map(Result::err).collect()))
     }
 
     /// Replaces the record of a plugin and the objects that may hold finalizers of Pods. Removes the file if there is

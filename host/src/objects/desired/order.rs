@@ -18,7 +18,9 @@ impl Desired {
         let others = others.filter(|other| other.id != *id && !other.is_forgotten());
         let kept = others.filter_map(|other| {
             let spec = other.of_finalizers()?;
-            let is_before = object.is_some_and(|object| other.precedence() < object.precedence());
+            // One that was released has left what it had to others.
+            let is_released = other.deleting && other.held.is_none();
+            let is_before = object.is_some_and(|object| !is_released && other.precedence() < object.precedence());
             (is_before || runs(&other.id)).then_some(spec)
         });
         Earlier::new(self.files_beside(id).chain(kept))

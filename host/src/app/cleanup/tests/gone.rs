@@ -137,7 +137,7 @@ async fn a_host_that_starts_cleans_up_after_objects_that_went_meanwhile() {
         sleep(PROMISED).await;
         assert_eq!(rig.pods.of("shop"), 2, "{suspended} {objects:?}");
         sleep(PROMISED).await;
-        let held = Store::open(state.path()).unwrap().held().unwrap();
+        let held = Store::open(state.path()).unwrap().held().unwrap().0;
         assert!(
             held.iter().flat_map(|(_, held)| held.keys()).all(|uid| uid == "u-again"),
             "{suspended} {objects:?}: {held:?}"
@@ -209,7 +209,7 @@ async fn a_disk_that_fails_at_the_start_forgets_no_finalizer() {
     std::fs::rename(&away, &directory).unwrap();
     sleep(Duration::from_secs(120)).await;
     assert_eq!(rig.pods.of("shop"), 2);
-    let held = Store::open(state.path()).unwrap().held().unwrap();
+    let held = Store::open(state.path()).unwrap().held().unwrap().0;
     assert!(held.iter().flat_map(|(_, held)| held.keys()).eq(["u-again"]), "{held:?}");
 }
 
