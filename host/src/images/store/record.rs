@@ -37,6 +37,7 @@ struct OfPlugin {
 
 /// Objects by uid, with the part of the spec that is about finalizers of Pods.
 pub(crate) type Held = BTreeMap<String, Value>;
+type HeldOfPlugins = Vec<(PluginId, Held)>;
 
 impl Store {
     /// Returns the record of a plugin.
@@ -52,7 +53,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the directory.
-    pub(crate) fn held(&self) -> io::Result<(Vec<(PluginId, Held)>, Vec<String>)> {
+    pub(crate) fn held(&self) -> io::Result<(HeldOfPlugins, Vec<String>)> {
         let files = self.files()?.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
         let held = files.map(|file| {
             let unread = |error| format!("{}: {error}", text::path(&file.path));
