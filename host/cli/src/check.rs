@@ -92,12 +92,13 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks a configuration file that is deployed, which fills in a missing account. Prints warnings.
+/// Checks a configuration file that is deployed, which fills in a missing account, with the component that was built
+/// for it, if one was. Prints warnings.
 ///
 /// # Errors
 /// Returns every mistake, one line each.
-pub(crate) fn accepted(file: &Path, runners: Option<&Path>) -> anyhow::Result<()> {
-    let report = check(&[file.to_owned()], None, Ok(None), runners)?;
+pub(crate) fn accepted(file: &Path, component: Option<&Path>, runners: Option<&Path>) -> anyhow::Result<()> {
+    let report = check(&[file.to_owned()], component, Ok(None), runners)?;
     let others = report.warnings.iter().filter(|warning| warning.field != ACCOUNT);
     others.for_each(|warning| ui::report(&format!("warning: {}", line(warning))));
     report.error.map_or(Ok(()), |error| bail!("{error}"))
@@ -171,7 +172,7 @@ fn check(
     let plugins = if usable { plugins } else { Vec::new() };
     let scripts = plugins.iter().any(|plugin| plugin.spec.language.is_some());
     let checker = if scripts { Checker::new(runners)? } else { None };
-    for plugin in plugins.into_iter().map(script::complete) {
+    for plugin in script::complete(plugins) {
         let copy = script::outdated(&plugin);
         let Defined { file, lines, spec } = plugin;
         let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));

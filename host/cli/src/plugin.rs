@@ -27,7 +27,7 @@ pub(crate) fn read(files: &[PathBuf], components: Option<&Path>) -> anyhow::Resu
         let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         bail!("no plugin in {}", files.join(", "));
     }
-    Ok(plugins.into_iter().map(script::complete).collect())
+    Ok(script::complete(plugins))
 }
 
 /// Reads the policy that a flag names.

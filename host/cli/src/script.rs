@@ -31,12 +31,22 @@ pub(crate) fn is_in(directory: &Path) -> bool {
 /// Returns an error if plugin.yaml has no place for the script, or cannot be read or written, or if YAML cannot contain
 /// the script.
 pub(crate) fn embed(directory: &Path) -> anyhow::Result<()> {
+    let Some(after) = embedded(directory)? else { return Ok(()) };
+    let config = directory.join(plugin::FILE);
+    write_whole(&config, after.as_bytes()).with_context(|| format!("cannot write {}", config.display()))
+}
+
+/// Returns the text of plugin.yaml that [`embed`] writes; `None` if it writes nothing.
+///
+/// # Errors
+/// See [`embed`].
+pub(crate) fn embedded(directory: &Path) -> anyhow::Result<Option<String>> {
     let [script, config] = [FILE, plugin::FILE].map(|file| directory.join(file));
     let read = |file: &Path| std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
     let before = read(&config)?;
     let script = read(&script)?;
     if script.len() > MAX_SCRIPT_BYTES {
-        return Ok(());
+        return Ok(None);
     }
     let after = with_script(&before, &script).with_context(|| {
         format!(
@@ -45,13 +55,13 @@ pub(crate) fn embed(directory: &Path) -> anyhow::Result<()> {
             config.display()
         )
     })?;
-    if after != before {
-        if !contains(&after, &script) {
-            bail!("{FILE} has characters that YAML does not permit in a text, such as control characters");
-        }
-        write_whole(&config, after.as_bytes()).with_context(|| format!("cannot write {}", config.display()))?;
+    if after == before {
+        return Ok(None);
     }
-    Ok(())
+    if !contains(&after, &script) {
+        bail!("{FILE} has characters that YAML does not permit in a text, such as control characters");
+    }
+    Ok(Some(after))
 }
 
 /// The line before the copy, which is indented by two spaces more.
@@ -86,17 +96,22 @@ fn same(one: &str, other: &str) -> bool {
     one.trim_end_matches(['\n', '\r']).lines().eq(other.trim_end_matches(['\n', '\r']).lines())
 }
 
-/// Returns a plugin whose script is too large for its configuration with the script beside it; any other one as it is.
-pub(crate) fn complete(mut defined: Defined) -> Defined {
-    let file = defined.file.with_file_name(FILE);
-    let large = file.metadata().is_ok_and(|metadata| metadata.len() > MAX_SCRIPT_BYTES as u64);
-    if large
-        && let Source::Inline(inline) = &mut defined.spec.source
-        && let Ok(script) = std::fs::read_to_string(file)
-    {
-        *inline = script.into();
+/// Replaces the copy of a script in plugin.yaml with the script beside it if that is too large for a copy. In a file
+/// with several scripts none is the copy.
+pub(crate) fn complete(mut plugins: Vec<Defined>) -> Vec<Defined> {
+    let is_inline = |of: &Defined| of.file.ends_with(plugin::FILE) && matches!(of.spec.source, Source::Inline(_));
+    let inline: Vec<_> = plugins.iter().filter(|of| is_inline(of)).map(|of| of.file.clone()).collect();
+    for defined in plugins.iter_mut().filter(|of| inline.iter().filter(|file| **file == of.file).count() == 1) {
+        let file = defined.file.with_file_name(FILE);
+        let large = file.metadata().is_ok_and(|metadata| metadata.len() > MAX_SCRIPT_BYTES as u64);
+        if large
+            && let Source::Inline(inline) = &mut defined.spec.source
+            && let Ok(script) = std::fs::read_to_string(file)
+        {
+            *inline = script.into();
+        }
     }
-    defined
+    plugins
 }
 
 /// Returns a field and a warning about it if the configuration is not about the present script beside it.

@@ -15,7 +15,8 @@ use kube::{
     core::GroupVersionKind,
     runtime::{WatchStreamExt, watcher},
 };
-use podium_devcluster::{Cluster, Options, Server};
+use podium_cli::hostile::Module;
+use podium_devcluster::{Cluster, Options, Refusal, Requests, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -162,7 +163,7 @@ impl Fixture {
     }
 
     fn has_account(&self) -> bool {
-        self.stored("serviceaccounts").iter().any(|account| account["metadata"]["name"] == "hello")
+        self.stored("serviceaccounts").iter().any(|account| account["metadata"]["name"] == "podium-plugin-hello")
     }
 
     fn stored(&self, resource: &str) -> Vec<Value> {
@@ -190,7 +191,7 @@ async fn a_dry_run_prints_without_a_request_what_a_deployment_stores() {
     fixture.edit("kind: ReconcilePlugin", "kind: ReconcilePlugin   # of the shop");
     let before = bytes(&fixture.path("hello/plugin.yaml"));
     let printed = fixture.podium(&["deploy", "hello", "--dry-run=client", "-o", "yaml", "-n", "shop"]).await;
-    printed.says(0, &["note: shop/hello: serviceAccountName: hello is filled in"]);
+    printed.says(0, &["note: shop/hello: serviceAccountName: podium-plugin-hello is filled in"]);
     assert_eq!(fixture.cluster.requests().all().len(), 0);
     let documents = printed.documents();
     let kinds: Vec<_> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
@@ -239,6 +240,75 @@ async fn a_script_over_64_kib_goes_to_a_config_map() {
 }
 
 #[tokio::test]
+async fn a_dry_run_does_not_change_the_file() {
+    let fixture = Fixture::new().await;
+    let before = bytes(&fixture.path("hello/plugin.yaml"));
+    fs::write(fixture.path("hello/plugin.js"), "export default () => {};\n").unwrap();
+    let dry = fixture.deploy(&["--dry-run=client"]).await;
+    assert_eq!(bytes(&fixture.path("hello/plugin.yaml")), before);
+    dry.says(1, &["hello/plugin.yaml", "not a copy of plugin.js", "podium build hello"]);
+}
+
+#[tokio::test]
+async fn a_large_script_belongs_to_the_plugin_beside_it() {
+    let fixture = Fixture::new().await;
+    let script = format!("// {}\nexport default () => {{}};\n", "x".repeat(64 << 10));
+    fs::write(fixture.path("hello/plugin.js"), script).unwrap();
+    let one = |name: &str| {
+        format!(
+            "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: shop }}\n\
+             spec: {{ source: {{ script: {{ language: javascript, inline: '{name}();' }} }} }}\n---\n"
+        )
+    };
+    for (file, text) in [("other.yaml", one("a")), ("plugin.yaml", one("a") + &one("b"))] {
+        fs::write(fixture.path("hello").join(file), text).unwrap();
+        let path = format!("hello/{file}");
+        let printed = fixture.podium(&["deploy", &path, "--dry-run=client", "-o", "yaml"]).await;
+        printed.says(0, &[]);
+        let documents = printed.documents();
+        let inline = documents.iter().find_map(|of| of.pointer("/spec/source/script/inline"));
+        assert_eq!(inline, Some(&json!("a();")), "{file}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_is_pushed_after_the_dry_run_on_the_server() {
+    let fixture = Fixture::new().await;
+    fs::create_dir(fixture.path("rust")).unwrap();
+    fs::write(fixture.path("rust/a.wasm"), Module::DEFAULT.component().unwrap()).unwrap();
+    let deploy = async |namespace: &str, flags: &[&str]| {
+        let yaml = format!(
+            "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: a, namespace: {namespace} }}\n\
+             spec: {{ source: {{ file: a.wasm }} }}\n"
+        );
+        fs::write(fixture.path("rust/plugin.yaml"), yaml).unwrap();
+        let to = ["deploy", "rust", "--kubeconfig=kubeconfig", "--registry=127.0.0.1:1/a:1", "--plain-http"];
+        fixture.podium(&[&to, flags].concat()).await
+    };
+    deploy("other", &[]).await.says(1, &["kubectl create namespace other"]);
+    deploy("shop", &["--pull-secret=No"]).await.says(1, &["spec.source.oci.pullSecretName"]);
+    // The registry does not answer, and nothing is stored.
+    deploy("shop", &[]).await.says(1, &["127.0.0.1:1"]);
+    assert!(fixture.stored("serviceaccounts").iter().all(|of| of["metadata"]["name"] != "podium-plugin-a"));
+}
+
+#[tokio::test]
+async fn a_status_that_cannot_be_read_is_read_again() {
+    let fixture = Fixture::new().await;
+    let mut objects = pin!(watcher(fixture.plugins(), watcher::Config::default()).applied_objects());
+    let refuse = async {
+        objects.try_next().await.unwrap();
+        fixture.cluster.faults().refuse(Requests::All, Refusal::Internal, 2);
+        std::future::pending::<()>().await;
+    };
+    let ended = tokio::select! {
+        ended = fixture.deploy(&["--wait", "4s"]) => ended,
+        () = refuse => return,
+    };
+    ended.says(1, &["its status cannot be read, which is tried again: ", "no host has answered within 4 s"]);
+}
+
+#[tokio::test]
 async fn documents_beside_each_other_are_deployed_in_their_order() {
     let fixture = Fixture::new().await;
     let documents = "# The first one\n---\napiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\n\
@@ -263,11 +333,18 @@ async fn a_refusal_names_the_next_step_and_changes_nothing() {
     for definition in podium_config::definitions() {
         fixture.cluster.create(definition).unwrap();
     }
-    let missing = "nothing was changed: cannot apply ServiceAccount shop/hello: the namespace is missing; create it: \
-        kubectl create namespace shop";
+    let missing = "nothing was changed: cannot apply ServiceAccount shop/podium-plugin-hello: the namespace is \
+        missing; create it: kubectl create namespace shop";
     fixture.deploy(&[]).await.says(1, &[missing]);
     fixture.deploy(&["-n", "other"]).await.says(1, &["--namespace other", "pass --namespace=shop"]);
     fixture.deploy(&["-o", "yaml"]).await.says(1, &["add --dry-run=client"]);
+    let source = "source: { oci: { image: 'r.example/a:1' } }";
+    let head = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }";
+    let cluster = format!("{head}\nspec: {{ {source} }}\n");
+    fs::write(fixture.path("cluster.yaml"), cluster).unwrap();
+    let of_cluster = async |flag| fixture.podium(&["deploy", "cluster.yaml", "--dry-run=client", flag]).await;
+    of_cluster("--namespace=shop").await.says(1, &["--namespace shop", "a ClusterReconcilePlugin has no namespace"]);
+    of_cluster("--configmap").await.says(1, &["--configmap: no plugin of cluster.yaml has"]);
     fixture.deploy(&["--context", "none"]).await.says(1, &["none"]);
     fixture.deploy(&["--registry", "r.example/a:1"]).await.says(1, &["has a component in a file to push"]);
     let json = fixture.deploy(&["-o", "json"]).await;
@@ -331,8 +408,7 @@ async fn the_hosts_answer_decides_the_exit_code() {
     const REFUSED: &[[&str; 4]] = &[["Ready", "False", "InvalidScript", MISTAKE]];
     let host = fixture.host(REFUSED, &[]);
     let refused = fixture.deploy(&[]).await;
-    refused
-        .says(1, &["hello/plugin.js:3:14: shop/hello of generation 1 is refused (InvalidScript)", "goes on", "next: "]);
+    refused.says(1, &["hello/plugin.js:3:14: shop/hello of generation 1 is ", "is refused (InvalidScript)", "next: "]);
     host.abort();
 
     fixture.edit("write: { labels: [team] }", "write: { labels: [team], events: true }");
@@ -357,13 +433,17 @@ async fn the_hosts_answer_decides_the_exit_code() {
     fixture.edit("events: false", "delete: true");
     const WELL: &[[&str; 4]] = &[["Ready", "True", "Running", ""], ["Healthy", "True", "NoFailures", ""]];
     let host = fixture.host(WELL, &[]);
+    let began = tokio::time::Instant::now();
     let well = fixture.deploy(&["--wait", "1s"]).await;
     well.says(0, &[]);
     assert_eq!(well.stdout, "shop/hello of generation 4 runs (NoFailures)\n");
+    assert!(began.elapsed().as_secs() >= 7, "before the host may have written a second status: {:?}", began.elapsed());
     // It has settled, so that this takes no time.
     let began = tokio::time::Instant::now();
-    fixture.deploy(&[]).await.says(0, &[]);
+    let unchanged = fixture.deploy(&[]).await;
     assert!(began.elapsed().as_secs() < 6, "{:?}", began.elapsed());
+    let expected = "shop/hello of generation 4 is unchanged; the host reported that it runs (NoFailures)\n";
+    assert_eq!(unchanged.stdout, expected);
     host.abort();
 
     fixture.edit("spec:\n", "spec:\n  suspend: true\n");

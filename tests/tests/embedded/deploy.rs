@@ -138,7 +138,7 @@ async fn a_script_goes_from_its_folder_to_a_pod_and_failures_keep_it() {
     fixture.podium(&["new", "hello", "--lang", "js"]).await.says(0, &[]);
     fixture.pod("a");
     let first = fixture.deploy(&["--wait", "2m"]).await;
-    first.says(0, &["serviceAccountName: hello is filled in", "ReconcilePlugin shop/hello applied"]);
+    first.says(0, &["serviceAccountName: podium-plugin-hello is filled in", "ReconcilePlugin shop/hello applied"]);
     assert_eq!(first.stdout, "shop/hello of generation 1 runs (NoFailures)\n");
     fixture.labelled("a", "team", "unowned").await;
 

@@ -13,11 +13,12 @@ use crate::args::{Format, HostAccount, RegistryAccess, Runners, Toolchain};
         podium dev. It is checked as by podium check, and a crate is built as by podium build. A script needs nothing \
         else: one of at most 64 KiB is in the object, a larger one is put into a ConfigMap. For a component say where: \
         --registry pushes it as podium push does, --configmap puts it into a ConfigMap of at most 1 MiB. Digest, \
-        serviceAccountName and the RBAC of the grants are filled in; plugin.yaml is not changed.\n\nAll objects are \
-        sent by server-side apply as the field manager podium-deploy, first as a dry run on the server, so that \
-        nothing is changed if one of them is refused. Then the command waits until the host reports that this version \
-        runs. If it does not, the version before runs on where the host permits it, and the message says so. Objects \
-        that a plugin no longer needs are left.",
+        serviceAccountName and the RBAC of the grants are filled in. In plugin.yaml only the copy of a script is \
+        renewed, as by podium build; a dry run changes no file.\n\nAll objects are sent by server-side apply as the \
+        field manager podium-deploy, first as a dry run on the server, so that nothing is changed or pushed if one of \
+        them is refused. Then the command waits until the host reports that this version runs. If it does not, the \
+        version before runs on where the host permits it, and the message says so. Objects that a plugin no longer \
+        needs are left.",
     after_help = "Examples:\n  \
         podium deploy                               the plugin in this folder, to the cluster of your kubeconfig\n  \
         podium deploy hello --registry registry.example/team/hello:1.0\n  \
@@ -38,10 +39,10 @@ pub struct Deploy {
     /// Secret from which the host reads credentials for the registry, in the namespace of the plugin's account
     #[arg(long, value_name = "NAME", requires = "registry")]
     pub pull_secret: Option<String>,
-    /// Store the component or script in the ConfigMap podium-plugin-NAME
+    /// Store the component or script in the ConfigMap podium-plugin-NAME (podium-cluster-plugin-NAME)
     #[arg(long)]
     pub configmap: bool,
-    /// Refuse plugins of another namespace; the namespace itself is metadata.namespace
+    /// Refuse plugins of another namespace, or of none; the namespace itself is metadata.namespace
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Kubeconfig of the cluster [default: $KUBECONFIG or ~/.kube/config]

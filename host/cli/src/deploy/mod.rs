@@ -1,7 +1,7 @@
 //! `podium deploy`: the plugins of a plugin.yaml into a cluster, from the file of `podium dev`.
 //!
-//! Builds, checks, publishes and derives RBAC by the functions of the commands that do one of these. plugin.yaml is
-//! changed by nothing but the copy of a script, as by `podium build`.
+//! Builds, checks, publishes and derives RBAC by the functions of the commands that do one of these. In plugin.yaml
+//! only the copy of a script is changed, as by `podium build`, and by a dry run nothing.
 
 mod apply;
 mod args;
@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, bail};
 use kube::Client;
 use podium_host::config::Defined;
-use podium_registry::Reference;
+use podium_registry::{Artifact, Reference};
 use podium_vocabulary::{PluginId, Source};
 use serde_json::{Value, json};
 
@@ -44,13 +44,20 @@ pub(crate) fn run(arguments: &Deploy) -> anyhow::Result<ExitCode> {
     if arguments.output == Format::Yaml && arguments.dry_run.is_none() {
         bail!("--output yaml: prints the objects of a dry run; add --dry-run=client");
     }
-    let file = prepare(arguments)?;
-    ui::block_on(deploy(arguments, &file))
+    let file = file(arguments)?;
+    let component = build(&file, arguments)?;
+    check::accepted(&file, component.as_deref(), arguments.runners.runners.as_deref())?;
+    let (planned, artifact) = plan(arguments, &file, component.as_deref())?;
+    ui::block_on(deploy(arguments, &planned, artifact))
 }
 
-async fn deploy(arguments: &Deploy, file: &Path) -> anyhow::Result<ExitCode> {
-    let planned = plan(arguments, file).await?;
-    let objects = objects(&planned, arguments);
+/// `artifact` is to be pushed.
+async fn deploy(
+    arguments: &Deploy,
+    planned: &[(Defined, Planned)],
+    artifact: Option<Artifact>,
+) -> anyhow::Result<ExitCode> {
+    let objects = objects(planned, arguments);
     if arguments.dry_run.is_some() {
         ui::print(&match arguments.output {
             Format::Yaml => ui::yaml_documents(objects)?,
@@ -62,24 +69,29 @@ async fn deploy(arguments: &Deploy, file: &Path) -> anyhow::Result<ExitCode> {
     let client = cluster::connect(arguments.kubeconfig.as_deref(), arguments.context.as_deref()).await?;
     apply::require_kinds(&client).await?;
     for object in &objects {
-        if let Err(error) = apply::apply(&client, object, Mode::DryRun, arguments.force_conflicts).await {
+        if let Err(error) = apply::apply(&client, object, Mode::DryRun, arguments.force_conflicts).await
+            && !apply::is_about_planned_role(&error, &objects)
+        {
             if apply::is_forbidden(&error) && planned.iter().any(|(_, planned)| planned.rights.contains(object)) {
-                return for_administrator(&planned, &apply::explain(object, error), arguments);
+                return for_administrator(planned, &apply::explain(object, error), arguments);
             }
             return Err(apply::explain(object, error).context("nothing was changed"));
         }
     }
+    if let (Some(reference), Some(artifact)) = (&arguments.registry, artifact) {
+        push::to_registry(reference, &artifact, &arguments.access).await?;
+    }
     let applied = store(&client, &objects, arguments).await?;
-    let reports = wait::wait(&client, &planned, &applied, arguments).await?;
+    let reports = wait::wait(&client, planned, &applied, arguments).await?;
     wait::print(&reports, &objects, arguments)
 }
 
 /// Applies the objects, and returns those of plugins.
 async fn store(client: &Client, objects: &[&Value], arguments: &Deploy) -> anyhow::Result<Vec<Value>> {
     let mut plugins = Vec::new();
-    for object in objects {
+    for (at, object) in objects.iter().enumerate() {
         let applied = apply::apply(client, object, Mode::Store, arguments.force_conflicts).await;
-        let applied = applied.map_err(|error| apply::explain(object, error))?;
+        let applied = applied.map_err(|error| incomplete(&objects[..at], apply::explain(object, error)))?;
         ui::report(&format!("{} applied", named(object)));
         if object["kind"].as_str().is_some_and(|kind| kind.ends_with("ReconcilePlugin")) {
             plugins.push(applied);
@@ -88,59 +100,79 @@ async fn store(client: &Client, objects: &[&Value], arguments: &Deploy) -> anyho
     Ok(plugins)
 }
 
-/// Builds and checks the plugins of the file, and returns it.
-fn prepare(arguments: &Deploy) -> anyhow::Result<PathBuf> {
-    let file = match &*check::files(std::slice::from_ref(&arguments.path))? {
-        [file] => file.clone(),
+/// Adds the objects that were applied to the error of a later one.
+fn incomplete(applied: &[&Value], error: anyhow::Error) -> anyhow::Error {
+    let names: Vec<_> = applied.iter().map(|object| named(object)).collect();
+    if names.is_empty() { error } else { error.context(format!("applied before: {}; deploy again", names.join(", "))) }
+}
+
+/// Returns the only configuration file.
+fn file(arguments: &Deploy) -> anyhow::Result<PathBuf> {
+    match &*check::files(std::slice::from_ref(&arguments.path))? {
+        [file] => Ok(file.clone()),
         files => bail!(
             "{} has several plugins; deploy them one by one: {}",
             arguments.path.display(),
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
         ),
-    };
-    build(&file, arguments)?;
-    check::accepted(&file, arguments.runners.runners.as_deref())?;
-    Ok(file)
+    }
 }
 
-/// Publishes the code, and plans the objects.
-async fn plan(arguments: &Deploy, file: &Path) -> anyhow::Result<Vec<(Defined, Planned)>> {
-    let plugins = plugin::read(&[file.to_owned()], None)?;
+/// Plans the objects, and returns them with the component to push. `component` is the one that was just built.
+fn plan(
+    arguments: &Deploy,
+    file: &Path,
+    component: Option<&Path>,
+) -> anyhow::Result<(Vec<(Defined, Planned)>, Option<Artifact>)> {
+    let plugins = plugin::read(&[file.to_owned()], component.and_then(Path::parent))?;
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).context("cannot read YAML")?;
     let documents: Vec<_> = documents.into_iter().filter(|document| !document.is_null()).collect();
     let mut planned = Vec::new();
-    let mut registry = arguments.registry.as_deref();
+    let mut pushed = None;
     for (defined, document) in plugins.into_iter().zip(documents) {
         require_namespace(&defined.spec.id, arguments.namespace.as_deref())?;
-        let code = code(&defined, &mut registry, arguments).await?;
+        let code = code(&defined, &mut pushed, arguments)?;
         let one = plan::plan(&defined, document, &code, &arguments.host)?;
         // Those about the account and its rights concern who applies them.
         one.notes.iter().for_each(|note| ui::report(&format!("note: {note}")));
         planned.push((defined, one));
     }
-    if let Some(reference) = registry {
+    if let Some(reference) = arguments.registry.as_ref().filter(|_| pushed.is_none()) {
         bail!("--registry {reference}: no plugin of {} has a component in a file to push", file.display());
     }
-    Ok(planned)
+    if arguments.configmap && planned.iter().all(|(_, one)| one.code.is_none()) {
+        bail!("--configmap: no plugin of {} has a component in a file, or a script, to put there", file.display());
+    }
+    Ok((planned, pushed))
 }
 
-/// Does what `podium build` does, before the file is checked.
-fn build(file: &Path, arguments: &Deploy) -> anyhow::Result<()> {
+/// Does what `podium build` does, before the file is checked, and returns the component.
+fn build(file: &Path, arguments: &Deploy) -> anyhow::Result<Option<PathBuf>> {
     let directory = file.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     // A mistake in the file is reported without a minute of compilation.
     let plugins = || plugin::read(&[file.to_owned()], None);
     if script::is_in(directory) && file.ends_with(plugin::FILE) {
         // The mistake may be in the copy.
         let named = plugins().is_ok_and(|all| all.iter().all(|of| !matches!(of.spec.source, Source::Inline(_))));
-        return if named { Ok(()) } else { script::embed(directory) };
+        if !named && arguments.dry_run.is_none() {
+            script::embed(directory)?;
+        } else if !named && script::embedded(directory)?.is_some() {
+            let (file, directory) = (file.display(), directory.display());
+            bail!(
+                "{file}: inline is not a copy of {}, and a dry run changes no file: podium build {directory}",
+                script::FILE
+            );
+        }
+        return Ok(None);
     }
     let is_built = plugins()?.iter().any(|plugin| plugin.spec.source.file().is_some());
     if is_built && directory.join("Cargo.toml").is_file() {
         let install = arguments.toolchain.install_targets;
-        plugin_of(&build::Options { install, ..build::Options::new(directory) }, Some(file))?;
+        let options = build::Options { install, ..build::Options::new(directory) };
+        return Ok(Some(plugin_of(&options, Some(file))?.component));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Refuses a plugin of another namespace than the named one, as kubectl does.
@@ -149,12 +181,15 @@ fn require_namespace(id: &PluginId, named: Option<&str>) -> anyhow::Result<()> {
         (Some(own), Some(named)) if **own != *named => {
             bail!("--namespace {named}: {id} has metadata.namespace: {own}; pass --namespace={own}, or change the file")
         }
+        (None, Some(named)) => {
+            bail!("--namespace {named}: a ClusterReconcilePlugin has no namespace; leave the flag out for {id}")
+        }
         _ => Ok(()),
     }
 }
 
-/// Publishes the code in the registry, or reads it for a ConfigMap. Takes the reference: it is of one component.
-async fn code(defined: &Defined, registry: &mut Option<&str>, arguments: &Deploy) -> anyhow::Result<Code> {
+/// Returns the place of the code. For a registry `pushed` becomes the component: a reference is of one.
+fn code(defined: &Defined, pushed: &mut Option<Artifact>, arguments: &Deploy) -> anyhow::Result<Code> {
     match &defined.spec.source {
         Source::Inline(script) if arguments.configmap || script.len() > podium_config::MAX_SCRIPT_BYTES => {
             let bytes = script.as_bytes().to_vec();
@@ -170,7 +205,7 @@ async fn code(defined: &Defined, registry: &mut Option<&str>, arguments: &Deploy
         let key = artifact.title.clone().unwrap_or_else(|| "plugin.wasm".to_owned());
         return Ok(Code::Bytes { key, bytes: artifact.bytes.to_vec(), is_interpreted });
     }
-    let Some(reference) = registry.take() else {
+    let Some(reference) = arguments.registry.as_deref().filter(|_| pushed.is_none()) else {
         bail!(
             "{}: a cluster cannot read the file {} of {}: add --registry HOST/REPOSITORY:TAG to push it, or \
              --configmap for a ConfigMap of at most 1 MiB; deploy several components one by one",
@@ -179,13 +214,11 @@ async fn code(defined: &Defined, registry: &mut Option<&str>, arguments: &Deploy
             defined.spec.id
         )
     };
-    let image = match arguments.dry_run {
-        Some(_) => {
-            ui::report(&format!("note: a dry run pushes nothing: podium push {} {reference}", component.display()));
-            reference.parse::<Reference>()?.with_digest(artifact.digest()?)
-        }
-        None => push::to_registry(reference, &artifact, &arguments.access).await?.reference,
-    };
+    if arguments.dry_run.is_some() {
+        ui::report(&format!("note: a dry run pushes nothing: podium push {} {reference}", component.display()));
+    }
+    let image = reference.parse::<Reference>()?.with_digest(artifact.digest()?);
+    *pushed = Some(artifact);
     Ok(Code::Image { image: image.to_string(), pull_secret: arguments.pull_secret.clone() })
 }
 
@@ -224,4 +257,43 @@ fn for_administrator(
     })?;
     ui::report(&format!("error: {error:#}\n{next}"));
     Ok(ExitCode::FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::hostile::Module;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        deploy: Deploy,
+    }
+
+    #[test]
+    fn the_component_that_was_built_is_checked_and_deployed() {
+        let [source, target] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [file, old] = ["plugin.yaml", "a.wasm"].map(|name| source.path().join(name));
+        let yaml = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: { name: a, namespace: shop }\n\
+            spec: { source: { file: a.wasm } }\n";
+        std::fs::write(&file, yaml).unwrap();
+        std::fs::write(old, "an old one").unwrap();
+        let built = target.path().join("a.wasm");
+        std::fs::write(&built, Module::DEFAULT.component().unwrap()).unwrap();
+        let deploy = Command::parse_from(["deploy", "--configmap"]).deploy;
+        check::accepted(&file, Some(&built), None).unwrap();
+        let (planned, _) = plan(&deploy, &file, Some(&built)).unwrap();
+        let sha256 = podium_registry::Digest::of(&std::fs::read(&built).unwrap()).hex();
+        assert_eq!(planned[0].1.plugin["spec"]["source"]["configMap"]["sha256"], sha256);
+    }
+
+    #[test]
+    fn an_incomplete_deployment_names_the_objects_that_were_applied() {
+        let role = json!({ "kind": "Role", "metadata": { "name": "a", "namespace": "shop" } });
+        let error = |applied: &[&Value]| format!("{:#}", incomplete(applied, anyhow::anyhow!("why")));
+        assert_eq!(error(&[&role, &role]), "applied before: Role shop/a, Role shop/a; deploy again: why");
+        assert_eq!(error(&[]), "why");
+    }
 }

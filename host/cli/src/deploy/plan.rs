@@ -85,9 +85,7 @@ pub(super) fn plan(
                     "{key} has {size}, and a script has at most {most}; leave out what it does not use, or minify it"
                 );
             }
-            // A plugin of the cluster may have the name of one in the namespace of its account.
-            let suffix = if is_of_cluster { ".cluster" } else { "" };
-            let name = format!("podium-plugin-{}{suffix}", defined.spec.id.name);
+            let name = inspect::name("plugin", &defined.spec);
             let target = Target { namespace: account.namespace, name, key: key.clone() };
             let place = json!({ "name": target.name, "key": key, "sha256": Digest::of(bytes).hex() });
             plugin["spec"]["source"] = match defined.spec.language {
@@ -154,16 +152,15 @@ mod tests {
     fn an_account_is_filled_in_and_gets_the_rights_of_the_grants() {
         let mut document = document("ReconcilePlugin", &script());
         let planned = planned(&document, &Code::InPlace).unwrap();
-        document["spec"]["serviceAccountName"] = "hello".into();
+        document["spec"]["serviceAccountName"] = "podium-plugin-hello".into();
         assert_eq!(planned.plugin, document, "nothing else is changed");
-        let account = json!({
-            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "hello", "namespace": "shop" },
-        });
+        let metadata = json!({ "name": "podium-plugin-hello", "namespace": "shop" });
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata });
         assert_eq!(planned.rights[0], account);
         let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["patch"] });
         assert_eq!(planned.rights[1]["rules"], json!([rule]));
         let expected = [
-            "ServiceAccount shop/hello",
+            "ServiceAccount shop/podium-plugin-hello",
             "Role shop/podium-plugin-hello",
             "RoleBinding shop/podium-plugin-hello",
             "Role shop/podium-host-hello",
@@ -172,7 +169,7 @@ mod tests {
         ];
         assert_eq!(names(&planned), expected);
         let [note] = &planned.notes[..] else { unreachable!("{:?}", planned.notes) };
-        assert!(note.starts_with("shop/hello: serviceAccountName: hello is filled in"), "{note}");
+        assert!(note.starts_with("shop/hello: serviceAccountName: podium-plugin-hello is filled in"), "{note}");
     }
 
     #[test]
@@ -190,21 +187,21 @@ mod tests {
         let code = Code::Bytes { key: "plugin.js".to_owned(), bytes, is_interpreted: false };
         let planned = planned(&document("ClusterReconcilePlugin", &script()), &code).unwrap();
         let expected = [
-            "ServiceAccount podium/hello",
-            "ClusterRole podium-plugin-hello",
-            "ClusterRoleBinding podium-plugin-hello",
-            "Role podium/podium-plugin-hello-component",
-            "RoleBinding podium/podium-plugin-hello-component",
-            "Role podium/podium-host-hello.cluster",
-            "RoleBinding podium/podium-host-hello.cluster",
-            "ConfigMap podium/podium-plugin-hello.cluster",
+            "ServiceAccount podium/podium-cluster-plugin-hello",
+            "ClusterRole podium-cluster-plugin-hello",
+            "ClusterRoleBinding podium-cluster-plugin-hello",
+            "Role podium/podium-cluster-component-hello",
+            "RoleBinding podium/podium-cluster-component-hello",
+            "Role podium/podium-cluster-host-hello",
+            "RoleBinding podium/podium-cluster-host-hello",
+            "ConfigMap podium/podium-cluster-plugin-hello",
             "ClusterReconcilePlugin hello",
         ];
         assert_eq!(names(&planned), expected);
         let spec = &planned.plugin["spec"];
         assert_eq!(
             (&spec["serviceAccountName"], &spec["serviceAccountNamespace"]),
-            (&"hello".into(), &"podium".into())
+            (&"podium-cluster-plugin-hello".into(), &"podium".into())
         );
         assert!(planned.notes[0].contains("and serviceAccountNamespace: podium"), "{:?}", planned.notes);
     }
@@ -223,7 +220,7 @@ mod tests {
             assert_eq!(of["configMap"], named, "{}", planned.plugin);
             assert_eq!((of.get("inline"), of.get("file")), (None, None));
             assert_eq!(planned.code.as_ref().unwrap()["binaryData"], json!({ key: "Y29kZQ==" }));
-            let role = planned.rights.iter().find(|of| of["metadata"]["name"] == "podium-plugin-hello-component");
+            let role = planned.rights.iter().find(|of| of["metadata"]["name"] == "podium-component-hello");
             assert_eq!(role.unwrap()["rules"][0]["resourceNames"], json!(["podium-plugin-hello"]));
         }
         let large =

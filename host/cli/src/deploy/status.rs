@@ -25,6 +25,8 @@ pub(super) enum State {
     Failing,
     /// The same, and all failures were there before.
     FailingBefore,
+    /// Another version was applied meanwhile.
+    Replaced,
 }
 
 /// A state in the host's words.
@@ -39,10 +41,13 @@ pub(super) struct Report {
 /// status has to be about, and its failures were there before.
 pub(super) fn report(object: &Value, applied: &Value) -> Report {
     let generation = applied["metadata"]["generation"].as_i64().unwrap_or_default();
+    if let Some(newer) = object["metadata"]["generation"].as_i64().filter(|newer| *newer > generation) {
+        let message = format!("generation {newer}");
+        return Report { state: State::Replaced, reason: String::new(), message };
+    }
     let condition = |kind: &str| {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        let is_present = |of: &&Value| of["observedGeneration"].as_i64().is_some_and(|at| at >= generation);
-        conditions.filter(is_present).find(|of| of["type"] == kind)
+        conditions.filter(|of| of["observedGeneration"] == generation).find(|of| of["type"] == kind)
     };
     let text = |of: &Value, field: &str| text::line(of[field].as_str().unwrap_or_default());
     let new = |state, of: &Value| Report { state, reason: text(of, "reason"), message: text(of, "message") };
@@ -107,13 +112,16 @@ mod tests {
 
     #[test]
     fn only_conditions_of_the_applied_generation_count() {
-        let state = |generation, conditions: &[[&str; 4]]| {
-            report(&object(generation, conditions, &[]), &object(1, &[], &[])).state
-        };
+        let applied = object(1, &[], &[]);
+        let state = |generation, conditions: &[[&str; 4]]| report(&object(generation, conditions, &[]), &applied).state;
         let [ready, healthy] = [["Ready", "True", "Running", ""], ["Healthy", "True", "NoFailures", ""]];
         assert_eq!(state(1, &[ready, healthy]), State::Unseen);
         assert_eq!(state(2, &[ready, healthy]), State::Healthy);
-        assert_eq!(state(3, &[ready, healthy]), State::Healthy, "a later one is applied meanwhile");
+        assert_eq!(state(3, &[ready, healthy]), State::Unseen, "it is about a later one");
+        let mut newer = object(2, &[ready, healthy], &[]);
+        newer["metadata"]["generation"] = 3.into();
+        let replaced = report(&newer, &applied);
+        assert_eq!((replaced.state, &*replaced.message), (State::Replaced, "generation 3"));
         assert_eq!(state(2, &[ready]), State::NotRun);
         assert_eq!(state(2, &[ready, ["Healthy", "Unknown", "NotRun", ""]]), State::NotRun);
         assert_eq!(state(2, &[["Suspended", "True", "Suspended", ""]]), State::Suspended);

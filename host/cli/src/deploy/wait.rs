@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use kube::Client;
 use podium_host::config::Defined;
 use serde::Serialize;
@@ -28,6 +28,8 @@ pub(super) struct Deployed {
     plugin: String,
     generation: Option<i64>,
     ok: bool,
+    /// The apply has changed nothing, so the report may be an old one.
+    unchanged: bool,
     #[serde(flatten)]
     report: Report,
     /// File and line.
@@ -55,35 +57,41 @@ pub(super) async fn wait(
         let place = if ok { None } else { status::place(&report.message, defined) };
         let next = (!ok).then(|| next(&report, defined, arguments.wait));
         let generation = applied["metadata"]["generation"].as_i64();
-        all.push(Deployed { plugin: defined.spec.id.to_string(), generation, ok, report, place, next });
+        let unchanged = status::report(applied, applied).state != State::Unseen;
+        all.push(Deployed { plugin: defined.spec.id.to_string(), generation, ok, unchanged, report, place, next });
     }
     Ok(all)
 }
 
-/// Waits for one plugin, and reports each change of its state.
+/// Waits for one plugin, and reports each change of its state. A read that fails is repeated until the end.
 async fn one(client: &Client, id: &str, applied: &Value, end: Instant) -> anyhow::Result<(bool, Report)> {
     let runs = |state: State| matches!(state, State::NotRun | State::Healthy | State::Failing | State::FailingBefore);
-    let mut shown = None;
+    let mut shown = String::new();
     // A version that ran before this command has settled.
     let mut settled = runs(status::report(applied, applied).state).then(Instant::now);
     loop {
-        let object = apply::get(client, applied).await?;
-        let report = status::report(&object, applied);
+        let read = apply::get(client, applied).await.map(|object| status::report(&object, applied));
         let now = Instant::now();
-        if runs(report.state) && settled.is_none() {
+        if read.as_ref().is_ok_and(|report| runs(report.state)) && settled.is_none() {
             settled = Some(now + SETTLED);
         }
-        let is_settled = settled.is_some_and(|at| now >= at) || now >= end;
-        match report.state {
-            State::Suspended => return Ok((true, report)),
-            State::NotRun | State::Healthy if is_settled => return Ok((true, report)),
-            State::Refused | State::Failing => return Ok((false, report)),
-            _ if now >= end => return Ok((false, report)),
-            _ => {}
-        }
-        if shown.as_ref() != Some(&report) {
-            ui::report(&format!("{id}  {}", text(&report)));
-            shown = Some(report);
+        let is_over = now >= settled.map_or(end, |at| at.max(end));
+        let line = match read {
+            Ok(report) => match report.state {
+                State::Suspended => return Ok((true, report)),
+                State::NotRun | State::Healthy if settled.is_some_and(|at| now >= at) => return Ok((true, report)),
+                State::Refused | State::Failing | State::Replaced => return Ok((false, report)),
+                _ if is_over => return Ok((false, report)),
+                _ => text(&report),
+            },
+            Err(error) if is_over || apply::is_lasting(&error) => {
+                bail!("{id} is applied, and its status cannot be read: {}", apply::shown(error))
+            }
+            Err(error) => format!("its status cannot be read, which is tried again: {}", apply::shown(error)),
+        };
+        if shown != line {
+            ui::report(&format!("{id}  {line}"));
+            shown = line;
         }
         sleep(INTERVAL).await;
     }
@@ -99,6 +107,7 @@ fn text(Report { state, reason, message }: &Report) -> String {
         State::NotRun => "runs, and had no Pod to run on yet",
         State::Healthy => "runs",
         State::Failing | State::FailingBefore => "fails",
+        State::Replaced => return format!("is replaced by {message}"),
     };
     match &**message {
         "" => format!("{state} ({reason})"),
@@ -123,6 +132,9 @@ fn next(report: &Report, defined: &Defined, waited: Duration) -> String {
         State::Failing => {
             format!("`podium runs --plugin {id}` has the failed runs; correct the cause and deploy again")
         }
+        State::Replaced => {
+            "another client has applied it after this command; compare the files, and deploy again".to_owned()
+        }
         _ => format!("correct {file} or the code, or the cause in the message, and deploy again"),
     }
 }
@@ -130,9 +142,13 @@ fn next(report: &Report, defined: &Defined, waited: Duration) -> String {
 /// Prints the result, and returns the exit code.
 pub(super) fn print(all: &[Deployed], objects: &[&Value], arguments: &Deploy) -> anyhow::Result<ExitCode> {
     let mut lines = String::new();
-    for Deployed { plugin, generation, ok, report, place, next } in all {
+    for Deployed { plugin, generation, ok, unchanged, report, place, next } in all {
         let generation = generation.unwrap_or_default();
-        let done = if arguments.no_wait { "is applied".to_owned() } else { text(report) };
+        let done = match unchanged {
+            _ if arguments.no_wait => "is applied".to_owned(),
+            true => format!("is unchanged; the host reported that it {}", text(report)),
+            false => text(report),
+        };
         if *ok {
             lines += &format!("{plugin} of generation {generation} {done}\n");
             continue;

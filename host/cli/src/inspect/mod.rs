@@ -17,7 +17,7 @@ use podium_vocabulary::{
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use self::rbac::Account;
+pub(crate) use self::rbac::{Account, name};
 use crate::{
     args::{self, Format},
     build::{Built, Import, shown},
@@ -253,7 +253,7 @@ mod tests {
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         let objects: Vec<_> = objects.into_iter().filter(|object| !object.is_null()).collect();
         assert_eq!(objects, inspected.rbac, "{text}");
-        assert!(text.contains("serviceAccountName: tidy") && text.contains("write.delete"), "{text}");
+        assert!(text.contains("serviceAccountName: podium-plugin-tidy") && text.contains("write.delete"), "{text}");
     }
 
     #[test]

@@ -87,15 +87,15 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The account of the plugin's requests: the configured one, or one of the plugin's name. That of a plugin of the
-    /// cluster is in the host's namespace, where the chart's admission policies permit it.
+    /// The account of the plugin's requests: the configured one, or one that only this plugin has. That of a plugin of
+    /// the cluster is in the host's namespace, where the chart's admission policies permit it.
     pub(crate) fn of(spec: &PluginSpec, host: &Self) -> Self {
         let configured = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
         match configured.and_then(|account| account.split_once(':')) {
             Some((namespace, name)) => Self { namespace: namespace.to_owned(), name: name.to_owned() },
             None => {
                 let namespace = spec.id.namespace.as_deref().unwrap_or(&host.namespace).to_owned();
-                Self { namespace, name: spec.id.name.to_string() }
+                Self { namespace, name: name("plugin", spec) }
             }
         }
     }
@@ -103,6 +103,13 @@ impl Account {
     fn subject(&self) -> Value {
         json!({"kind": "ServiceAccount", "namespace": self.namespace, "name": self.name})
     }
+}
+
+/// Returns the name of an object that belongs to one plugin. The prefix depends on the scope and the part, and none
+/// begins with another one, so the objects of different plugins have different names.
+pub(crate) fn name(part: &str, spec: &PluginSpec) -> String {
+    let scope = if spec.tenant() == Tenant::Cluster { "cluster-" } else { "" };
+    format!("podium-{scope}{part}-{}", spec.id.name)
 }
 
 /// Returns the advice for a plugin whose objects are owned by the workloads of its Pods: whether they are is not in its
@@ -118,19 +125,19 @@ pub(super) fn owners(spec: &PluginSpec, impersonation: Impersonation) -> String 
             { "apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": [verb] },
         ])
     };
-    let (kind, suffix) = if spec.tenant() == Tenant::Cluster { ("ClusterRole", ".cluster") } else { ("Role", "") };
-    let name = &spec.id.name;
+    let kind = if spec.tenant() == Tenant::Cluster { "ClusterRole" } else { "Role" };
     let host = match impersonation {
         Impersonation::Plain => String::new(),
         Impersonation::Constrained => {
             let rules = rules("impersonate-on:serviceaccount:get");
-            format!(", and the rules {rules} to the {kind} podium-host-{name}{suffix}")
+            format!(", and the rules {rules} to the {kind} {}", name("host", spec))
         }
     };
     format!(
         "if it applies objects with ObjectOwner::Workload, its account must get the controllers above its Pods; add \
-         the rules {} to the {kind} podium-plugin-{name}{host}; for custom controllers add theirs",
-        rules("get")
+         the rules {} to the {kind} {}{host}; for custom controllers add theirs",
+        rules("get"),
+        name("plugin", spec)
     )
 }
 
@@ -140,9 +147,7 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
     let rights = rights(&spec.grants);
     let component = component(&spec.source, &account);
     let cluster = spec.tenant() == Tenant::Cluster;
-    let own = format!("podium-plugin-{}", spec.id.name);
-    // A plugin of the cluster may have the name of one in the namespace of its account; names of plugins have no dots.
-    let of_host = format!("podium-host-{}{}", spec.id.name, if cluster { ".cluster" } else { "" });
+    let of_host = name("host", spec);
     let mut objects = vec![json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -150,10 +155,10 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
     })];
     if !rights.is_empty() {
         let rules = rights.iter().map(Right::rule).collect();
-        objects.extend(bound(cluster, &account.namespace, &own, rules, &account));
+        objects.extend(bound(cluster, &account.namespace, &name("plugin", spec), rules, &account));
     }
     if let Some(component) = &component {
-        let name = format!("{own}-component");
+        let name = name("component", spec);
         objects.extend(bound(false, &account.namespace, &name, vec![component.rule()], &account));
     }
     // The account is an object of its namespace, so the right to impersonate it is a Role there in both cases.
@@ -279,12 +284,12 @@ mod tests {
         let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
         let roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
         assert_eq!(kinds, [&["ServiceAccount"][..], &roles].concat());
-        let named = verbs(&objects, "Role", "podium-host-tidy.cluster");
+        let named = verbs(&objects, "Role", "podium-cluster-host-tidy");
         assert_eq!(
             named,
             [("authentication.k8s.io/serviceaccounts".to_owned(), vec!["impersonate:serviceaccount".to_owned()])]
         );
-        let used = verbs(&objects, "ClusterRole", "podium-host-tidy.cluster");
+        let used = verbs(&objects, "ClusterRole", "podium-cluster-host-tidy");
         assert_eq!(used[1].1, ["impersonate-on:serviceaccount:patch"]);
     }
 
@@ -319,9 +324,24 @@ mod tests {
                 rule["resourceNames"] = json!(["tidy-1"]);
                 rule
             };
-            assert_eq!(rules("podium-plugin-tidy-component"), json!([rule("get")]));
+            assert_eq!(rules("podium-component-tidy"), json!([rule("get")]));
             assert_eq!(rules("podium-host-tidy")[1], rule("impersonate-on:serviceaccount:get"));
         }
+    }
+
+    #[test]
+    fn no_two_plugins_and_no_two_parts_have_one_name() {
+        let plugins = ["a", "component-a", "a-component", "cluster-a", "a.cluster", "cluster-plugin-a", "plugin-a"];
+        let mut names = BTreeSet::new();
+        for namespace in [None, Some("shop")] {
+            for plugin in plugins {
+                let spec = testing::plugin(namespace, plugin);
+                names.extend(["plugin", "component", "host"].map(|part| name(part, &spec)));
+                let account = Account::of(&PluginSpec { impersonate: None, ..spec }, &host());
+                assert!(account.name.starts_with("podium-"), "the account of no other workload: {account:?}");
+            }
+        }
+        assert_eq!(names.len(), 2 * 3 * plugins.len(), "{names:?}");
     }
 
     #[test]
