@@ -3,8 +3,8 @@
 //! embedded cluster, in real time.
 //!
 //! A stop is longer than the 100 ms without a tick of the epoch after which no run is started. The long one is longer
-//! than the host's deadlines for requests and for a silent watch, and than the wall limit of the plugin: 7 s, or as many
-//! seconds as `PODIUM_STOP_SECONDS` says.
+//! than the host's deadlines for requests and for a silent watch, and than the wall limit of the plugin: 7 s, or those
+//! of `PODIUM_STOP_SECONDS`.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

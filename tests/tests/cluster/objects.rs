@@ -204,6 +204,11 @@ async fn questions(client: &Client) -> Result<()> {
     .await
 }
 
+async fn other_objects(client: &Client, sha256: &str) -> Result<()> {
+    a_plugin_of_the_cluster(client, sha256).await?;
+    questions(client).await
+}
+
 /// Loses the answer to a write, so that the host reads the Pod as its own account.
 async fn a_lost_answer(plane: &ControlPlane, client: &Client, link: &Link, mark: Mark) -> Result<()> {
     link.set(Faults::Lost(100));
@@ -265,8 +270,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     sleep(Duration::from_secs(20)).await;
     ensure!(own_writes(&plane, quiet)?.is_empty(), "{:?}", own_writes(&plane, quiet)?);
 
-    a_plugin_of_the_cluster(&client, &sha256).await?;
-    questions(&client).await?;
+    other_objects(&client, &sha256).await?;
 
     // Narrower grants apply at once, although the component exceeds them.
     let mut narrow = changed.clone();

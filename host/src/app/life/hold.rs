@@ -58,7 +58,7 @@ impl Components {
     }
 
     /// Reads once which objects held finalizers when the host was started before, however long the disk takes, and
-    /// again after a failure: a record that is written before would replace what is not known.
+    /// again after a failure: a record that is written before would replace those that are not known.
     pub(in crate::app) async fn recall(&self) {
         let reading = async || {
             let Some(store) = &self.store else { return };

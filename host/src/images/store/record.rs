@@ -48,8 +48,8 @@ impl Store {
         Ok(self.kept(&self.record_path(plugin))?.record.filter(Record::is_readable))
     }
 
-    /// Returns the objects of all plugins that may hold finalizers of Pods, and the errors of files that cannot be read,
-    /// of which there may be others.
+    /// Returns the objects of all plugins that may hold finalizers of Pods, and the errors of files that cannot be
+    /// read, which may have others.
     ///
     /// # Errors
     /// Those of the directory.
