@@ -8,13 +8,15 @@ use kube::{Client, config::Kubeconfig};
 use podium_config::run_report::Status;
 use podium_vocabulary::text;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 use crate::cluster;
 
 const API_VERSION: &str = "podium.dev/v1alpha1";
-/// How long to wait for the host, which answers within 2 s.
-const WITHIN: Duration = Duration::from_secs(5);
+/// How long to wait for the API server and the host, which answers one report of a namespace a second, of 8 that wait.
+const WITHIN: Duration = Duration::from_secs(10);
+/// How long to wait for the deletion.
+const DELETED_WITHIN: Duration = Duration::from_secs(2);
 /// How often the object is read meanwhile.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -32,11 +34,35 @@ pub(crate) async fn ask(
     let kubeconfig = kubeconfig
         .context("cannot read the kubeconfig; to ask the host's port instead, use --server and $PODIUM_TOKEN")?;
     let client = cluster::client(kubeconfig).await?;
-    let all = format!("/apis/{API_VERSION}/namespaces/{namespace}/runreports");
     let mut spec = json!({ "pod": { "name": pod } });
     if let Some(plugin) = plugin {
         spec["plugin"] = plugin.into();
     }
+    let mut made = None;
+    let answer = timeout(WITHIN, async {
+        let path = create(&client, namespace, &spec).await?;
+        answer(&client, made.insert(path), namespace).await
+    });
+    let answer = answer.await;
+    let Some(path) = made else {
+        return answer.unwrap_or_else(|_| bail!("the API server did not answer within {} s", WITHIN.as_secs()));
+    };
+    // Otherwise the host deletes it after a minute.
+    let deletion = Request::delete(path).body(Vec::new())?;
+    let _ = timeout(DELETED_WITHIN, client.request::<Value>(deletion)).await;
+    answer.unwrap_or_else(|_| {
+        bail!(
+            "no host answered within {} s: others of namespace {namespace} may wait before this one, or no host runs, \
+             or none follows the plugin objects of the namespace; try again, and ask the platform team whether \
+             podium-host is ready and its version answers RunReports",
+            WITHIN.as_secs()
+        )
+    })
+}
+
+/// Creates a RunReport, and returns its path.
+async fn create(client: &Client, namespace: &str, spec: &Value) -> anyhow::Result<String> {
+    let all = format!("/apis/{API_VERSION}/namespaces/{namespace}/runreports");
     let report = json!({
         "apiVersion": API_VERSION, "kind": "RunReport", "metadata": { "generateName": "why-" }, "spec": spec,
     });
@@ -44,11 +70,7 @@ pub(crate) async fn ask(
     let made: Result<Value, _> = client.request(create.body(report.to_string().into_bytes())?).await;
     let made = made.map_err(|error| refused(error, namespace))?;
     let name = made["metadata"]["name"].as_str().context("the API server answered without a name")?;
-    let path = format!("{all}/{name}");
-    let answer = answer(&client, &path, namespace).await;
-    // Otherwise the host deletes it after a minute.
-    let _ = client.request::<Value>(Request::delete(&path).body(Vec::new())?).await;
-    answer
+    Ok(format!("{all}/{name}"))
 }
 
 /// Returns the name of a plugin in its namespace.
@@ -63,9 +85,9 @@ fn own<'a>(namespace: &str, plugin: &'a str) -> anyhow::Result<&'a str> {
     }
 }
 
+/// Waits for the answer.
 async fn answer(client: &Client, path: &str, namespace: &str) -> anyhow::Result<Status> {
-    let end = Instant::now() + WITHIN;
-    while Instant::now() < end {
+    loop {
         sleep(INTERVAL).await;
         let mut report: Value = match client.request(Request::get(path).body(Vec::new())?).await {
             Err(kube::Error::Api(status)) if status.code == 404 => bail!(
@@ -84,11 +106,6 @@ async fn answer(client: &Client, path: &str, namespace: &str) -> anyhow::Result<
         }
         return Ok(status);
     }
-    bail!(
-        "no host answered within {} s: none runs, or none follows the plugin objects of namespace {namespace}; ask the \
-         platform team whether podium-host is ready and its version answers RunReports",
-        WITHIN.as_secs()
-    )
 }
 
 /// Returns the answer of the API server with the next step.
@@ -113,7 +130,26 @@ fn refused(error: kube::Error, namespace: &str) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{net::TcpListener, time::Instant};
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_never_answers_is_not_waited_for_longer() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        let config = json!({
+            "current-context": "a", "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+            "clusters": [{ "name": "a", "cluster": { "server": format!("http://{}", silent.local_addr().unwrap()) } }],
+            "users": [{ "name": "a", "user": {} }],
+        });
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        let began = Instant::now();
+        let error = ask(Some(&kubeconfig), ("shop", "cart"), None).await.unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(13), "{:?}: {error:#}", began.elapsed());
+        assert!(error.to_string().contains("the API server did not answer within 10 s"), "{error:#}");
+    }
 
     #[test]
     fn a_plugin_of_another_namespace_is_not_asked_about() {

@@ -5,7 +5,7 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
-use http::{Request, Uri};
+use http::{Request, Uri, uri::InvalidUri};
 use kube::config::Kubeconfig;
 use podium_host::admin::{self, PluginOnPod, PluginRuns, PodRuns, Run, RunWrite};
 use podium_vocabulary::text;
@@ -19,7 +19,7 @@ use crate::{args::Output, cluster, run_report, ui};
 pub struct Server {
     /// URL of the port of /metrics of the host that runs the plugins, https://localhost:8080 if it is asked without
     /// this option
-    #[arg(long, value_name = "URL", env = "PODIUM_SERVER")]
+    #[arg(long, value_name = "URL", env = "PODIUM_SERVER", value_parser = url)]
     pub server: Option<Uri>,
     /// File with a token whose user may get /debug; without it $PODIUM_TOKEN
     #[arg(long, value_name = "FILE")]
@@ -66,7 +66,8 @@ pub struct Runs {
     long_about = "Explain why plugins do or do not run on a Pod now, with the last run of each.\n\nThe answer is of a \
         running host. It is asked with a RunReport in the namespace of the Pod, and answers about the plugins of that \
         namespace; this needs the ClusterRole edit there, and `get` on the Pod. With --server, --token-file, --ca-file \
-        or $PODIUM_TOKEN its port of /metrics is asked instead, which also has the plugins of the cluster. \
+        or $PODIUM_TOKEN, and without --kubeconfig, its port of /metrics is asked instead, which also has the plugins \
+        of the cluster. \
         docs/observing.md has the words of the answer, such as SelectorDoesNotMatch or BackOff.",
     after_help = "To reach the port of the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
@@ -89,8 +90,8 @@ pub struct Why {
     /// ClusterReconcilePlugin
     #[arg(long, value_name = "PLUGIN", value_parser = path)]
     pub plugin: Option<String>,
-    /// Kubeconfig of the cluster for a RunReport [default: $KUBECONFIG or ~/.kube/config]
-    #[arg(long, value_name = "FILE", env = "PODIUM_KUBECONFIG")]
+    /// Use a RunReport, by this kubeconfig, and no port [default: $PODIUM_KUBECONFIG, $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub server: Server,
@@ -100,6 +101,11 @@ pub struct Why {
 fn path(text: &str) -> Result<String, String> {
     let valid = text.split('/').count() <= 2 && text.split('/').all(|part| name(part).is_ok());
     valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME or NAMESPACE/NAME".to_owned())
+}
+
+/// Parses a URL. An empty one, as of a variable that is set to nothing, is [`Uri::default`].
+fn url(text: &str) -> Result<Uri, InvalidUri> {
+    if text.is_empty() { Ok(Uri::default()) } else { text.parse() }
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -145,11 +151,13 @@ pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
     let server = &why.server;
     let pod = why.pod();
     let plugin = why.plugin.as_deref();
-    let (answer, note): (PodRuns, _) = if server.is_asked(token().is_some()) {
+    let asks_server = why.asks_server(token().is_some());
+    let (answer, note): (PodRuns, _) = if asks_server {
         (server.get(&pod_url(&pod, plugin)).await?, "")
     } else {
         let (namespace, name) = pod.split_once('/').unwrap_or_default();
-        let status = run_report::ask(why.kubeconfig.as_deref(), (namespace, name), plugin).await?;
+        let kubeconfig = why.kubeconfig.clone().or_else(|| variable("PODIUM_KUBECONFIG").map(PathBuf::from));
+        let status = run_report::ask(kubeconfig.as_deref(), (namespace, name), plugin).await?;
         let mut report = status.report.context("the RunReport has neither a report nor an error")?;
         escape(&mut report);
         (serde_json::from_value(report).context("the report cannot be read")?, note(status.truncated))
@@ -157,6 +165,7 @@ pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
     if server.output == Output::Json {
         return printed(&answer);
     }
+    let of_cluster = if asks_server { " or of the cluster" } else { "" };
     let mut text = match answer.revision {
         Some(revision) => format!("{} at revision {revision}\n", answer.pod),
         None => format!("{}: the host's cache has no Pod of this name\n", answer.pod),
@@ -168,7 +177,7 @@ pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
         text += &explained(of);
     }
     if answer.plugins.total == 0 {
-        text += "no plugin of this namespace or of the cluster is configured\n";
+        text += &format!("no plugin of this namespace{of_cluster} is configured\n");
     }
     ui::print(&(text + note))?;
     Ok(ExitCode::SUCCESS)
@@ -186,7 +195,12 @@ fn note(truncated: bool) -> &'static str {
 
 /// Returns the token of the environment.
 fn token() -> Option<String> {
-    std::env::var("PODIUM_TOKEN").ok()
+    variable("PODIUM_TOKEN")
+}
+
+/// Returns a variable of the environment that is not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn explained(PluginOnPod { plugin, state, reasons, runs }: &PluginOnPod) -> String {
@@ -218,16 +232,25 @@ impl Why {
         let Self { namespace, pod, .. } = self;
         if pod.contains('/') { pod.clone() } else { format!("{namespace}/{pod}") }
     }
+
+    /// Returns whether the host's port is asked, which a kubeconfig in the command excludes.
+    fn asks_server(&self, has_token: bool) -> bool {
+        self.kubeconfig.is_none() && self.server.is_asked(has_token)
+    }
 }
 
 impl Server {
     /// Returns whether the host's port is asked, which an option for it or a token of the environment says.
     fn is_asked(&self, has_token: bool) -> bool {
-        has_token || self.server.is_some() || self.token_file.is_some() || self.ca_file.is_some()
+        has_token || self.server().is_some() || self.token_file.is_some() || self.ca_file.is_some()
+    }
+
+    fn server(&self) -> Option<&Uri> {
+        self.server.as_ref().filter(|url| **url != Uri::default())
     }
 
     fn url(&self) -> Uri {
-        self.server.clone().unwrap_or_else(|| Uri::from_static("https://localhost:8080"))
+        self.server().cloned().unwrap_or_else(|| Uri::from_static("https://localhost:8080"))
     }
 
     /// # Errors
@@ -439,17 +462,30 @@ mod tests {
         assert!(Server { server: None, ca_file: file(), ..none }.is_asked(false));
     }
 
+    fn parsed(arguments: &[&str]) -> Option<Why> {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            why: Why,
+        }
+        let parsed = <Command as clap::Parser>::try_parse_from([&["why"], arguments].concat());
+        parsed.ok().map(|Command { why }| why)
+    }
+
+    #[test]
+    fn a_kubeconfig_in_the_command_is_used_and_an_empty_url_is_none() {
+        let of =
+            |arguments: &[&str], has_token| parsed(&[&["cart"], arguments].concat()).unwrap().asks_server(has_token);
+        assert!(of(&["--server", "http://localhost:1"], false) && of(&["--server", ""], true));
+        assert!(!of(&["--server", ""], false));
+        assert!(!of(&["--server", "http://localhost:1", "--kubeconfig", "file"], true));
+        assert_eq!(parsed(&["cart", "--server", ""]).unwrap().server.url(), "https://localhost:8080");
+        assert!(parsed(&["cart", "--server", "http:// x"]).is_none());
+    }
+
     #[test]
     fn a_pod_is_named_with_or_without_its_namespace() {
-        let of = |arguments: &[&str]| {
-            #[derive(clap::Parser)]
-            struct Command {
-                #[command(flatten)]
-                why: Why,
-            }
-            let parsed = <Command as clap::Parser>::try_parse_from([&["why"], arguments].concat());
-            parsed.ok().map(|Command { why }| why.pod())
-        };
+        let of = |arguments: &[&str]| parsed(arguments).map(|why| why.pod());
         assert_eq!(of(&["cart"]).unwrap(), "default/cart");
         assert_eq!(of(&["-n", "shop", "cart"]).unwrap(), "shop/cart");
         assert_eq!(of(&["shop/cart"]).unwrap(), "shop/cart");

@@ -18,7 +18,7 @@ use tokio::{
 use super::{life::Driver, operator::Observed};
 use crate::{
     admin::PodRuns,
-    objects::{Due, Kind, ObjectWatch, Report, ReportKey, Reports, list_reports, listed_reports, time},
+    objects::{Due, Kind, ObjectWatch, Report, ReportPage, Reports, list_reports, listed_reports, time},
 };
 
 /// Capacity of the channel of changes.
@@ -43,9 +43,9 @@ pub(super) struct RunReports {
 
 /// The end of a request.
 enum Ended {
-    Answered(Result<(), ApiError>),
+    Answered(Report, Result<(), ApiError>),
     Deleted(Arc<str>, Result<(), ApiError>),
-    Listed(Arc<str>, Result<Vec<ReportKey>, ApiError>),
+    Listed(Arc<str>, Result<ReportPage, ApiError>),
 }
 
 type Requests = JoinSet<Ended>;
@@ -76,8 +76,12 @@ impl RunReports {
                 }
                 _ = ticks.tick(), if !reports.is_empty() => {
                     // The replica that runs the plugins knows of their runs.
-                    let due = if self.driver.owns() { reports.due(Instant::now()) } else { Vec::new() };
-                    due.into_iter().for_each(|due| self.begin(due, &turns, &mut requests));
+                    let now = Instant::now();
+                    if self.driver.owns() {
+                        reports.due(now).into_iter().for_each(|due| self.begin(due, &turns, &mut requests));
+                    } else {
+                        reports.prune(now);
+                    }
                 }
                 Some((_, change)) = changes.recv() => reports.change(change, Instant::now()),
                 () = &mut watch => anyhow::bail!("the watch of RunReports ended"),
@@ -92,10 +96,11 @@ impl RunReports {
             Due::Answer(report) => {
                 let request = report.key.answer(&self.answer(&report));
                 requests.spawn(async move {
-                    Ended::Answered(match request {
+                    let answered = match request {
                         Ok(request) => api.bytes(request).await.map(drop),
                         Err(error) => Err(ApiError::Malformed(error.to_string())),
-                    })
+                    };
+                    Ended::Answered(report, answered)
                 });
             }
             Due::Delete(key) => {
@@ -108,16 +113,16 @@ impl RunReports {
                     Ended::Deleted(key.namespace, deleted)
                 });
             }
-            Due::List(namespace) => {
+            Due::List(namespace, next) => {
                 requests.spawn(async move {
                     let _turn = turns.acquire().await;
                     let malformed = |error: &dyn std::error::Error| ApiError::Malformed(text::line(&error.to_string()));
-                    let listed = match list_reports(&namespace) {
+                    let listed = match list_reports(&namespace, &next) {
                         Ok(request) => api.bytes(request).await,
                         Err(error) => Err(malformed(&error)),
                     };
-                    let keys = listed.and_then(|page| listed_reports(&page).map_err(|error| malformed(&error)));
-                    Ended::Listed(namespace, keys)
+                    let page = listed.and_then(|page| listed_reports(&page).map_err(|error| malformed(&error)));
+                    Ended::Listed(namespace, page)
                 });
             }
         }
@@ -144,20 +149,29 @@ impl RunReports {
 
 /// Records the end of a request, and returns the requests that are due after it.
 fn ended_request(reports: &mut Reports, ended: Ended, failures: &mut Intervals) -> Vec<Due> {
-    let (namespace, result) = match ended {
-        Ended::Answered(result) => (None, result),
-        Ended::Deleted(namespace, result) => (Some(namespace), result),
-        Ended::Listed(namespace, Ok(keys)) => {
-            reports.ended(&namespace, false);
-            return reports.found(&namespace, keys);
+    let mut due = Vec::new();
+    let result = match ended {
+        Ended::Answered(report, result) => {
+            if result.as_ref().is_err_and(is_transient) {
+                reports.not_answered(report);
+            }
+            result
         }
-        Ended::Listed(namespace, Err(error)) => (Some(namespace), Err(error)),
+        Ended::Deleted(namespace, result) => {
+            reports.ended(&namespace, result.as_ref().is_err_and(is_transient));
+            result
+        }
+        Ended::Listed(namespace, Ok(page)) => {
+            due = reports.found(&namespace, Some(page), Instant::now());
+            Ok(())
+        }
+        Ended::Listed(namespace, Err(error)) => {
+            due = reports.found(&namespace, None, Instant::now());
+            Err(error)
+        }
     };
     // An object that is gone, or was made again, needs nothing.
     let error = result.err().filter(|error| !matches!(error.code(), Some(404 | 409)));
-    if let Some(namespace) = namespace {
-        reports.ended(&namespace, error.as_ref().is_some_and(|error| error.code() != Some(403)));
-    }
     if let Some(error) = error
         && let Some(count) = failures.occurred(Instant::now())
     {
@@ -169,7 +183,13 @@ fn ended_request(reports: &mut Reports, ended: Ended, failures: &mut Intervals) 
              patch on runreports/status"
         );
     }
-    Vec::new()
+    due
+}
+
+/// Returns true if the same request may succeed later: the object is there, and the request was not refused for its
+/// contents or for want of a right.
+fn is_transient(error: &ApiError) -> bool {
+    !matches!(error.code(), Some(403 | 404 | 409 | 413 | 422))
 }
 
 /// Returns as much of a report as fits into [`MOST_BYTES`], the plugins first and then the latest runs of each, and

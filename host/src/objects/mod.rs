@@ -28,7 +28,7 @@ pub(crate) use names::Names;
 pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again};
 pub(crate) use publish::{Publisher, Update, Wanted, hold, release};
 pub(crate) use released::Released;
-pub(crate) use reports::{Due, Key as ReportKey, Report, Reports, list as list_reports, listed as listed_reports};
+pub(crate) use reports::{Due, Page as ReportPage, Report, Reports, list as list_reports, listed as listed_reports};
 pub(crate) use status::{ActiveVersion, Facts, Refusal, State, failures, status, time};
 pub(crate) use watch::{Change, ObjectWatch};
 

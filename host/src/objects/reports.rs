@@ -1,7 +1,7 @@
 //! Which RunReports are answered, which are deleted, and when. Pure.
 //!
 //! Everything in a `RunReport` is a tenant's, and so is their number. Of each namespace a bounded number is known and
-//! fewer wait for an answer; all others are listed and deleted a page at a time. A namespace delays only its own.
+//! fewer wait for an answer; all others are listed and deleted a page at a time, by turns of the namespaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request, header};
-use podium_api::METADATA;
+use podium_api::{METADATA, in_query};
 use podium_config::run_report::{Spec, Status};
 use podium_engine::throttle::{Bucket, Rate, RoundRobin};
 use podium_vocabulary::{syntax, text};
@@ -31,10 +31,10 @@ const LIFE: Duration = Duration::from_secs(60);
 const WAITING: usize = 8;
 /// The most known objects of a namespace: those of a minute, with a reserve.
 const KNOWN: usize = 128;
-/// The most objects of a page that is listed to delete those that are not known. More than [`KNOWN`], so each page has
-/// some.
-const PAGE: usize = 256;
-/// The shortest time between two such lists of a namespace.
+/// The most objects of a page that is listed to delete those that are not known. An object without its contents has up
+/// to 1.5 MiB too, so a page has up to 48 MiB. There is one page at a time.
+const PAGE: usize = 32;
+/// The shortest time between the beginnings of two such lists of a namespace. After a page that failed it is [`LIFE`].
 const LIST_PAUSE: Duration = Duration::from_secs(5);
 /// The answers of a namespace.
 const OF_NAMESPACE: Rate = Rate { per_second: 1, burst: 1 };
@@ -118,30 +118,51 @@ fn path(namespace: &str) -> String {
     format!("/apis/{API_VERSION}/namespaces/{namespace}/{}", Kind::RunReport.resource())
 }
 
-/// Returns the request for a page of a namespace's objects, without their contents.
+/// A page of a namespace's objects.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Page {
+    /// Those that are not being deleted.
+    keys: Vec<Key>,
+    /// The token of the next page, empty on the last one.
+    next: String,
+}
+
+/// Returns the request for a page of a namespace's objects, without their contents: for the first one without a token.
 ///
 /// # Errors
 /// Returns an error if the request cannot be made.
-pub(crate) fn list(namespace: &str) -> Result<Request<Vec<u8>>, http::Error> {
-    Request::get(format!("{}?limit={PAGE}", path(namespace))).header(header::ACCEPT, METADATA).body(Vec::new())
+pub(crate) fn list(namespace: &str, next: &str) -> Result<Request<Vec<u8>>, http::Error> {
+    let mut uri = format!("{}?limit={PAGE}", path(namespace));
+    if !next.is_empty() {
+        uri.push_str(&format!("&continue={}", in_query(next)));
+    }
+    Request::get(uri).header(header::ACCEPT, METADATA).body(Vec::new())
 }
 
-/// Reads a page; objects that are being deleted are left out.
+/// Reads a page.
 ///
 /// # Errors
 /// Returns an error for JSON that is no list.
-pub(crate) fn listed(json: &[u8]) -> Result<Vec<Key>, serde_json::Error> {
+pub(crate) fn listed(json: &[u8]) -> Result<Page, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Page {
+    struct List {
+        #[serde(default)]
+        metadata: ListMetadata,
         items: Option<Vec<Item>>,
+    }
+    #[derive(Deserialize, Default)]
+    struct ListMetadata {
+        #[serde(rename = "continue")]
+        next: Option<String>,
     }
     #[derive(Deserialize)]
     struct Item {
         metadata: Metadata,
     }
-    let Page { items } = serde_json::from_slice(json)?;
-    let metadata = items.into_iter().flatten().map(|item| item.metadata);
-    Ok(metadata.filter(|of| of.deletion_timestamp.is_none()).filter_map(|of| Key::new(of).ok()).collect())
+    let List { metadata, items } = serde_json::from_slice(json)?;
+    let items = items.into_iter().flatten().map(|item| item.metadata);
+    let keys = items.filter(|of| of.deletion_timestamp.is_none()).filter_map(|of| Key::new(of).ok()).collect();
+    Ok(Page { keys, next: metadata.next.unwrap_or_default() })
 }
 
 impl Watchable for Report {
@@ -163,6 +184,9 @@ impl Watchable for Report {
     fn trim(objects: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {
         let mut counts = BTreeMap::<_, usize>::new();
         objects.retain(|report| {
+            if report.is_deleting {
+                return false;
+            }
             let count = counts.entry(report.key.namespace.clone()).or_default();
             *count += 1;
             // One more shows that there are more.
@@ -176,8 +200,8 @@ impl Watchable for Report {
 pub(crate) enum Due {
     Answer(Report),
     Delete(Key),
-    /// A list of a namespace, whose result is for [`Reports::found`].
-    List(Arc<str>),
+    /// A page of a namespace's objects, by the token of the page before. The result is for [`Reports::found`].
+    List(Arc<str>, String),
 }
 
 /// The known objects.
@@ -186,6 +210,9 @@ pub(crate) struct Reports {
     namespaces: BTreeMap<Arc<str>, Namespace>,
     answers: Bucket,
     turns: RoundRobin<Arc<str>>,
+    list_turns: RoundRobin<Arc<str>>,
+    /// A page is under way.
+    is_listing: bool,
 }
 
 #[derive(Debug)]
@@ -196,9 +223,11 @@ struct Namespace {
     waiting: VecDeque<Report>,
     /// There are objects that are not known.
     has_more: bool,
-    /// No list of the namespace is due before.
+    /// No list of the namespace begins before.
     list_at: Instant,
-    /// Lists and deletions under way.
+    /// The token of the next page of a list that began, or empty.
+    next: String,
+    /// Pages and deletions under way.
     under_way: usize,
 }
 
@@ -210,6 +239,7 @@ impl Namespace {
             waiting: VecDeque::new(),
             has_more: false,
             list_at: now,
+            next: String::new(),
             under_way: 0,
         }
     }
@@ -249,33 +279,49 @@ impl Namespace {
         }
     }
 
-    /// Returns the deletions that are due, and the list. One that fails is repeated after [`LIFE`].
-    fn due(&mut self, namespace: &Arc<str>, now: Instant) -> Vec<Due> {
+    /// Returns the deletions that are due, after the earlier requests of the namespace. One that fails is repeated
+    /// after [`LIFE`].
+    fn deletions(&mut self, namespace: &Arc<str>, now: Instant) -> Vec<Due> {
         let mut due = Vec::new();
+        if self.under_way > 0 {
+            return due;
+        }
         for (name, (uid, until)) in self.known.iter_mut().filter(|(_, (_, until))| *until <= now) {
             *until = now + LIFE;
             let key = Key { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
             self.waiting.retain(|report| report.key != key);
             due.push(Due::Delete(key));
         }
-        if self.has_more && self.under_way == 0 && self.list_at <= now {
+        self.under_way = due.len();
+        due
+    }
+
+    fn may_list(&self, now: Instant) -> bool {
+        self.under_way == 0 && (!self.next.is_empty() || self.has_more && self.list_at <= now)
+    }
+
+    /// Returns the token of the page that is under way from now on.
+    fn list(&mut self, now: Instant) -> String {
+        if self.next.is_empty() {
             self.has_more = false;
             self.list_at = now + LIST_PAUSE;
-            due.push(Due::List(namespace.clone()));
         }
-        self.under_way += due.len();
-        due
+        self.under_way += 1;
+        std::mem::take(&mut self.next)
     }
 
     fn is_idle(&self, now: Instant) -> bool {
         let is_full = self.answers.wait(OF_NAMESPACE.burst, now).is_zero();
-        self.known.is_empty() && !self.has_more && self.under_way == 0 && is_full
+        let may_list = self.has_more || !self.next.is_empty();
+        self.known.is_empty() && !may_list && self.under_way == 0 && is_full
     }
 }
 
 impl Reports {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { namespaces: BTreeMap::new(), answers: Bucket::full(OF_ALL, now), turns: RoundRobin::default() }
+        let answers = Bucket::full(OF_ALL, now);
+        let (turns, list_turns) = (RoundRobin::default(), RoundRobin::default());
+        Self { namespaces: BTreeMap::new(), answers, turns, list_turns, is_listing: false }
     }
 
     /// Returns true if nothing will be due without another change.
@@ -312,21 +358,40 @@ impl Reports {
         of.applied(report, now);
     }
 
-    /// Returns the result of [`Due::List`]: the deletions of all objects that are not known.
-    pub(crate) fn found(&mut self, namespace: &Arc<str>, keys: Vec<Key>) -> Vec<Due> {
+    /// Records the end of [`Due::List`], and returns the deletions of all objects of the page that are not known. After
+    /// one that failed, for which there is no page, the namespace is listed again from the first page.
+    pub(crate) fn found(&mut self, namespace: &Arc<str>, page: Option<Page>, now: Instant) -> Vec<Due> {
+        self.is_listing = false;
+        self.ended(namespace, page.is_none());
         let Some(of) = self.namespaces.get_mut(namespace) else { return Vec::new() };
-        let is_full = keys.len() >= PAGE;
+        let Some(Page { keys, next }) = page else {
+            of.list_at = now + LIFE;
+            return Vec::new();
+        };
+        of.next = next;
         let unknown: Vec<_> = keys.into_iter().filter(|key| !of.knows(key)).map(Due::Delete).collect();
-        of.has_more |= is_full;
         of.under_way += unknown.len();
         unknown
     }
 
-    /// Records the end of a list or of a deletion. After one that failed the namespace is listed again.
+    /// Records the end of a deletion. After one that failed the namespace is listed again.
     pub(crate) fn ended(&mut self, namespace: &Arc<str>, has_failed: bool) {
         let Some(of) = self.namespaces.get_mut(namespace) else { return };
         of.under_way = of.under_way.saturating_sub(1);
         of.has_more |= has_failed;
+    }
+
+    /// Records an answer that was not written, and may be later: it waits behind the others of its namespace.
+    pub(crate) fn not_answered(&mut self, report: Report) {
+        let of = self.namespaces.get_mut(&report.key.namespace);
+        if let Some(of) = of.filter(|of| of.knows(&report.key)) {
+            of.waiting.push_back(report);
+        }
+    }
+
+    /// Forgets namespaces without objects.
+    pub(crate) fn prune(&mut self, now: Instant) {
+        self.namespaces.retain(|_, of| !of.is_idle(now));
     }
 
     /// Returns the requests that are due, which are under way from now on.
@@ -345,9 +410,25 @@ impl Reports {
             due.extend(of.waiting.pop_front().map(Due::Answer));
             self.turns.took(namespace);
         }
-        due.extend(self.namespaces.iter_mut().flat_map(|(namespace, of)| of.due(namespace, now)));
-        self.namespaces.retain(|_, of| !of.is_idle(now));
+        due.extend(self.namespaces.iter_mut().flat_map(|(namespace, of)| of.deletions(namespace, now)));
+        due.extend(self.list(now));
+        self.prune(now);
         due
+    }
+
+    /// Returns the next page, one at a time for all namespaces.
+    fn list(&mut self, now: Instant) -> Option<Due> {
+        if self.is_listing {
+            return None;
+        }
+        let waiting = self.namespaces.iter().filter(|(_, of)| of.may_list(now)).map(|(namespace, _)| namespace.clone());
+        let mut waiting: Vec<_> = waiting.collect();
+        self.list_turns.sort(&mut waiting);
+        let namespace = waiting.into_iter().next()?;
+        let next = self.namespaces.get_mut(&namespace)?.list(now);
+        self.is_listing = true;
+        self.list_turns.took(namespace.clone());
+        Some(Due::List(namespace, next))
     }
 }
 

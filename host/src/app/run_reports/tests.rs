@@ -44,3 +44,15 @@ fn a_report_has_at_most_32_kib_and_the_latest_runs_of_all_plugins() {
     assert!(truncated && kept > 25 && kept + left == 103, "{kept} {left}");
     assert!(serde_json::to_vec(&cut).unwrap().len() <= MOST_BYTES);
 }
+
+#[test]
+fn an_answer_is_sent_again_unless_it_can_never_be_written() {
+    let of = |code: u16| ApiError::from_status(json!({ "kind": "Status", "code": code }).to_string().as_bytes());
+    for code in [403, 404, 409, 413, 422] {
+        assert!(!is_transient(&of(code)), "{code}");
+    }
+    for code in [401, 429, 500, 503] {
+        assert!(is_transient(&of(code)), "{code}");
+    }
+    assert!(is_transient(&ApiError::Malformed(String::new())));
+}

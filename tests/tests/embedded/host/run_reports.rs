@@ -9,9 +9,14 @@ use std::{
     time::Duration,
 };
 
+use futures::future::{BoxFuture, ready};
 use podium_devcluster::{Cluster, Options};
 use podium_host::app::{App, LeaseOptions};
-use podium_tests::{embedded, plugins, process::workspace_dir, wire::Wire};
+use podium_tests::{
+    embedded, plugins,
+    process::workspace_dir,
+    wire::{Sent, Wire},
+};
 use podium_vocabulary::{PluginId, PluginSpec};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -60,6 +65,11 @@ fn reports(cluster: &Cluster, namespace: &str) -> Vec<Value> {
     let (_, mut reports) = cluster.list("runreports.podium.dev");
     reports.retain(|report| report["metadata"]["namespace"] == namespace);
     reports
+}
+
+/// Returns true for a page of the reports of a namespace.
+fn is_page(sent: &Sent) -> bool {
+    sent.uri.contains("/namespaces/") && sent.uri.contains("/runreports?limit=")
 }
 
 /// Returns the status of an object after 2 s.
@@ -154,6 +164,53 @@ async fn two_hundred_reports_of_one_tenant_delay_no_neighbours() {
     // After the flood the tenant is answered again.
     ask(&cluster, "default", "later", &about("cart-0"));
     assert_eq!(plugins_of(&answer(&cluster, "default", "later").await), ["default/mark"]);
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_are_listed_a_page_at_a_time_past_those_that_a_tenant_keeps() {
+    let cluster = cluster("");
+    let (open, most, pages) = <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let begun = (open.clone(), most.clone(), pages.clone());
+    let before = move |sent: &Sent| {
+        if is_page(sent) {
+            let (open, most, pages) = &begun;
+            most.fetch_max(open.fetch_add(1, Relaxed) + 1, Relaxed);
+            pages.fetch_add(1, Relaxed);
+        }
+        Box::pin(ready(())) as BoxFuture<'static, ()>
+    };
+    let after = move |sent: &Sent| {
+        // The host has the time to begin another.
+        let open = open.clone();
+        let ended = usize::from(is_page(sent));
+        Box::pin(async move {
+            sleep(SECOND / 5).await;
+            open.fetch_sub(ended, Relaxed);
+        }) as BoxFuture<'static, ()>
+    };
+    let wire = Wire::around(&cluster, before, after);
+    // Without the admission policy.
+    let client = Wire::new(&cluster).client();
+    for at in 0..300 {
+        let name = format!("a{at:03}");
+        let metadata = json!({ "namespace": "default", "name": name, "finalizers": ["a.example/keep"] });
+        let report = json!({
+            "apiVersion": "podium.dev/v1alpha1", "kind": "RunReport", "metadata": metadata, "spec": about("cart-0"),
+        });
+        cluster.create(report).unwrap();
+        let uri = format!("/apis/podium.dev/v1alpha1/namespaces/default/runreports/{name}");
+        let _: Value = client.request(http::Request::delete(uri).body(Vec::new()).unwrap()).await.unwrap();
+    }
+    let app = host(&cluster, &wire, vec![plugin(Some("default"), "mark")]).await;
+    for namespace in ["default", "bank"] {
+        (0..60).for_each(|at| ask(&cluster, namespace, &format!("z{at:02}"), &about("cart-0")));
+    }
+    sleep(60 * SECOND).await;
+    let left = |namespace| reports(&cluster, namespace).len();
+    assert!(left("bank") <= 10 && left("default") <= 310, "{} and {}", left("bank"), left("default"));
+    assert_eq!(most.load(Relaxed), 1);
+    assert!((12..40).contains(&pages.load(Relaxed)), "{} pages", pages.load(Relaxed));
     app.shutdown().await;
 }
 
