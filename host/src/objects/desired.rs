@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_was_released_leaves_its_finalizers_to_one_that_is_deleted_later() {
+    fn a_released_plugin_leaves_its_finalizers_to_one_deleted_later() {
         let mut desired = Desired::default();
         let older = of_namespace("shop", "a", "a.example/x");
         let younger = of_namespace("shop", "b", "a.example/x");

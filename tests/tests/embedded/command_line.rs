@@ -253,7 +253,7 @@ async fn a_misspelt_flag_is_exit_code_2_and_names_the_correct_one() {
     fixture.write("registrar.yaml", &registrar(""));
     for (flag, value, right) in [
         ("--log-level", "loud", "error, warn, info, debug, trace"),
-        ("--log-format", "xml", "text or json"),
+        ("--log-format", "xml", "[possible values: text, json]"),
         ("--workers", "0", "1..=1024"),
         ("--prune-annotations", "a key", "must be a name of letters"),
         ("--namespace", "Bad Name", "must consist of lower case letters"),
