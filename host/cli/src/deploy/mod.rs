@@ -35,6 +35,9 @@ use crate::{
 
 pub use self::args::Deploy;
 
+/// A plugin of the file, and its objects.
+type Plugin = (Defined, Planned);
+
 /// Deploys, waits and prints.
 ///
 /// # Errors
@@ -52,11 +55,7 @@ pub(crate) fn run(arguments: &Deploy) -> anyhow::Result<ExitCode> {
 }
 
 /// `artifact` is to be pushed.
-async fn deploy(
-    arguments: &Deploy,
-    planned: &[(Defined, Planned)],
-    artifact: Option<Artifact>,
-) -> anyhow::Result<ExitCode> {
+async fn deploy(arguments: &Deploy, planned: &[Plugin], artifact: Option<Artifact>) -> anyhow::Result<ExitCode> {
     let objects = objects(planned, arguments);
     if arguments.dry_run.is_some() {
         ui::print(&match arguments.output {
@@ -119,11 +118,7 @@ fn file(arguments: &Deploy) -> anyhow::Result<PathBuf> {
 }
 
 /// Plans the objects, and returns them with the component to push. `component` is the one that was just built.
-fn plan(
-    arguments: &Deploy,
-    file: &Path,
-    component: Option<&Path>,
-) -> anyhow::Result<(Vec<(Defined, Planned)>, Option<Artifact>)> {
+fn plan(arguments: &Deploy, file: &Path, component: Option<&Path>) -> anyhow::Result<(Vec<Plugin>, Option<Artifact>)> {
     let plugins = plugin::read(&[file.to_owned()], component.and_then(Path::parent))?;
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).context("cannot read YAML")?;
@@ -223,7 +218,7 @@ fn code(defined: &Defined, pushed: &mut Option<Artifact>, arguments: &Deploy) ->
 }
 
 /// Returns the objects to apply, each once: plugins may share an account.
-fn objects<'a>(planned: &'a [(Defined, Planned)], arguments: &Deploy) -> Vec<&'a Value> {
+fn objects<'a>(planned: &'a [Plugin], arguments: &Deploy) -> Vec<&'a Value> {
     let mut objects: Vec<&Value> = Vec::new();
     for object in planned.iter().flat_map(|(_, planned)| {
         let left_out = if arguments.no_rbac { planned.rights.len() } else { 0 };
@@ -237,11 +232,7 @@ fn objects<'a>(planned: &'a [(Defined, Planned)], arguments: &Deploy) -> Vec<&'a
 }
 
 /// Prints the objects that the user may not apply.
-fn for_administrator(
-    planned: &[(Defined, Planned)],
-    error: &anyhow::Error,
-    arguments: &Deploy,
-) -> anyhow::Result<ExitCode> {
+fn for_administrator(planned: &[Plugin], error: &anyhow::Error, arguments: &Deploy) -> anyhow::Result<ExitCode> {
     let rights: Vec<&Value> = planned.iter().flat_map(|(_, planned)| &planned.rights).collect();
     let next = format!(
         "nothing was changed; an administrator of the namespace applies the account and its rights, which are on \

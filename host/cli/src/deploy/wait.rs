@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Deploy, apply,
-    plan::Planned,
+    Deploy, Plugin, apply,
     status::{self, Report, State},
 };
 use crate::{args::Format, ui};
@@ -43,7 +42,7 @@ pub(super) struct Deployed {
 /// Returns an error if an object cannot be read.
 pub(super) async fn wait(
     client: &Client,
-    planned: &[(Defined, Planned)],
+    planned: &[Plugin],
     applied: &[Value],
     arguments: &Deploy,
 ) -> anyhow::Result<Vec<Deployed>> {

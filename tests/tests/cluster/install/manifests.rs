@@ -101,7 +101,7 @@ async fn helm_keeps_the_kinds_and_they_are_the_generated_ones() -> Result<()> {
     let objects = rendered(&helm, "podium", &[])?;
     let mut kinds: Vec<Value> =
         objects.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition").collect();
-    ensure!(kinds.len() == 2, "{} kinds", kinds.len());
+    ensure!(kinds.len() == 3, "{} kinds", kinds.len());
     for kind in &mut kinds {
         let annotations = kind["metadata"].as_object_mut().and_then(|metadata| metadata.remove("annotations"));
         ensure!(annotations.is_some_and(|all| all["helm.sh/resource-policy"] == "keep"), "{}", kind["metadata"]);
