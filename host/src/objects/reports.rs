@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request, header};
-use podium_api::{METADATA, in_query};
+use podium_api::in_query;
 use podium_config::run_report::{Spec, Status};
 use podium_engine::throttle::{Bucket, Rate, RoundRobin};
 use podium_vocabulary::{syntax, text};
@@ -35,6 +35,8 @@ const KNOWN: usize = 128;
 /// to 1.5 MiB too, so a page has up to 48 MiB. There is one page at a time.
 const PAGE: usize = 32;
 /// The shortest time between the beginnings of two such lists of a namespace. After a page that failed it is [`LIFE`].
+/// A list is asked for by another name than an object, for which a server answers 406.
+const METADATA_OF_LISTS: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const LIST_PAUSE: Duration = Duration::from_secs(5);
 /// The answers of a namespace.
 const OF_NAMESPACE: Rate = Rate { per_second: 1, burst: 1 };
@@ -136,7 +138,7 @@ pub(crate) fn list(namespace: &str, next: &str) -> Result<Request<Vec<u8>>, http
     if !next.is_empty() {
         uri.push_str(&format!("&continue={}", in_query(next)));
     }
-    Request::get(uri).header(header::ACCEPT, METADATA).body(Vec::new())
+    Request::get(uri).header(header::ACCEPT, METADATA_OF_LISTS).body(Vec::new())
 }
 
 /// Reads a page.

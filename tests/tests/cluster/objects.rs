@@ -270,7 +270,7 @@ async fn an_object_is_loaded_changed_and_unloaded_as_its_status_says() -> Result
     sleep(Duration::from_secs(20)).await;
     ensure!(own_writes(&plane, quiet)?.is_empty(), "{:?}", own_writes(&plane, quiet)?);
 
-    other_objects(&client, &sha256).await?;
+    other_objects(&client, &sha256).await.with_context(|| host.log())?;
 
     // Narrower grants apply at once, although the component exceeds them.
     let mut narrow = changed.clone();
