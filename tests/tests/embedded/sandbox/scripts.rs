@@ -143,7 +143,7 @@ async fn the_world_of_runners_is_refused_to_plugins() {
 
 #[tokio::test]
 async fn a_hostile_preparation_is_contained_and_its_message_is_one_line() {
-    let engine = engine();
+    let engine = measuring_engine();
     for (source, message) in [
         ("loop", "of processor time"),
         ("panic", "unreachable"),
