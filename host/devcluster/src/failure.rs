@@ -280,6 +280,12 @@ impl Failure {
         Self::new(406, "NotAcceptable", message, json!({}))
     }
 
+    /// A list is asked for in the representation of an object.
+    pub(crate) fn no_list() -> Self {
+        let message = "you requested PartialObjectMetadata, but the requested object is a list";
+        Self::new(406, "NotAcceptable", message, json!({}))
+    }
+
     pub(crate) fn too_large() -> Self {
         let message = "Request entity too large: limit is 3145728";
         Self::new(413, "RequestEntityTooLarge", message, json!({}))

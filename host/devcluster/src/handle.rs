@@ -58,7 +58,7 @@ pub(crate) fn handle(
                 None => read::list(&core.state.lock().store, request)?,
             };
             let presenter = Presenter::new(target.kind.clone(), shape, request.query.get("includeObject"));
-            Ok(Answer::Json(200, presenter.list(&page, core.clock.now_millis())))
+            Ok(Answer::Json(200, presenter.list(&page, core.clock.now_millis())?))
         }
         Verb::Create if target.kind.review => {
             let body = body(request, warnings)?;
@@ -208,5 +208,5 @@ fn delete_collection(core: &Core, request: &Request, shape: Shape) -> Result<Ans
         Ok(page)
     })?;
     let presenter = Presenter::new(kind.clone(), shape, request.query.get("includeObject"));
-    Ok(Answer::Json(200, presenter.list(&page, core.clock.now_millis())))
+    Ok(Answer::Json(200, presenter.list(&page, core.clock.now_millis())?))
 }

@@ -16,7 +16,10 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Whole,
+    /// Of objects.
     Metadata,
+    /// Of lists.
+    MetadataList,
     Table,
 }
 
@@ -38,7 +41,8 @@ impl Shape {
             match parts.find_map(|p| p.strip_prefix("as=")) {
                 None => return Ok(Self::Whole),
                 Some("Table") => return Ok(Self::Table),
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Self::Metadata),
+                Some("PartialObjectMetadata") => return Ok(Self::Metadata),
+                Some("PartialObjectMetadataList") => return Ok(Self::MetadataList),
                 Some(_) => {}
             }
         }
@@ -80,7 +84,7 @@ impl Presenter {
     pub(crate) fn one(&mut self, object: &Object, now_millis: i64) -> String {
         match self.shape {
             Shape::Whole => object.to_string(),
-            Shape::Metadata => partial(object),
+            Shape::Metadata | Shape::MetadataList => partial(object),
             Shape::Table => {
                 let metadata = json!({"resourceVersion": meta::revision(object)});
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
@@ -89,9 +93,11 @@ impl Presenter {
         }
     }
 
-    pub(crate) fn list(&self, page: &Page, now_millis: i64) -> String {
+    /// # Errors
+    /// Returns an error if the metadata of an object is asked for.
+    pub(crate) fn list(&self, page: &Page, now_millis: i64) -> Result<String, Failure> {
         let metadata = page.metadata();
-        match self.shape {
+        Ok(match self.shape {
             Shape::Table => self.table(&metadata, &page.items, true, now_millis),
             Shape::Whole => {
                 let items = join(page.items.iter().map(|object| self.item(object)));
@@ -101,21 +107,22 @@ impl Presenter {
                     \"items\":[{items}]}}"
                 )
             }
-            Shape::Metadata => {
+            Shape::Metadata => return Err(Failure::no_list()),
+            Shape::MetadataList => {
                 let items = join(page.items.iter().map(|object| partial(object)));
                 format!(
                     "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
                     \"metadata\":{metadata},\"items\":[{items}]}}"
                 )
             }
-        }
+        })
     }
 
     /// Renders a bookmark; `object` only has kind and metadata.
     pub(crate) fn bookmark(&self, object: &Value) -> String {
         match self.shape {
             Shape::Whole => object.to_string(),
-            Shape::Metadata => partial(object),
+            Shape::Metadata | Shape::MetadataList => partial(object),
             Shape::Table => {
                 let metadata = json!({"resourceVersion": meta::revision(object)});
                 table_of(&metadata, "", &format!("{{\"cells\":[],\"object\":{}}}", partial(object)))
