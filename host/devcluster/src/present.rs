@@ -16,9 +16,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Whole,
-    /// Of objects.
+    /// The metadata of an object.
     Metadata,
-    /// Of lists.
+    /// The metadata of the objects of a list.
     MetadataList,
     Table,
 }
