@@ -10,7 +10,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use podium_devcluster::Cluster;
-use podium_host::app::{App, Options};
+use podium_host::app::{App, LeaseOptions, Options};
 use podium_pods::pod::PodView;
 use podium_vocabulary::PluginSpec;
 use serde_json::{Value, json};
@@ -19,6 +19,18 @@ use crate::wait::until;
 
 /// Timeout in the cluster's time. A disconnected host retries after 5 s at most; the rest is for back-offs.
 const WITHIN: Duration = Duration::from_secs(120);
+
+/// Returns options of a replica of an installation, which takes the Lease after 8 s.
+pub fn lease(client: kube::Client, own_namespace: &str, holder: &str) -> LeaseOptions {
+    LeaseOptions {
+        connection: client.into(),
+        namespace: Some("default".to_owned()),
+        own_namespace: own_namespace.to_owned(),
+        holder: holder.to_owned(),
+        duration: Duration::from_secs(8),
+        boot_time: None,
+    }
+}
 
 /// Starts a host, with plugins, that talks to the cluster through `client`.
 ///

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use http::{Request, header};
-use kube::{Client, config::Kubeconfig};
+use kube::Client;
 use podium_config::run_report::Status;
 use podium_vocabulary::text;
 use serde_json::{Value, json};
@@ -30,10 +30,9 @@ pub(crate) async fn ask(
     plugin: Option<&str>,
 ) -> anyhow::Result<Status> {
     let plugin = plugin.map(|plugin| own(namespace, plugin)).transpose()?;
-    let kubeconfig = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-    let kubeconfig = kubeconfig
-        .context("cannot read the kubeconfig; to ask the host's port instead, use --server and $PODIUM_TOKEN")?;
-    let client = cluster::client(kubeconfig).await?;
+    let client = cluster::connect(kubeconfig, None)
+        .await
+        .context("no cluster to ask; to ask the host's port instead, use --server and $PODIUM_TOKEN")?;
     let mut spec = json!({ "pod": { "name": pod } });
     if let Some(plugin) = plugin {
         spec["plugin"] = plugin.into();
@@ -79,8 +78,7 @@ fn own<'a>(namespace: &str, plugin: &'a str) -> anyhow::Result<&'a str> {
         None => Ok(plugin),
         Some((of, name)) if of == namespace => Ok(name),
         Some((of, _)) => bail!(
-            "--plugin is one of namespace {of}, and the Pod of {namespace}; plugins run on Pods of \
-                                their own namespace"
+            "--plugin is one of namespace {of}, and the Pod of {namespace}; plugins run on Pods of their own namespace"
         ),
     }
 }

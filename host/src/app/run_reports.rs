@@ -1,8 +1,10 @@
 //! Answers RunReports, the questions of tenants about the runs of their plugins. `objects` decides which are answered
 //! and deleted, and when.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use http::Request;
 use podium_api::{Api, ApiError};
 use podium_config::run_report::Status;
 use podium_engine::{clock::Clock, intervals::Intervals};
@@ -95,33 +97,20 @@ impl RunReports {
         match due {
             Due::Answer(report) => {
                 let request = report.key.answer(&self.answer(&report));
-                requests.spawn(async move {
-                    let answered = match request {
-                        Ok(request) => api.bytes(request).await.map(drop),
-                        Err(error) => Err(ApiError::Malformed(error.to_string())),
-                    };
-                    Ended::Answered(report, answered)
-                });
+                requests.spawn(async move { Ended::Answered(report, send(&api, request).await.map(drop)) });
             }
             Due::Delete(key) => {
                 requests.spawn(async move {
                     let _turn = turns.acquire().await;
-                    let deleted = match key.delete() {
-                        Ok(request) => api.bytes(request).await.map(drop),
-                        Err(error) => Err(ApiError::Malformed(error.to_string())),
-                    };
-                    Ended::Deleted(key.namespace, deleted)
+                    let deleted = send(&api, key.delete()).await;
+                    Ended::Deleted(key.namespace, deleted.map(drop))
                 });
             }
             Due::List(namespace, next) => {
                 requests.spawn(async move {
                     let _turn = turns.acquire().await;
-                    let malformed = |error: &dyn std::error::Error| ApiError::Malformed(text::line(&error.to_string()));
-                    let listed = match list_reports(&namespace, &next) {
-                        Ok(request) => api.bytes(request).await,
-                        Err(error) => Err(malformed(&error)),
-                    };
-                    let page = listed.and_then(|page| listed_reports(&page).map_err(|error| malformed(&error)));
+                    let listed = send(&api, list_reports(&namespace, &next)).await;
+                    let page = listed.and_then(|page| listed_reports(&page).map_err(malformed));
                     Ended::Listed(namespace, page)
                 });
             }
@@ -145,6 +134,14 @@ impl RunReports {
             Err(error) => Status { answered_at, report: None, truncated: false, error: Some(text::line(&error)) },
         }
     }
+}
+
+async fn send(api: &Api, request: Result<Request<Vec<u8>>, http::Error>) -> Result<Bytes, ApiError> {
+    api.bytes(request.map_err(malformed)?).await
+}
+
+fn malformed(error: impl Error) -> ApiError {
+    ApiError::Malformed(text::line(&error.to_string()))
 }
 
 /// Records the end of a request, and returns the requests that are due after it.

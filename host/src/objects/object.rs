@@ -111,25 +111,25 @@ pub(crate) struct Object {
 }
 
 #[derive(Deserialize)]
-struct Wire<'a> {
-    metadata: Metadata,
+pub(super) struct Wire<'a> {
+    pub(super) metadata: Metadata,
     #[serde(borrow)]
-    spec: Option<&'a RawValue>,
+    pub(super) spec: Option<&'a RawValue>,
     #[serde(borrow)]
-    status: Option<&'a RawValue>,
+    pub(super) status: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    namespace: Option<String>,
-    uid: String,
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    pub(super) uid: String,
     #[serde(default)]
     generation: i64,
     #[serde(default)]
     resource_version: String,
-    deletion_timestamp: Option<String>,
+    pub(super) deletion_timestamp: Option<String>,
     #[serde(default)]
     creation_timestamp: String,
     #[serde(default)]

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::{
     bounds::Trimming,
-    object::{API_VERSION, Kind},
+    object::{API_VERSION, Kind, Metadata, Wire},
     watch::{Change, Watchable},
 };
 use crate::config::Policy;
@@ -34,9 +34,9 @@ const KNOWN: usize = 128;
 /// The most objects of a page that is listed to delete those that are not known. An object without its contents has up
 /// to 1.5 MiB too, so a page has up to 48 MiB. There is one page at a time.
 const PAGE: usize = 32;
-/// The shortest time between the beginnings of two such lists of a namespace. After a page that failed it is [`LIFE`].
-/// A list is asked for by another name than an object, for which a server answers 406.
+/// Objects without their contents. For the representation of one object a server answers a list with 406.
 const METADATA_OF_LISTS: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+/// The shortest time between the beginnings of two such lists of a namespace. After a page that failed it is [`LIFE`].
 const LIST_PAUSE: Duration = Duration::from_secs(5);
 /// The answers of a namespace.
 const OF_NAMESPACE: Rate = Rate { per_second: 1, burst: 1 };
@@ -62,26 +62,9 @@ pub(crate) struct Report {
     is_deleting: bool,
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    metadata: Metadata,
-    #[serde(borrow)]
-    spec: Option<&'a RawValue>,
-    #[serde(borrow)]
-    status: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    namespace: String,
-    name: String,
-    uid: String,
-    deletion_timestamp: Option<String>,
-}
-
 impl Key {
     fn new(Metadata { namespace, name, uid, .. }: Metadata) -> Result<Self, String> {
+        let namespace = namespace.ok_or("metadata.namespace is missing")?;
         syntax::dns_label(&namespace).map_err(|rule| format!("metadata.namespace {rule}"))?;
         syntax::dns_subdomain(&name).map_err(|rule| format!("metadata.name {rule}"))?;
         Ok(Self { namespace: namespace.into(), name: name.into(), uid: uid.into() })
@@ -321,9 +304,13 @@ impl Namespace {
 
 impl Reports {
     pub(crate) fn new(now: Instant) -> Self {
-        let answers = Bucket::full(OF_ALL, now);
-        let (turns, list_turns) = (RoundRobin::default(), RoundRobin::default());
-        Self { namespaces: BTreeMap::new(), answers, turns, list_turns, is_listing: false }
+        Self {
+            namespaces: BTreeMap::new(),
+            answers: Bucket::full(OF_ALL, now),
+            turns: RoundRobin::default(),
+            list_turns: RoundRobin::default(),
+            is_listing: false,
+        }
     }
 
     /// Returns true if nothing will be due without another change.

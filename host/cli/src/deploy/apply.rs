@@ -120,9 +120,12 @@ pub(super) fn is_forbidden(error: &kube::Error) -> bool {
 
 /// Returns kind, namespace and name.
 pub(super) fn named(object: &Value) -> String {
-    let (namespace, name) = (field(object, "namespace"), field(object, "name"));
-    let name = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-    format!("{} {name}", object["kind"].as_str().unwrap_or_default())
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let name = field(object, "name");
+    match field(object, "namespace") {
+        "" => format!("{kind} {name}"),
+        namespace => format!("{kind} {namespace}/{name}"),
+    }
 }
 
 fn field<'a>(object: &'a Value, name: &str) -> &'a str {

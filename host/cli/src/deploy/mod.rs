@@ -153,10 +153,11 @@ fn build(file: &Path, arguments: &Deploy) -> anyhow::Result<Option<PathBuf>> {
         if !named && arguments.dry_run.is_none() {
             script::embed(directory)?;
         } else if !named && script::embedded(directory)?.is_some() {
-            let (file, directory) = (file.display(), directory.display());
             bail!(
-                "{file}: inline is not a copy of {}, and a dry run changes no file: podium build {directory}",
-                script::FILE
+                "{}: inline is not a copy of {}, and a dry run changes no file: podium build {}",
+                file.display(),
+                script::FILE,
+                directory.display()
             );
         }
         return Ok(None);

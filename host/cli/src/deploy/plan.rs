@@ -56,7 +56,7 @@ pub(super) fn plan(
     arguments: &HostAccount,
 ) -> anyhow::Result<Planned> {
     let host = inspect::host(&arguments.host)?;
-    let account = Account::of(&defined.spec, &host);
+    let account = Account::for_plugin(&defined.spec, &host);
     let is_of_cluster = defined.spec.id.namespace.is_none();
     let mut notes = Vec::new();
     if defined.spec.impersonate.is_none() {

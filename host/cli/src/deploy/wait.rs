@@ -49,9 +49,10 @@ pub(super) async fn wait(
     let end = Instant::now() + arguments.wait;
     let mut all = Vec::new();
     for ((defined, _), applied) in planned.iter().zip(applied) {
-        let (ok, report) = match arguments.no_wait {
-            true => (true, status::report(applied, applied)),
-            false => one(client, &defined.spec.id.to_string(), applied, end).await?,
+        let (ok, report) = if arguments.no_wait {
+            (true, status::report(applied, applied))
+        } else {
+            one(client, &defined.spec.id.to_string(), applied, end).await?
         };
         let place = if ok { None } else { status::place(&report.message, defined) };
         let next = (!ok).then(|| next(&report, defined, arguments.wait));
@@ -116,7 +117,8 @@ fn text(Report { state, reason, message }: &Report) -> String {
 
 /// Returns what to do about a plugin that does not run.
 fn next(report: &Report, defined: &Defined, waited: Duration) -> String {
-    let (id, file) = (&defined.spec.id, defined.file.display());
+    let id = &defined.spec.id;
+    let file = defined.file.display();
     let waited = waited.as_secs();
     match report.state {
         State::Unseen => format!(

@@ -165,7 +165,7 @@ pub(crate) fn rights(spec: &PluginSpec, host: &Account, impersonation: args::Imp
 
 /// Returns advice about these rights.
 pub(crate) fn notes(spec: &PluginSpec, host: &Account, impersonation: args::Impersonation) -> Vec<String> {
-    let account = Account::of(spec, host);
+    let account = Account::for_plugin(spec, host);
     let mut notes = Vec::new();
     if spec.impersonate.is_none() {
         let namespace = if spec.id.namespace.is_none() {

@@ -89,7 +89,7 @@ pub(crate) struct Account {
 impl Account {
     /// The account of the plugin's requests: the configured one, or one that only this plugin has. That of a plugin of
     /// the cluster is in the host's namespace, where the chart's admission policies permit it.
-    pub(crate) fn of(spec: &PluginSpec, host: &Self) -> Self {
+    pub(crate) fn for_plugin(spec: &PluginSpec, host: &Self) -> Self {
         let configured = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
         match configured.and_then(|account| account.split_once(':')) {
             Some((namespace, name)) => Self { namespace: namespace.to_owned(), name: name.to_owned() },
@@ -143,7 +143,7 @@ pub(super) fn owners(spec: &PluginSpec, impersonation: Impersonation) -> String 
 
 /// Returns the objects to apply, in the order in which they depend on each other.
 pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Impersonation) -> Vec<Value> {
-    let account = Account::of(spec, host);
+    let account = Account::for_plugin(spec, host);
     let rights = rights(&spec.grants);
     let component = component(&spec.source, &account);
     let cluster = spec.tenant() == Tenant::Cluster;
@@ -337,7 +337,7 @@ mod tests {
             for plugin in plugins {
                 let spec = testing::plugin(namespace, plugin);
                 names.extend(["plugin", "component", "host"].map(|part| name(part, &spec)));
-                let account = Account::of(&PluginSpec { impersonate: None, ..spec }, &host());
+                let account = Account::for_plugin(&PluginSpec { impersonate: None, ..spec }, &host());
                 assert!(account.name.starts_with("podium-"), "the account of no other workload: {account:?}");
             }
         }

@@ -146,7 +146,8 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     };
     if length < HEADER_BYTES as u64 {
         // The header is written with the first batch, so that the host also starts on a full disk.
-        (store.end, store.stuck.bytes) = (0, HEADER.to_vec());
+        store.end = 0;
+        store.stuck.bytes = HEADER.to_vec();
     }
     let journal = Journal::new(state);
     if damage.places > 0 || is_blank(&store.file).map_err(unusable(&path))? {

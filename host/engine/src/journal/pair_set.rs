@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn the_pairs_of_64_plugins_are_not_walked_for_one_that_has_none() {
         let mut pairs = PairSet::default();
-        let (busy, idle) = (Number(3), Number(5));
+        let busy = Number(3);
+        let idle = Number(5);
         pairs.insert(busy, PackedUid::of("u1"));
         // A walk would count the first one and drop the second one.
         pairs.pages[0].extend([(PackedUid::of("u2"), 1 << idle.0), (PackedUid::of("u3"), 0)]);

@@ -18,6 +18,9 @@ const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 const OLDER_BUNDLE: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
+/// The header `Link` with the second page of the list of referrers.
+const NEXT: &str = "</v2/team/plugin/referrers/second>; rel=\"next\"";
+
 /// A repository with these texts by the last part of their path.
 type Texts = BTreeMap<String, String>;
 
@@ -130,6 +133,17 @@ async fn with_referrers(texts: Texts, reply: Reply) -> Server {
     .await
 }
 
+/// Serves the texts, and a list of referrers in two pages, of which the first has this header `Link`.
+async fn with_pages(texts: Texts, first: String, link: &'static str, second: Reply) -> Server {
+    Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
+        _ if asked.path.ends_with("/referrers/second") => second.clone(),
+        _ if asked.path.contains("/referrers/") => Reply::ok(first.clone()).with("Link", link),
+        Some(text) => Reply::ok(text.clone()),
+        None => Reply::status(404),
+    })
+    .await
+}
+
 /// Answers of registries that have no lists of referrers, that have none now, or that do not show them.
 fn answers_to_referrers() -> Vec<(&'static str, Reply)> {
     let statuses = [
@@ -225,23 +239,14 @@ async fn a_valid_signature_suffices_on_a_later_page_of_the_list() {
         [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)];
     let [first, second] = entries.map(|entry| index(&[entry]));
     for (link, expected) in [
-        ("</v2/team/plugin/referrers/second>; rel=\"next\"", true),
+        (NEXT, true),
         ("</v2/team/other/referrers/second>; rel=\"next\"", false),
         ("<https://elsewhere.test/v2/team/plugin/referrers/second>; rel=\"next\"", false),
         // A circle.
         ("</v2/team/plugin/referrers/first>; rel=\"next\"", false),
         ("second", false),
     ] {
-        let texts = texts.clone();
-        let first = first.clone();
-        let second = second.clone();
-        let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
-            _ if asked.path.ends_with("/referrers/second") => Reply::ok(second.clone()),
-            _ if asked.path.contains("/referrers/") => Reply::ok(first.clone()).with("Link", link),
-            Some(text) => Reply::ok(text.clone()),
-            None => Reply::status(404),
-        })
-        .await;
+        let server = with_pages(texts.clone(), first.clone(), link, Reply::ok(second.clone())).await;
         assert_eq!(signatures.check(&server, &[]).await.is_ok(), expected, "{link}");
     }
 }
@@ -258,16 +263,7 @@ async fn a_valid_signature_suffices_behind_many_entries_of_other_types() {
     });
     let others = index(&others.collect::<Vec<_>>());
     signature["artifactType"] = json!(BUNDLE);
-    let last = index(&[signature]);
-    let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
-        _ if asked.path.ends_with("/referrers/last") => Reply::ok(last.clone()),
-        _ if asked.path.contains("/referrers/") => {
-            Reply::ok(others.clone()).with("Link", "</v2/team/plugin/referrers/last>; rel=\"next\"")
-        }
-        Some(text) => Reply::ok(text.clone()),
-        None => Reply::status(404),
-    })
-    .await;
+    let server = with_pages(texts, others, NEXT, Reply::ok(index(&[signature]))).await;
     assert_eq!(signatures.check(&server, &[]).await, Ok(0));
 }
 
@@ -275,15 +271,7 @@ async fn a_valid_signature_suffices_behind_many_entries_of_other_types() {
 async fn check_second_page(signatures: &Signatures) {
     let mut texts = Texts::new();
     let first = index(&[bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)]);
-    let server = Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
-        _ if asked.path.ends_with("/referrers/second") => Reply::silence(),
-        _ if asked.path.contains("/referrers/") => {
-            Reply::ok(first.clone()).with("Link", "</v2/team/plugin/referrers/second>; rel=\"next\"")
-        }
-        Some(text) => Reply::ok(text.clone()),
-        None => Reply::status(404),
-    })
-    .await;
+    let server = with_pages(texts, first, NEXT, Reply::silence()).await;
     assert_eq!(signatures.check(&server, &[]).await, Ok(0));
 }
 

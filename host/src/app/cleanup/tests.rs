@@ -339,7 +339,8 @@ impl Rig {
             clock: of_driver.clock.clone(),
             seed: 1,
         });
-        let (removals, undecoded) = (Removals::default(), Arc::<Mutex<Option<&str>>>::default());
+        let removals = Removals::default();
+        let undecoded = Arc::<Mutex<Option<&str>>>::default();
         let (releases, forbidden) = (Releases::default(), Arc::<Mutex<bool>>::default());
         let (of_decoding, flag) = (undecoded.clone(), forbidden.clone());
         let cleanup = Cleanup {

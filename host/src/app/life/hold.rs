@@ -140,11 +140,12 @@ impl Holds {
             |spec: &PluginSpec| spec.grants.write.finalizers.iter().map(|of| of.0.len() + 3).sum::<usize>();
         let all = self.all.lock();
         let others = of_tenant(&all, Some(&id.namespace)).filter(|((_, other), _)| **other != *uid);
-        let (mut objects, mut bytes) = (0, 0);
-        others.for_each(|(_, spec)| {
+        let mut objects = 0;
+        let mut bytes = 0;
+        for (_, spec) in others {
             objects += 1;
             bytes += 512 + finalizers(spec);
-        });
+        }
         let is_known = all.contains_key(&(id.clone(), uid.to_owned()));
         bytes >= MOST_HELD_BYTES || objects >= most && !is_known
     }

@@ -40,7 +40,8 @@ fn a_report_has_at_most_32_kib_and_the_latest_runs_of_all_plugins() {
     let mut wide = report(100, 0, 0);
     wide.plugins.items.iter_mut().for_each(|of| of.state = Some("x".repeat(1_000)));
     let (cut, truncated) = bounded(wide);
-    let (kept, left) = (cut.plugins.items.len(), cut.plugins.left_out);
+    let kept = cut.plugins.items.len();
+    let left = cut.plugins.left_out;
     assert!(truncated && kept > 25 && kept + left == 103, "{kept} {left}");
     assert!(serde_json::to_vec(&cut).unwrap().len() <= MOST_BYTES);
 }

@@ -54,18 +54,23 @@ impl Store {
     /// # Errors
     /// Those of the directory.
     pub(crate) fn held(&self) -> io::Result<(HeldOfPlugins, Vec<String>)> {
-        let files = self.files()?.into_iter().filter(|file| end_of(&file.path) == Some(RECORD));
-        let held = files.map(|file| {
-            let unread = |error| format!("{}: {error}", text::path(&file.path));
-            let OfPlugin { plugin, held, .. } = self.kept(&file.path).map_err(unread)?;
+        let mut read = Vec::new();
+        let mut unread = Vec::new();
+        for file in self.files()?.into_iter().filter(|file| end_of(&file.path) == Some(RECORD)) {
+            let OfPlugin { plugin, held, .. } = match self.kept(&file.path) {
+                Ok(kept) => kept,
+                Err(error) => {
+                    unread.push(format!("{}: {error}", text::path(&file.path)));
+                    continue;
+                }
+            };
             let id = match plugin.split_once('/') {
                 Some((namespace, name)) => PluginId { namespace: Some(namespace.into()), name: name.into() },
                 None => PluginId { namespace: None, name: plugin.into() },
             };
-            Ok((id, held))
-        });
-        let (read, unread): (Vec<_>, Vec<_>) = held.partition(Result::is_ok);
-        Ok((read.into_iter().flatten().collect(), unread.into_iter().filter_map(Result::err).collect()))
+            read.push((id, held));
+        }
+        Ok((read, unread))
     }
 
     /// Replaces the record of a plugin and the objects that may hold finalizers of Pods. Removes the file if there is

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use podium_devcluster::{Cluster, Options};
-use podium_host::app::{App, LeaseOptions};
+use podium_host::app::App;
 use podium_tests::{
     embedded, plugins,
     wait::until,
@@ -46,14 +46,7 @@ impl Replica {
         spec: PluginSpec,
     ) -> Self {
         let options = podium_host::app::Options {
-            lease: Some(LeaseOptions {
-                connection: lease.client().into(),
-                namespace: Some("default".to_owned()),
-                own_namespace: own_namespace.to_owned(),
-                holder: name.to_owned(),
-                duration: LEASE,
-                boot_time: None,
-            }),
+            lease: Some(embedded::lease(lease.client(), own_namespace, name)),
             ..embedded::options(cluster, wire.client())
         };
         let app = App::start_simulated(options).await.unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use futures::future::{BoxFuture, ready};
 use podium_devcluster::{Cluster, Options};
-use podium_host::app::{App, LeaseOptions};
+use podium_host::app::App;
 use podium_tests::{
     embedded, plugins,
     process::workspace_dir,
@@ -170,23 +170,30 @@ async fn two_hundred_reports_of_one_tenant_delay_no_neighbours() {
 #[tokio::test(start_paused = true)]
 async fn reports_are_listed_a_page_at_a_time_past_those_that_a_tenant_keeps() {
     let cluster = cluster("");
-    let (open, most, pages) = <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-    let begun = (open.clone(), most.clone(), pages.clone());
+    /// Requests for pages.
+    #[derive(Default)]
+    struct Pages {
+        open: AtomicUsize,
+        most: AtomicUsize,
+        all: AtomicUsize,
+    }
+    let pages = Arc::<Pages>::default();
+    let begun = pages.clone();
     let before = move |sent: &Sent| {
         if is_page(sent) {
-            let (open, most, pages) = &begun;
-            most.fetch_max(open.fetch_add(1, Relaxed) + 1, Relaxed);
-            pages.fetch_add(1, Relaxed);
+            begun.most.fetch_max(begun.open.fetch_add(1, Relaxed) + 1, Relaxed);
+            begun.all.fetch_add(1, Relaxed);
         }
         Box::pin(ready(())) as BoxFuture<'static, ()>
     };
+    let of_end = pages.clone();
     let after = move |sent: &Sent| {
         // The host has the time to begin another.
-        let open = open.clone();
+        let pages = of_end.clone();
         let ended = usize::from(is_page(sent));
         Box::pin(async move {
             sleep(SECOND / 5).await;
-            open.fetch_sub(ended, Relaxed);
+            pages.open.fetch_sub(ended, Relaxed);
         }) as BoxFuture<'static, ()>
     };
     let wire = Wire::around(&cluster, before, after);
@@ -209,8 +216,9 @@ async fn reports_are_listed_a_page_at_a_time_past_those_that_a_tenant_keeps() {
     sleep(60 * SECOND).await;
     let left = |namespace| reports(&cluster, namespace).len();
     assert!(left("bank") <= 10 && left("default") <= 310, "{} and {}", left("bank"), left("default"));
-    assert_eq!(most.load(Relaxed), 1);
-    assert!((12..40).contains(&pages.load(Relaxed)), "{} pages", pages.load(Relaxed));
+    assert_eq!(pages.most.load(Relaxed), 1);
+    let all = pages.all.load(Relaxed);
+    assert!((12..40).contains(&all), "{all} pages");
     app.shutdown().await;
 }
 
@@ -220,14 +228,7 @@ async fn a_standby_answers_nothing_until_it_runs_the_plugins() {
     let mut replicas = Vec::new();
     for holder in ["one", "two"] {
         let wire = Wire::new(&cluster);
-        let lease = LeaseOptions {
-            connection: wire.client().into(),
-            namespace: Some("default".to_owned()),
-            own_namespace: "podium".to_owned(),
-            holder: holder.to_owned(),
-            duration: Duration::from_secs(8),
-            boot_time: None,
-        };
+        let lease = embedded::lease(wire.client(), "podium", holder);
         let options = embedded::options(&cluster, wire.client());
         let options = podium_host::app::Options { lease: Some(lease), ..options };
         let mut app = App::start_simulated(options).await.unwrap();
@@ -256,18 +257,20 @@ async fn a_standby_answers_nothing_until_it_runs_the_plugins() {
 async fn without_questions_there_is_one_watch_and_an_older_cluster_is_served() {
     for (without, most) in [("", 12), ("RunReport", 70)] {
         let cluster = cluster(without);
-        let (lists, watches) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let counters = (lists.clone(), watches.clone());
+        let lists = Arc::<AtomicUsize>::default();
+        let watches = Arc::<AtomicUsize>::default();
+        let listed = lists.clone();
+        let watched = watches.clone();
         let wire = Wire::with(&cluster, move |sent| {
             if sent.uri.contains("/runreports") {
-                let (lists, watches) = &counters;
-                if sent.is_watch() { watches } else { lists }.fetch_add(1, Relaxed);
+                if sent.is_watch() { &watched } else { &listed }.fetch_add(1, Relaxed);
             }
             Box::pin(std::future::ready(()))
         });
         let app = host(&cluster, &wire, vec![plugin(Some("default"), "mark")]).await;
         sleep(10 * 60 * SECOND).await;
-        let (lists, watches) = (lists.load(Relaxed), watches.load(Relaxed));
+        let lists = lists.load(Relaxed);
+        let watches = watches.load(Relaxed);
         assert!(lists + watches <= most, "{lists} lists and {watches} watches in 10 min");
         assert!(lists == 1 || without == "RunReport", "{lists} lists");
         assert!(app.unready().is_none());

@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Refusal, Requests};
 use podium_host::{
     admin::{self, ListenAddress},
-    app::{App, LeaseOptions, Operator},
+    app::{App, Operator},
 };
 use podium_tests::{embedded, plugins, process::podium_binary, sandbox, wait::until, wire::Wire};
 use podium_vocabulary::{LimitClass, PluginId, PluginSpec, RequestRates};
@@ -337,14 +337,7 @@ async fn a_replica_that_does_not_act_says_so() {
     let mut apps = Vec::new();
     for holder in ["one", "two"] {
         let wire = Wire::new(&cluster);
-        let lease = LeaseOptions {
-            connection: wire.client().into(),
-            namespace: Some("default".to_owned()),
-            own_namespace: "podium".to_owned(),
-            holder: holder.to_owned(),
-            duration: Duration::from_secs(8),
-            boot_time: None,
-        };
+        let lease = embedded::lease(wire.client(), "podium", holder);
         let options = embedded::options(&cluster, wire.client());
         let app = App::start_simulated(podium_host::app::Options { lease: Some(lease), ..options }).await.unwrap();
         app.load(probe("mark", "subject", CARTS)).await.unwrap();

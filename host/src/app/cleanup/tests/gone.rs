@@ -197,7 +197,8 @@ async fn a_disk_that_fails_at_the_start_forgets_no_finalizer() {
     let before = Rig::holding(Some(state.path())).await;
     before.remove("a");
     drop(before);
-    let (directory, away) = (state.path().join("components"), state.path().join("away"));
+    let directory = state.path().join("components");
+    let away = state.path().join("away");
     let rig = Rig::on(Some(state.path()), Vec::new(), frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
     std::fs::rename(&directory, &away).unwrap();
     rig.hold("shop", 2, HOLD).await;
