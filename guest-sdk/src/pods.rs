@@ -34,12 +34,12 @@ pub fn get_live(namespace: &str, name: &str) -> Result<Option<Pod>> {
 /// granted.
 ///
 /// ```
-/// # use podium_sdk::{pods, Pod, Result};
+/// # use podium_sdk::{log, pods, Pod, Result};
 /// # fn example(pod: &Pod) -> Result<()> {
 /// if let Some(owner) = pod.controller()? {
 ///     for sibling in pods::find().in_namespace(pod.namespace()).owned_by(&owner.uid) {
 ///         let sibling = sibling?;
-///         println!("{} on {:?}", sibling.name(), sibling.node()?);
+///         log::info(&format!("{} on {:?}", sibling.name(), sibling.node()?), &[]);
 ///     }
 /// }
 /// # Ok(()) }

@@ -37,10 +37,11 @@ pub fn run(function: impl Reconciler, request: reconciler::Request) -> Result<ty
     }
 }
 
-/// Logs the message of a panic, because the trap that follows has no text.
+/// Logs the message of a panic with its place, because the trap that follows has neither.
 fn log_panic(info: &panic::PanicHookInfo<'_>) {
     let message = info.payload_as_str().unwrap_or("a value that is no text");
-    let location = info.location().map(ToString::to_string).unwrap_or_default();
+    let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
     let advice = advice(message);
-    calls::log(Level::Error, &format!("panic: {message}{advice}"), &[("location".to_owned(), location)]);
+    // In the message, so that failures at two places are two.
+    calls::log(Level::Error, &format!("panic: {message}{place}{advice}"), &[]);
 }

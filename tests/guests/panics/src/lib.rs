@@ -1,16 +1,21 @@
-//! Stages a write and panics. Logs the panic's text first, as podium-sdk does.
+//! Stages a write and panics, at one of two places that have the same text.
 
-use bindings::{Failure, Outcome, Request, log, writes};
+use podium_sdk::{Outcome, Request, Result, reconciler};
 
-bindings::guest!(reconcile);
+reconciler!(reconcile);
 
-fn reconcile(request: Request) -> Result<Outcome, Failure> {
-    std::panic::set_hook(Box::new(|panic| log::write(log::Level::Error, &panic.to_string(), &[])));
-    let _staged_and_never_sent = writes::set_label(&request.key, "guests.example/seen", "yes");
-    here_it_goes_wrong(&request)
+fn reconcile(request: &Request) -> Result<Outcome> {
+    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+    pod.set_label("guests.example/seen", "yes")?;
+    if pod.name().ends_with('1') { at_another_place(pod.name()) } else { here_it_goes_wrong(pod.name()) }
 }
 
 #[inline(never)]
-fn here_it_goes_wrong(request: &Request) -> Result<Outcome, Failure> {
-    panic!("no idea what to do with {}", request.key.name)
+fn here_it_goes_wrong(name: &str) -> Result<Outcome> {
+    panic!("no idea what to do with {name}")
+}
+
+#[inline(never)]
+fn at_another_place(name: &str) -> Result<Outcome> {
+    panic!("no idea what to do with {name}")
 }
