@@ -100,6 +100,13 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Returns true if a URL is of the registry itself, or has no host.
+    pub(crate) fn is_own(&self, url: &Uri) -> bool {
+        let Some(host) = url.authority() else { return true };
+        let is_host = |host: Host| host.is(&self.own.host, self.own.plain_http);
+        url.scheme_str() == Some(self.own.scheme()) && host.as_str().parse().is_ok_and(is_host)
+    }
+
     /// Returns a target below the repository.
     pub(crate) fn below(&self, path: &str) -> Target {
         Target { endpoint: self.own.clone(), path: format!("/v2/{}/{path}", self.repository) }

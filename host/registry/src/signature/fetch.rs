@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::{StatusCode, header};
+use http::{StatusCode, Uri, header};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -189,9 +189,10 @@ impl Session<'_> {
 
     /// Returns the next page that a header `Link` names, if it is one of the registry's lists for the repository.
     fn page(&self, link: &str) -> Option<Target> {
-        let (path, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-        let list = path.strip_prefix(self.below("referrers/").path())?;
-        parameters.contains("next").then(|| self.below(&format!("referrers/{list}")))
+        let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let url: Uri = url.parse().ok()?;
+        let list = url.path_and_query()?.as_str().strip_prefix(self.below("referrers/").path())?;
+        (parameters.contains("next") && self.is_own(&url)).then(|| self.below(&format!("referrers/{list}")))
     }
 
     /// Returns the bundle in a referrer, or `None` if it is something else or refers to another manifest.

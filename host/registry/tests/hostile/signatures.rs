@@ -137,7 +137,9 @@ async fn with_referrers(texts: Texts, reply: Reply) -> Server {
 async fn with_pages(texts: Texts, first: String, link: &'static str, second: Reply) -> Server {
     Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
         _ if asked.path.ends_with("/referrers/second") => second.clone(),
-        _ if asked.path.contains("/referrers/") => Reply::ok(first.clone()).with("Link", link),
+        _ if asked.path.contains("/referrers/") => {
+            Reply::ok(first.clone()).with("Link", &link.replace("HOST", &asked.headers["host"]))
+        }
         Some(text) => Reply::ok(text.clone()),
         None => Reply::status(404),
     })
@@ -242,6 +244,8 @@ async fn a_valid_signature_suffices_on_a_later_page_of_the_list() {
         (NEXT, true),
         ("</v2/team/other/referrers/second>; rel=\"next\"", false),
         ("<https://elsewhere.test/v2/team/plugin/referrers/second>; rel=\"next\"", false),
+        ("<http://HOST/v2/team/plugin/referrers/second>; rel=\"next\"", true),
+        ("<https://HOST/v2/team/plugin/referrers/second>; rel=\"next\"", false),
         // A circle.
         ("</v2/team/plugin/referrers/first>; rel=\"next\"", false),
         ("second", false),
