@@ -12,8 +12,11 @@ use podium_host::app::compile::Compile;
 
 use crate::build::{Install, Target};
 pub use crate::deploy::Deploy;
-pub use crate::runs::{Runs, Why};
 pub use crate::uninstall::Uninstall;
+pub use crate::{
+    runs::{Runs, Why},
+    top::Top,
+};
 
 /// Sandboxed reconcilers for Kubernetes Pods: create, build, check and run plugins.
 #[derive(Debug, Parser)]
@@ -49,6 +52,7 @@ pub enum Command {
     Pull(Pull),
     Uninstall(Uninstall),
     Runs(Runs),
+    Top(Top),
     Why(Why),
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml or of a policy for editors, or the definitions of the objects for a cluster
@@ -99,6 +103,7 @@ impl Command {
             Self::Pull(arguments) => arguments.output,
             Self::Uninstall(arguments) => arguments.output,
             Self::Runs(arguments) => arguments.server.output,
+            Self::Top(arguments) => arguments.server.output,
             Self::Why(arguments) => arguments.server.output,
             Self::Inspect(Inspect { output: Format::Json, .. }) | Self::Deploy(Deploy { output: Format::Json, .. }) => {
                 Output::Json
@@ -473,6 +478,7 @@ fn nodes(text: &str) -> Result<usize, String> {
     after_help = "Examples:\n  \
         podium demo                          run the scenario\n  \
         podium demo --hostile                attack the host, and measure a plugin of another tenant beside\n  \
+        podium demo --hostile --plugins 100  the same with as many plugins as a tenant may have\n  \
         podium demo --keep                   keep the cluster running, for kubectl\n  \
         podium demo --output json | tail -1  print the result as JSON, in the last line of stdout"
 )]
@@ -483,6 +489,10 @@ pub struct Demo {
     /// Attack the host with hostile components instead, and measure a plugin of another tenant beside them
     #[arg(long, conflicts_with = "keep")]
     pub hostile: bool,
+    /// The number of plugins of one tenant that have each hostile component
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "hostile",
+          value_parser = value_parser!(u64).range(1..=100))]
+    pub plugins: u64,
     /// Keep the cluster and the host running after the checks, until Ctrl-C
     #[arg(long)]
     pub keep: bool,

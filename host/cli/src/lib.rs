@@ -19,6 +19,7 @@ mod run_report;
 mod runs;
 pub mod script;
 mod suggestion;
+mod top;
 pub mod ui;
 mod uninstall;
 
@@ -61,6 +62,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Pull(arguments) => ui::block_on(publish::pull::run(&arguments)),
         Command::Uninstall(arguments) => ui::block_on(uninstall::run(&arguments)),
         Command::Runs(arguments) => ui::block_on(runs::runs(&arguments)),
+        Command::Top(arguments) => ui::block_on(top::run(arguments)),
         Command::Why(arguments) => ui::block_on(runs::why(&arguments)),
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),

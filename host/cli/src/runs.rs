@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{args::Output, cluster, run_report, ui};
 
 /// The host that is asked.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Server {
     /// URL of the port of /metrics of the host that runs the plugins, https://localhost:8080 if it is asked without
     /// this option
@@ -104,7 +104,7 @@ fn path(text: &str) -> Result<String, String> {
 }
 
 /// Parses a URL. An empty one, as of a variable that is set to nothing, is [`Uri::default`].
-fn url(text: &str) -> Result<Uri, InvalidUri> {
+pub(crate) fn url(text: &str) -> Result<Uri, InvalidUri> {
     if text.is_empty() { Ok(Uri::default()) } else { text.parse() }
 }
 
@@ -275,7 +275,12 @@ impl Server {
         }))?)
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+    /// Returns the same for another host.
+    pub(crate) fn at(&self, url: Uri) -> Self {
+        Self { server: Some(url), ..self.clone() }
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let token = token().filter(|_| self.token_file.is_none());
         let client = cluster::client(self.kubeconfig(token)?).await?;
         let answer = client.request(Request::get(path).body(Vec::new())?);

@@ -17,7 +17,7 @@ use axum::{
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
-use super::{PluginRuns, PodRuns, ReconcileStatus, is_loopback};
+use super::{PluginRuns, PluginsUsed, PodRuns, ReconcileStatus, is_loopback};
 
 /// The state that the responses show.
 pub trait Inspected: Send + Sync {
@@ -28,6 +28,8 @@ pub trait Inspected: Send + Sync {
     fn pod(&self, namespace: &str, name: &str, plugin: Option<&str>) -> Option<PodRuns>;
     /// Returns the latest runs of the plugin of this name, `shop/hello` or `hello`; `None` if it is not configured.
     fn plugin(&self, plugin: &str) -> Option<PluginRuns>;
+    /// Returns what all plugins have used.
+    fn used(&self) -> PluginsUsed;
 }
 
 /// Returns the routes, for clients that were admitted.
@@ -35,6 +37,7 @@ pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
     let of_status = of.clone();
     let of_pod = of.clone();
     let of_plugin = of.clone();
+    let of_all = of.clone();
     let plugin = move |name: &str| rendered(of.plugin(name).as_ref());
     let status = move || async move { rendered(Some(&of_status.reconcile_status())) };
     let pod = move |Path((namespace, name)): Path<(String, String)>, RawQuery(query): RawQuery| async move {
@@ -48,6 +51,7 @@ pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
     Router::new()
         .route("/debug/reconcile-status", get(status))
         .route("/debug/pods/{namespace}/{name}", get(pod))
+        .route("/debug/plugins", get(move || async move { rendered(Some(&of_all.used())) }))
         .route("/debug/plugins/{namespace}/{name}", get(in_namespace))
         .route(
             "/debug/plugins/{name}",

@@ -20,7 +20,7 @@ pub use reconcile_status::{
     ActiveRun, CacheSize, Closed, ENTRIES, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant,
 };
 pub use reviewer::Reviewer;
-pub use runs::{PluginOnPod, PluginRuns, PodRuns, Run, RunWrite, WhyNot};
+pub use runs::{PluginOnPod, PluginRuns, PluginUsed, PluginsUsed, PodRuns, Run, RunWrite, WhyNot};
 pub use server::{Bound, bind};
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! The responses of `/debug/pods/{namespace}/{name}` and `/debug/plugins/{name}`: the latest runs, and why a plugin
-//! does not run on a Pod now. Texts are escaped and bounded by whoever fills them.
+//! The responses of `/debug/pods/{namespace}/{name}`, `/debug/plugins/{name}` and `/debug/plugins`: the latest runs,
+//! why a plugin does not run on a Pod now, and the use of each plugin. Texts are escaped and bounded by whoever fills
+//! them.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,42 @@ pub struct PluginRuns {
     pub reason: Option<String>,
     /// The latest first.
     pub runs: Vec<Run>,
+}
+
+/// The use of all plugins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginsUsed {
+    /// Pods in the cache.
+    pub pods: usize,
+    /// Why the cache may lag behind; `None` if it does not.
+    pub stale: Option<String>,
+    /// All configured plugins, by name.
+    pub plugins: Vec<PluginUsed>,
+}
+
+/// The use of one plugin. Counters begin at 0 when the plugin is loaded for the first time since the host started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginUsed {
+    /// The plugin.
+    pub plugin: String,
+    /// As in [`PluginRuns`].
+    pub state: String,
+    /// Counter: runs that have ended.
+    pub runs: u64,
+    /// Counter: those of them that failed.
+    pub failed: u64,
+    /// Counter: writes that changed an object.
+    pub writes: u64,
+    /// Counter: requests to the API server.
+    pub requests: u64,
+    /// Counter: processor time.
+    pub cpu_micros: u64,
+    /// Runs under way now.
+    pub running: usize,
+    /// Pods that wait for a run now.
+    pub waiting: usize,
 }
 
 /// One run.

@@ -10,7 +10,7 @@ use std::{
 use podium_engine::{
     dispatch::{Dispatch, LoadedPlugin, Reason, RunRecord},
     ports::Outcome,
-    status::{LoadState, PluginState},
+    status::{LoadState, PluginState, PluginStatus, RunResult},
 };
 use podium_pods::pod::{Change, PodView};
 use podium_vocabulary::{PluginId, Revision};
@@ -22,7 +22,8 @@ use super::{
     reconcile_status::{millis, shown},
 };
 use crate::admin::{
-    ENTRIES, Inspected, Listed, PluginOnPod, PluginRuns, PodRuns, ReconcileStatus, Run, RunWrite, WhyNot,
+    ENTRIES, Inspected, Listed, PluginOnPod, PluginRuns, PluginUsed, PluginsUsed, PodRuns, ReconcileStatus, Run,
+    RunWrite, WhyNot,
 };
 
 /// The most runs of one plugin in a response about all plugins of a Pod, about one of them, and about a plugin.
@@ -41,6 +42,31 @@ impl Inspected for Observed {
 
     fn plugin(&self, plugin: &str) -> Option<PluginRuns> {
         self.plugin_runs(plugin)
+    }
+
+    fn used(&self) -> PluginsUsed {
+        let figures: BTreeMap<_, _> = self.status.plugins().into_iter().collect();
+        let of = |PluginState { id, load, .. }: PluginState| {
+            let status = figures.get(&id);
+            let loaded = self.registry.by_id(&id);
+            let counter = |read: fn(&PluginStatus) -> u64| status.map_or(0, |status| read(status));
+            PluginUsed {
+                plugin: shown(&id.to_string()),
+                state: load.name().to_owned(),
+                runs: counter(PluginStatus::runs),
+                failed: counter(|status| status.runs_by(RunResult::Error)),
+                writes: counter(PluginStatus::writes_applied),
+                requests: counter(PluginStatus::requests),
+                cpu_micros: counter(|status| micros(status.cpu())),
+                running: status.map_or(0, |status| status.active()),
+                waiting: loaded.map_or(0, |loaded| self.queue.depth(loaded.lane)),
+            }
+        };
+        PluginsUsed {
+            pods: self.reader.snapshot().len(),
+            stale: stale(&self.reader).map(|reason| shown(&reason)),
+            plugins: self.status.loads().into_iter().map(of).collect(),
+        }
     }
 }
 

@@ -97,7 +97,7 @@ struct Times {
 /// # Errors
 /// Returns an error if the demo could not start: the cluster, the host or the neighbour does not start.
 pub(super) async fn run(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<ExitCode> {
-    let attacking: BoxFuture<'_, _> = Box::pin(tokio::time::timeout(DEADLINE, attack_all(arguments.seed, now_millis)));
+    let attacking: BoxFuture<'_, _> = Box::pin(tokio::time::timeout(DEADLINE, attack_all(arguments, now_millis)));
     let ran = tokio::select! {
         biased;
         stopped = ui::stopped() => return stopped.map(|()| ExitCode::from(INTERRUPTED)),
@@ -116,7 +116,8 @@ pub(super) async fn run(arguments: &args::Demo, now_millis: u64) -> anyhow::Resu
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn attack_all(seed: u64, now_millis: u64) -> anyhow::Result<Vec<Row>> {
+async fn attack_all(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<Vec<Row>> {
+    let seed = arguments.seed;
     let screen = Screen::new();
     screen.step("a Kubernetes API server in this process, and 200 Pods of four tenants");
     let options = podium_devcluster::Options {
@@ -147,7 +148,7 @@ async fn attack_all(seed: u64, now_millis: u64) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for attack in &ATTACKS {
         stage.screen.step(attack.name);
-        let row = stage.attack(attack).await.with_context(|| attack.name)?;
+        let row = stage.attack(attack, arguments.plugins).await.with_context(|| attack.name)?;
         let mark = if row.contained { "contained" } else { "NOT CONTAINED" };
         stage.screen.note(&format!("{}: {mark} by {}", row.attack, row.contained_by));
         rows.push(row);
@@ -206,21 +207,32 @@ impl Stage {
         }
     }
 
-    async fn attack(&self, attack: &Attack) -> anyhow::Result<Row> {
+    /// Runs an attack as this number of plugins.
+    async fn attack(&self, attack: &Attack, plugins: u64) -> anyhow::Result<Row> {
         let component = (attack.component)()?;
         let grants = "{ read: { pods: { sections: [labels] } } }";
-        let spec = configured(&self.folder, SPINNING_NAMESPACE, attack.name, grants, "{}", &component)?;
+        let of = |number| {
+            let name = if number == 0 { attack.name.to_owned() } else { format!("{}-{number}", attack.name) };
+            configured(&self.folder, SPINNING_NAMESPACE, &name, grants, "{}", &component)
+        };
+        let spec = of(0)?;
+        let others = (1..plugins).map(of).collect::<anyhow::Result<Vec<_>>>()?;
         let mut measured: Vec<Comparison> = Vec::new();
         loop {
             let status = self.app.status().plugin(&spec.id);
             let (mut alone, mut alone_runs) = self.probe(PROBES / 2).await.context("without the attack")?;
             let refusal = self.load(&spec).await?;
+            for other in others.iter().filter(|_| refusal.is_none()) {
+                self.load(other).await?;
+            }
             let beside = self.beside(&status, refusal.is_some()).await;
             let is_loaded = refusal.is_none();
             // Unloading ends the runs under way, which is no end of the attack.
             let (end, message) = ended(&status, refusal);
             if is_loaded {
-                self.app.unload(&spec.id).await;
+                for of in [&spec].into_iter().chain(&others) {
+                    self.app.unload(&of.id).await;
+                }
             }
             let (beside, beside_runs) = beside?;
             let (more, more_runs) = self.probe(PROBES / 2).await.context("without the attack")?;

@@ -381,6 +381,15 @@ async fn the_commands_runs_and_why_show_what_the_host_answers() {
     for part in ["default/cart-0 at revision ", "\nmark  loaded\n  Settled: nothing has changed", &run] {
         assert!(why.contains(part), "{part}: {why}");
     }
+    let (code, top) = ask("top --once --interval 1").await;
+    assert_eq!(code, Some(0), "{top}");
+    assert!(
+        top.starts_with("1 Pods, 1 plugins\nPLUGIN  STATE   RUNS/S") && top.contains("\nmark    loaded  0.0"),
+        "{top}"
+    );
+    let (code, top) = ask("top --interval 1 --output json").await;
+    let top: Value = serde_json::from_str(&top).unwrap();
+    assert_eq!((code, &top["plugins"][0]["plugin"], &top["pods"]), (Some(0), &json!("mark"), &json!(1)));
     let (code, runs) = ask("runs --pod default/cart-0").await;
     let row: Vec<_> = runs.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!((code, &row[..2]), (Some(0), &["mark", "default/cart-0"][..]), "{runs}");

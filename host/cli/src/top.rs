@@ -1,0 +1,249 @@
+//! `podium top`: what each plugin uses now, from two readings of the counters of a running host.
+
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use futures::future::try_join_all;
+use http::Uri;
+use podium_host::admin::{PluginUsed, PluginsUsed};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::{
+    args::Output,
+    runs::{self, Server},
+    ui,
+};
+
+/// Show what each plugin uses: runs, failures, writes, processor time
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Show what each plugin uses: runs, failed runs, writes and requests per second, processor time, and \
+        the Pods that wait for a run; those with most processor time first.\n\nThe figures are of running hosts, from \
+        their ports of /metrics: the difference of two readings. On a terminal the table is renewed until Ctrl-C; \
+        otherwise it is printed once.",
+    after_help = "To reach the host:\n  \
+        kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
+        export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
+        Examples:\n  \
+        podium top                                 renewed every 2 s\n  \
+        podium top --interval 30 --output json     the mean of 30 s, once\n  \
+        podium top --server https://localhost:8080 --replica https://localhost:8081    two replicas together\n\n\
+        CPU is in thousandths of a processor (m), as in `kubectl top`.\n\n\
+        Exit codes: 0 the host answered, 1 it did not, 2 called wrongly"
+)]
+pub struct Top {
+    /// Seconds between two readings
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub interval: u64,
+    /// The most plugins to show
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub limit: usize,
+    /// Print once, also on a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// One more replica of the host, with the same token; its figures are added
+    #[arg(long, value_name = "URL", value_parser = runs::url)]
+    pub replica: Vec<Uri>,
+    #[command(flatten)]
+    pub server: Server,
+}
+
+/// The use of one plugin between two readings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Usage {
+    plugin: String,
+    state: String,
+    runs_per_second: f64,
+    failed_per_second: f64,
+    writes_per_second: f64,
+    requests_per_second: f64,
+    /// Thousandths of a processor.
+    cpu_millis: f64,
+    running: usize,
+    waiting: usize,
+}
+
+pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
+    let is_live = !top.once && top.server.output == Output::Table && io::stdout().is_terminal();
+    let replicas: Vec<_> = top.replica.iter().map(|url| top.server.at(url.clone())).collect();
+    let servers: Vec<_> = [&top.server].into_iter().chain(&replicas).collect();
+    let mut before = read(&servers).await?;
+    let mut began = Instant::now();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(top.interval)) => {}
+            stopped = ui::stopped() => return stopped.map(|()| ExitCode::SUCCESS),
+        }
+        let now = read(&servers).await?;
+        let ended = Instant::now();
+        let mut usages = usages(&before, &now, ended - began);
+        let total = usages.len();
+        usages.truncate(top.limit);
+        if top.server.output == Output::Json {
+            let answer = serde_json::json!({ "pods": now.pods, "stale": now.stale, "plugins": usages });
+            ui::print(&format!("{answer:#}\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // Clears the screen.
+        let start = if is_live { "\u{1b}[H\u{1b}[2J" } else { "" };
+        ui::print(&format!("{start}{}", table(&now, &usages, total)))?;
+        if !is_live {
+            return Ok(ExitCode::SUCCESS);
+        }
+        (before, began) = (now, ended);
+    }
+}
+
+/// Reads the counters of all replicas as those of one host.
+async fn read(servers: &[&Server]) -> anyhow::Result<PluginsUsed> {
+    let answers: Vec<PluginsUsed> = try_join_all(servers.iter().map(|server| server.get("/debug/plugins"))).await?;
+    Ok(sum(answers))
+}
+
+fn sum(answers: Vec<PluginsUsed>) -> PluginsUsed {
+    let mut plugins = BTreeMap::<String, PluginUsed>::new();
+    let pods = answers.iter().map(|answer| answer.pods).max().unwrap_or_default();
+    let stale = answers.iter().find_map(|answer| answer.stale.clone());
+    for used in answers.into_iter().flat_map(|answer| answer.plugins) {
+        match plugins.get_mut(&used.plugin) {
+            None => {
+                plugins.insert(used.plugin.clone(), used);
+            }
+            Some(sum) => {
+                // A replica that runs the plugin says more about it than one that does not.
+                if sum.state == "standby" {
+                    sum.state = used.state;
+                }
+                sum.runs += used.runs;
+                sum.failed += used.failed;
+                sum.writes += used.writes;
+                sum.requests += used.requests;
+                sum.cpu_micros += used.cpu_micros;
+                sum.running += used.running;
+                sum.waiting += used.waiting;
+            }
+        }
+    }
+    PluginsUsed { pods, stale, plugins: plugins.into_values().collect() }
+}
+
+/// Returns the use of the plugins between two readings, most processor time first, then those with most waiting Pods. A
+/// counter that is smaller than before is of a host that was started again: it counts from 0.
+fn usages(before: &PluginsUsed, now: &PluginsUsed, time: Duration) -> Vec<Usage> {
+    let earlier: BTreeMap<_, _> = before.plugins.iter().map(|used| (&used.plugin, used)).collect();
+    let mut usages: Vec<_> = now
+        .plugins
+        .iter()
+        .map(|used| {
+            let before = earlier.get(&used.plugin);
+            let rate = |counter: fn(&PluginUsed) -> u64| {
+                let count = counter(used);
+                let since = before.map(|before| counter(before)).filter(|before| *before <= count);
+                #[expect(clippy::cast_precision_loss, reason = "a rate is shown with one decimal")]
+                let growth = (count - since.unwrap_or_default()) as f64;
+                growth / time.as_secs_f64().max(0.001)
+            };
+            Usage {
+                plugin: used.plugin.clone(),
+                state: used.state.clone(),
+                runs_per_second: rate(|used| used.runs),
+                failed_per_second: rate(|used| used.failed),
+                writes_per_second: rate(|used| used.writes),
+                requests_per_second: rate(|used| used.requests),
+                cpu_millis: rate(|used| used.cpu_micros) / 1_000.0,
+                running: used.running,
+                waiting: used.waiting,
+            }
+        })
+        .collect();
+    usages.sort_by(|a, b| {
+        let rest = |usage: &Usage| (Reverse(usage.waiting), usage.plugin.clone());
+        b.cpu_millis.total_cmp(&a.cpu_millis).then_with(|| rest(a).cmp(&rest(b)))
+    });
+    usages
+}
+
+fn table(PluginsUsed { pods, stale, .. }: &PluginsUsed, usages: &[Usage], total: usize) -> String {
+    let mut text = format!("{pods} Pods, {total} plugins\n");
+    if let Some(stale) = stale {
+        text += &format!("{stale}\n");
+    }
+    let rows = usages.iter().map(|usage| {
+        [
+            usage.plugin.clone(),
+            usage.state.clone(),
+            format!("{:.1}", usage.runs_per_second),
+            format!("{:.1}", usage.failed_per_second),
+            format!("{:.1}", usage.writes_per_second),
+            format!("{:.1}", usage.requests_per_second),
+            format!("{:.1}m", usage.cpu_millis),
+            usage.running.to_string(),
+            usage.waiting.to_string(),
+        ]
+    });
+    let head = ["PLUGIN", "STATE", "RUNS/S", "FAILED/S", "WRITES/S", "REQUESTS/S", "CPU", "RUNNING", "WAITING"];
+    text += &format!("{}\n", ui::table(head, rows));
+    if usages.len() < total {
+        text += &format!("and {} more; --limit shows them\n", total - usages.len());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(plugin: &str, state: &str, count: u64) -> PluginUsed {
+        PluginUsed {
+            plugin: plugin.to_owned(),
+            state: state.to_owned(),
+            runs: count,
+            failed: count / 10,
+            writes: count,
+            requests: 2 * count,
+            cpu_micros: 1_000 * count,
+            running: 1,
+            waiting: 2,
+        }
+    }
+
+    fn answer(plugins: Vec<PluginUsed>) -> PluginsUsed {
+        PluginsUsed { pods: 7, stale: None, plugins }
+    }
+
+    #[test]
+    fn rates_are_differences_and_a_restarted_host_counts_from_zero() {
+        let before = answer(vec![used("shop/a", "loaded", 100), used("shop/b", "loaded", 1_000)]);
+        let now = answer(vec![
+            used("shop/a", "loaded", 120),
+            used("shop/b", "loaded", 10),
+            used("shop/c", "loaded", 40),
+            used("shop/d", "suspended", 0),
+        ]);
+        let usages = usages(&before, &now, Duration::from_secs(2));
+        let shown: Vec<_> =
+            usages.iter().map(|usage| (&*usage.plugin, usage.runs_per_second, usage.cpu_millis)).collect();
+        assert_eq!(shown, [("shop/c", 20.0, 20.0), ("shop/a", 10.0, 10.0), ("shop/b", 5.0, 5.0), ("shop/d", 0.0, 0.0)]);
+        let text = table(&now, &usages[..2], usages.len());
+        assert!(text.starts_with("7 Pods, 4 plugins\nPLUGIN  STATE   RUNS/S  FAILED/S"), "{text}");
+        assert!(text.contains("shop/a  loaded  10.0    1.0       10.0      20.0        10.0m  1        2"), "{text}");
+        assert!(text.ends_with("and 2 more; --limit shows them\n"), "{text}");
+    }
+
+    #[test]
+    fn replicas_are_added_and_the_one_that_runs_a_plugin_says_its_state() {
+        let of = |state: &str, count| answer(vec![used("shop/a", state, count)]);
+        for answers in [vec![of("standby", 10), of("loaded", 30)], vec![of("loaded", 30), of("standby", 10)]] {
+            let sum = sum(answers);
+            assert_eq!((&*sum.plugins[0].state, sum.plugins[0].runs, sum.plugins[0].waiting), ("loaded", 40, 4));
+        }
+    }
+}
