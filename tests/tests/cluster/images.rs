@@ -86,7 +86,7 @@ impl Tenant {
 
     /// Waits until the condition, of the present generation, has this status and reason. Returns the object.
     async fn condition(&self, kind: &str, status: &str, reason: &str) -> Result<Value> {
-        until(&format!("{kind}={status} {reason}"), SOON, async || {
+        until(&format!("{kind}={status} {reason}"), 2 * SOON, async || {
             let object = self.kubectl.admin(&["-n", self.namespace, "get", "rp", "tidy", "-o", "json"])?;
             let object: Value = serde_json::from_str(&object)?;
             let conditions = object["status"]["conditions"].as_array().context("no conditions")?;
@@ -136,6 +136,10 @@ async fn each_mistake_is_a_condition(strict: &Tenant, registry: &Registry, pinne
     strict.secret("wrong", registry, "s3cret")?;
     let denied = strict.condition("Fetched", "False", "RegistryDenied").await?;
     ensure!(!denied.to_string().contains("s3cret"), "{denied}");
+    // The Secret is renewed, as by an operator of a cloud: found within a minute, without a change of the object.
+    strict.kubectl.admin(&["-n", strict.namespace, "delete", "secret", "wrong"])?;
+    strict.secret("wrong", registry, "word")?;
+    strict.condition("Verified", "False", "SignatureMissing").await?;
     strict.secret("pull", registry, "word")?;
     strict.image(pinned, "pull")?;
     let unsigned = strict.condition("Verified", "False", "SignatureMissing").await?;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster,
+    kubectl::Kubectl,
     workloads::{Shape, account, all, create, deployment, host_account, namespace, pods},
 };
 
@@ -79,9 +80,11 @@ async fn an_object_of_a_deployment_outlives_a_rollout() -> Result<()> {
     deployment(&client, SHOP, "web", PODS, Shape::default()).await?;
     let kubeconfig = host_account(&plane, &client).await?;
     let plugins = vec![directory.path().to_owned()];
-    let host = Host::spawn(&HostOptions { kubeconfig, plugins, arguments: vec!["--strict".to_owned()] }).await?;
-
+    let options = HostOptions { kubeconfig, plugins, arguments: vec!["--strict".to_owned()] };
     let settings: Api<ConfigMap> = Api::namespaced(client.clone(), SHOP);
+    an_edit_is_repaired_and_another_clients_object_kept(&Kubectl::new(&plane), &options, &settings).await?;
+    let host = Host::spawn(&options).await?;
+
     let first = until("the object", WITHIN, async || Ok(settings.get(SETTINGS).await?)).await?;
     let owner = get(&client, &format!("{APPS}/deployments/web")).await?["metadata"]["uid"].clone();
     let owners = json!(first.metadata.owner_references);
@@ -135,6 +138,41 @@ async fn an_object_of_a_deployment_outlives_a_rollout() -> Result<()> {
     .await?;
     ensure!(host.terminate().await?.success());
     ensure!(settings.get_opt(SETTINGS).await?.is_none(), "the runs on the last Pods made it again");
+    Ok(())
+}
+
+/// Another client edits the object of the plugin, and then makes one of the same name before the plugin does. The next
+/// start applies the object again; without one, that is after the time for which an applied object is trusted.
+async fn an_edit_is_repaired_and_another_clients_object_kept(
+    kubectl: &Kubectl,
+    options: &HostOptions,
+    settings: &Api<ConfigMap>,
+) -> Result<()> {
+    let is_of = async |writer: &str| {
+        let data = settings.get(SETTINGS).await?.data.unwrap_or_default();
+        ensure!(data.get("made-by").is_some_and(|made_by| made_by == writer), "{data:?}");
+        Ok(())
+    };
+    let host = Host::spawn(options).await?;
+    until("the object", WITHIN, async || is_of("keeper").await).await?;
+    ensure!(host.terminate().await?.success());
+    let edit = r#"{"data": {"made-by": "another"}}"#;
+    kubectl.admin(&["-n", SHOP, "patch", "configmap", SETTINGS, "--type=merge", "-p", edit])?;
+    is_of("another").await?;
+    let host = Host::spawn(options).await?;
+    until("the repair", WITHIN, async || is_of("keeper").await).await?;
+    ensure!(host.terminate().await?.success());
+    kubectl.admin(&["-n", SHOP, "delete", "configmap", SETTINGS])?;
+    kubectl.admin(&["-n", SHOP, "create", "configmap", SETTINGS, "--from-literal=made-by=another"])?;
+    let host = Host::spawn(options).await?;
+    until("the conflict", WITHIN, async || {
+        ensure!(host.log().contains("kubectl-create"), "{}", host.log());
+        Ok(())
+    })
+    .await?;
+    ensure!(host.terminate().await?.success());
+    is_of("another").await?;
+    kubectl.admin(&["-n", SHOP, "delete", "configmap", SETTINGS])?;
     Ok(())
 }
 

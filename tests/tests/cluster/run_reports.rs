@@ -61,6 +61,10 @@ fn metadata_is_bounded(kubectl: &Kubectl) -> Result<()> {
     let patch = ["-n", NAMESPACE, "patch", "runreport", "bounded", "--type", "merge", "-p", finalizer];
     let kept = kubectl.admin(&patch).err().map(|error| error.to_string()).unwrap_or_default();
     ensure!(kept.contains("no finalizers"), "also of a change: {kept}");
+    let question = r#"{"spec": {"pod": {"name": "b"}}}"#;
+    let patch = ["-n", NAMESPACE, "patch", "runreport", "bounded", "--type", "merge", "-p", question];
+    let changed = kubectl.admin(&patch).err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(changed.contains("cannot be changed; create another RunReport"), "{changed}");
     Ok(())
 }
 
@@ -121,7 +125,7 @@ async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> 
     })
     .await?;
 
-    // A question does not change, and no name leads elsewhere.
+    // No name leads elsewhere.
     for (spec, message) in [
         (json!({ "pod": { "name": "../neighbour/a" } }), "spec.pod.name: Invalid value"),
         (json!({ "pod": { "name": "a" }, "plugin": "neighbour/x" }), "spec.plugin: Invalid value"),

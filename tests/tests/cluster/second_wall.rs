@@ -117,13 +117,16 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods() -> Result<()> {
     namespace(&client, "walled").await?;
     account(&client, "walled", "plugin").await?;
     account(&client, "kube-system", "calico-cni-plugin").await?;
+    // That of a ClusterReconcilePlugin is in the host's namespace.
+    namespace(&client, "podium").await?;
+    account(&client, "podium", "runner").await?;
     // The rights of Calico's ClusterRole, and those that kubectl needs to read the Pod before it patches a subresource.
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["get", "patch"]},
     ]);
     create(&client, &format!("{RBAC}/clusterroles"), role("ClusterRole", "status-only", &rules)).await?;
-    for (name, space) in [("plugin", "walled"), ("calico-cni-plugin", "kube-system")] {
+    for (name, space) in [("plugin", "walled"), ("calico-cni-plugin", "kube-system"), ("runner", "podium")] {
         let subject = json!({"kind": "ServiceAccount", "namespace": space, "name": name});
         let bound = binding(name, "ClusterRole", "status-only", &subject);
         create(&client, &format!("{RBAC}/clusterrolebindings"), bound).await?;
@@ -152,6 +155,9 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods() -> Result<()> {
         let refused = patch(&kubectl, plugin, "a", Some("status"), &change)?;
         ensure!(stderr(&refused).contains("may not change labels"), "{change}: {refused:?}");
     }
+    let runner = "system:serviceaccount:podium:runner";
+    let refused = patch(&kubectl, runner, "a", Some("status"), &changed("labels", "runner"))?;
+    ensure!(stderr(&refused).contains("may not change labels"), "of a plugin of the cluster: {refused:?}");
     let condition = json!({"status": {"conditions": [{"type": "guests.example/Ok", "status": "True"}]}});
     let allowed = patch(&kubectl, plugin, "a", Some("status"), &condition)?;
     ensure!(allowed.status.success(), "{}", stderr(&allowed));

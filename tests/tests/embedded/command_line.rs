@@ -411,6 +411,38 @@ async fn an_invalid_policy_ends_the_host_with_all_its_mistakes() {
 }
 
 #[tokio::test]
+async fn a_start_with_a_mistake_in_the_policy_has_the_last_good_one() {
+    let fixture = Fixture::still().await;
+    fixture.write("policy.yaml", POLICY);
+    fixture.write("registrar.yaml", &registrar(""));
+    fixture.write("greedy.yaml", &registrar("  limits: { writes: 21 }").replace("name: registrar", "name: greedy"));
+    let [policy, state] = ["policy.yaml", "state"].map(|name| fixture.path(name).display().to_string());
+    let flags = ["--policy", &policy, "--state-dir", &state];
+    let files = ["registrar.yaml", "greedy.yaml"];
+    let refused = async |expected: u8| {
+        let host = fixture.spawn(&files, &flags).await;
+        until("the policy on the disk", WITHIN, async || {
+            ensure!(fixture.path("state").join("policy.last").exists(), "not stored");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let metrics = host.get("/metrics").await.unwrap();
+        for line in [
+            &format!("podium_policy_refused {expected}"),
+            r#"podium_plugin_ready{controller="registrar"} 1"#,
+            r#"podium_plugin_ready{controller="greedy"} 0"#,
+        ] {
+            assert!(metrics.contains(line), "{line} is not in {metrics}");
+        }
+        assert!(host.terminate().await.unwrap().success());
+    };
+    refused(0).await;
+    fixture.write("policy.yaml", &POLICY.replace("writes: 20", "writes: many"));
+    refused(1).await;
+}
+
+#[tokio::test]
 async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
     let fixture = Fixture::still().await;
     // Its component is missing, which would otherwise be an error.

@@ -44,7 +44,7 @@ fn read(file: impl AsRef<Path>) -> String {
 }
 
 /// Returns all Rust files below a folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let nested = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
     entries.flat_map(nested).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()

@@ -1,10 +1,10 @@
 //! Commands and manifests of the documentation against `deploy/kustomize/base`: an operator copies them.
 
-use std::{fs, net::IpAddr};
+use std::{fs, net::IpAddr, sync::LazyLock};
 
 use serde_json::Value;
 
-use crate::prose::workspace;
+use crate::{architecture::sources, prose::workspace};
 
 fn base(file: &str) -> Vec<Value> {
     let text = fs::read_to_string(workspace().join("deploy/kustomize/base").join(file)).unwrap();
@@ -23,6 +23,14 @@ fn pages() -> Vec<(String, String)> {
 fn words<'a>(page: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
     page.split(|letter: char| letter.is_whitespace() || "`\"'()[]|,".contains(letter))
         .filter_map(move |word| word.strip_prefix(start))
+}
+
+/// Returns true if the pattern is a field of a log in JSON, or part of a text of the host.
+fn is_logged(pattern: &str) -> bool {
+    static TEXTS: LazyLock<String> = LazyLock::new(|| {
+        sources(&workspace().join("host")).into_iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+    });
+    pattern.contains('"') || TEXTS.contains(pattern)
 }
 
 /// Returns the mistakes of a page about the Deployment, its ports, the Service and the form of the log.
@@ -61,6 +69,9 @@ fn mistakes(page: &str) -> Vec<String> {
         let pattern = line.split_once("grep '").and_then(|(_, rest)| rest.split('\'').next());
         if pattern.is_some_and(|pattern| line.contains(" logs ") && pattern.contains('=')) {
             wrong("no text of a log in JSON:", line);
+        }
+        if pattern.is_some_and(|pattern| line.contains(" logs ") && !is_logged(pattern)) {
+            wrong("no message of the host:", line);
         }
     }
     let fence = "`".repeat(3);
@@ -102,7 +113,8 @@ fn names_that_the_manifests_do_not_have_are_found() {
         ("kubectl port-forward deployment/podium-host 8081 &", 0),
         ("targets: [\"podium-host.podium.svc:8443\"]", 1),
         ("targets: [\"podium-host-metrics.podium.svc:8443\"]", 1),
-        ("kubectl logs deployment/podium-host | grep 'plugin=a/b' | tail", 1),
+        ("kubectl logs deployment/podium-host | grep 'plugin=a/b' | tail", 2),
+        ("kubectl logs deployment/podium-host | grep 'policy rejected' | tail", 1),
         ("kubectl logs deployment/podium-host | grep '\"plugin\":\"a/b\"' | tail", 0),
         (&network, 2),
     ] {
