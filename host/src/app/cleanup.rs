@@ -221,7 +221,7 @@ impl Cleanup {
                 let this = this.clone();
                 looks.spawn(async move { this.look().await });
             }
-            while let Some(ended) = looks.try_join_next() {
+            while let Some(ended) = looks.try_join_next().or_else(|| recall.try_join_next()) {
                 ended?;
             }
             while let Some(ended) = tasks.try_join_next() {

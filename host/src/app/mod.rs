@@ -172,6 +172,7 @@ impl App {
     /// The channel reports true when the first lists are there and an attempt to load each plugin in them has ended.
     pub fn watch_objects(&mut self, namespace: Option<&str>, files: &[PluginSpec]) -> watch::Receiver<bool> {
         let (follower, started) = objects::Follower::new(self.driver.clone(), &self.api, namespace, files, self.seed);
+        let follower = follower.beside(&self.counters);
         let counters = self.counters.clone();
         let sending = self.writeback.clone();
         let releases = cleanup::Releases::default();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_api::Api;
+use podium_api::{Api, watch::Counters};
 use podium_life::{Event, Object, Plugin, Source, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     config::Policy,
-    objects::{Action, Beyond, Change, Desired, Kind, Names, ObjectWatch},
+    objects::{self, Action, Beyond, Change, Desired, Kind, Names, ObjectWatch},
 };
 
 /// Capacity of the channel of changes.
@@ -103,6 +103,12 @@ impl Follower {
         (follower, has_started)
     }
 
+    /// Lists the objects also when the watch of Pods has found that the API server's history was set back.
+    pub(super) fn beside(mut self, pods: &Arc<Counters>) -> Self {
+        self.watches = self.watches.into_iter().map(|watch| watch.beside(pods.clone())).collect();
+        self
+    }
+
     pub(super) fn known(&self) -> Shared {
         self.known.clone()
     }
@@ -178,18 +184,25 @@ impl Follower {
 
     /// Records and decides a change.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
-        let adopted = match &change {
-            Change::Listed(objects) if self.unadopted.remove(&kind) => objects
-                .iter()
-                .filter(|object| object.held.is_some())
-                .filter_map(|object| Some((object.uid.clone(), object.of_finalizers()?)))
-                .collect(),
+        let holds = &self.driver.components.holds;
+        let is_new = |object: &objects::Object| object.has_held() && !holds.has(&object.id, &object.uid);
+        let mut adopted: Vec<&objects::Object> = match &change {
+            Change::Listed(objects) if self.unadopted.remove(&kind) => {
+                objects.iter().filter(|object| object.held.is_some() || object.has_held()).collect()
+            }
+            // Another replica may have let them hold finalizers.
+            Change::Listed(objects) => objects.iter().filter(|object| is_new(object)).collect(),
+            Change::Applied(object) => [&**object].into_iter().filter(|object| is_new(object)).collect(),
             Change::Absent => {
                 self.unadopted.insert(kind);
                 Vec::new()
             }
-            _ => Vec::new(),
+            Change::Deleted(_) | Change::Left(_) => Vec::new(),
         };
+        // An author can write metadata, so these come last.
+        adopted.sort_by_key(|object| !object.has_held());
+        let adopted = adopted.into_iter().filter_map(|object| Some((object.uid.clone(), object.may_have_held()?)));
+        let adopted: Vec<_> = adopted.collect();
         let changes = self.passed(kind, change);
         if changes.is_empty() {
             return Vec::new();
@@ -233,7 +246,7 @@ impl Follower {
             tracing::warn!(plugin = %id, reason, error = message, "plugin objects not loaded");
         }
         // Before the objects are known, which is when their finalizers may be removed.
-        self.driver.components.holds.adopt(adopted.iter().map(|(uid, spec)| (&**spec, &**uid)));
+        self.driver.components.holds.adopt(&adopted, self.policy.borrow().as_ref());
         self.known.lock().desired = desired;
         actions
     }
@@ -270,7 +283,7 @@ impl Follower {
 }
 
 /// Returns what the automaton knows of an object.
-fn object(object: &crate::objects::Object) -> Object {
+fn object(object: &objects::Object) -> Object {
     let uid = object.uid.as_str().into();
     Object { uid, generation: object.generation, spec: object.spec.shared(), held: object.held.is_some() }
 }

@@ -109,10 +109,18 @@ impl Trimming {
         for (tenant, of_tenant) in tenants {
             let beyond = beyond(&tenant, of_tenant.iter().map(|at| &objects[*at]), policy);
             let (_, most) = most_plugins(&tenant, policy);
+            // Of these the host does not know whether it let them hold finalizers.
+            let mut unproven = 0;
             for at in of_tenant {
-                if beyond.contains_key(&objects[at].id) {
-                    objects[at].forget_spec();
-                    shorten_status(&mut objects[at], most);
+                let object = &mut objects[at];
+                if !beyond.contains_key(&object.id) {
+                    continue;
+                }
+                object.forget_spec();
+                unproven += usize::from(object.held.is_some() && !object.has_held());
+                if !object.has_held() && (object.held.is_none() || unproven > most) {
+                    object.finalizing = None;
+                    shorten_status(object, most);
                 }
             }
         }
@@ -121,8 +129,12 @@ impl Trimming {
 }
 
 fn bytes(objects: &[Object]) -> usize {
-    let whole = objects.iter().filter(|object| !object.is_forgotten());
-    whole.map(|object| OBJECT + object.spec.text().len()).sum()
+    let of = |object: &Object| match object.is_forgotten() {
+        false => OBJECT + object.spec.text().len(),
+        true if object.finalizing.is_some() => OBJECT,
+        true => 0,
+    };
+    objects.iter().map(of).sum()
 }
 
 /// Returns true if the status of the object's latest spec says that it is beyond the number.
@@ -134,7 +146,7 @@ pub(super) fn is_reported(object: &Object, most: usize) -> bool {
 
 /// Reduces the status of an object that is not passed on to what [`is_reported`] reads.
 fn shorten_status(object: &mut Object, most: usize) {
-    if object.held.is_none() && is_reported(object, most) {
+    if is_reported(object, most) {
         let conditions = json!([{ "message": too_many(most) }]);
         object.status = json!({ "observedGeneration": object.generation, "conditions": conditions }).into();
     }
@@ -167,6 +179,24 @@ mod tests {
         let file = directory.path().join("policy.yaml");
         std::fs::write(&file, format!("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {rules}\n")).unwrap();
         Policy::read(&file).unwrap()
+    }
+
+    #[test]
+    fn forged_finalizers_of_a_list_take_bounded_memory() {
+        let names: Vec<_> = (0..200).map(|name| format!("a/{name}")).collect();
+        let spec = json!({ "config": "x".repeat(2_000), "grants": { "write": { "finalizers": names } } });
+        let forged = |name: usize| Object { held: Some(0), ..object(&format!("{name:05}"), 1, &spec) };
+        let held = |name: usize| {
+            let status = json!({ "finalizers": { "names": ["a/1"] } });
+            Object { status: status.into(), ..forged(name) }
+        };
+        let mut objects: Vec<_> = (0..10_000).map(forged).chain((10_000..10_010).map(held)).collect();
+        Trimming::default().page(&mut objects, None);
+        let kept: Vec<_> = objects.iter().filter(|object| object.is_forgotten()).collect();
+        assert!(kept.len() > 9_000, "{} of {}", kept.len(), objects.len());
+        let kept = kept.iter().filter(|object| object.finalizing.is_some());
+        let [said, forged] = [true, false].map(|said| kept.clone().filter(|of| of.has_held() == said).count());
+        assert!(said == 10 && forged <= 100, "{said} {forged}");
     }
 
     #[test]

@@ -56,12 +56,16 @@ pub(crate) fn transitions(shown: &Value, next: &Value) -> Vec<Transition> {
         }
         _ => {}
     }
-    let [was_ready, ready] = [shown, next].map(ready);
+    let [was_ready, ready] = [shown, next].map(|status| condition(status, "Ready"));
     for reason in ["ProbeFailed", "RolledBack"] {
         let is_news = ["reason", "observedGeneration"].iter().any(|field| was_ready[field] != ready[field]);
         if ready["reason"] == reason && is_news {
             add(reason, true, ready["message"].as_str().unwrap_or_default().to_owned());
         }
+    }
+    let [was_released, released] = [shown, next].map(|status| condition(status, "FinalizersReleased"));
+    if released["status"] == "True" && ["status", "reason"].iter().any(|field| was_released[field] != released[field]) {
+        add("FinalizersReleased", true, released["message"].as_str().unwrap_or_default().to_owned());
     }
     let had = |is_write| is_same && first(shown, is_write).is_some();
     for (reason, is_write) in [("WritesRefused", true), ("Failing", false)] {
@@ -76,9 +80,9 @@ pub(crate) fn transitions(shown: &Value, next: &Value) -> Vec<Transition> {
     transitions
 }
 
-fn ready(status: &Value) -> &Value {
+fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions.find(|condition| condition["type"] == "Ready").unwrap_or(&Value::Null)
+    conditions.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
 }
 
 /// Describes the first failure of writes or of runs.
@@ -218,6 +222,15 @@ mod tests {
         assert_eq!(reasons(&fails, &stopped), [""; 0]);
         let note = &transitions(&well, &fails)[0].note;
         assert_eq!(note, "retry on pod shop/a: why");
+        let released = |status: &str, reason: &str| {
+            let condition = json!({ "type": "FinalizersReleased", "status": status, "reason": reason });
+            json!({ "conditions": [condition] })
+        };
+        let ends = released("True", "NamespaceTerminating");
+        assert_eq!(reasons(&Value::Null, &ends), ["FinalizersReleased"]);
+        assert_eq!(reasons(&ends, &ends), [""; 0]);
+        assert_eq!(reasons(&ends, &released("True", "ReleaseAfterSeconds")), ["FinalizersReleased"]);
+        assert_eq!(reasons(&Value::Null, &released("False", "NamespaceForbidden")), [""; 0]);
     }
 
     fn id(namespace: Option<&str>) -> PluginId {

@@ -108,7 +108,7 @@ impl OfTenant {
         let was_known = before.is_some_and(|age| *age.2 == **uid && self.known.contains(&age));
         self.forget(id);
         let age: Age = (*deleting, created.as_str().into(), uid.as_str().into());
-        if was_known || held.is_some() {
+        if was_known || held.is_some() || object.has_held() {
             self.known.insert(age.clone());
         }
         if !is_reported(object, self.most) {

@@ -190,6 +190,34 @@ impl Object {
         (!spec.grants.write.finalizers.is_empty()).then(|| spec.clone())
     }
 
+    /// Returns true if the status says that a host let the plugin hold finalizers of Pods. Nothing but a host writes
+    /// it, whereas anyone who may write an object may write its metadata.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held_names().is_empty()
+    }
+
+    fn held_names(&self) -> &[Value] {
+        self.status["finalizers"]["names"].as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Returns the plugin with the finalizers that a host before may have let it hold: those that the status names, and
+    /// of an object with the host's finalizer those that its spec grants.
+    pub(crate) fn may_have_held(&self) -> Option<Arc<PluginSpec>> {
+        let granted = self.of_finalizers().filter(|_| self.held.is_some());
+        if !self.has_held() {
+            return granted;
+        }
+        let mut of = self.spec.value();
+        let granted = granted.iter().flat_map(|spec| &spec.grants.write.finalizers).map(|of| json!(of.0));
+        let names: Vec<_> = self.held_names().iter().cloned().chain(granted).collect();
+        of = json!({
+            "serviceAccountName": of["serviceAccountName"].as_str(),
+            "serviceAccountNamespace": of["serviceAccountNamespace"].as_str(),
+            "grants": { "write": { "finalizers": names } },
+        });
+        finalizing(&self.id, &of.to_string()).map(Arc::new)
+    }
+
     /// Returns an object of which only this is known.
     pub(super) fn unread(id: &PluginId, uid: &str, generation: i64, revision: &str) -> Self {
         let spec = Spec::new(&Value::Null);

@@ -3,12 +3,12 @@
 //! Simpler than the watch of Pods: there are few objects, each is decoded, and none is kept here. A list that is older
 //! than an earlier event is applied too; the watch behind it brings the newer state.
 
-use std::{marker::PhantomData, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use http::Request;
 use podium_api::{
     Api, ApiError, in_query,
-    watch::{Batch, Lines, Retries, RollbackDetector},
+    watch::{Batch, Counters, Lines, Retries, RollbackDetector},
 };
 use podium_engine::intervals::Intervals;
 use podium_vocabulary::{PluginId, text};
@@ -101,6 +101,7 @@ pub(crate) struct ObjectWatch<O: Watchable = Object> {
     /// Objects were reported that a kind that is not served no longer has.
     reported: bool,
     policy: watch::Receiver<Option<Policy>>,
+    pods: Arc<Counters>,
     of: PhantomData<fn() -> O>,
 }
 
@@ -159,12 +160,19 @@ impl<O: Watchable> ObjectWatch<O> {
         let retries = Retries::new(seed);
         let failures = Intervals::new();
         let policy = watch::channel(None).1;
-        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy, of: PhantomData }
+        let pods = Arc::default();
+        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy, pods, of: PhantomData }
     }
 
     /// Does not keep the specs of a list that are beyond the bounds of their tenants in the present policy.
     pub(crate) fn bounded_by(self, policy: watch::Receiver<Option<Policy>>) -> Self {
         Self { policy, ..self }
+    }
+
+    /// Lists the objects also when the watch of Pods has found that the API server's history was set back: they share
+    /// it.
+    pub(crate) fn beside(self, pods: Arc<Counters>) -> Self {
+        Self { pods, ..self }
     }
 
     /// Reports the objects and their changes until the receiver is gone.
@@ -189,7 +197,7 @@ impl<O: Watchable> ObjectWatch<O> {
             match broken {
                 Broken::Closed => return,
                 Broken::Expired => {
-                    let wait = self.retries.wait(None);
+                    let wait = self.retries.wait_expired();
                     sleep(wait).await;
                 }
                 Broken::Api(ApiError::Status { code: 404, .. }) => {
@@ -284,10 +292,15 @@ impl<O: Watchable> ObjectWatch<O> {
     /// watches, because the API server's history may have been set back to before the revision.
     async fn follow(&mut self, mut revision: String, changes: &Changes<O>) -> Broken {
         let mut rollback = RollbackDetector::default();
+        let rollbacks = self.pods.rollbacks();
         loop {
             let began = Instant::now();
-            let is_list_due = match self.watch(&mut revision, &mut rollback, changes).await {
-                Ok(is_list_due) => is_list_due,
+            let watched = self.watch(&mut revision, &mut rollback, changes).await;
+            if began.elapsed() >= SHORT {
+                self.retries.accepted();
+            }
+            let is_list_due = match watched {
+                Ok(is_list_due) => is_list_due || self.pods.rollbacks() != rollbacks,
                 Err(broken) => return broken,
             };
             if began.elapsed() >= SHORT {
@@ -353,6 +366,10 @@ impl<O: Watchable> ObjectWatch<O> {
         if let Ok(Bookmark { metadata }) = serde_json::from_str(json)
             && !metadata.resource_version.is_empty()
         {
+            // Some servers send the last state of a deleted object with its own revision.
+            if kind != "DELETED" && is_before(&metadata.resource_version, revision) {
+                return Err(Broken::Expired);
+            }
             *revision = metadata.resource_version;
         }
         Ok(match kind {
@@ -370,6 +387,12 @@ impl<O: Watchable> ObjectWatch<O> {
             })
             .ok()
     }
+}
+
+/// Returns true if a revision is of an earlier state, as after the API server's history was set back.
+fn is_before(revision: &str, seen: &str) -> bool {
+    let numbers = revision.parse::<u64>().ok().zip(seen.parse().ok());
+    numbers.is_some_and(|(revision, seen)| revision < seen)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature of map_err")]

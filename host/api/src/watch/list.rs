@@ -83,6 +83,7 @@ impl Watch {
                 return Ok(self.after_behind(format!("a list of revision {revision} is older than {}", self.seen)));
             }
             tracing::error!(from = self.seen.0, to = revision.0, "API server's history was rolled back");
+            self.counters.rolled_back();
             sender.send(Observation::RolledBack).await?;
         }
         self.behind = 0;

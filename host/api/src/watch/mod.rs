@@ -58,11 +58,6 @@ use crate::{Api, ApiError};
 /// restored etcd is.
 const MAX_BEHIND: u32 = 4;
 
-/// How many watches in a row may be refused at once for want of history, within about a minute, until lists become
-/// rare: readers of a server that loses its history for a moment are not late.
-const MAX_EXPIRED: u32 = 16;
-/// How much longer the waits are after that: up to 30 s, as in client-go.
-const RARER: u32 = 6;
 /// The least time between two lists because of lost events.
 const LISTS_APART: Duration = Duration::from_secs(60);
 
@@ -98,6 +93,7 @@ pub struct Counters {
     watches: AtomicU64,
     events: AtomicU64,
     unreadable: AtomicU64,
+    rollbacks: AtomicU64,
     /// The namespaces and uids of the Pods whose latest state could not be decoded.
     undecoded: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
 }
@@ -114,6 +110,14 @@ impl Counters {
     /// Returns the number of lines of watches.
     pub fn events(&self) -> u64 {
         self.events.load(Relaxed)
+    }
+    /// Records that the API server's history was set back.
+    pub fn rolled_back(&self) {
+        self.rollbacks.fetch_add(1, Relaxed);
+    }
+    /// Returns how often the API server's history was found to be set back.
+    pub fn rollbacks(&self) -> u64 {
+        self.rollbacks.load(Relaxed)
     }
     /// Returns how many states of Pods could not be decoded. The cache kept the previous states.
     pub fn unreadable(&self) -> u64 {
@@ -135,8 +139,6 @@ pub struct Watch {
     options: WatchOptions,
     decoder: Decoder,
     retries: Retries,
-    /// How many watches in a row the API server refused at once because it has no history.
-    expired: u32,
     counters: Arc<Counters>,
     /// The revision at which the next watch begins; `None` if a list comes first.
     position: Option<Revision>,
@@ -184,7 +186,6 @@ impl Watch {
             options,
             decoder: Decoder::new(pool, known),
             retries: Retries::new(seed),
-            expired: 0,
             counters: Arc::default(),
             position: None,
             seen: Revision::default(),
@@ -234,8 +235,9 @@ impl Watch {
             let next = match self.position {
                 Some(from) => {
                     let next = self.run_watch_until_lost(from, &mut sender).await;
-                    let is_expired = matches!(next, Ok(Next::Expired { .. }));
-                    self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
+                    if !matches!(next, Ok(Next::Expired { .. })) {
+                        self.retries.accepted();
+                    }
                     next
                 }
                 None => {
@@ -263,8 +265,7 @@ impl Watch {
                 }
                 Ok(Next::Expired { reason }) => {
                     self.position = None;
-                    let wait = self.retries.wait(None);
-                    (reason, if self.expired > MAX_EXPIRED { wait * RARER } else { wait })
+                    (reason, self.retries.wait_expired())
                 }
             };
             self.log_failure(failed, &reason, wait);

@@ -12,6 +12,11 @@ const BACKOFF: Backoff = Backoff {
     // A recovered API server is noticed within this time.
     most: Duration::from_secs(5),
 };
+/// How many watches in a row may be refused at once for want of history, within about a minute, until lists become
+/// rare: readers of a server that loses its history for a moment are not late.
+const MAX_EXPIRED: u32 = 16;
+/// How much longer the waits are after that: up to 30 s, as in client-go.
+const RARER: u32 = 6;
 /// The longest Retry-After that is followed.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
@@ -19,6 +24,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Retries {
     failures: u32,
+    /// How many watches in a row the API server refused at once because it has no history.
+    expired: u32,
     random: SmallRng,
 }
 
@@ -26,12 +33,24 @@ impl Retries {
     /// Returns the waits of one loop; `seed` is for the jitter.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { failures: 0, random: SmallRng::seed_from_u64(seed) }
+        Self { failures: 0, expired: 0, random: SmallRng::seed_from_u64(seed) }
     }
 
     /// Records a success: the next wait is the shortest.
     pub fn reset(&mut self) {
         self.failures = 0;
+    }
+
+    /// Records a watch that the API server did not refuse for want of history.
+    pub fn accepted(&mut self) {
+        self.expired = 0;
+    }
+
+    /// Returns the wait before the list that follows such a refusal.
+    pub fn wait_expired(&mut self) -> Duration {
+        self.expired = self.expired.saturating_add(1);
+        let wait = self.wait(None);
+        if self.expired > MAX_EXPIRED { wait * RARER } else { wait }
     }
 
     /// Returns the next wait: the server's Retry-After, at most one minute of it, plus the back-off.

@@ -13,6 +13,7 @@ use tokio::{sync::OnceCell, time::sleep};
 
 use super::{BACKOFF, Components, Driver, LoadFailure, Rules, disk::on_disk};
 use crate::{
+    config::Policy,
     images::{Held, MOST_HELD_BYTES, Store},
     objects::{finalizing, hold, most_loaded, of_finalizers},
 };
@@ -128,9 +129,23 @@ impl Holds {
         all.insert((spec.id.clone(), uid.to_owned()), known.into());
     }
 
-    /// Records the objects of the first list that have the host's finalizer: a host before may have added it.
-    pub(in crate::app) fn adopt<'a>(&self, held: impl IntoIterator<Item = (&'a PluginSpec, &'a str)>) {
-        held.into_iter().for_each(|(spec, uid)| self.let_hold(spec, uid));
+    /// Records objects that a host before, or another replica, may have let hold finalizers, as many as a tenant may
+    /// have.
+    pub(in crate::app) fn adopt(&self, held: &[(String, Arc<PluginSpec>)], policy: Option<&Policy>) {
+        let mut full = BTreeMap::<_, usize>::new();
+        for (uid, spec) in held {
+            let tenant = spec.tenant();
+            if let Some(beyond) = full.get_mut(&tenant) {
+                *beyond += 1;
+            } else if self.is_full(&spec.id, uid, most_loaded(&tenant, policy) + MOST_GONE) {
+                full.insert(tenant, 1);
+            } else {
+                self.let_hold(spec, uid);
+            }
+        }
+        for (tenant, objects) in full {
+            tracing::warn!(%tenant, objects, "too many plugins with finalizers; those of these stay on their pods");
+        }
     }
 
     /// Returns true if the objects of a tenant, of which `most` are known, leave no place for another one.
@@ -218,5 +233,19 @@ mod tests {
         assert_eq!(uids(Some(&Some("shop".into()))), ["2", "5", "3"], "the later one may not have the name");
         let_hold(Some("shop"), "a", "6", "x.example/a");
         assert_eq!(uids(None), ["1", "5", "6", "3", "4"]);
+    }
+
+    #[test]
+    fn objects_of_a_list_are_known_up_to_a_bound_by_tenant() {
+        let holds = Holds::default();
+        let of = |namespace, name: usize| {
+            let mut spec = testing::plugin(Some(namespace), &format!("{name:04}"));
+            spec.grants.write.finalizers = vec![KeyPattern("x.example/a".to_owned())];
+            (format!("{namespace}-{name}"), Arc::new(spec))
+        };
+        let listed: Vec<_> = (0..2_000).map(|name| of("flood", name)).chain([of("shop", 1)]).collect();
+        holds.adopt(&listed, None);
+        let count = |namespace: &str| holds.which(Some(&Some(namespace.into())), |_, _| true).len();
+        assert_eq!((count("flood"), count("shop")), (100 + MOST_GONE, 1));
     }
 }

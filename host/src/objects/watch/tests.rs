@@ -19,6 +19,7 @@ const ENDS: u16 = 299;
 struct Server {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,
     requests: Arc<Mutex<Vec<String>>>,
+    pods: Arc<Counters>,
 }
 
 impl Server {
@@ -49,7 +50,8 @@ impl Server {
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
         let (sender, receiver) = mpsc::channel(16);
-        tokio::spawn(ObjectWatch::new(api, kind, namespace.map(str::to_owned), 1).run(sender));
+        let watch = ObjectWatch::new(api, kind, namespace.map(str::to_owned), 1).beside(self.pods.clone());
+        tokio::spawn(watch.run(sender));
         receiver
     }
 }
@@ -197,6 +199,40 @@ async fn objects_of_a_history_that_was_set_back_are_listed_again() {
         assert_eq!(observed.as_deref(), Ok(&*format!("reconcileplugins: {expected}")));
     }
     assert!(began.elapsed() < Duration::from_secs(5 * 60), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_that_was_set_back_and_has_gone_on_is_listed_again() {
+    let bookmark = json!({ "type": "BOOKMARK", "object": { "metadata": { "resourceVersion": "7100" } } });
+    for (watch, pods) in [(event("ADDED", "x", 41), false), (bookmark.to_string() + "\n", true)] {
+        let server = Server::answering(&[list(&["old"], 7_000, ""), (200, watch), list(&["new"], 42, "")]);
+        let mut receiver = server.start(None, Kind::Namespaced);
+        assert_eq!(next(&mut receiver).await, "reconcileplugins: listed shop/old");
+        sleep(Duration::from_millis(1)).await;
+        if pods {
+            server.pods.rolled_back();
+        }
+        let observed = tokio::time::timeout(Duration::from_secs(90), next(&mut receiver)).await;
+        assert_eq!(observed.as_deref(), Ok("reconcileplugins: listed shop/new"), "pods: {pods}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_whose_watches_are_refused_at_once_become_rare() {
+    let answers: Vec<_> = (0..1_000).flat_map(|_| [list(&[], 3, ""), expired()]).collect();
+    let server = Server::answering(&answers);
+    let mut receiver = server.start(None, Kind::Namespaced);
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let lists = || server.requests.lock().iter().filter(|request| request.contains("?limit=")).count();
+    let began = Instant::now();
+    while began.elapsed() < minutes(10) {
+        let _listed = next(&mut receiver).await;
+    }
+    let before = lists();
+    while began.elapsed() < minutes(20) {
+        let _listed = next(&mut receiver).await;
+    }
+    assert!((15..40).contains(&(lists() - before)), "{} lists in 10 minutes", lists() - before);
 }
 
 #[tokio::test(start_paused = true)]

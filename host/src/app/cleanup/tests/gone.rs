@@ -182,8 +182,8 @@ async fn a_tenant_whose_plugins_are_not_cleaned_up_fills_no_memory() {
         rig.hold("shop", 1, HOLD).await;
         spec.grants.write.finalizers = (0..finalizers).map(long).chain([KeyPattern(HOLD.to_owned())]).collect();
         let gone = |at| PluginSpec { id: id(&format!("gone-{at}")), ..spec.clone() };
-        let gone: Vec<_> = (0..objects).map(gone).collect();
-        rig.driver.components.holds.adopt(gone.iter().map(|spec| (spec, "u-gone")));
+        let gone: Vec<_> = (0..objects).map(|at| ("u-gone".to_owned(), Arc::new(gone(at)))).collect();
+        rig.driver.components.holds.adopt(&gone, None);
         rig.objects.put(object(Some("shop"), "a", &["own.example/a"]));
         rig.objects.put(object(Some("bank"), "b", &["own.example/b"]));
         sleep(Duration::from_secs(600)).await;
@@ -222,4 +222,45 @@ async fn an_ordinary_removal_leaves_no_file() {
     rig.gone("a").await;
     sleep(Duration::from_secs(5)).await;
     assert_eq!((rig.pods.of("shop"), files(state.path())), (2, 0));
+}
+
+/// An object of which a host before said that it let it hold [`HOLD`].
+fn said(mut object: Value) -> Value {
+    object["status"] = json!({ "finalizers": { "names": [HOLD], "since": "2026-01-01T00:00:00Z" } });
+    object
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_host_before_says_what_a_plugin_may_hold() {
+    let mut suspended = object(Some("shop"), "a", &[]);
+    suspended["spec"]["suspend"] = true.into();
+    for objects in [vec![said(waiting(suspended.clone()))], vec![said(waiting(object(Some("shop"), "a", &[])))]] {
+        let rig = Rig::on(None, objects, frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
+        rig.hold("shop", 2, HOLD).await;
+        sleep(PROMISED).await;
+        assert_eq!(rig.pods.of("shop"), 2, "{:?}", rig.removals.lock());
+    }
+    let mut suspended = object(Some("shop"), "a", &[HOLD]);
+    suspended["spec"]["suspend"] = true.into();
+    let rig = Rig::on(None, vec![said(suspended)], frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
+    rig.hold("shop", 2, HOLD).await;
+    sleep(PROMISED).await;
+    assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))], "it was taken off, and is put back");
+    assert_eq!(rig.pods.of("shop"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_replica_let_a_plugin_hold_is_known_from_its_status() {
+    let mut object = object(Some("shop"), "a", &[HOLD]);
+    object["spec"]["suspend"] = true.into();
+    let rig = Rig::on(None, vec![object.clone()], frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
+    rig.hold("shop", 2, HOLD).await;
+    sleep(PROMISED).await;
+    assert!(rig.objects.patched().is_empty(), "it holds none");
+    rig.objects.put(said(object));
+    sleep(PROMISED).await;
+    assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))]);
+    rig.remove("a");
+    sleep(PROMISED).await;
+    assert_eq!(rig.pods.of("shop"), 2, "{:?}", rig.removals.lock());
 }
