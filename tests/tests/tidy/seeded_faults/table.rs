@@ -1,6 +1,7 @@
 //! The faults, by the part of the host that has them.
 
 mod cache;
+mod config;
 mod dispatch;
 mod lease;
 mod life;
@@ -51,6 +52,7 @@ impl Fault {
             "host/encoding" => "podium-encoding",
             "host/life" => "podium-life",
             "host/writeback" => "podium-writeback",
+            "guest-sdk/config" => "podium-config",
             "guest-sdk/vocabulary" => "podium-vocabulary",
             _ => "podium-host",
         }
@@ -71,5 +73,5 @@ impl In {
 
 pub(super) fn all() -> Vec<Fault> {
     let engine = [queue::faults(), dispatch::faults(), cache::faults()].concat();
-    [engine, writes::faults(), watch::faults(), life::faults(), lease::faults()].concat()
+    [engine, writes::faults(), watch::faults(), life::faults(), lease::faults(), config::faults()].concat()
 }

@@ -88,6 +88,7 @@ fn expectations() -> Vec<Fault> {
     let delivery = In { file: "host/engine/src/dispatch/delivery.rs", tests: "dispatch::" };
     let seen = In { file: "host/engine/src/dispatch/seen.rs", tests: "dispatch::" };
     let ingest = In { file: "host/engine/src/ingest/mod.rs", tests: "ingest::" };
+    let journal = In { file: "host/engine/src/journal/mod.rs", tests: "journal::" };
     vec![
         delivery.fault(
             "a key does not wait for its own event",
@@ -111,6 +112,26 @@ fn expectations() -> Vec<Fault> {
             "a delivery does not learn of its event",
             "«self.expectations.seen.up_to(self.reader.snapshot().revision());»",
             "",
+        ),
+        ingest.fault(
+            "a plugin that is loaded late gets no deletions of the journal",
+            "if let Some(after) = «sweep.deletions.take()» {",
+            "None",
+        ),
+        ingest.fault(
+            "a second list while the journal is read is ignored",
+            "|meanwhile| «meanwhile.held = held.clone()»",
+            "()",
+        ),
+        ingest.fault(
+            "a new version runs from where the one before was",
+            "let before = «self.sweeps.iter().position(|sweep| sweep.lane == lane)»",
+            "None",
+        ),
+        journal.fault(
+            "a plugin gets the deletions of the one before of its number",
+            "self.pending_deletions.remove(&number);",
+            "{}",
         ),
         delivery.fault("a write that a list hides is forgotten", "«run.withheld(Instant::now());»", ""),
         ingest.fault(

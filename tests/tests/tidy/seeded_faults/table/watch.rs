@@ -31,5 +31,12 @@ pub(super) fn faults() -> Vec<Fault> {
             "now - *self.absent.get_or_insert(now) >= ABSENT",
             "true",
         ),
+        objects.fault(
+            "a time without a kind begins with an earlier one",
+            "«self.absent = None;»\n            }\n            match broken",
+            "{}",
+        ),
+        objects.fault("a watch is resumed at its beginning", "*revision = metadata.resource_version;", "{}"),
+        objects.fault("an object of an earlier history is applied", "«kind != \"DELETED\"» &&", "false"),
     ]
 }
