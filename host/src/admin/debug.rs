@@ -69,8 +69,8 @@ fn plugin_of(query: &str) -> Result<Option<Cow<'_, str>>, &'static str> {
     plugin.map(Some).ok_or("the only parameter is plugin, once: ?plugin=NAME\n")
 }
 
-/// Returns the routes, for connections of the loopback interface only.
-pub(super) fn local_routes(of: Arc<dyn Inspected>) -> Router {
+/// Returns routes for requests to a name of the loopback interface only.
+pub(super) fn local(routes: Router) -> Router {
     let require = async |headers: HeaderMap, request: Request, next: Next| {
         if !is_of_loopback(&headers) {
             let refusal = "the Host header must be localhost or a loopback address\n";
@@ -78,7 +78,7 @@ pub(super) fn local_routes(of: Arc<dyn Inspected>) -> Router {
         }
         next.run(request).await
     };
-    routes(of).route_layer(from_fn(require))
+    routes.route_layer(from_fn(require))
 }
 
 fn rendered(answer: Option<&impl Serialize>) -> Response {

@@ -12,6 +12,7 @@ mod reconcile_status;
 mod reviewer;
 mod runs;
 mod server;
+mod zpages;
 
 pub use address::{AddressError, ListenAddress, is_loopback};
 pub use debug::Inspected;
@@ -22,6 +23,7 @@ pub use reconcile_status::{
 pub use reviewer::Reviewer;
 pub use runs::{PluginOnPod, PluginRuns, PluginUsed, PluginsUsed, PodRuns, Run, RunWrite, WhyNot};
 pub use server::{Bound, bind};
+pub use zpages::Process;
 
 use std::sync::Arc;
 
@@ -79,21 +81,32 @@ pub fn probes(readiness: ReadinessNow, dead: DeadNow) -> Endpoints {
 }
 
 /// Returns the endpoints of a metrics port without credentials: `/metrics`, and for clients of the loopback interface
-/// `/debug`.
+/// `/debug`, `/statusz` and `/flagz`.
 #[must_use]
-pub fn metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>) -> Endpoints {
+pub fn metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>, process: Option<Arc<Process>>) -> Endpoints {
     let router = scraped(metrics);
-    let local = router.clone().merge(debug::local_routes(of));
+    let local = router.clone().merge(debug::local(inspected(of, process)));
     Endpoints { router, local, connections: METRICS_CONNECTIONS, tls: None }
 }
 
-/// Returns the endpoints of a metrics port for clients that the API server admits, over TLS: `/metrics` and
-/// those of `/debug`, each for those who have the right to that path.
+/// Returns the endpoints of a metrics port for clients that the API server admits, over TLS: `/metrics`, those of
+/// `/debug`, `/statusz` and `/flagz`, each for those who have the right to that path.
 #[must_use]
-pub fn reviewed_metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>, reviewer: Reviewer, tls: TlsNow) -> Endpoints {
-    let router = scraped(metrics).merge(debug::routes(of));
+pub fn reviewed_metrics(
+    metrics: Arc<Metrics>,
+    of: Arc<dyn Inspected>,
+    process: Option<Arc<Process>>,
+    reviewer: Reviewer,
+    tls: TlsNow,
+) -> Endpoints {
+    let router = scraped(metrics).merge(inspected(of, process));
     let router = router.route_layer(from_fn_with_state(Arc::new(reviewer), reviewer::require));
     Endpoints { local: router.clone(), router, connections: METRICS_CONNECTIONS, tls: Some(tls) }
+}
+
+/// Returns the routes that name Pods and plugins of all tenants.
+fn inspected(of: Arc<dyn Inspected>, process: Option<Arc<Process>>) -> Router {
+    process.map_or_else(Router::new, zpages::routes).merge(debug::routes(of))
 }
 
 /// Returns the route of `/metrics`.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
-    admin::{self, Bound, Check, Readiness, Reviewer},
+    admin::{self, Bound, Check, Process, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, Figures, Metrics, PluginFigures},
 };
 
@@ -34,6 +34,8 @@ pub struct Operator {
     pub dropped: Arc<Dropped>,
     /// The host and port of the API server, for metrics.
     pub api_server: String,
+    /// The process, for `/statusz`, `/flagz` and `/debug/log-level`.
+    pub process: Option<Arc<Process>>,
 }
 
 /// The modules from which readiness and metrics are read.
@@ -75,12 +77,12 @@ impl Observed {
         services: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
     ) {
-        let Operator { probes, metrics, certificate, dropped, api_server: _ } = operator;
+        let Operator { probes, metrics, certificate, dropped, api_server: _, process } = operator;
         if let Some(bound) = metrics {
             let observed = self.clone();
             let metrics = Arc::new(self.metrics(dropped));
             let endpoints = match certificate {
-                None => admin::metrics(metrics, observed),
+                None => admin::metrics(metrics, observed, process),
                 Some(certificate) => {
                     let presented = certificate.clone();
                     let stop = stop.clone();
@@ -89,7 +91,7 @@ impl Observed {
                         Ok(())
                     });
                     let tls = Arc::new(move || presented.config());
-                    admin::reviewed_metrics(metrics, observed, Reviewer::new(api), tls)
+                    admin::reviewed_metrics(metrics, observed, process, Reviewer::new(api), tls)
                 }
             };
             let serve = bound.serve(endpoints, stop.clone());

@@ -28,6 +28,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinSet,
+    time::Instant,
 };
 use tracing::field;
 
@@ -39,12 +40,12 @@ use super::{
     memory_limit,
     options::RUN_MEMORY,
     policy::{self, IN_FORCE, PolicyFile},
-    start_line,
+    start_line::{self, Given},
 };
 use crate::{
-    admin::{self, Bound, ListenAddress},
+    admin::{self, Bound, ListenAddress, Process},
     config::{self, ConfigError},
-    telemetry::{Dropped, init_logs},
+    telemetry::{Dropped, Logs, init_logs},
 };
 
 /// Exit code when the host cannot continue.
@@ -99,7 +100,7 @@ pub fn main() -> ExitCode {
         return without_logs(&error, FAILED);
     }
     given.log();
-    let exit = run(flags, logs.dropped());
+    let exit = run(flags, &logs, given);
     if let Exit::Failed(error) = &exit {
         tracing::error!("{error:#}");
     }
@@ -114,7 +115,7 @@ fn without_logs(error: &dyn std::error::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn run(flags: Flags, dropped: Arc<Dropped>) -> Exit {
+fn run(flags: Flags, logs: &Logs, given: Given) -> Exit {
     raise_file_limit();
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -125,14 +126,14 @@ fn run(flags: Flags, dropped: Arc<Dropped>) -> Exit {
         Ok(runtime) => runtime,
         Err(error) => return error.into(),
     };
-    let exit = runtime.block_on(serve(flags, workers, dropped)).map_or_else(|exit| exit, Exit::Stopped);
+    let exit = runtime.block_on(serve(flags, workers, logs, given)).map_or_else(|exit| exit, Exit::Stopped);
     // A compilation that was cut off by the shutdown is not waited for; its process ends with this one.
     runtime.shutdown_timeout(Duration::from_millis(500));
     exit
 }
 
 /// Runs the host until a signal arrives, which is returned.
-async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'static str, Exit> {
+async fn serve(flags: Flags, workers: usize, logs: &Logs, given: Given) -> Result<&'static str, Exit> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let stopped = async {
@@ -163,7 +164,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let certificate = read(&mut stopped, move || port.certificate(&address)).await?;
     let certificate =
         certificate.map_err(|error| misconfigured("certificate of the port of metrics refused", &error))?;
-    let operator = operator(&flags, certificate, dropped).await?;
+    let operator = operator(&flags, certificate, logs.dropped()).await?;
     let file = flags.kubeconfig.clone();
     let of_api_server = proxies.clone();
     let connections = read(&mut stopped, move || disk::connections(file, of_api_server)).await?;
@@ -172,6 +173,8 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
     let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let directory = flags.state_dir.clone();
     let now = now_millis();
+    let process =
+        Process { flags: given.all(), levels: Some(logs.levels()), started_millis: now, began: Instant::now() };
     let state = read(&mut stopped, move || disk::state(directory.as_deref(), now)).await?;
     let disk::State { journal, code, components } = state.map_err(|error| unusable_state(&state_dir, &error))?;
     let policy_file = policy_file.map(|file| Arc::new(file.stored_in(code.clone())));
@@ -188,7 +191,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> Result<&'
         workers,
         run_memory,
         state_memory: memory_limit::of_states(memory_limit::container_limit()),
-        operator: Operator { api_server, ..operator },
+        operator: Operator { api_server, process: Some(process.into()), ..operator },
         journal,
         prune,
         policy,
@@ -391,7 +394,7 @@ async fn operator(
     let probes = bind(address, flag, "/healthz and /readyz", "http").await?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let metrics = bind(flags.metrics_bind_address, "metrics-bind-address", "/metrics", scheme).await?;
-    Ok(Operator { probes, metrics, certificate, dropped, api_server: String::new() })
+    Ok(Operator { probes, metrics, certificate, dropped, ..Operator::default() })
 }
 
 /// The kubelet reaches probes at the Pod's address.

@@ -1,7 +1,8 @@
 //! Logs as text or JSON, one line per event, through a [`Buffer`] to a thread that writes them.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use podium_engine::ports::RUN_TARGET;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
@@ -9,6 +10,7 @@ use tracing_subscriber::{
     fmt::{self as subscriber, MakeWriter, format::JsonFields},
     layer::Layered,
     layer::SubscriberExt as _,
+    reload,
     util::SubscriberInitExt as _,
 };
 
@@ -18,7 +20,7 @@ use super::{
 };
 
 /// The subscriber below the formatters: events and spans that passed the filter.
-type Filtered = Layered<EnvFilter, Registry>;
+type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 /// The longest wait for the last lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -42,24 +44,72 @@ pub enum LogsError {
     /// The process has already set up its logs.
     #[error("logs are already set up")]
     Already,
+    /// The process's logs have ended.
+    #[error("logs have ended")]
+    Ended,
 }
 
 /// The process's logs. Dropping it writes the buffered lines, which takes at most one second; later lines are lost.
 #[must_use]
 #[derive(Debug)]
-pub struct Logs(Arc<Buffer>);
+pub struct Logs {
+    buffer: Arc<Buffer>,
+    levels: Arc<Levels>,
+}
+
+/// The filter of the process's log lines, which may be changed at any time.
+#[derive(Debug)]
+pub struct Levels {
+    handle: reload::Handle<EnvFilter, Registry>,
+    filter: Mutex<String>,
+}
+
+impl Levels {
+    /// Returns the filter.
+    #[must_use]
+    pub fn filter(&self) -> String {
+        self.filter.lock().clone()
+    }
+
+    /// Replaces the filter, and returns the one before.
+    ///
+    /// # Errors
+    /// Returns an error if the filter cannot be parsed.
+    pub fn set(&self, level: &str) -> Result<String, LogsError> {
+        let parsed = filter(level)?;
+        let mut filter = self.filter.lock();
+        self.handle.reload(parsed).map_err(|_| LogsError::Ended)?;
+        Ok(mem::replace(&mut *filter, level.to_owned()))
+    }
+}
 
 impl Logs {
+    /// Returns the filter of the lines.
+    #[must_use]
+    pub fn levels(&self) -> Arc<Levels> {
+        self.levels.clone()
+    }
+
     /// Returns the counters of lines that did not fit into the buffer.
     #[must_use]
     pub fn dropped(&self) -> Arc<Dropped> {
-        self.0.dropped().clone()
+        self.buffer.dropped().clone()
+    }
+}
+
+#[cfg(test)]
+impl Logs {
+    /// Returns logs that nothing is written to.
+    pub(crate) fn unset() -> Self {
+        let (_, handle) = reload::Layer::new(EnvFilter::new("off"));
+        let levels = Arc::new(Levels { handle, filter: Mutex::new("off".to_owned()) });
+        Self { buffer: Buffer::new(), levels }
     }
 }
 
 impl Drop for Logs {
     fn drop(&mut self) {
-        self.0.close(LAST_LINES);
+        self.buffer.close(LAST_LINES);
     }
 }
 
@@ -80,10 +130,11 @@ impl LogWriter {
 /// # Errors
 /// Returns an error if the level cannot be parsed, or if logs were set up before.
 pub fn init(level: &str, format: LogFormat) -> Result<(Logs, LogWriter), LogsError> {
-    let filter = filter(level)?;
+    let (filter, handle) = reload::Layer::new(filter(level)?);
     let buffer = Buffer::new();
     install(filter, lines(Lines(buffer.clone()), format, false))?;
-    Ok((Logs(buffer.clone()), LogWriter(buffer)))
+    let levels = Arc::new(Levels { handle, filter: Mutex::new(level.to_owned()) });
+    Ok((Logs { buffer: buffer.clone(), levels }, LogWriter(buffer)))
 }
 
 /// Sets up logs for a terminal: text on standard error, unbuffered, in colour if `ansi` is set.
@@ -91,10 +142,13 @@ pub fn init(level: &str, format: LogFormat) -> Result<(Logs, LogWriter), LogsErr
 /// # Errors
 /// See [`init`].
 pub fn init_terminal(level: &str, ansi: bool) -> Result<(), LogsError> {
-    install(filter(level)?, lines(io::stderr, LogFormat::Text, ansi))
+    install(reload::Layer::new(filter(level)?).0, lines(io::stderr, LogFormat::Text, ansi))
 }
 
-fn install(filter: EnvFilter, lines: impl Layer<Filtered> + Send + Sync) -> Result<(), LogsError> {
+fn install(
+    filter: reload::Layer<EnvFilter, Registry>,
+    lines: impl Layer<Filtered> + Send + Sync,
+) -> Result<(), LogsError> {
     tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|_| LogsError::Already)
 }
 
@@ -160,11 +214,8 @@ mod tests {
     fn logged(level: &str, format: LogFormat) -> Vec<String> {
         let written = Memory::default();
         let sink = written.clone();
-        let subscriber = tracing_subscriber::registry().with(filter(level).unwrap()).with(lines(
-            move || sink.clone(),
-            format,
-            false,
-        ));
+        let (filter, _) = reload::Layer::new(filter(level).unwrap());
+        let subscriber = tracing_subscriber::registry().with(filter).with(lines(move || sink.clone(), format, false));
         tracing::subscriber::with_default(subscriber, || {
             let plugin = "shop/hello";
             let run = tracing::error_span!(target: RUN_TARGET, "reconcile", plugin, pod = "cart-0", attempt = 2);
@@ -179,6 +230,34 @@ mod tests {
         });
         let written = written.0.lock().unwrap().clone();
         String::from_utf8(written).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_filter_changes_while_the_process_runs_also_for_one_plugin() {
+        let written = Memory::default();
+        let sink = written.clone();
+        let (layer, handle) = reload::Layer::new(filter("info").unwrap());
+        let levels = Levels { handle, filter: parking_lot::Mutex::new("info".to_owned()) };
+        let lines = lines(move || sink.clone(), LogFormat::Text, false);
+        let subscriber = tracing_subscriber::registry().with(layer).with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            let logged = |filter: &str| {
+                levels.set(filter).unwrap();
+                for plugin in ["shop/hello", "shop/other"] {
+                    let run =
+                        tracing::error_span!(target: RUN_TARGET, "reconcile", plugin, pod = "cart-0", attempt = 2);
+                    run.in_scope(|| tracing::debug!(target: PLUGIN_TARGET, "here"));
+                }
+                let bytes = mem::take(&mut *written.0.lock().unwrap());
+                String::from_utf8(bytes).unwrap().lines().count()
+            };
+            assert_eq!(logged("info"), 0);
+            assert_eq!(logged("debug"), 2);
+            assert_eq!(logged("info,[reconcile{plugin=shop/hello}]=debug"), 1);
+            assert_eq!(logged("warn"), 0);
+        });
+        assert_eq!((levels.filter().as_str(), levels.set("loud").is_err()), ("warn", true));
+        assert_eq!(levels.filter(), "warn", "as before");
     }
 
     #[test]
@@ -221,7 +300,7 @@ mod tests {
         let written = Memory::default();
         let sink = written.clone();
         let lines = lines(move || sink.clone(), LogFormat::Json, false);
-        let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(lines);
+        let subscriber = tracing_subscriber::registry().with(reload::Layer::new(filter("info").unwrap()).0).with(lines);
         tracing::subscriber::with_default(subscriber, || {
             let plugin_fields = tracing::field::display(serde_json::json!({ name: value }));
             tracing::info!(target: PLUGIN_TARGET, plugin_fields, "crowded");
@@ -246,11 +325,9 @@ mod tests {
     fn a_nasty_text_is_one_clean_line_in_both_formats_and_on_a_terminal() {
         for format in [LogFormat::Text, LogFormat::Json] {
             let buffer = Buffer::new();
-            let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(lines(
-                Lines(buffer.clone()),
-                format,
-                false,
-            ));
+            let subscriber = tracing_subscriber::registry()
+                .with(reload::Layer::new(filter("info").unwrap()).0)
+                .with(lines(Lines(buffer.clone()), format, false));
             tracing::subscriber::with_default(subscriber, log_nasty);
             buffer.close(Duration::ZERO);
             let mut written = Vec::new();
@@ -270,7 +347,7 @@ mod tests {
         let sink = terminal.clone();
         let lines = lines(move || sink.clone(), LogFormat::Text, false);
         tracing::subscriber::with_default(
-            tracing_subscriber::registry().with(filter("info").unwrap()).with(lines),
+            tracing_subscriber::registry().with(reload::Layer::new(filter("info").unwrap()).0).with(lines),
             log_nasty,
         );
         let written = String::from_utf8(terminal.0.lock().unwrap().clone()).unwrap();

@@ -9,7 +9,7 @@ mod requests;
 mod version;
 
 pub use buffer::{Dropped, Source};
-pub use logs::{LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
+pub use logs::{Levels, LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
 pub use metrics::{CacheFigures, Figures, LeaseFigures, Metrics, PluginFigures};
 pub use requests::ApiRequests;
 pub use version::{COMMIT, VERSION};

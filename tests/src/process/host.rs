@@ -10,7 +10,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use http_body_util::{BodyExt, Empty};
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -92,12 +93,25 @@ impl Host {
     /// # Errors
     /// Returns an error if there is no response, or none with status 200.
     pub async fn get(&self, path: &str) -> Result<String> {
-        let client: Client<HttpConnector, Empty<bytes::Bytes>> =
+        self.request(Method::GET, path, "").await
+    }
+
+    /// Sends a text to a path, and returns the answer.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub async fn put(&self, path: &str, text: &str) -> Result<String> {
+        self.request(Method::PUT, path, text).await
+    }
+
+    async fn request(&self, method: Method, path: &str, text: &str) -> Result<String> {
+        let client: Client<HttpConnector, Full<bytes::Bytes>> =
             Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-        let of_metrics = ["/metrics", "/debug"].iter().any(|prefix| path.starts_with(prefix));
+        let of_metrics = ["/metrics", "/debug", "/statusz", "/flagz"].iter().any(|prefix| path.starts_with(prefix));
         let address = if of_metrics { self.metrics } else { self.probes };
-        let url = format!("http://{address}{path}").parse()?;
-        let answer = tokio::time::timeout(Duration::from_secs(5), client.get(url)).await??;
+        let request = Request::builder().method(method).uri(format!("http://{address}{path}"));
+        let request = request.body(Full::new(text.to_owned().into()))?;
+        let answer = tokio::time::timeout(Duration::from_secs(5), client.request(request)).await??;
         let status = answer.status();
         let body = String::from_utf8_lossy(&answer.into_body().collect().await?.to_bytes()).into_owned();
         ensure!(status.is_success(), "{path} answered {status}: {body}");

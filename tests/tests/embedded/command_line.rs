@@ -443,6 +443,35 @@ async fn a_start_with_a_mistake_in_the_policy_has_the_last_good_one() {
 }
 
 #[tokio::test]
+async fn the_process_shows_its_flags_and_changes_the_log_filter_of_one_plugin() {
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
+    fixture.write("other.yaml", &registrar("").replace("name: registrar", "name: other"));
+    let host = fixture.spawn(&["registrar.yaml", "other.yaml"], &[]).await;
+    let flags = host.get("/flagz").await.unwrap();
+    assert!(flags.contains("\nstrict=false\n") && flags.contains("\nlog-level=info\n"), "{flags}");
+    assert!(host.get("/statusz").await.unwrap().contains("\nUp: 0 hr 0"));
+    assert_eq!(host.get("/debug/log-level").await.unwrap(), "info\n");
+    let refused = host.put("/debug/log-level", "loud").await.unwrap_err().to_string();
+    assert!(refused.contains("400") && refused.contains("is not a log level"), "{refused}");
+    let filter = "info,[reconcile{plugin=registrar}]=debug";
+    assert_eq!(host.put("/debug/log-level", filter).await.unwrap(), format!("{filter}\n"));
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    fixture.labelled("cart-0").await;
+    until("the line of the run", WITHIN, async || {
+        let log = host.log();
+        ensure!(log.contains("log filter changed"), "{log}");
+        ensure!(log.lines().any(|line| line.contains(" ran ") && line.contains("plugin=registrar")), "{log}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let log = host.log();
+    assert!(!log.lines().any(|line| line.contains(" ran ") && line.contains("plugin=other")), "{log}");
+    assert!(host.terminate().await.unwrap().success());
+}
+
+#[tokio::test]
 async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
     let fixture = Fixture::still().await;
     // Its component is missing, which would otherwise be an error.

@@ -76,7 +76,7 @@ fn signalled_while_it_reads(pipe: &str) -> Option<(u8, &'static str)> {
     let files = files.into_iter().flat_map(|(flag, name)| [flag.into(), path(name)]);
     let flags = Flags::try_parse_from([PathBuf::from("podium-host")].into_iter().chain(files).chain(none)).unwrap();
     let (report, ended) = std::sync::mpsc::channel();
-    thread::spawn(move || report.send(run(flags, Arc::default()).code_and_reason()));
+    thread::spawn(move || report.send(run(flags, &Logs::unset(), Given::default()).code_and_reason()));
     // The host listens for signals from its start, so that by now one does not end the process.
     for _ in 0..10 {
         if let Ok(exit) = ended.recv_timeout(Duration::from_secs(1)) {
@@ -113,7 +113,7 @@ fn a_check_reads_the_policy_and_the_files_and_needs_no_cluster() {
     let checked = |flags: &[(&str, &str)]| {
         let files = flags.iter().flat_map(|(flag, name)| [PathBuf::from(flag), path(name)]);
         let all = ["podium-host", "--check"].map(PathBuf::from).into_iter().chain(files);
-        run(Flags::try_parse_from(all).unwrap(), Arc::default()).code_and_reason().0
+        run(Flags::try_parse_from(all).unwrap(), &Logs::unset(), Given::default()).code_and_reason().0
     };
     assert_eq!(checked(&[("--policy", "good.yaml"), ("--state-dir", "state")]), 0);
     assert!(!path("state").exists(), "a check opens no state directory");
