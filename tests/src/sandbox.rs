@@ -146,6 +146,8 @@ pub struct Notes {
     pub log: Vec<Line>,
     pub committed: Vec<u32>,
     pub live: u32,
+    /// The reasons of calls that the grants do not permit.
+    pub lacking: Vec<String>,
 }
 
 impl Notes {
@@ -307,6 +309,9 @@ impl World for FakeWorld {
     }
     fn state_remove(&mut self, _: &str, _: Option<u64>) -> Result<(), StateError> {
         Ok(())
+    }
+    fn not_granted(&mut self, why: &str) {
+        self.notes.lock().unwrap().lacking.push(why.to_owned());
     }
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         self.notes.lock().unwrap().log.push((level, message.to_owned(), fields.to_vec()));

@@ -1,9 +1,9 @@
 //! The schema of Podium's configuration, for everyone that reads it: the host, `podium`, and the SDK's test host.
 //!
-//! There are two kinds of documents: plugins, and the platform's policy. The types of [`plugin`] and [`policy`] are the
-//! only place where fields are defined. `schemars` derives the JSON Schema from them,
-//! which editors complete by, and the collecting pass is driven by that same schema, so that a field, a bound or a word
-//! cannot be known to one and unknown to another.
+//! There are three kinds of documents: plugins, the platform's policy, and the cases of `podium test`. The types of
+//! [`plugin`], [`policy`] and [`case`] are the only place where fields are defined. `schemars` derives the JSON Schema
+//! from them, which editors complete by, and the collecting pass is driven by that same schema, so that a field, a
+//! bound or a word cannot be known to one and unknown to another.
 //!
 //! A document is read in three steps:
 //!
@@ -28,6 +28,7 @@
     )
 )]
 
+pub mod case;
 mod check;
 mod cluster_kinds;
 mod crd;
@@ -52,6 +53,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use case::Case;
 pub use crd::definitions;
 pub use field::Problem;
 use field::{Field, Problems};
@@ -78,6 +80,7 @@ pub struct Document<T> {
 
 static PLUGIN: LazyLock<Value> = LazyLock::new(schema::of::<Plugin>);
 static POLICY: LazyLock<Value> = LazyLock::new(schema::of::<Policy>);
+static CASE: LazyLock<Value> = LazyLock::new(schema::of::<Case>);
 
 /// Reads the plugins of a file; empty documents are left out.
 ///
@@ -91,6 +94,20 @@ pub fn plugins(yaml: &str) -> Result<Vec<Document<Plugin>>, Problem> {
 #[must_use]
 pub fn plugin_schema() -> Value {
     PLUGIN.clone()
+}
+
+/// Reads the cases of a file of `podium test`; empty documents are left out.
+///
+/// # Errors
+/// See [`plugins`].
+pub fn cases(yaml: &str) -> Result<Vec<Document<Case>>, Problem> {
+    read(yaml, &CASE, case::rules)
+}
+
+/// Returns the JSON Schema of a case of `podium test`.
+#[must_use]
+pub fn case_schema() -> Value {
+    CASE.clone()
 }
 
 /// Reads the policy of a file.

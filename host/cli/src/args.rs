@@ -11,11 +11,13 @@ use clap::{
 use podium_host::app::compile::Compile;
 
 use crate::build::{Install, Target};
-pub use crate::deploy::Deploy;
-pub use crate::uninstall::Uninstall;
 pub use crate::{
+    deploy::Deploy,
+    run::{RunFormat, RunOnce},
     runs::{Runs, Why},
+    test::Test,
     top::Top,
+    uninstall::Uninstall,
 };
 
 /// Sandboxed reconcilers for Kubernetes Pods: create, build, check and run plugins.
@@ -27,6 +29,7 @@ pub use crate::{
     after_help = "Examples:\n  \
         podium new hello && cd hello    create a plugin\n  \
         podium dev                      run a cluster, the host and the plugin, and rebuild it on every save\n  \
+        podium test                     run the cases in tests/*.yaml: Pods, and the writes that are expected\n  \
         podium build                    build the component and list its imports\n  \
         podium check                    check plugin.yaml and the component as the host does\n  \
         podium deploy                   deploy the plugin to the cluster of your kubeconfig, and wait for it\n  \
@@ -54,12 +57,15 @@ pub enum Command {
     Runs(Runs),
     Top(Top),
     Why(Why),
+    Run(RunOnce),
+    Test(Test),
     Dev(Dev),
-    /// Print the JSON Schema of plugin.yaml or of a policy for editors, or the definitions of the objects for a cluster
+    /// Print the JSON Schema of plugin.yaml, of a policy or of a case for editors, or the definitions of the objects
     #[command(
-        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml, or of a policy for podium-host --policy, \
-            to stdout.\n\nEditors with the YAML language server complete fields, show their descriptions and underline \
-            mistakes when the first line of plugin.yaml names the schema:\n\n  # yaml-language-server: \
+        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml, of a policy for podium-host --policy, or \
+            of a case of podium test, to stdout.\n\nEditors with the YAML language server complete fields, show their \
+            descriptions and underline mistakes when the first line of plugin.yaml names the schema:\n\n  # \
+            yaml-language-server: \
             $schema=plugin.schema.json\n\npodium new writes the file and the line. podium check reports more than a \
             schema can: how fields go together, and whether the component fits its grants.\n\nWith crds, print the \
             CustomResourceDefinitions of ReconcilePlugin and ClusterReconcilePlugin as YAML, for podium-host \
@@ -67,6 +73,7 @@ pub enum Command {
         after_help = "Examples:\n  \
             podium schema > plugin.schema.json            beside plugin.yaml, for editors\n  \
             podium schema policy > policy.schema.json     beside a policy\n  \
+            podium schema case > tests/case.schema.json   beside the cases of podium test\n  \
             podium schema | jq .properties.spec.properties.limits\n  \
             podium schema crds | kubectl apply --server-side -f -"
     )]
@@ -105,13 +112,15 @@ impl Command {
             Self::Runs(arguments) => arguments.server.output,
             Self::Top(arguments) => arguments.server.output,
             Self::Why(arguments) => arguments.server.output,
-            Self::Inspect(Inspect { output: Format::Json, .. }) | Self::Deploy(Deploy { output: Format::Json, .. }) => {
-                Output::Json
-            }
+            Self::Test(arguments) => arguments.output,
+            Self::Inspect(Inspect { output: Format::Json, .. })
+            | Self::Deploy(Deploy { output: Format::Json, .. })
+            | Self::Run(RunOnce { output: RunFormat::Json, .. }) => Output::Json,
             Self::New(_)
             | Self::Deploy(_)
             | Self::Inspect(_)
             | Self::Schema { .. }
+            | Self::Run(_)
             | Self::Dev(_)
             | Self::Demo(_)
             | Self::Compile(_)
@@ -126,6 +135,7 @@ pub enum Document {
     #[default]
     Plugin,
     Policy,
+    Case,
     Crds,
 }
 
@@ -154,11 +164,12 @@ pub struct Toolchain {
 /// Create a new plugin, as a crate or as a script
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Create a new plugin: a reconcile function with its test, and plugin.yaml with the sections to watch \
-        and the grants.\n\nIn Rust it is a crate. In JavaScript it is plugin.js, whose test runs with node --test; \
+    long_about = "Create a new plugin: a reconcile function with its test, plugin.yaml with the sections to watch and \
+        the grants, and cases for podium test in tests.\n\nIn Rust it is a crate. In JavaScript it is plugin.js, \
+        whose test runs with node --test; \
         plugin.yaml has a copy of it, for kubectl apply.",
     after_help = "Examples:\n  \
-        podium new hello && cd hello && podium dev\n  \
+        podium new hello && cd hello && podium test && podium dev\n  \
         podium new hello --lang js && cd hello && podium dev"
 )]
 pub struct New {

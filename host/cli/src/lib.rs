@@ -13,12 +13,15 @@ pub mod dev;
 pub mod hostile;
 pub mod inspect;
 pub mod new;
+mod offline;
 mod plugin;
 mod publish;
+mod run;
 mod run_report;
 mod runs;
 pub mod script;
 mod suggestion;
+mod test;
 mod top;
 pub mod ui;
 mod uninstall;
@@ -36,9 +39,15 @@ use args::{Arguments, Command, Document, Output};
 /// Returns an error if the command failed; the error is for the person at the terminal.
 pub fn run(arguments: Arguments, now_millis: u64) -> anyhow::Result<ExitCode> {
     let output = arguments.command.output();
+    let is_of_files = matches!(arguments.command, Command::Run(_) | Command::Test(_));
     let done = execute(arguments.command, now_millis);
     if let (Output::Json, Err(error)) = (output, &done) {
         ui::print(&format!("{}\n", ui::error_json(error)))?;
+    }
+    // Their exit code 1 is that of a run or a case that failed.
+    if let (true, Err(error)) = (is_of_files, &done) {
+        ui::error(error);
+        return Ok(ExitCode::from(2));
     }
     done
 }
@@ -53,6 +62,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Schema { document } => {
             ui::print(&match document {
                 Document::Plugin => format!("{:#}\n", podium_config::plugin_schema()),
+                Document::Case => format!("{:#}\n", podium_config::case_schema()),
                 Document::Policy => format!("{:#}\n", podium_config::policy_schema()),
                 Document::Crds => ui::yaml_documents(&podium_config::definitions())?,
             })?;
@@ -64,6 +74,8 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Runs(arguments) => ui::block_on(runs::runs(&arguments)),
         Command::Top(arguments) => ui::block_on(top::run(arguments)),
         Command::Why(arguments) => ui::block_on(runs::why(&arguments)),
+        Command::Run(arguments) => run::run(&arguments, now_millis),
+        Command::Test(arguments) => test::run(&arguments),
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
         Command::Compile(arguments) => Ok(arguments.run()),

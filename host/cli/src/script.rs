@@ -133,10 +133,8 @@ impl Checker {
     pub(crate) fn new(named: Option<&Path>) -> anyhow::Result<Option<Self>> {
         let in_checkout = || Some(checkout().ok()?.1).filter(|directory| directory.join(file()).is_file());
         let Some(directory) = present(named).or_else(in_checkout) else { return Ok(None) };
-        let file = directory.join(file());
-        let wasm = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let engine = Engine::new(EngineOptions { concurrent_runs: 1, ..EngineOptions::default() })?;
-        Ok(Some(Self { runner: engine.runner(&file, &wasm)?, engine }))
+        Ok(Some(Self { runner: runner(&engine, &directory)?, engine }))
     }
 
     /// Has the runner prepare the script of a plugin, if the configuration contains it.
@@ -163,6 +161,13 @@ pub(crate) fn build(directory: &Path, runners: Option<&Path>) -> anyhow::Result<
         config.display(),
         directory.display()
     ))
+}
+
+/// Compiles the runner of a directory.
+pub(crate) fn runner(engine: &Engine, directory: &Path) -> anyhow::Result<Runner> {
+    let file = directory.join(file());
+    let wasm = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(engine.runner(&file, &wasm)?)
 }
 
 /// Returns the directory of the runners: the one that is named, the one beside this program, or one in the checkout

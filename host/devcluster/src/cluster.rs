@@ -26,6 +26,9 @@ use crate::{
 /// 2026-01-01T00:00:00Z in milliseconds since the epoch.
 const DEFAULT_START: i64 = 1_767_225_600_000;
 
+/// The fields of metadata that [`Cluster::restore`] keeps, of those that the API server sets.
+const KEPT: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+
 /// The options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -137,7 +140,41 @@ impl Cluster {
     ///
     /// # Errors
     /// Returns an error if the kind is not served, or if the API server would refuse the object.
-    pub fn create(&self, mut object: Value) -> Result<Value, StartError> {
+    pub fn create(&self, object: Value) -> Result<Value, StartError> {
+        self.store(object, |kind, name, strict| {
+            strict.iter().for_each(|error| tracing::warn!(kind, name, "{error}"));
+            Ok(())
+        })
+    }
+
+    /// Stores an object of another cluster: as [`Self::create`], but it keeps its uid and its times, and an unknown
+    /// or repeated field is an error.
+    ///
+    /// # Errors
+    /// See [`Self::create`].
+    pub fn restore(&self, mut object: Value) -> Result<Value, StartError> {
+        meta::remove(&mut object, &["metadata", "resourceVersion"]);
+        let kept = KEPT.map(|field| (field, meta::at(&object, &["metadata", field]).cloned()));
+        let stored = self.store(object, |_, _, strict| match strict {
+            [] => Ok(()),
+            errors => Err(Failure::bad_request(format!("strict decoding error: {}", errors.join(", ")))),
+        })?;
+        let (api_version, kind) = (meta::text(&stored, &["apiVersion"]), meta::text(&stored, &["kind"]));
+        let found = self.core.state.lock().kinds.of_object(api_version, kind);
+        let Some(kind) = found.filter(|_| kept.iter().any(|(_, value)| value.is_some())) else { return Ok(stored) };
+        let mut restored = rules::from_view(&kind, stored);
+        for (field, value) in kept.into_iter().filter_map(|(field, value)| Some((field, value?))) {
+            meta::set(&mut restored, &["metadata", field], value);
+        }
+        let restored = self.core.write(|state| state.put(&kind, restored));
+        Ok(Value::clone(&rules::to_view(&kind, &restored)))
+    }
+
+    fn store(
+        &self,
+        mut object: Value,
+        judge: impl FnOnce(&str, &str, &[String]) -> Result<(), Failure>,
+    ) -> Result<Value, StartError> {
         let (api_version, kind) = (meta::text(&object, &["apiVersion"]), meta::text(&object, &["kind"]));
         let found = self.core.state.lock().kinds.of_object(api_version, kind);
         let kind =
@@ -148,9 +185,7 @@ impl Cluster {
         if let Some(wrong) = wrong {
             return Err(Failure::undecodable(&kind.kind, &kind.version, &wrong.in_json()).into());
         }
-        for error in strict {
-            tracing::warn!(kind = kind.kind, name = meta::name(&decoded), "{error}");
-        }
+        judge(&kind.kind, meta::name(&decoded), &strict)?;
         object = decoded;
         let namespace = if kind.namespaced {
             meta::default(&mut object, &["metadata", "namespace"], "default");

@@ -104,14 +104,16 @@ impl Run {
         if self.world.is_revoked() {
             return Err(Refused::NotGranted);
         }
-        match function.grant().filter(|need| !need.is_in(&self.context.grants)) {
-            None => Ok(Admission::Admitted),
-            Some(_) if function.is_read() => Ok(Admission::Withheld),
-            Some(need) => {
-                self.refusal = Some(refusal::needs(need.field()));
-                Err(Refused::NotGranted)
-            }
+        let Some(need) = function.grant().filter(|need| !need.is_in(&self.context.grants)) else {
+            return Ok(Admission::Admitted);
+        };
+        let why = refusal::needs(need.field());
+        self.world.not_granted(&why);
+        if function.is_read() {
+            return Ok(Admission::Withheld);
         }
+        self.refusal = Some(why);
+        Err(Refused::NotGranted)
     }
 
     /// Traces how the call ended, and records which budget refused it.

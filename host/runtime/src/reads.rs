@@ -264,7 +264,9 @@ impl Run {
         check_query(&query)?;
         let lacking = lacking_sections(&self.context.grants, &query);
         if !lacking.is_empty() {
-            self.refusal = Some(refusal::search(&lacking));
+            let why = refusal::search(&lacking);
+            self.world.not_granted(&why);
+            self.refusal = Some(why);
             return Err(Refused::NotGranted);
         }
         if let Scope::Namespace(own) = &self.context.scope {

@@ -83,8 +83,11 @@ impl Run {
     }
 
     fn authorized<T: Guarded>(&mut self, value: T) -> Result<Authorized<T>, Refused> {
-        let Self { context, refusal, .. } = self;
-        authorize_or(&context.scope, &context.grants, value, |why| *refusal = Some(why))
+        let Self { context, refusal, world, .. } = self;
+        authorize_or(&context.scope, &context.grants, value, |why| {
+            world.not_granted(&why);
+            *refusal = Some(why);
+        })
     }
 
     /// Makes a text that people read one line, and counts its price.

@@ -1,5 +1,5 @@
-//! `/statusz` and `/flagz` in the form of Kubernetes' components, and `/debug/log-level`, which shows the log filter and
-//! changes it while the host runs.
+//! `/statusz` and `/flagz` in the form of Kubernetes' components, and `/debug/log-level`, which shows the log filter
+//! and changes it while the host runs.
 //!
 //! Source of the form: KEP-4827 and KEP-4828.
 

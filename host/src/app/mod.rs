@@ -40,7 +40,7 @@ use life::Driver;
 pub use life::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
-pub use options::Options;
+pub use options::{AroundDeliver, Options};
 use podium_api::{Api, watch::Counters};
 use podium_engine::{
     dispatch::Dispatch,

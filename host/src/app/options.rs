@@ -1,11 +1,14 @@
 //! The parts and settings that a host is started with.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use podium_api::Connection;
-use podium_engine::journal::Opened;
+use podium_engine::{
+    journal::Opened,
+    ports::{Deliver, Reconcile},
+};
 use podium_runtime::Compilation;
-use podium_vocabulary::Prune;
+use podium_vocabulary::{PluginId, Prune};
 
 use super::{LeaseOptions, Operator, PolicyFile, WallClock};
 use crate::{
@@ -20,6 +23,9 @@ const WORKERS: usize = 4;
 pub(super) const RUN_MEMORY: u64 = 1 << 30;
 /// The default of the memory of all states: of 16 tenants that have all that they may have.
 pub(super) const STATE_MEMORY: usize = 256 << 20;
+
+/// Makes a port around another one.
+pub type AroundDeliver = Box<dyn FnOnce(Arc<dyn Deliver>) -> Arc<dyn Deliver> + Send>;
 
 /// The parts and settings of a host.
 pub struct Options {
@@ -51,6 +57,10 @@ pub struct Options {
     pub compilation: Compilation,
     /// The directory with the runners of scripts, such as `javascript-1.wasm`. With `None` scripts are refused.
     pub runners: Option<PathBuf>,
+    /// The code of plugins whose components are not read: the caller compiled it, for one host after another.
+    pub code: BTreeMap<PluginId, Arc<dyn Reconcile>>,
+    /// Makes a port around the one that sends writes, to note them. The default returns that one.
+    pub around_deliver: AroundDeliver,
     /// The bounds on grants and limits of plugins. `None` permits everything that a configuration can have.
     pub policy: Option<Policy>,
     /// The files of the policy, which replace it when they change. With `None` it stays.
@@ -95,6 +105,8 @@ impl Options {
             prune: Prune::default(),
             compilation: Compilation::default(),
             runners: None,
+            code: BTreeMap::new(),
+            around_deliver: Box::new(|deliver| deliver),
             policy: None,
             policy_file: None,
             cleanup_account: None,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use podium_api::{
     Api, Observer,
     live::LivePods,
@@ -15,6 +16,7 @@ use podium_engine::{
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
     ingest::{GonePods, Ingest, IngestHandle, IngestOptions, Reopened},
     journal::{Journal, Opened},
+    ports::Deliver,
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::Status,
 };
@@ -38,7 +40,7 @@ use super::{
     deliveries::Deliveries,
     journal::JournalTask,
     lease::{Keeper, Leadership},
-    life::{Components, Disk, Driver, Files, Holds, Rules, Runners},
+    life::{Code, Components, Disk, Driver, Files, Holds, Rules, Runners},
     operator::Observed,
     thread::Thread,
     wall_clock,
@@ -65,7 +67,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let writeback = core.writeback(&mut services);
     let deliveries = Deliveries::default();
     core.registry.bound_states(options.state_memory);
-    let dispatch = core.dispatch(writeback.clone(), &deliveries);
+    let dispatch = core.dispatch((options.around_deliver)(writeback.clone()), &deliveries);
     let (progress, phase) = watch::channel(Phase::Loading);
     let removals = cleanup::Removals::default();
     let closed = writeback.clone();
@@ -101,8 +103,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         files: Files::new(),
         holds: Holds::default(),
         runners: Runners::new(options.runners),
-        #[cfg(test)]
-        given: <_>::default(),
+        given: Mutex::new(options.code.into_iter().map(|(id, code)| (id, Some(Code::compiled(code)))).collect()),
     };
     let driver = Driver::new(dispatch.clone(), core.status.clone(), ingest_handle, state.journal, rules, components);
     if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
@@ -307,13 +308,13 @@ impl Core {
         writeback
     }
 
-    fn dispatch(&self, writeback: Arc<Writeback>, tasks: &Deliveries) -> Arc<Dispatch> {
+    fn dispatch(&self, deliver: Arc<dyn Deliver>, tasks: &Deliveries) -> Arc<Dispatch> {
         Arc::new(Dispatch {
             queue: self.queue.clone(),
             registry: self.registry.clone(),
             expectations: self.expectations.clone(),
             reader: self.reader.clone(),
-            deliver: writeback,
+            deliver,
             live: Arc::new(LivePods::new(self.api.clone(), self.pool.prune.clone())),
             tasks: tasks.tasks(),
             clock: self.clock.clone(),

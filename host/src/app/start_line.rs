@@ -1,4 +1,4 @@
-//! The process's arguments, the first line of the log, which has those that were given, and all of them for `/flagz`.
+//! The process's arguments, the first line of the log, which has those that are set, and all of them for `/flagz`.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, Parser, parser::ValueSource};
 use podium_vocabulary::text;

@@ -3,6 +3,7 @@
 //! them.
 
 mod cancel;
+mod cases;
 mod command_line;
 mod compile;
 mod deploy;

@@ -13,27 +13,32 @@ use crate::{
 };
 
 /// The files to write in Rust, relative to the new folder. Words in double braces are replaced.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("Cargo.toml", include_str!("template/Cargo.toml.txt")),
     ("src/lib.rs", include_str!("template/lib.rs.txt")),
     ("plugin.yaml", include_str!("template/plugin.yaml.txt")),
+    CASES,
     (".gitignore", "/target\n"),
 ];
 
 /// The same in JavaScript. The module "podium" is that of the runner, for tests.
-const SCRIPT: [(&str, &str); 8] = [
+const SCRIPT: [(&str, &str); 9] = [
     (script::FILE, include_str!("template/javascript/plugin.js.txt")),
     ("plugin.test.js", include_str!("template/javascript/plugin.test.js.txt")),
     ("package.json", include_str!("template/javascript/package.json.txt")),
     ("plugin.yaml", include_str!("template/javascript/plugin.yaml.txt")),
+    CASES,
     ("podium/podium.js", include_str!("../../../../guest-sdk/javascript/src/podium.js")),
     ("podium/podium.d.ts", include_str!("../../../../guest-sdk/javascript/podium.d.ts")),
     ("podium/testing.js", include_str!("../../../../guest-sdk/javascript/testing.js")),
     (".gitignore", "/target\n"),
 ];
 
-/// The JSON Schema of plugin.yaml, for editors; `podium schema` prints a newer one.
-const SCHEMA: &str = "plugin.schema.json";
+/// The cases of `podium test`.
+const CASES: (&str, &str) = ("tests/team.yaml", include_str!("template/team.yaml.txt"));
+
+/// The JSON Schemas of plugin.yaml and of the cases, for editors; `podium schema` prints newer ones.
+const SCHEMAS: [&str; 2] = ["plugin.schema.json", "tests/case.schema.json"];
 
 /// Writes the plugin and prints the next steps.
 ///
@@ -44,7 +49,7 @@ pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
         Lang::Rust => write(&arguments.path, &FILES, &sdk(arguments.sdk.as_deref())?)?,
         Lang::Js => write(&arguments.path, &SCRIPT, Path::new(""))?,
     }
-    ui::print(&format!("Created {}. Next:\n\n    podium dev {0}\n", arguments.path.display()))?;
+    ui::print(&format!("Created {}. Next:\n\n    podium test {0}\n    podium dev {0}\n", arguments.path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -71,10 +76,11 @@ fn write(directory: &Path, files: &[(&str, &str)], sdk: &Path) -> anyhow::Result
         std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // The first line of plugin.yaml refers to it.
-    let path = directory.join(SCHEMA);
-    let schema = format!("{:#}\n", podium_config::plugin_schema());
-    std::fs::write(&path, schema).with_context(|| format!("cannot write {}", path.display()))?;
+    // The first lines of the YAML files refer to them.
+    for (file, schema) in SCHEMAS.into_iter().zip([podium_config::plugin_schema(), podium_config::case_schema()]) {
+        let path = directory.join(file);
+        std::fs::write(&path, format!("{schema:#}\n")).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if files == SCRIPT { script::embed(directory) } else { Ok(()) }
 }
 
@@ -153,10 +159,13 @@ mod tests {
                 assert!(!text.contains("{{"), "{file}: {text}");
             }
         }
-        let yaml = std::fs::read_to_string(directory.join("plugin.yaml")).unwrap();
-        let schema = yaml.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=").unwrap();
-        let schema: serde_json::Value =
-            serde_json::from_str(&std::fs::read_to_string(directory.join(schema)).unwrap()).unwrap();
-        assert_eq!(schema, podium_config::plugin_schema());
+        let documents = [("plugin.yaml", podium_config::plugin_schema()), (CASES.0, podium_config::case_schema())];
+        for (file, expected) in documents {
+            let file = directory.join(file);
+            let yaml = std::fs::read_to_string(&file).unwrap();
+            let schema = yaml.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=").unwrap();
+            let schema = std::fs::read_to_string(file.with_file_name(schema)).unwrap();
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&schema).unwrap(), expected);
+        }
     }
 }

@@ -94,6 +94,10 @@ impl World for RunWorld {
         self.plugin.state.lock().remove(key, expected)
     }
 
+    fn not_granted(&mut self, why: &str) {
+        log(&self.plugin, LogLevel::Debug, why, &[]);
+    }
+
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         log(&self.plugin, level, message, fields);
     }

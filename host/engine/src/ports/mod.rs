@@ -52,6 +52,9 @@ pub trait World: Send + 'static {
     /// # Errors
     /// See [`World::state_put`].
     fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError>;
+    /// Is called for each call that the grants do not permit, with the reason for the plugin's author. Does nothing by
+    /// default: the message of a failed run has the latest reason.
+    fn not_granted(&mut self, _why: &str) {}
     /// Logs one line of the plugin, with `fields` in the plugin's order. Control characters are already escaped.
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]);
 }

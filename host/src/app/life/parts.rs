@@ -34,6 +34,13 @@ pub(in crate::app) struct Code {
     pub(in crate::app) component: Arc<Component>,
 }
 
+impl Code {
+    /// Code that the caller of the host compiled.
+    pub(in crate::app) fn compiled(reconcile: Arc<dyn Reconcile>) -> Self {
+        Self { reconcile, component: Arc::default() }
+    }
+}
+
 /// The facts about a component, or about a script.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::app) struct Component {

@@ -60,6 +60,9 @@ async fn every_write_is_refused_at_the_call_where_nothing_covers_it() {
     for (answer, line) in answers.iter().zip(script).skip(1) {
         assert_eq!(answer, "Err(CallError::NotGranted)", "{line}");
     }
+    let lacking = run(&probe).await.1.lacking;
+    assert_eq!(lacking.len(), script.len() - 1, "the world learns each of them: {lacking:?}");
+    assert!(lacking[0].starts_with("add other.example/a to spec.grants.write.labels, which has ["), "{lacking:?}");
 }
 
 #[tokio::test]

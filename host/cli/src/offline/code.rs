@@ -1,0 +1,150 @@
+//! The code of a plugin for many hosts: found, built and compiled once.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use podium_host::config::Defined;
+use podium_runtime::{Engine, EngineOptions, Plugin, Runner};
+use podium_vocabulary::{Language, PluginSpec, Source, text};
+
+use crate::{
+    args::{Runners, Toolchain},
+    build::{self, command::plugin_of},
+    check, plugin, script, ui,
+};
+
+/// The plugin to run, and how its code is found.
+#[derive(Debug, Clone, Args)]
+pub struct Code {
+    /// The component or the script, instead of that of the folder
+    #[arg(long, value_name = "FILE")]
+    pub component: Option<PathBuf>,
+    /// The plugin of a plugin.yaml with several: NAMESPACE/NAME, or NAME of a ClusterReconcilePlugin
+    #[arg(long, value_name = "PLUGIN")]
+    pub plugin: Option<String>,
+    #[command(flatten)]
+    pub runners: Runners,
+    #[command(flatten)]
+    pub toolchain: Toolchain,
+}
+
+/// A plugin of which the code is compiled.
+pub(crate) struct Compiled {
+    pub(crate) spec: PluginSpec,
+    engine: Arc<Engine>,
+    bytes: Vec<u8>,
+    runner: Option<Runner>,
+}
+
+impl Compiled {
+    /// Finds the plugin of a folder or of a plugin.yaml, builds it if it is a crate, and compiles it.
+    ///
+    /// # Errors
+    /// Returns an error with file and field if the host would refuse the plugin, or if its code cannot be found.
+    pub(crate) fn new(path: &Path, code: &Code) -> anyhow::Result<Self> {
+        let Defined { file, mut spec, .. } = defined(path, code.plugin.as_deref())?;
+        let folder = match file.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let shown = file.display();
+        if spec.suspend {
+            bail!("{shown}: spec.suspend: is true, so the host does not run {}; remove it", spec.id);
+        }
+        let place = place(&file, &folder, &spec, code)?;
+        let bytes = match (&place, &spec.source) {
+            (Some(place), _) => std::fs::read(place).with_context(|| format!("cannot read {}", text::path(place)))?,
+            (None, Source::Inline(script)) => script.as_bytes().to_vec(),
+            (None, source) => bail!(
+                "{shown}: the code of {} is not fetched from {source}: name the file by --component FILE",
+                spec.id
+            ),
+        };
+        // A simulation: nothing interrupts a run but its fuel, so that it does not depend on the machine's speed.
+        let options = EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() };
+        let engine = Engine::new(EngineOptions { compilation: ui::compilation()?, ..options })?;
+        let runner = match spec.language {
+            Some(Language::JavaScript) => {
+                spec.source = Source::Inline(String::from_utf8_lossy(&bytes).into());
+                let install = code.toolchain.install_targets;
+                let directory = script::runners(code.runners.runners.as_deref(), install)?;
+                let bar = ui::bar(1);
+                bar.set_message("compiling the runner of scripts");
+                let runner = script::runner(&engine, &directory);
+                bar.finish_and_clear();
+                Some(runner?)
+            }
+            None => {
+                if let Some(component) = &place {
+                    plugin::check(&spec, component)?;
+                    spec.source = Source::File(component.clone());
+                }
+                None
+            }
+        };
+        Ok(Self { spec, engine, bytes, runner })
+    }
+
+    /// Returns the plugin with a configuration, which has no instance yet. Its code is not compiled again.
+    pub(super) async fn plugin(&self, spec: &PluginSpec) -> anyhow::Result<Plugin> {
+        Ok(match &self.runner {
+            Some(runner) => self.engine.prepare(spec, runner, &self.bytes, u64::MAX).await?,
+            None => self.engine.compile(spec, &self.bytes)?,
+        })
+    }
+
+    /// Returns the namespace of Pods that name none.
+    pub(crate) fn namespace(&self) -> &str {
+        self.spec.id.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+/// Returns the plugin of the only configuration file.
+fn defined(path: &Path, name: Option<&str>) -> anyhow::Result<Defined> {
+    let files = check::files(&[path.to_owned()])?;
+    let [file] = &files[..] else {
+        let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        bail!("{} has several plugins; name one of: {}", path.display(), files.join(", "));
+    };
+    let mut plugins = plugin::read(std::slice::from_ref(file), None)?;
+    if let Some(name) = name {
+        plugins.retain(|plugin| plugin.spec.id.to_string() == name);
+    }
+    match (plugins.pop(), &plugins[..], name) {
+        (Some(plugin), [], _) => Ok(plugin),
+        (None, _, name) => bail!("--plugin {}: is not in {}", name.unwrap_or_default(), file.display()),
+        (Some(last), others, _) => {
+            let ids: Vec<_> = others.iter().chain([&last]).map(|plugin| plugin.spec.id.to_string()).collect();
+            bail!("{} has several plugins; add --plugin with one of: {}", file.display(), ids.join(", "))
+        }
+    }
+}
+
+/// Returns the file with the code, built if the folder is that of a crate; `None` if the configuration contains the
+/// script, or names another place.
+fn place(file: &Path, folder: &Path, spec: &PluginSpec, code: &Code) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(component) = &code.component {
+        return Ok(Some(component.clone()));
+    }
+    if spec.language.is_some() && script::is_in(folder) {
+        return Ok(Some(folder.join(script::FILE)));
+    }
+    let Some(component) = spec.source.file() else { return Ok(None) };
+    if folder.join("Cargo.toml").is_file() {
+        let install = code.toolchain.install_targets;
+        let options = build::Options { install, ..build::Options::new(folder) };
+        return Ok(Some(plugin_of(&options, Some(file))?.component));
+    }
+    if !component.is_file() {
+        bail!(
+            "{}: spec.source.file: {} is not a file; build it by podium build, or name the file by --component FILE",
+            file.display(),
+            text::path(component)
+        );
+    }
+    Ok(Some(component.to_owned()))
+}

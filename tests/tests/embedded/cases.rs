@@ -1,0 +1,215 @@
+//! `podium run` and `podium test` as an author uses them: scripts and a crate in the host itself.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use podium_tests::{
+    process::{podium_binary, target_dir, workspace_dir},
+    runner,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A script that uses the whole API, by the annotation `do` of its Pod.
+const SCRIPT: &str = r#"import { writes, events, state, log, pods } from "podium";
+export default function reconcile({ pod, now, config }) {
+  const act = pod.metadata.annotations?.["example.com/do"];
+  switch (act) {
+    case "annotate": return void writes.setAnnotation(pod, "example.com/at", now.toISOString());
+    case "count": {
+      const count = (state.get("count") ?? 0) + 1;
+      state.put("count", count);
+      log.info("counted", { count });
+      return void writes.setLabel(pod, "team", `${config.prefix}-${count}`);
+    }
+    case "event": return void events.emit(pod, { type: "Warning", reason: "Crowded", note: "too many" });
+    case "neighbours": return void writes.setLabel(pod, "team", `of-${pods.count({ labels: { app: "web" } })}`);
+    case "apply": return void writes.applyObject({
+      apiVersion: "v1", kind: "ConfigMap", metadata: { name: "summary", namespace: "shop" }, data: { a: "b" },
+    }, { pod });
+    case "later": return { afterSeconds: 60 };
+    case "other": return void writes.setLabel(pod, "other", "x");
+    case "throw": throw new Error("no team");
+    case "loop": for (;;) {}
+  }
+}
+"#;
+const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\n\
+    metadata: { name: hello, namespace: shop }\nspec:\n  serviceAccountName: own\n  config: { prefix: web }\n  \
+    watch: { sections: [labels, annotations] }\n  \
+    grants:\n    read: { pods: { sections: [labels, annotations] } }\n    write:\n      labels: [team]\n      \
+    annotations: [example.com/at]\n      events: true\n      \
+    objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]\n  \
+    source: { script: { language: javascript, inline: \"export default () => {};\" } }\n";
+
+struct Author {
+    folder: TempDir,
+    scripts: bool,
+}
+
+impl Author {
+    fn new(scripts: bool) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        if scripts && !runner::install(folder.path()).unwrap() {
+            return None;
+        }
+        Some(Self { folder, scripts })
+    }
+
+    /// Returns an author of the plugin above.
+    fn of_script() -> Option<Self> {
+        let author = Self::new(true)?;
+        author.write("hello/plugin.yaml", PLUGIN);
+        author.write("hello/plugin.js", SCRIPT);
+        Some(author)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn podium(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(podium_binary().unwrap());
+        command.current_dir(self.folder.path()).args(arguments);
+        if self.scripts && arguments[0] != "new" {
+            command.args(["--runners", "."]);
+        }
+        command.output().unwrap()
+    }
+
+    /// Checks the exit code of a command, and that its output has each part. Returns standard output.
+    #[track_caller]
+    fn says(&self, arguments: &[&str], code: i32, parts: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.podium(arguments);
+        let stdout = String::from_utf8_lossy(&stdout).into_owned();
+        let all = format!("{stdout}{}", String::from_utf8_lossy(&stderr));
+        assert_eq!(status.code(), Some(code), "{all}");
+        for part in parts {
+            assert!(all.contains(part), "{part:?} in {all}");
+        }
+        stdout
+    }
+}
+
+/// Returns a case about one Pod.
+fn case(act: &str, rest: &str) -> String {
+    let pod = format!("{{ metadata: {{ name: a, annotations: {{ example.com/do: {act} }} }} }}");
+    format!("name: {act}\npods:\n- {pod}\n{rest}---\n")
+}
+
+#[test]
+fn the_cases_of_a_new_script_pass_and_a_run_prints_its_request() {
+    let Some(author) = Author::new(true) else { return };
+    author.says(&["new", "hello", "--lang", "js"], 0, &["podium test hello"]);
+    author.says(&["test", "hello"], 0, &["ok      a Pod without a team is marked once", "2 passed, 0 failed"]);
+    author.write("pod.json", r#"{ "metadata": { "name": "cart-0", "uid": "0c8b1f1e-6b52-4d6e-8f8e-2f1c7a0f4a55" } }"#);
+    let printed = author.says(&["run", "hello", "--pod", "pod.json"], 0, &["shop/cart-0: done"]);
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&printed).unwrap();
+    let [request] = &documents[..] else { unreachable!("{printed}") };
+    assert_eq!(request["request"], "PATCH /api/v1/namespaces/shop/pods/cart-0");
+    assert_eq!(request["body"]["metadata"]["labels"]["team"], "unowned");
+    assert_eq!(request["body"]["metadata"]["uid"], "0c8b1f1e-6b52-4d6e-8f8e-2f1c7a0f4a55", "the Pod's own");
+
+    // The file beside plugin.yaml is the plugin, and plugin.yaml is not changed.
+    let yaml = fs::read_to_string(author.path("hello/plugin.yaml")).unwrap();
+    let script = fs::read_to_string(author.path("hello/plugin.js")).unwrap();
+    author.write("hello/plugin.js", &script.replace("unowned", "none"));
+    let parts = ["FAILED", "hello/tests/team.yaml:3\n", "- - set label team=unowned", "+ - set label team=none"];
+    author.says(&["test", "hello"], 1, &parts);
+    author.write("hello/plugin.js", &script.replace("export default", "export defalt"));
+    author.says(&["test", "hello"], 2, &["line 8, column "]);
+    assert_eq!(fs::read_to_string(author.path("hello/plugin.yaml")).unwrap(), yaml);
+}
+
+#[test]
+fn each_kind_of_call_is_observed_with_its_content() {
+    let Some(author) = Author::of_script() else { return };
+    let cases = [
+        case("annotate", "now: 2026-05-01T12:00:00Z\n"),
+        case("count", "config: { prefix: own }\nstate: { count: 6 }\nruns: 1\n"),
+        case("event", ""),
+        case("apply", ""),
+        case("later", ""),
+        case("other", ""),
+        case("throw", ""),
+        case("loop", ""),
+        "name: neighbours\non: [a]\npods:\n- metadata: { name: a, labels: { app: web }, annotations: { example.com/do: \
+         neighbours } }\n- metadata: { name: b, labels: { app: web }, annotations: { example.com/do: annotate } }\n"
+            .to_owned(),
+    ];
+    author.write("hello/tests/all.yaml", &cases.concat());
+    let failed = author.says(&["test", "hello"], 1, &["0 passed, 9 failed"]);
+    for part in [
+        "+   - set annotation example.com/at on shop/a: \"2026-05-01T12:00:00.000Z\"",
+        "+   - set label team=own-7 on shop/a",
+        "log: info counted count=7",
+        "does not settle: after 1 runs on shop/a",
+        "+   - Warning Crowded on shop/a: too many",
+        "apply v1 ConfigMap shop/summary",
+        "owner: Pod shop/a",
+        "requeue after 60s",
+        "grants: add other to spec.grants.write.labels, which has [team]",
+        "no team (plugin.js:",
+        "+   - set label team=of-2 on shop/a",
+    ] {
+        let part = part.trim_start_matches("+   - ");
+        assert!(failed.contains(part), "{part:?} in {failed}");
+    }
+    assert_eq!(failed.matches("set annotation").count(), 1, "the second run changes nothing: {failed}");
+    // The effects are accepted, except of the plugin that does not settle, and are the same again.
+    author.says(&["test", "hello", "--update"], 1, &["hello/tests/all.yaml updated"]);
+    author.says(&["test", "hello"], 1, &["8 passed, 1 failed"]);
+    author.says(&["test", "hello", "--name", "later"], 0, &[]);
+    let text = fs::read_to_string(author.path("hello/tests/all.yaml")).unwrap();
+    author.write("hello/tests/all.yaml", &text.replacen("name: later\n", "name: later\nthenSeconds: 150\n", 1));
+    author.says(&["test", "hello", "--name", "later"], 0, &[]);
+}
+
+#[test]
+fn a_run_reports_missing_grants_and_failures_with_their_line() {
+    let Some(author) = Author::of_script() else { return };
+    let run = |act: &str, code, parts: &[&str]| {
+        let pod = format!("metadata: {{ name: a, annotations: {{ example.com/do: {act} }} }}\n");
+        author.write("pod.yaml", &pod);
+        author.says(&["run", "hello", "--pod", "pod.yaml"], code, parts)
+    };
+    let grant = "grants: add other to spec.grants.write.labels, which has [team]";
+    assert_eq!(run("other", 1, &[grant, "shop/a: failed: ", "(plugin.js:"]), "");
+    assert_eq!(run("throw", 1, &["shop/a: failed: no team (plugin.js:"]), "");
+    let twice = ["event", "event"].map(|act| run(act, 0, &["shop/a: done"]));
+    assert!(twice[0].contains("POST /apis/events.k8s.io/v1/namespaces/shop/events"), "{}", twice[0]);
+    let counted = run("count", 0, &["log: info counted count=1", "shop/a: done"]);
+    assert_eq!(counted.matches("request: ").count(), 1, "one run only: {counted}");
+
+    author.write(
+        "others/b.yaml",
+        "metadata: { name: b, labels: { app: web }, annotations: { example.com/do: count } }\n",
+    );
+    author.write("pod.yaml", "metadata: { name: a, annotations: { example.com/do: neighbours } }\n");
+    let printed = author.says(&["run", "hello", "--pod", "pod.yaml", "--pods", "others", "-o", "json"], 0, &["of-1"]);
+    let json: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&json["ok"], json["requests"].as_array().unwrap().len()), (&true.into(), 1));
+}
+
+#[test]
+fn the_cases_of_a_new_crate_pass() {
+    let Some(author) = Author::new(false) else { return };
+    let settings = format!("[build]\ntarget-dir = {:?}\n", target_dir().unwrap().join("guests"));
+    author.write(".cargo/config.toml", &settings);
+    author.says(&["new", "hello"], 0, &[]);
+    fs::copy(workspace_dir().join("Cargo.lock"), author.path("hello/Cargo.lock")).unwrap();
+    author.says(&["test", "hello"], 0, &["2 passed, 0 failed"]);
+    author.write("pod.yaml", "metadata: { name: cart-0 }\n");
+    let printed = author.says(&["run", "hello", "--pod", "pod.yaml"], 0, &["shop/cart-0: done"]);
+    assert!(printed.contains("team: unowned"), "{printed}");
+}
