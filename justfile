@@ -199,6 +199,10 @@ build-plugins:
 build-python:
     bash plugins/pod-age-python/build.sh
 
+# The runner of scripts in Python, in target/python-runner
+build-runner:
+    sh guest-sdk/python/build.sh
+
 # The JSON Schemas in docs and in the chart, from the types of the configuration, and the chart's defaults as JSON
 schemas:
     PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config --lib -- checked_in

@@ -3,7 +3,8 @@
 # on. There is no base image: the image has the program, the shared libraries that it links, the runners of scripts, and
 # CA certificates.
 #
-# Two builds of one commit on one machine have the same digest. Libraries and certificates come from the machine, so
+# Two builds of one commit on one machine have the same digest, as long as the runner of Python is not built again:
+# componentize-py keeps a seed of its build in it. Libraries and certificates come from the machine, so
 # other machines may build another one; the software bill of materials names the versions.
 set -euo pipefail
 umask 022
@@ -11,22 +12,23 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 profile=release
 binary=${PODIUM_IMAGE_BINARY:-}
-runner=${PODIUM_IMAGE_RUNNER:-}
+runners=${PODIUM_IMAGE_RUNNERS:-}
 tag=localhost/podium-host:dev
 archive=
-usage="usage: bash deploy/image/build.sh [--profile NAME | --binary FILE] [--runner FILE] [--tag NAME]
+usage="usage: bash deploy/image/build.sh [--profile NAME | --binary FILE] [--runners DIR] [--tag NAME]
            [--archive FILE]
 
   --profile NAME   Cargo profile of the build [default: $profile]
   --binary FILE    a program that was built before [env: PODIUM_IMAGE_BINARY]
-  --runner FILE    a runner of JavaScript that was built before, or none for an image without [env: PODIUM_IMAGE_RUNNER]
+  --runners DIR    runners of scripts that were built before; an image has those that are there
+                   [env: PODIUM_IMAGE_RUNNERS]
   --tag NAME       name of the image in the local storage of buildah and podman [default: $tag]
   --archive FILE   also write the image to a file, as an OCI archive"
 while [ $# -gt 0 ]; do
     case $1 in
         --profile) profile=${2:?$usage}; shift 2 ;;
         --binary) binary=${2:?$usage}; shift 2 ;;
-        --runner) runner=${2:?$usage}; shift 2 ;;
+        --runners) runners=${2:?$usage}; shift 2 ;;
         --tag) tag=${2:?$usage}; shift 2 ;;
         --archive) archive=${2:?$usage}; shift 2 ;;
         *) echo "$usage" >&2; exit 2 ;;
@@ -54,10 +56,14 @@ if [ -z "$binary" ]; then
     [ "$profile" = dev ] && directory=debug
     binary=$target/image/$directory/podium-host
 fi
-if [ -z "$runner" ]; then
-    runner=$target/image/javascript-1.wasm
+if [ -z "$runners" ]; then
+    runners=$target/image/runners
+    mkdir -p "$runners"
     cargo run --locked --profile "$profile" --package podium-cli --bin podium --target-dir "$target/image" -- \
-        build guest-sdk/javascript --target-dir "$target/image" --out "$runner" --quiet >&2
+        build guest-sdk/javascript --target-dir "$target/image" --out "$runners/javascript-1.wasm" --quiet >&2
+    # Fails where componentize-py cannot be had.
+    python=$(sh guest-sdk/python/build.sh)
+    cp "$python" "$runners/"
 fi
 
 context=$(mktemp -d)
@@ -71,7 +77,9 @@ add() { install -D -m "$1" "$2" "$root$2"; }
 install -D -m 755 "$binary" "$root/usr/bin/podium-host"
 strip --strip-debug "$root/usr/bin/podium-host"
 # Where podium-host looks for it without a flag.
-[ "$runner" = none ] || install -D -m 644 "$runner" "$root/usr/bin/runners/javascript-1.wasm"
+for runner in "$runners"/*.wasm; do
+    [ ! -f "$runner" ] || install -D -m 644 "$runner" "$root/usr/bin/runners/${runner##*/}"
+done
 # Every absolute path that ldd prints: of libraries, and of the loader itself.
 libraries=$(ldd "$binary" | grep -o '/[^ ]*' | sort -u)
 for library in $libraries; do
@@ -90,7 +98,7 @@ seconds=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 sbom=$target/image/podium-host.cdx.json
 mkdir -p "$target/image"
 # shellcheck disable=SC2086 # one argument for each library
-bash deploy/image/sbom.sh "$version" "$runner" $libraries ${certificates%%$'\n'*} >"$sbom"
+bash deploy/image/sbom.sh "$version" "$runners" $libraries ${certificates%%$'\n'*} >"$sbom"
 install -D -m 644 "$sbom" "$root/usr/share/sbom/podium-host.cdx.json"
 
 # All files have the time of the commit: those of this machine would change the digest.

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Prints the software bill of materials of the image as CycloneDX JSON: the crates that are linked into podium-host and
 # the runners of scripts, with the checksums of Cargo.lock, and the packages of the distribution that the other files
-# come from. RUNNER is none for an image without runners.
+# come from. RUNNERS is the directory of the runners.
 #
-# usage: bash deploy/image/sbom.sh VERSION RUNNER FILE..
+# usage: bash deploy/image/sbom.sh VERSION RUNNERS FILE..
 set -euo pipefail
 version=$1
-runner=$2
+runners=$2
 shift 2
 
 # Name, version, licence and path of each crate that is linked; not of build scripts and tests.
@@ -15,9 +15,15 @@ crates() {
     host=$(rustc -vV | sed -n 's/^host: //p')
     {
         linked podium-host "$host"
-        [ "$runner" = none ] || linked podium-javascript wasm32-unknown-unknown
-        # The C sources in rquickjs-sys, which are no crates of their own.
-        [ "$runner" = none ] || quickjs
+        if [ -f "$runners/javascript-1.wasm" ]; then
+            linked podium-javascript wasm32-unknown-unknown
+            # The C sources in rquickjs-sys, which are no crates of their own.
+            quickjs
+        fi
+        # The package that brings CPython as a prebuilt binary.
+        [ ! -f "$runners/python-1.wasm" ] ||
+            sed -n 's/^version=\(.*\)/componentize-py v\1|Apache-2.0 WITH LLVM-exception/p' \
+                guest-sdk/python/componentize.sh
     } | sort -u
 }
 
@@ -73,6 +79,7 @@ def lines: split("\n") | map(select(. != ""));
         ($crates | lines | map(split("|") | (.[0] | split(" ")) as $id | ($id[1] | ltrimstr("v")) as $at
             | { type: "library", name: $id[0], version: $at,
                 purl: (if $id[0] == "quickjs-ng" then "pkg:github/quickjs-ng/quickjs@v\($at)"
+                    elif $id[0] == "componentize-py" then "pkg:pypi/componentize-py@\($at)"
                     else "pkg:cargo/\($id[0])@\($at)" end) }
             + (if .[1] == "" or .[1] == null then {} else { licenses: [{ expression: .[1] }] } end)
             + ($sums["\($id[0]) \($at)"] as $sum

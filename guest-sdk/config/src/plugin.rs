@@ -148,7 +148,7 @@ pub struct Source {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Script {
-    /// The language; JavaScript is the only one.
+    /// The language.
     pub language: Language,
     /// The script, of at most 64 KiB.
     #[serde(default)]
@@ -164,6 +164,9 @@ pub enum Language {
     /// JavaScript, one module.
     #[serde(rename = "javascript")]
     JavaScript,
+    /// Python, one module.
+    #[serde(rename = "python")]
+    Python,
 }
 
 /// A component in an OCI registry. The platform's policy lists the registries.

@@ -89,6 +89,7 @@ impl From<plugin::Language> for Language {
     fn from(language: plugin::Language) -> Self {
         match language {
             plugin::Language::JavaScript => Self::JavaScript,
+            plugin::Language::Python => Self::Python,
         }
     }
 }

@@ -80,26 +80,55 @@ impl PluginSpec {
 pub enum Language {
     /// JavaScript.
     JavaScript,
+    /// Python.
+    Python,
+}
+
+/// The texts about a language.
+struct LanguageTexts {
+    name: &'static str,
+    title: &'static str,
+    runner: &'static str,
+    file: &'static str,
 }
 
 impl Language {
+    /// All languages, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::JavaScript, Self::Python];
     /// The most bytes of a script in a ConfigMap.
     pub const MOST_BYTES: usize = 512 << 10;
+
+    const fn texts(self) -> LanguageTexts {
+        match self {
+            Self::JavaScript => {
+                LanguageTexts { name: "javascript", title: "JavaScript", runner: "javascript-1", file: "plugin.js" }
+            }
+            Self::Python => LanguageTexts { name: "python", title: "Python", runner: "python-1", file: "plugin.py" },
+        }
+    }
 
     /// Returns the name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::JavaScript => "javascript",
-        }
+        self.texts().name
+    }
+
+    /// Returns the name in texts for people.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.texts().title
     }
 
     /// Returns the name of the runner, which is that of its file without `.wasm`.
     #[must_use]
     pub const fn runner(self) -> &'static str {
-        match self {
-            Self::JavaScript => "javascript-1",
-        }
+        self.texts().runner
+    }
+
+    /// Returns the name of a script's file beside its plugin.yaml.
+    #[must_use]
+    pub const fn file(self) -> &'static str {
+        self.texts().file
     }
 }
 

@@ -166,11 +166,12 @@ pub struct Toolchain {
 #[command(
     long_about = "Create a new plugin: a reconcile function with its test, plugin.yaml with the sections to watch and \
         the grants, and cases for podium test in tests.\n\nIn Rust it is a crate. In JavaScript it is plugin.js, \
-        whose test runs with node --test; \
-        plugin.yaml has a copy of it, for kubectl apply.",
+        whose test runs with node --test, and in Python plugin.py, with python3 -m unittest; plugin.yaml has a copy of \
+        it, for kubectl apply.",
     after_help = "Examples:\n  \
         podium new hello && cd hello && podium test && podium dev\n  \
-        podium new hello --lang js && cd hello && podium dev"
+        podium new hello --lang js && cd hello && podium dev\n  \
+        podium new hello --lang python && cd hello && podium dev"
 )]
 pub struct New {
     /// The folder to create; its name is the name of the plugin: lower-case letters, digits and '-'
@@ -189,13 +190,14 @@ pub enum Lang {
     #[default]
     Rust,
     Js,
+    Python,
 }
 
 /// The runners of scripts.
 #[derive(Debug, Clone, Args)]
 pub struct Runners {
     /// Directory with the runners of scripts, such as javascript-1.wasm [default: the directory runners beside this
-    /// program, or else the one of the checkout, where the runner is built]
+    /// program, or else the one of the checkout, where they are built]
     #[arg(long, env = "PODIUM_RUNNERS", value_name = "DIR")]
     pub runners: Option<PathBuf>,
 }
@@ -203,8 +205,8 @@ pub struct Runners {
 /// Build a plugin's crate as a component and list its imports
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Build a plugin's crate as a component and list its imports. Of a script, copy plugin.js into \
-        plugin.yaml and check both.\n\n\
+    long_about = "Build a plugin's crate as a component and list its imports. Of a script, copy plugin.js or plugin.py \
+        into plugin.yaml and check both.\n\n\
         The list is exact: the plugin cannot call functions that it does not import, and the host refuses to load a \
         plugin whose imports exceed its grants. If plugin.yaml is beside Cargo.toml, the build reads it as the host \
         does, and fails if the host would refuse the plugin.",
@@ -427,8 +429,8 @@ pub struct RegistryAccess {
 #[command(
     long_about = "Run plugins on a Kubernetes API server in this process and rebuild them on every save.\n\n\
         A path is the folder of a crate or of a script, or a folder of such folders. plugin.yaml beside Cargo.toml or \
-        plugin.js has the sections to watch and the grants; if a crate has none, a first version of it is printed. \
-        Each save of plugin.js is copied into plugin.yaml.",
+        the script has the sections to watch and the grants; if a crate has none, a first version of it is printed. \
+        Each save of the script is copied into plugin.yaml.",
     after_help = "Examples:\n  \
         podium dev                              run the crate in this folder\n  \
         podium dev plugins                      run every crate in that folder\n  \

@@ -9,14 +9,10 @@ use std::{
 use anyhow::{Context, bail};
 use podium_config::Problem;
 use podium_host::config::{self, ConfigError, Defined, Policy};
-use podium_vocabulary::PluginSpec;
+use podium_vocabulary::{Language, PluginSpec};
 use serde::Serialize;
 
-use crate::{
-    args, build, plugin,
-    script::{self, Checker},
-    ui,
-};
+use crate::{args, build, plugin, runners::Checker, script, ui};
 
 /// The field of the account.
 const ACCOUNT: &str = "spec.serviceAccountName";
@@ -113,7 +109,7 @@ pub(crate) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         let own = path.join(plugin::FILE);
-        if path.file_name().is_some_and(|name| name == script::FILE) {
+        if path.file_name().is_some_and(|name| Language::ALL.iter().any(|language| name == language.file())) {
             files.push(path.with_file_name(plugin::FILE));
         } else if !path.is_dir() {
             files.push(path.clone());
@@ -179,7 +175,8 @@ fn check(
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
             None if spec.language.is_some() => {
-                checker.as_ref().map(|checker| checker.check(&spec).map(|()| Vec::new())).transpose()
+                let checked = checker.as_ref().map_or(Ok(None), |checker| checker.check(&spec));
+                checked.map(|known| known.map(|()| Vec::new()))
             }
             Some(component) => plugin::check(&spec, component).map(Some),
             None if is_crate(&file) || spec.suspend || spec.source.file().is_none() => Ok(None),

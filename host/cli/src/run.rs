@@ -17,7 +17,7 @@ use crate::{
 #[command(
     long_about = "Run a plugin once on a Pod of a file, without a cluster, and print what it would write.\n\nThe run \
         is that of podium-host: the same sandbox, grants, limits and checks of plugin.yaml, on an API server in this \
-        process. A crate is built first; a script is taken from plugin.js. Time stands still during the run, and only \
+        process. A crate is built first; a script is taken from its file. Time stands still during the run, and only \
         the processor time that the fuel stands for counts.\n\nStandard output has the requests that change a cluster, \
         in their order, and nothing else. Log lines, fields of the Pod that were filled in, the result, and grants \
         that are missing are on standard error.",

@@ -53,12 +53,12 @@ async fn a_script_of_an_object_is_changed_and_outlives_a_restart() -> Result<()>
 
     // The API server refuses what the schema knows.
     let map = json!({ "name": "labeller", "key": "plugin.wasm", "sha256": "0".repeat(64) });
-    let mut python = inline(first);
-    python["source"]["script"]["language"] = "python".into();
+    let mut ruby = inline(first);
+    ruby["source"]["script"]["language"] = "ruby".into();
     let mut reused = inline(first);
     reused["limits"]["reuse"] = 2.into();
     for (refused, message) in [
-        (python, "supported values: \"javascript\""),
+        (ruby, "supported values: \"javascript\", \"python\""),
         (reused, "reuseInterpreter"),
         (script(&json!({})), "set inline or configMap"),
         (script(&json!({ "inline": first, "configMap": map })), "set inline or configMap"),

@@ -12,6 +12,7 @@ use podium_tests::{
     process::{podium_binary, target_dir, workspace_dir},
     runner,
 };
+use podium_vocabulary::Language;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -49,21 +50,21 @@ const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\n\
 
 struct Author {
     folder: TempDir,
-    scripts: bool,
+    language: Option<Language>,
 }
 
 impl Author {
-    fn new(scripts: bool) -> Option<Self> {
+    /// Returns an author of a script, or of a crate; `None` if the runner of the language cannot be built.
+    fn new(language: Option<Language>) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        if scripts && !runner::install(folder.path()).unwrap() {
-            return None;
-        }
-        Some(Self { folder, scripts })
+        let languages = language.as_slice();
+        let author = runner::install(folder.path(), languages).unwrap() == languages;
+        author.then_some(Self { folder, language })
     }
 
     /// Returns an author of the plugin above.
     fn of_script() -> Option<Self> {
-        let author = Self::new(true)?;
+        let author = Self::new(Some(Language::JavaScript))?;
         author.write("hello/plugin.yaml", PLUGIN);
         author.write("hello/plugin.js", SCRIPT);
         Some(author)
@@ -81,7 +82,7 @@ impl Author {
     fn podium(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(podium_binary().unwrap());
         command.current_dir(self.folder.path()).args(arguments);
-        if self.scripts && arguments[0] != "new" {
+        if self.language.is_some() && arguments[0] != "new" {
             command.args(["--runners", "."]);
         }
         command.output().unwrap()
@@ -109,8 +110,17 @@ fn case(act: &str, rest: &str) -> String {
 
 #[test]
 fn the_cases_of_a_new_script_pass_and_a_run_prints_its_request() {
-    let Some(author) = Author::new(true) else { return };
-    author.says(&["new", "hello", "--lang", "js"], 0, &["podium test hello"]);
+    for (language, flag, mistake) in [
+        (Language::JavaScript, "js", ["export default", "export defalt"]),
+        (Language::Python, "python", ["def reconcile", "def reconcile !"]),
+    ] {
+        a_new_script_passes(language, flag, mistake);
+    }
+}
+
+fn a_new_script_passes(language: Language, flag: &str, [right, wrong]: [&str; 2]) {
+    let Some(author) = Author::new(Some(language)) else { return };
+    author.says(&["new", "hello", "--lang", flag], 0, &["podium test hello"]);
     author.says(&["test", "hello"], 0, &["ok      a Pod without a team is marked once", "2 passed, 0 failed"]);
     author.write("pod.json", r#"{ "metadata": { "name": "cart-0", "uid": "0c8b1f1e-6b52-4d6e-8f8e-2f1c7a0f4a55" } }"#);
     let printed = author.says(&["run", "hello", "--pod", "pod.json"], 0, &["shop/cart-0: done"]);
@@ -122,12 +132,14 @@ fn the_cases_of_a_new_script_pass_and_a_run_prints_its_request() {
 
     // The file beside plugin.yaml is the plugin, and plugin.yaml is not changed.
     let yaml = fs::read_to_string(author.path("hello/plugin.yaml")).unwrap();
-    let script = fs::read_to_string(author.path("hello/plugin.js")).unwrap();
-    author.write("hello/plugin.js", &script.replace("unowned", "none"));
+    let file = format!("hello/{}", language.file());
+    let script = fs::read_to_string(author.path(&file)).unwrap();
+    author.write(&file, &script.replace("unowned", "none"));
     let parts = ["FAILED", "hello/tests/team.yaml:3\n", "- - set label team=unowned", "+ - set label team=none"];
     author.says(&["test", "hello"], 1, &parts);
-    author.write("hello/plugin.js", &script.replace("export default", "export defalt"));
-    author.says(&["test", "hello"], 2, &["line 8, column "]);
+    assert!(script.contains(right), "{script}");
+    author.write(&file, &script.replace(right, wrong));
+    author.says(&["test", "hello"], 2, &["line ", ", column "]);
     assert_eq!(fs::read_to_string(author.path("hello/plugin.yaml")).unwrap(), yaml);
 }
 
@@ -203,7 +215,7 @@ fn a_run_reports_missing_grants_and_failures_with_their_line() {
 
 #[test]
 fn the_cases_of_a_new_crate_pass() {
-    let Some(author) = Author::new(false) else { return };
+    let Some(author) = Author::new(None) else { return };
     let settings = format!("[build]\ntarget-dir = {:?}\n", target_dir().unwrap().join("guests"));
     author.write(".cargo/config.toml", &settings);
     author.says(&["new", "hello"], 0, &[]);

@@ -24,6 +24,7 @@ use podium_tests::{
     runner,
     wait::until,
 };
+use podium_vocabulary::Language;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -271,19 +272,54 @@ async fn dev_stops_a_plugin_while_its_grant_is_revoked() {
     assert_eq!(dev.interrupted().await, Some(0));
 }
 
+/// The texts that differ between the languages of scripts.
+struct Lang {
+    language: Language,
+    flag: &'static str,
+    /// The program and arguments of the folder's own test, which needs nothing else.
+    test: &'static [&'static str],
+    /// A line of the script, and a mistake in it.
+    line: [&'static str; 2],
+    /// A line of the script's copy in plugin.yaml, once it is changed.
+    changed: &'static str,
+}
+
+const JAVASCRIPT: Lang = Lang {
+    language: Language::JavaScript,
+    flag: "js",
+    test: &["node", "--test"],
+    line: ["export default", "export defalt"],
+    changed: "          writes.setLabel(pod, \"team\", \"nobody\");\n",
+};
+const PYTHON: Lang = Lang {
+    language: Language::Python,
+    flag: "python",
+    test: &["python3", "-m", "unittest"],
+    line: ["    pod = request.pod", "    pod = = request.pod"],
+    changed: "                writes.set_label(pod, \"team\", \"nobody\")\n",
+};
+
 #[tokio::test]
-async fn a_script_runs_without_a_build_and_each_save_replaces_it() {
+async fn a_script_in_javascript_runs_without_a_build_and_each_save_replaces_it() {
+    a_script_is_replaced_by_each_save(JAVASCRIPT).await;
+}
+
+#[tokio::test]
+async fn a_script_in_python_runs_without_a_build_and_each_save_replaces_it() {
+    a_script_is_replaced_by_each_save(PYTHON).await;
+}
+
+async fn a_script_is_replaced_by_each_save(lang: Lang) {
     let author = Author(tempfile::tempdir().unwrap());
-    if !runner::install(author.0.path()).unwrap() {
+    if runner::install(author.0.path(), &[lang.language]).unwrap().is_empty() {
         return;
     }
     let runners = ["--runners", author.0.path().to_str().unwrap()];
-    assert!(author.run(&["new", "hello", "--lang", "js"]).status.success());
-    let check = || author.json(&[&["check", "hello"], &runners[..]].concat());
-    assert_eq!(check().0, Some(0), "{}", check().1);
-    // The folder's own test needs nothing but node.
-    if let Ok(node) = Command::new("node").arg("--test").current_dir(author.path("hello")).output() {
-        assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stdout));
+    assert!(author.run(&["new", "hello", "--lang", lang.flag]).status.success());
+    let file = author.path(&format!("hello/{}", lang.language.file()));
+    let source = fs::read_to_string(&file).unwrap();
+    if let Ok(test) = Command::new(lang.test[0]).args(&lang.test[1..]).current_dir(author.path("hello")).output() {
+        assert!(test.status.success(), "{}", String::from_utf8_lossy(&[test.stdout, test.stderr].concat()));
     }
 
     let mut dev = author.dev("dev.log", &runners);
@@ -300,27 +336,24 @@ async fn a_script_runs_without_a_build_and_each_save_replaces_it() {
     };
     labelled("web-0", "unowned").await;
 
-    let file = author.path("hello/plugin.js");
-    let source = fs::read_to_string(&file).unwrap();
     fs::write(&file, source.replace("unowned", "nobody")).unwrap();
     dev.says("shop/hello  swapped", 1).await;
     labelled("web-1", "nobody").await;
     let applied = fs::read_to_string(author.path("hello/plugin.yaml")).unwrap();
-    assert!(
-        applied.contains("          writes.setLabel(pod, \"team\", \"nobody\");\n"),
-        "kubectl apply has it: {applied}"
-    );
+    assert!(applied.contains(lang.changed), "kubectl apply has it: {applied}");
 
-    let broken = source.replace("export default", "export defalt");
-    let line = 1 + source.lines().position(|line| line.contains("export default")).unwrap();
+    let broken = source.replace(lang.line[0], lang.line[1]);
+    let line = 1 + source.lines().position(|line| line.contains(lang.line[0])).unwrap();
     fs::write(&file, broken).unwrap();
     dev.says(&format!("line {line}, column "), 1).await;
     dev.says("the previous version continues", 1).await;
     labelled("web-2", "nobody").await;
-    let (code, printed) = check();
+    let (code, printed) = author.json(&[&["check", "hello"], &runners[..]].concat());
     assert_eq!(code, Some(1));
     assert!(printed["error"].as_str().unwrap().contains(&format!("line {line}, column ")), "{printed}");
     assert_eq!(dev.interrupted().await, Some(0));
+    fs::write(&file, source).unwrap();
+    assert!(author.run(&[&["build", "hello"], &runners[..]].concat()).status.success());
 }
 
 #[tokio::test]

@@ -22,8 +22,8 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         // Checked before the build, so that a mistake in the file is reported without a minute of compilation.
         plugin::read(std::slice::from_ref(&config), None)?;
     }
-    if script::is_in(&arguments.path) {
-        script::build(&arguments.path, arguments.runners.runners.as_deref())?;
+    if let Some(language) = script::language_in(&arguments.path) {
+        script::build(&arguments.path, language, arguments.runners.runners.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     one_crate(&arguments.path)?;

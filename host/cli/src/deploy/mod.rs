@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 use kube::Client;
 use podium_host::config::Defined;
 use podium_registry::{Artifact, Reference};
-use podium_vocabulary::{PluginId, Source};
+use podium_vocabulary::{Language, PluginId, Source};
 use serde_json::{Value, json};
 
 use self::{
@@ -147,16 +147,16 @@ fn build(file: &Path, arguments: &Deploy) -> anyhow::Result<Option<PathBuf>> {
     let directory = file.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     // A mistake in the file is reported without a minute of compilation.
     let plugins = || plugin::read(&[file.to_owned()], None);
-    if script::is_in(directory) && file.ends_with(plugin::FILE) {
+    if let Some(language) = script::language_in(directory).filter(|_| file.ends_with(plugin::FILE)) {
         // The mistake may be in the copy.
         let named = plugins().is_ok_and(|all| all.iter().all(|of| !matches!(of.spec.source, Source::Inline(_))));
         if !named && arguments.dry_run.is_none() {
-            script::embed(directory)?;
-        } else if !named && script::embedded(directory)?.is_some() {
+            script::embed(directory, language)?;
+        } else if !named && script::embedded(directory, language)?.is_some() {
             bail!(
                 "{}: inline is not a copy of {}, and a dry run changes no file: podium build {}",
                 file.display(),
-                script::FILE,
+                language.file(),
                 directory.display()
             );
         }
@@ -189,7 +189,8 @@ fn code(defined: &Defined, pushed: &mut Option<Artifact>, arguments: &Deploy) ->
     match &defined.spec.source {
         Source::Inline(script) if arguments.configmap || script.len() > podium_config::MAX_SCRIPT_BYTES => {
             let bytes = script.as_bytes().to_vec();
-            return Ok(Code::Bytes { key: script::FILE.to_owned(), bytes, is_interpreted: false });
+            let key = defined.spec.language.map_or("script", Language::file).to_owned();
+            return Ok(Code::Bytes { key, bytes, is_interpreted: false });
         }
         Source::Inline(_) | Source::ConfigMap { .. } | Source::Oci { .. } => return Ok(Code::InPlace),
         Source::File(_) => {}

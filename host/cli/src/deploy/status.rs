@@ -2,11 +2,9 @@
 
 use podium_config::status::RETRIED;
 use podium_host::config::Defined;
-use podium_vocabulary::text;
+use podium_vocabulary::{Language, text};
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::script;
 
 /// The host's report about the version that was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,13 +71,14 @@ pub(super) fn report(object: &Value, applied: &Value) -> Report {
 
 /// Returns file and line that a message is about: in the script, or of a field of plugin.yaml.
 pub(super) fn place(message: &str, defined: &Defined) -> Option<String> {
-    let script = defined.file.with_file_name(script::FILE);
-    let in_script = |start: &str| Some(message.split_once(start)?.1).filter(|_| script.is_file());
+    let name = defined.spec.language.map_or("", Language::file);
+    let script = defined.file.with_file_name(name);
+    let in_script = |start: &str| Some(message.split_once(start)?.1).filter(|_| !name.is_empty() && script.is_file());
     let shown = |place: &str| {
         let place = place.split(|other: char| !other.is_ascii_digit() && other != ':').next().unwrap_or_default();
         Some(format!("{}:{}", text::path(&script), place.trim_end_matches(':')))
     };
-    if let Some(place) = in_script(&format!("({}:", script::FILE)) {
+    if let Some(place) = in_script(&format!("({name}:")) {
         return shown(place);
     }
     if let Some(place) = in_script("spec.source.script.inline: line ").filter(|rest| rest.contains(", column ")) {
@@ -170,5 +169,11 @@ mod tests {
         std::fs::write(folder.path().join("plugin.js"), "").unwrap();
         assert_eq!(place(message).as_deref(), Some("plugin.js:3:14"));
         assert_eq!(place("retry on pod a: Error: no team (plugin.js:10:9); see").as_deref(), Some("plugin.js:10:9"));
+
+        std::fs::write(folder.path().join("plugin.py"), "").unwrap();
+        let spec = podium_vocabulary::PluginSpec { language: Some(Language::Python), ..defined.spec.clone() };
+        let python = Defined { spec, ..defined };
+        let found = super::place("retry on pod a: KeyError: 'team' (plugin.py:10:9); see", &python).unwrap();
+        assert!(found.ends_with("/plugin.py:10:9"), "{found}");
     }
 }

@@ -37,7 +37,9 @@ impl Changes {
             let source = one.directory.join("src");
             watcher
                 .watch(&one.directory, RecursiveMode::NonRecursive)
-                .and_then(|()| if one.is_script() { Ok(()) } else { watcher.watch(&source, RecursiveMode::Recursive) })
+                .and_then(|()| {
+                    if one.script().is_some() { Ok(()) } else { watcher.watch(&source, RecursiveMode::Recursive) }
+                })
                 .with_context(|| format!("cannot watch {}", one.directory.display()))?;
         }
         Ok(Self { _watcher: watcher, paths })

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use podium_vocabulary::Language;
 
 use crate::script;
 
@@ -19,16 +20,17 @@ impl Crate {
         self.directory.join("plugin.yaml")
     }
 
-    /// Returns true for a script, which is not built.
-    pub(super) fn is_script(&self) -> bool {
-        script::is_in(&self.directory)
+    /// Returns the language of a script, which is not built.
+    pub(super) fn script(&self) -> Option<Language> {
+        script::language_in(&self.directory)
     }
 
     /// Returns true if the file belongs to the plugin, and is not written by cargo or an editor.
     pub(super) fn concerns(&self, changed: &Path) -> bool {
         let Ok(inside) = changed.strip_prefix(&self.directory) else { return false };
         inside.starts_with("src")
-            || ["Cargo.toml", "plugin.yaml", "build.rs", script::FILE].iter().any(|file| inside == Path::new(file))
+            || ["Cargo.toml", "plugin.yaml", "build.rs"].iter().any(|file| inside == Path::new(file))
+            || Language::ALL.iter().any(|language| inside == Path::new(language.file()))
     }
 }
 
@@ -48,8 +50,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Crate>> {
         }
         if crates.len() == before {
             bail!(
-                "no plugin at {}: neither it nor its folders contain a Cargo.toml of a package or a plugin.js; `podium \
-                new NAME` creates one",
+                "no plugin at {}: neither it nor its folders contain a Cargo.toml of a package, a plugin.js or a \
+                plugin.py; `podium new NAME` creates one",
                 path.display()
             );
         }
@@ -60,7 +62,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Crate>> {
 }
 
 fn at(directory: &Path) -> Option<Crate> {
-    if script::is_in(directory) {
+    if script::language_in(directory).is_some() {
         return Some(Crate { directory: directory.to_owned() });
     }
     let manifest = std::fs::read_to_string(directory.join("Cargo.toml")).ok()?;
@@ -110,7 +112,7 @@ mod tests {
     #[test]
     fn files_that_cargo_writes_do_not_change_the_plugin() {
         let one = Crate { directory: "/plugins/a".into() };
-        for file in ["src/lib.rs", "src/deep/mod.rs", "Cargo.toml", "plugin.yaml", "plugin.js"] {
+        for file in ["src/lib.rs", "src/deep/mod.rs", "Cargo.toml", "plugin.yaml", "plugin.js", "plugin.py"] {
             assert!(one.concerns(&Path::new("/plugins/a").join(file)), "{file}");
         }
         for file in ["target/x", "Cargo.lock", ".git/index", "../ab/src/lib.rs"] {

@@ -39,7 +39,7 @@ impl Environment {
             });
         }
         let first = crates.first().context("no crate found")?;
-        let target = match first.is_script() {
+        let target = match first.script().is_some() {
             true => first.directory.join("target"),
             false => build::target_directory(&first.directory)?,
         };

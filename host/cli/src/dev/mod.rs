@@ -14,9 +14,10 @@ use changes::Changes;
 use crates::Crate;
 use environment::Environment;
 use podium_host::app::{self, App};
+use podium_vocabulary::Language;
 use swap::{Running, swap};
 
-use crate::{args, plugin, script, ui};
+use crate::{args, plugin, runners, ui};
 
 /// Runs until Ctrl-C.
 ///
@@ -28,9 +29,11 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     let crates = crates::find(&arguments.paths)?;
     // Started before the first build, so that a save during the build is not missed.
     let mut changes = Changes::of(&crates)?;
-    let scripts = crates.iter().any(Crate::is_script);
-    let runners = scripts
-        .then(|| script::runners(arguments.runners.runners.as_deref(), arguments.toolchain.install_targets))
+    let languages: Vec<_> =
+        Language::ALL.into_iter().filter(|language| crates.iter().any(|one| one.script() == Some(*language))).collect();
+    let named = arguments.runners.runners.as_deref();
+    let runners = (!languages.is_empty())
+        .then(|| runners::directory(named, &languages, arguments.toolchain.install_targets))
         .transpose()?;
     let policy = arguments.policy.as_deref().map(plugin::policy).transpose()?;
     let environment = Environment::start(&arguments, &crates, now_millis).await?;

@@ -36,9 +36,9 @@ pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, runn
 async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
     let began = Instant::now();
     let config = one.config();
-    let script = one.is_script();
-    if script {
-        script::embed(&one.directory)?;
+    let script = one.script();
+    if let Some(language) = script {
+        script::embed(&one.directory, language)?;
     }
     // Done before the build, which takes time and may fail: permissions that the file does not have any more are
     // revoked at once.
@@ -47,8 +47,8 @@ async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &m
             let specs: Vec<_> = plugins.into_iter().map(|plugin| plugin.spec).collect();
             running.keep_only(app, &specs).await;
             specs.iter().for_each(|spec| app.restrict(spec));
-            if script {
-                let size = one.directory.join(script::FILE).metadata().ok().map(|metadata| metadata.len());
+            if let Some(language) = script {
+                let size = one.directory.join(language.file()).metadata().ok().map(|metadata| metadata.len());
                 for spec in specs {
                     if running.plugins.get(&spec.id) != Some(&spec) {
                         load(app, environment, running, spec, size, began).await;

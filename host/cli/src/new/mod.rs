@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use podium_vocabulary::Language;
 
 use crate::{
     args::{self, Lang},
@@ -22,16 +23,28 @@ const FILES: [(&str, &str); 5] = [
 ];
 
 /// The same in JavaScript. The module "podium" is that of the runner, for tests.
-const SCRIPT: [(&str, &str); 9] = [
-    (script::FILE, include_str!("template/javascript/plugin.js.txt")),
+const JAVASCRIPT: [(&str, &str); 9] = [
+    ("plugin.js", include_str!("template/javascript/plugin.js.txt")),
     ("plugin.test.js", include_str!("template/javascript/plugin.test.js.txt")),
     ("package.json", include_str!("template/javascript/package.json.txt")),
-    ("plugin.yaml", include_str!("template/javascript/plugin.yaml.txt")),
+    ("plugin.yaml", include_str!("template/script.yaml.txt")),
     CASES,
     ("podium/podium.js", include_str!("../../../../guest-sdk/javascript/src/podium.js")),
     ("podium/podium.d.ts", include_str!("../../../../guest-sdk/javascript/podium.d.ts")),
     ("podium/testing.js", include_str!("../../../../guest-sdk/javascript/testing.js")),
     (".gitignore", "/target\n"),
+];
+
+/// The same in Python.
+const PYTHON: [(&str, &str); 8] = [
+    ("plugin.py", include_str!("template/python/plugin.py.txt")),
+    ("test_plugin.py", include_str!("template/python/test_plugin.py.txt")),
+    ("plugin.yaml", include_str!("template/script.yaml.txt")),
+    CASES,
+    ("podium/__init__.py", include_str!("../../../../guest-sdk/python/podium.py")),
+    ("podium/__init__.pyi", include_str!("../../../../guest-sdk/python/podium.pyi")),
+    ("podium/testing.py", include_str!("../../../../guest-sdk/python/testing.py")),
+    (".gitignore", "/target\n__pycache__/\n"),
 ];
 
 /// The cases of `podium test`.
@@ -46,14 +59,24 @@ const SCHEMAS: [&str; 2] = ["plugin.schema.json", "tests/case.schema.json"];
 /// Returns an error if the name is not valid for a plugin, the folder exists, or podium-sdk is not found.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
     match arguments.lang {
-        Lang::Rust => write(&arguments.path, &FILES, &sdk(arguments.sdk.as_deref())?)?,
-        Lang::Js => write(&arguments.path, &SCRIPT, Path::new(""))?,
+        Lang::Rust => {
+            write(&arguments.path, &FILES, Kind::Crate { sdk: &sdk(arguments.sdk.as_deref())?.display().to_string() })?
+        }
+        Lang::Js => write(&arguments.path, &JAVASCRIPT, Kind::Script(Language::JavaScript))?,
+        Lang::Python => write(&arguments.path, &PYTHON, Kind::Script(Language::Python))?,
     }
     ui::print(&format!("Created {}. Next:\n\n    podium test {0}\n    podium dev {0}\n", arguments.path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(directory: &Path, files: &[(&str, &str)], sdk: &Path) -> anyhow::Result<()> {
+/// Which plugin the files make.
+#[derive(Clone, Copy)]
+enum Kind<'a> {
+    Crate { sdk: &'a str },
+    Script(Language),
+}
+
+fn write(directory: &Path, files: &[(&str, &str)], kind: Kind<'_>) -> anyhow::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     if !is_plugin_name(&name) {
         bail!(
@@ -61,7 +84,7 @@ fn write(directory: &Path, files: &[(&str, &str)], sdk: &Path) -> anyhow::Result
              a letter and not ending with '-'"
         );
     }
-    if let Some(reason) = reserved(&name).filter(|_| files == FILES) {
+    if let Some(reason) = reserved(&name).filter(|_| matches!(kind, Kind::Crate { .. })) {
         bail!("a plugin cannot be named {name:?}: its crate would have the name of {reason}; choose another name");
     }
     if directory.exists() {
@@ -69,10 +92,13 @@ fn write(directory: &Path, files: &[(&str, &str)], sdk: &Path) -> anyhow::Result
     }
     for (file, template) in files {
         let path = directory.join(file);
-        let text = template
-            .replace("{{name}}", &name)
-            .replace("{{library}}", &name.replace('-', "_"))
-            .replace("{{sdk}}", &sdk.display().to_string());
+        let text = template.replace("{{name}}", &name);
+        let text = match kind {
+            Kind::Crate { sdk } => text.replace("{{library}}", &name.replace('-', "_")).replace("{{sdk}}", sdk),
+            Kind::Script(language) => {
+                text.replace("{{language}}", language.name()).replace("{{file}}", language.file())
+            }
+        };
         std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -81,7 +107,10 @@ fn write(directory: &Path, files: &[(&str, &str)], sdk: &Path) -> anyhow::Result
         let path = directory.join(file);
         std::fs::write(&path, format!("{schema:#}\n")).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if files == SCRIPT { script::embed(directory) } else { Ok(()) }
+    match kind {
+        Kind::Crate { .. } => Ok(()),
+        Kind::Script(language) => script::embed(directory, language),
+    }
 }
 
 /// Returns true for a DNS label that is also the name of a crate.
@@ -121,6 +150,8 @@ fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 mod tests {
     use super::*;
 
+    const CRATE: Kind<'_> = Kind::Crate { sdk: "/sdk" };
+
     #[test]
     fn a_name_that_kubernetes_would_refuse_is_refused_at_once() {
         for name in ["", "Hello", "9lives", "-a", "a-", "a_b", "a.b", "../up", &"a".repeat(64)] {
@@ -133,7 +164,7 @@ mod tests {
     fn a_name_reserved_by_cargo_or_rustc_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         for name in ["std", "core", "alloc", "test", "proc-macro", "podium-sdk", "podium-config", "match", "deps"] {
-            let error = write(&parent.path().join(name), &FILES, Path::new("/sdk")).unwrap_err().to_string();
+            let error = write(&parent.path().join(name), &FILES, CRATE).unwrap_err().to_string();
             assert!(error.contains("choose another name"), "{name}: {error}");
             assert!(!parent.path().join(name).exists(), "{name}");
         }
@@ -143,7 +174,7 @@ mod tests {
     fn an_existing_folder_is_not_changed() {
         let parent = tempfile::tempdir().unwrap();
         std::fs::create_dir(parent.path().join("hello")).unwrap();
-        assert!(write(&parent.path().join("hello"), &FILES, Path::new("/sdk")).is_err());
+        assert!(write(&parent.path().join("hello"), &FILES, CRATE).is_err());
         assert_eq!(std::fs::read_dir(parent.path().join("hello")).unwrap().count(), 0);
     }
 
@@ -151,10 +182,16 @@ mod tests {
     fn no_template_variable_is_left() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("hello");
-        for files in [&SCRIPT[..], &FILES] {
-            let directory = if files == FILES { &directory } else { &parent.path().join("test") };
-            write(directory, files, Path::new("/sdk")).unwrap();
-            for (file, _) in files {
+        for (name, files, kind) in [
+            ("hello", &FILES[..], CRATE),
+            // As a crate it is refused.
+            ("test", &JAVASCRIPT, Kind::Script(Language::JavaScript)),
+            ("python", &PYTHON, Kind::Script(Language::Python)),
+        ] {
+            let directory = parent.path().join(name);
+            write(&directory, files, kind).unwrap();
+            // The SDK's own files are no templates.
+            for (file, _) in files.iter().filter(|(file, _)| !file.starts_with("podium/")) {
                 let text = std::fs::read_to_string(directory.join(file)).unwrap();
                 assert!(!text.contains("{{"), "{file}: {text}");
             }

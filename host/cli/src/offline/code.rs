@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use podium_host::config::Defined;
 use podium_runtime::{Engine, EngineOptions, Plugin, Runner};
-use podium_vocabulary::{Language, PluginSpec, Source, text};
+use podium_vocabulary::{PluginSpec, Source, text};
 
 use crate::{
     args::{Runners, Toolchain},
     build::{self, command::plugin_of},
-    check, plugin, script, ui,
+    check, plugin, runners, script, ui,
 };
 
 /// The plugin to run, and how its code is found.
@@ -68,13 +68,13 @@ impl Compiled {
         let options = EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() };
         let engine = Engine::new(EngineOptions { compilation: ui::compilation()?, ..options })?;
         let runner = match spec.language {
-            Some(Language::JavaScript) => {
+            Some(language) => {
                 spec.source = Source::Inline(String::from_utf8_lossy(&bytes).into());
                 let install = code.toolchain.install_targets;
-                let directory = script::runners(code.runners.runners.as_deref(), install)?;
+                let directory = runners::directory(code.runners.runners.as_deref(), &[language], install)?;
                 let bar = ui::bar(1);
                 bar.set_message("compiling the runner of scripts");
-                let runner = script::runner(&engine, &directory);
+                let runner = runners::runner(&engine, &directory, language);
                 bar.finish_and_clear();
                 Some(runner?)
             }
@@ -130,8 +130,8 @@ fn place(file: &Path, folder: &Path, spec: &PluginSpec, code: &Code) -> anyhow::
     if let Some(component) = &code.component {
         return Ok(Some(component.clone()));
     }
-    if spec.language.is_some() && script::is_in(folder) {
-        return Ok(Some(folder.join(script::FILE)));
+    if let Some(language) = spec.language.filter(|language| script::language_in(folder) == Some(*language)) {
+        return Ok(Some(folder.join(language.file())));
     }
     let Some(component) = spec.source.file() else { return Ok(None) };
     if folder.join("Cargo.toml").is_file() {

@@ -15,12 +15,13 @@ use crate::objects::sha256;
 pub(in crate::app) struct Runners {
     /// `None` if no directory is named.
     directory: Option<PathBuf>,
-    javascript: OnceCell<(Runner, status::Runner)>,
+    /// By the number of the language.
+    compiled: [OnceCell<(Runner, status::Runner)>; Language::ALL.len()],
 }
 
 impl Runners {
     pub(in crate::app) fn new(directory: Option<PathBuf>) -> Self {
-        Self { directory, javascript: OnceCell::new() }
+        Self { directory, compiled: Default::default() }
     }
 }
 
@@ -33,9 +34,7 @@ impl Components {
         fetched: Fetched,
         code_bytes: u64,
     ) -> Result<Code, LoadFailure> {
-        let cell = match language {
-            Language::JavaScript => &self.runners.javascript,
-        };
+        let cell = &self.runners.compiled[language as usize];
         let (runner, facts) = match cell.get() {
             Some(compiled) => compiled,
             None => {

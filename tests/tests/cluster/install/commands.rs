@@ -62,7 +62,8 @@ impl Reader {
         // Plugins are built beside the guests of other suites, whose dependencies they share.
         command.env("CARGO_TARGET_DIR", target_dir()?.join("guests"));
         command.env("PODIUM_IMAGE_BINARY", host_binary()?);
-        command.env("PODIUM_IMAGE_RUNNER", runner::for_image()?);
+        let runners = runner::for_image()?;
+        command.env("PODIUM_IMAGE_RUNNERS", runners.path());
         let output = tokio::task::spawn_blocking(move || {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()
         });

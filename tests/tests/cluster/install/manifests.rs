@@ -15,6 +15,7 @@ use podium_tests::{
     process::{host_binary, workspace_dir},
     runner,
 };
+use podium_vocabulary::Language;
 use serde_json::Value;
 
 /// The variable with which `just manifests` writes the files instead of comparing them.
@@ -218,7 +219,8 @@ async fn a_value_that_the_chart_does_not_know_is_refused() -> Result<()> {
 fn build(tag: &str, directory: &Path) -> Result<String> {
     let mut command = Command::new("bash");
     command.arg(deploy("image/build.sh")).args(["--tag", tag]).arg("--binary").arg(host_binary()?);
-    command.env("PODIUM_IMAGE_RUNNER", runner::for_image()?);
+    let runners = runner::for_image()?;
+    command.env("PODIUM_IMAGE_RUNNERS", runners.path());
     let output = command.env("CARGO_TARGET_DIR", directory).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
@@ -253,8 +255,9 @@ fn two_builds_of_the_image_are_equal_and_its_sbom_is_complete() -> Result<()> {
         components.iter().find(|component| component["name"] == name).with_context(|| format!("no {name}"))
     };
     let lock = fs::read_to_string(workspace_dir().join("Cargo.lock"))?;
-    let runner = runner::component()?.map(|_| ["rquickjs", "rquickjs-sys"]);
+    let runner = runner::component(Language::JavaScript)?.map(|_| ["rquickjs", "rquickjs-sys"]);
     ensure!(named("quickjs-ng").is_ok() == runner.is_some());
+    ensure!(named("componentize-py").is_ok() == runner::component(Language::Python)?.is_some());
     for name in ["wasmtime", "kube-client", "rustls", "ring"].into_iter().chain(runner.into_iter().flatten()) {
         let component = named(name)?;
         let (version, sum) = (component["version"].as_str().context("no version")?, &component["hashes"][0]["content"]);

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use podium_devcluster::{Cluster, Options};
 use podium_host::app::{self, App};
 use podium_tests::{embedded, guests, plugins, wire::Wire};
-use podium_vocabulary::PluginSpec;
+use podium_vocabulary::{Language, PluginSpec};
 use tempfile::TempDir;
 
 /// The label and the annotation that the test guest sets.
@@ -13,14 +13,19 @@ const MARK: &str = "guests.example/seen";
 
 /// A script of the test guest's language, as a plugin of a namespace, or of the cluster.
 fn script(namespace: Option<&str>, source: &str) -> PluginSpec {
+    script_in(Language::JavaScript, namespace, source)
+}
+
+fn script_in(language: Language, namespace: Option<&str>, source: &str) -> PluginSpec {
     let (kind, namespace) = match namespace {
         Some(namespace) => ("ReconcilePlugin", format!(", namespace: {namespace}")),
         None => ("ClusterReconcilePlugin", String::new()),
     };
     plugins::configured(&format!(
         "apiVersion: podium.dev/v1alpha1\nkind: {kind}\nmetadata: {{ name: script{namespace} }}\nspec:\n  \
-         source: {{ script: {{ language: javascript, inline: {source:?} }} }}\n  \
-         grants: {{ write: {{ labels: [guests.example/*], annotations: [guests.example/*] }} }}\n"
+         source: {{ script: {{ language: {}, inline: {source:?} }} }}\n  \
+         grants: {{ write: {{ labels: [guests.example/*], annotations: [guests.example/*] }} }}\n",
+        language.name()
     ))
     .unwrap()
 }
@@ -52,13 +57,21 @@ async fn without_a_runner_a_script_is_refused_with_flag_and_file() {
     fs::create_dir(empty.path().join("runners")).unwrap();
     let broken = tempfile::tempdir().unwrap();
     fs::write(broken.path().join("javascript-1.wasm"), guests::component("json").unwrap()).unwrap();
-    for (runners, parts) in [
-        (None, &["--runners", "javascript-1.wasm"][..]),
-        (Some(empty.path()), &["--runners", "/javascript-1.wasm"]),
-        (Some(broken.path()), &["--runners", "/javascript-1.wasm", "does not have the world script"]),
+    // The runner of another language is none.
+    let other = runners();
+    for (language, runners, parts) in [
+        (Language::JavaScript, None, &["--runners", "javascript-1.wasm"][..]),
+        (Language::JavaScript, Some(empty.path()), &["--runners", "/javascript-1.wasm"]),
+        (
+            Language::JavaScript,
+            Some(broken.path()),
+            &["--runners", "/javascript-1.wasm", "does not have the world script"],
+        ),
+        (Language::Python, None, &["--runners", "python-1.wasm"]),
+        (Language::Python, Some(other.path()), &["the runner of python scripts", "/python-1.wasm"]),
     ] {
         let app = host(&cluster, runners).await;
-        let failure = app.prepare(script(None, "runs")).await.map(drop).unwrap_err();
+        let failure = app.prepare(script_in(language, None, "runs")).await.map(drop).unwrap_err();
         // A flag does not change while the host runs, and a file may.
         assert_eq!(failure.is_passing(), runners.is_some(), "{failure}");
         for part in parts {

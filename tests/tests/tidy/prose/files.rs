@@ -24,6 +24,8 @@ const TEXT: &[&str] = &[
     ".go",
     ".md",
     ".py",
+    ".py.txt",
+    ".pyi",
     ".rs",
     ".rs.txt",
     ".sh",

@@ -47,7 +47,7 @@ pub(crate) fn read(path: &Path, text: &str) -> (Vec<Paragraph>, Vec<usize>) {
         let comment =
             |line: &str| begins.iter().find_map(|begin| line.trim_start().strip_prefix(begin)).map(str::to_owned);
         (Vec::new(), all(&|line| comment(line).map(|text| text.trim_end_matches("*/").to_owned())))
-    } else if name.ends_with(".py") {
+    } else if [".py", ".py.txt", ".pyi"].iter().any(|end| name.ends_with(end)) {
         (docstrings(text), all(&hashes))
     } else {
         (Vec::new(), all(&hashes))

@@ -1,0 +1,387 @@
+"""The module "podium", which every script may import. podium.pyi has its types and its documentation."""
+
+from datetime import datetime, timezone
+from json import dumps as _dumps, loads as _loads
+from math import ceil as _ceil, isfinite as _isfinite
+from typing import Any, Dict, NamedTuple, Optional
+
+Pod = Dict[str, Any]
+Outcome = Optional[Dict[str, Any]]
+
+
+class PodKey(NamedTuple):
+    namespace: str
+    name: str
+    uid: str
+
+
+class WriteReport(NamedTuple):
+    id: int
+    description: str
+    result: str
+    message: Optional[str]
+    settled: bool
+
+
+class Entry(NamedTuple):
+    value: Any
+    version: int
+
+
+class Request(NamedTuple):
+    pod: Optional[Pod]
+    deleted: Optional[Pod]
+    key: PodKey
+    now: datetime
+    attempt: int
+    config: Any
+    unsettled: list
+
+
+class TerminalError(Exception):
+    pass
+
+
+class CallError(Exception):
+    def __init__(self, message, code):
+        super().__init__(message)
+        self.code = code
+
+
+class _Refused(Exception):
+    """A refusal of the host: the code and the text."""
+
+
+def _host(function, *arguments):
+    """Calls the host. The runner and the tests replace it."""
+    raise _Refused("unavailable", "unavailable: there is no host; test with podium.testing")
+
+
+def _call(name, function, *arguments):
+    """Calls the host; a refusal is an exception that names the call."""
+    try:
+        return _host(function, *arguments)
+    except _Refused as refused:
+        code, text = refused.args
+    raise CallError(f"{name}: {text}", code)
+
+
+def _text(value, name):
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is no string: {value!r}")
+    if not _well_formed(value):
+        raise ValueError(f"{name} has no form in UTF-8: {value!r}")
+    return value
+
+
+def _well_formed(value):
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _cut(value, length):
+    """Returns well-formed text of a bounded length: the host ends a run that passes too much at once."""
+    value = value[:length]
+    return value if _well_formed(value) else value.encode("utf-8", "replace").decode()
+
+
+def _show(value):
+    try:
+        return value if isinstance(value, str) else str(value)
+    except Exception:
+        return object.__repr__(value)
+
+
+def _count(value, name):
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise TypeError(f"{name} is no whole number: {value!r}")
+    return value
+
+
+def _optional(value, name):
+    return None if value is None else _text(value, name)
+
+
+def _key(target):
+    if isinstance(target, PodKey):
+        fields = target
+    else:
+        of = target.get("metadata", target) if isinstance(target, dict) else {}
+        fields = [of.get(name) for name in PodKey._fields] if isinstance(of, dict) else [None]
+        if not isinstance(fields[-1], str):
+            raise TypeError(f"the target is neither a Pod nor a PodKey: {target!r}")
+    return PodKey(*(_text(value, name) for value, name in zip(fields, PodKey._fields)))
+
+
+def _json(value):
+    try:
+        return _dumps(value, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the value has no form in JSON: {error}") from None
+
+
+def _write(verb, what, function, target, *values):
+    """Stages a write of one Pod, described as "set label team on shop/cart-0"."""
+    of = _key(target)
+    return _call(f"{verb} {what} on {of.namespace}/{of.name}", function, of, *values)
+
+
+class writes:
+    @staticmethod
+    def set_label(target, key, value):
+        key, value = _text(key, "the label's key"), _text(value, f"the value of {key}")
+        return _write("set label", key, "set_label", target, key, value)
+
+    @staticmethod
+    def remove_label(target, key):
+        return _write("remove label", _text(key, "the label's key"), "remove_label", target, key)
+
+    @staticmethod
+    def set_annotation(target, key, value):
+        key, value = _text(key, "the annotation's key"), _text(value, f"the value of {key}")
+        return _write("set annotation", key, "set_annotation", target, key, value)
+
+    @staticmethod
+    def remove_annotation(target, key):
+        return _write("remove annotation", _text(key, "the annotation's key"), "remove_annotation", target, key)
+
+    @staticmethod
+    def add_finalizer(target, name):
+        return _write("add finalizer", _text(name, "the finalizer"), "add_finalizer", target, name)
+
+    @staticmethod
+    def remove_finalizer(target, name):
+        return _write("remove finalizer", _text(name, "the finalizer"), "remove_finalizer", target, name)
+
+    @staticmethod
+    def set_condition(target, type, status, reason="", message=""):
+        if status not in ("True", "False", "Unknown"):
+            raise TypeError(f'status is not "True", "False" or "Unknown": {status!r}')
+        texts = _text(type, "type"), status, _text(reason, "reason"), _text(message, "message")
+        return _write("set condition", type, "set_condition", target, *texts)
+
+    @staticmethod
+    def remove_condition(target, type):
+        return _write("remove condition", _text(type, "type"), "remove_condition", target, type)
+
+    @staticmethod
+    def delete(target, grace_period_seconds=None):
+        if grace_period_seconds is not None:
+            grace_period_seconds = min(_count(grace_period_seconds, "grace_period_seconds"), (1 << 31) - 1)
+        return _write("delete", "pod", "delete", target, grace_period_seconds)
+
+    @staticmethod
+    def evict(target):
+        return _write("evict", "pod", "evict", target)
+
+    @staticmethod
+    def apply_object(object, **owner):
+        if owner.keys() not in ({"pod"}, {"workload"}, set()):
+            raise TypeError(f"the owner is neither pod= nor workload=: {owner!r}")
+        kind, of = next(((kind, _key(target)) for kind, target in owner.items()), (None, None))
+        return _call("apply object", "apply_object", _json(object), kind, of)
+
+    @staticmethod
+    def delete_object(object, uid=None):
+        if not isinstance(object, dict):
+            raise TypeError(f"the object is no dict: {object!r}")
+        of = {**object, **object.get("metadata", {})}
+        api_version, kind, name = (_text(of.get(field), field) for field in ("apiVersion", "kind", "name"))
+        namespace = _optional(of.get("namespace"), "namespace")
+        described = f"delete {api_version} {kind} {namespace or ''}/{name}"
+        return _call(described, "delete_object", api_version, kind, namespace, name, _optional(uid, "uid"))
+
+    @staticmethod
+    def commit():
+        return [WriteReport(*report) for report in _call("commit", "commit")]
+
+
+def _requirement(label, value):
+    _text(label, "a label's key")
+    if value is True:
+        return label, "EXISTS", []
+    if value is False:
+        return label, "DOES_NOT_EXIST", []
+    if isinstance(value, str):
+        operator, values = "IN", [value]
+    elif isinstance(value, dict) and value.keys() == {"not"} and isinstance(value["not"], (list, tuple)):
+        operator, values = "NOT_IN", value["not"]
+    elif isinstance(value, (list, tuple)):
+        operator, values = "IN", value
+    else:
+        raise TypeError(f'labels: {label} is no string, list of strings, bool or {{"not": [..]}}: {value!r}')
+    return label, operator, [_text(one, f"a value of {label}") for one in values]
+
+
+def _select(namespace=None, node=None, owner_uid=None, phase=None, labels=None):
+    fields = {"namespace": namespace, "node": node, "owner_uid": owner_uid, "phase": phase}
+    selected = {name: _optional(value, name) for name, value in fields.items()}
+    selected["labels"] = [_requirement(*label) for label in (labels or {}).items()]
+    return selected
+
+
+def _pod(json):
+    return None if json is None else _loads(json)
+
+
+class pods:
+    @staticmethod
+    def get(namespace, name):
+        return _pod(_call("pods.get", "pods_get", _text(namespace, "namespace"), _text(name, "name")))
+
+    @staticmethod
+    def get_live(namespace, name):
+        return _pod(_call("pods.get_live", "pods_get_live", _text(namespace, "namespace"), _text(name, "name")))
+
+    @staticmethod
+    def find(**query):
+        return _pages(_select(**query))
+
+    @staticmethod
+    def count(**query):
+        return _call("pods.count", "pods_count", _select(**query))
+
+
+def _pages(selected):
+    after = None
+    while True:
+        page, after = _call("pods.find", "pods_find", selected, 100, after)
+        yield from _loads(page)
+        if after is None:
+            return
+
+
+class events:
+    @staticmethod
+    def emit(target, reason, note, type="Normal", action="Reconcile"):
+        if type not in ("Normal", "Warning"):
+            raise TypeError(f'type is not "Normal" or "Warning": {type!r}')
+        texts = _text(reason, "reason"), _text(action, "action"), _text(note, "note")
+        _write("emit", reason, "emit", target, type == "Warning", *texts)
+
+
+def _put(key, value, expected):
+    return _call(f"state.put {key}", "state_put", _text(key, "the key"), _json(value), expected)
+
+
+def _remove(key, expected):
+    return _call(f"state.remove {key}", "state_remove", _text(key, "the key"), expected)
+
+
+def _entry(key):
+    """Returns the value and the version; a value that is not JSON counts as lost."""
+    value, version = _call(f"state.get {key}", "state_get", _text(key, "the key")) or (None, 0)
+    try:
+        return _pod(value), version
+    except ValueError:
+        return None, version
+
+
+class state:
+    @staticmethod
+    def get(key, default=None):
+        value = _entry(key)[0]
+        return default if value is None else value
+
+    @staticmethod
+    def entry(key):
+        value, version = _entry(key)
+        return None if value is None else Entry(value, version)
+
+    @staticmethod
+    def put(key, value):
+        _put(key, value, None)
+
+    @staticmethod
+    def put_if(key, value, expected):
+        return _put(key, value, _count(expected, "the expected version"))
+
+    @staticmethod
+    def update(key, change):
+        for _ in range(16):
+            present, version = _entry(key)
+            value = change(present)
+            if _put(key, value, version):
+                return value
+        raise RuntimeError(f"state.update {key}: other runs were faster 16 times")
+
+    @staticmethod
+    def remove(key):
+        _remove(key, None)
+
+    @staticmethod
+    def remove_if(key, expected):
+        return _remove(key, _count(expected, "the expected version"))
+
+
+def _line(level):
+    def line(message, /, **fields):
+        _log(level, message, fields)
+
+    return staticmethod(line)
+
+
+def _log(level, message, fields):
+    shown = [(_cut(name, 256), _cut(_show(value), 4096)) for name, value in fields.items()]
+    _host("log", level, _cut(_show(message), 16384), shown)
+
+
+class log:
+    debug = _line("debug")
+    info = _line("info")
+    warn = _line("warn")
+    error = _line("error")
+
+
+def _place(error):
+    """Returns `plugin.py:line:column` of the script's innermost frame."""
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_filename.rpartition("/")[2] == "plugin.py":
+            place, position = f"plugin.py:{traceback.tb_lineno}", traceback
+        traceback = traceback.tb_next
+    if place and hasattr(code, "co_positions"):
+        column = [*position.tb_frame.f_code.co_positions()][position.tb_lasti // 2][2]
+        place += "" if column is None else f":{column + 1}"
+    return place
+
+
+def _failure(error):
+    """Returns whether a retry is of no use, and the text."""
+    named = type(error) not in (Exception, CallError, TerminalError)
+    message = _show(error) or ("out of memory" if isinstance(error, MemoryError) else "")
+    if named:
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    place = _place(error)
+    is_terminal = isinstance(error, TerminalError) or (
+        isinstance(error, CallError) and error.code in ("not-granted", "invalid")
+    )
+    return is_terminal, _cut(message, 4096) + (f" ({place})" if place else "")
+
+
+def _outcome(value):
+    """Returns "settled", "stop" or the milliseconds until the next run."""
+    if value is None:
+        return "settled"
+    if isinstance(value, dict) and len(value) == 1:
+        seconds = value.get("after_seconds")
+        if value.get("stop") is True:
+            return "stop"
+        if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and _isfinite(seconds) and seconds >= 0:
+            return min(_ceil(seconds * 1000), 1 << 62)
+    if hasattr(value, "cr_code"):
+        value.close()
+        raise TerminalError("reconcile is async, and nothing awaits it: define it with def only")
+    hint = 'return nothing, {"after_seconds": n} or {"stop": True}'
+    raise TerminalError(f"reconcile returned {_show(value)}: {hint}")
+
+
+def _run(reconcile, pod, deleted, key, now_millis, attempt, config, unsettled):
+    """Executes one run whose Pods and configuration are JSON. Returns the outcome; exceptions are the script's."""
+    now = datetime.fromtimestamp(now_millis / 1000, timezone.utc)
+    reports = [WriteReport(*report) for report in unsettled]
+    request = Request(_pod(pod), _pod(deleted), PodKey(*key), now, attempt, _loads(config), reports)
+    return _outcome(reconcile(request))

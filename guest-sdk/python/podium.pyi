@@ -1,0 +1,244 @@
+"""The module "podium": the calls of a plugin in Python. Editors and type checkers read this file; the module itself is
+part of the host.
+
+Writes are staged, and sent after `reconcile` returned. A run that raises an exception sends none of them. A call that
+the host refuses raises a `CallError`.
+"""
+
+from datetime import datetime
+from typing import Any, Callable, Dict, Iterator, List, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union
+
+Pod = Dict[str, Any]
+"""A Pod as `kubectl get pod -o json` prints it, with the granted sections only."""
+
+
+class PodKey(NamedTuple):
+    """One incarnation of a Pod. A Pod deleted and created again has another uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+Target = Union[Pod, PodKey]
+"""The target of a write: a Pod or its key."""
+
+
+class WriteReport(NamedTuple):
+    """The result of one write."""
+
+    id: int
+    description: str
+    """Such as "set label team=web on shop/cart-0"."""
+    result: Literal[
+        "applied", "unchanged", "conflict", "owned_by_other", "blocked", "gone", "forbidden", "invalid", "not_sent",
+        "unknown",
+    ]
+    message: Optional[str]
+    """The API server's message, if there is one."""
+    settled: bool
+    """Whether the object has the requested state or is gone."""
+
+
+class Request(NamedTuple):
+    """The argument of `reconcile`: the present state of one Pod, and never the change that caused the run."""
+
+    pod: Optional[Pod]
+    """The present Pod; None if it is gone."""
+    deleted: Optional[Pod]
+    """The last known state of a Pod that is gone, if there is one."""
+    key: PodKey
+    """The incarnation of the Pod that the run is for."""
+    now: datetime
+    """The host's time at the start of the run, in UTC. `datetime.now(timezone.utc)` returns the same."""
+    attempt: int
+    """1 for the first attempt, and one more for each consecutive failure."""
+    config: Any
+    """`spec.config` of the plugin; {} by default."""
+    unsettled: List[WriteReport]
+    """Writes of the previous run that neither succeeded nor became unnecessary."""
+
+
+class _After(TypedDict):
+    after_seconds: float
+
+
+class _Stop(TypedDict):
+    stop: Literal[True]
+
+
+Outcome = Union[None, _After, _Stop]
+"""The result of a run: None to wait for the next change, `{"after_seconds": n}` to run again after that time or earlier
+after a change, `{"stop": True}` to have the plugins after this one skip this revision of the Pod."""
+
+
+class CallError(Exception):
+    """A refused call. A run that ends with `not-granted` or `invalid` is not retried before the Pod changes."""
+
+    code: Literal["not-granted", "over-budget", "invalid", "unavailable"]
+
+
+class TerminalError(Exception):
+    """An error after which the run waits for a change, because a retry on the same data cannot succeed."""
+
+
+class writes:
+    """Each function stages one write and returns its number within the run."""
+
+    @staticmethod
+    def set_label(target: Target, key: str, value: str) -> int:
+        """Sets one label and leaves the others unchanged. Grant: `write.labels`."""
+
+    @staticmethod
+    def remove_label(target: Target, key: str) -> int:
+        """Removes one label. Grant: `write.labels`."""
+
+    @staticmethod
+    def set_annotation(target: Target, key: str, value: str) -> int:
+        """Sets one annotation. Grant: `write.annotations`."""
+
+    @staticmethod
+    def remove_annotation(target: Target, key: str) -> int:
+        """Removes one annotation. Grant: `write.annotations`."""
+
+    @staticmethod
+    def add_finalizer(target: Target, name: str) -> int:
+        """Adds a finalizer. Grant: `write.finalizers`."""
+
+    @staticmethod
+    def remove_finalizer(target: Target, name: str) -> int:
+        """Removes a finalizer. Grant: `write.finalizers`."""
+
+    @staticmethod
+    def set_condition(
+        target: Target, type: str, status: Literal["True", "False", "Unknown"], reason: str = "", message: str = ""
+    ) -> int:
+        """Sets one condition in the Pod's status; the host sets its transition time. Grant: `write.conditions`."""
+
+    @staticmethod
+    def remove_condition(target: Target, type: str) -> int:
+        """Removes one condition. Grant: `write.conditions`."""
+
+    @staticmethod
+    def delete(target: Target, grace_period_seconds: Optional[int] = None) -> int:
+        """Deletes the Pod with its own grace period, or with this one. Grant: `write.delete`."""
+
+    @staticmethod
+    def evict(target: Target) -> int:
+        """Evicts the Pod, respecting disruption budgets. Grant: `write.evict`."""
+
+    @staticmethod
+    def apply_object(object: Dict[str, Any], *, pod: Target = ..., workload: Target = ...) -> int:
+        """Applies (server-side) the complete object of a granted kind. With `pod` it is deleted with the Pod, and with
+        `workload` with the Pod's top workload. Grant: `write.objects`."""
+
+    @staticmethod
+    def delete_object(object: Dict[str, Any], uid: Optional[str] = None) -> int:
+        """Deletes an object of a granted kind: a dict with apiVersion, kind, and namespace and name, in `metadata` or
+        beside it. With `uid`, only that incarnation. Grant: `write.objects`."""
+
+    @staticmethod
+    def commit() -> List[WriteReport]:
+        """Sends the writes that are staged now, waits for the responses, and returns the results in staging order."""
+
+
+LabelValue = Union[str, List[str], bool, Dict[Literal["not"], List[str]]]
+"""The value that a label must have: a string, a list of which one must match, `{"not": [..]}` for none of them, True if
+the label must exist, and False if it must not."""
+
+
+class pods:
+    """Reads of Pods in the cache. All conditions that are set must match. Grant: `read.pods`. Pods that the plugin may
+    not see do not exist for it."""
+
+    @staticmethod
+    def get(namespace: str, name: str) -> Optional[Pod]: ...
+
+    @staticmethod
+    def get_live(namespace: str, name: str) -> Optional[Pod]:
+        """Reads from the API server instead of the cache, with a budget of its own. Grant: `read.pods.live`."""
+
+    @staticmethod
+    def find(
+        *,
+        namespace: Optional[str] = None,
+        node: Optional[str] = None,
+        owner_uid: Optional[str] = None,
+        phase: Optional[str] = None,
+        labels: Optional[Dict[str, LabelValue]] = None,
+    ) -> Iterator[Pod]:
+        """Returns the Pods that match, ordered by namespace and name, and reads them page by page."""
+
+    @staticmethod
+    def count(
+        *,
+        namespace: Optional[str] = None,
+        node: Optional[str] = None,
+        owner_uid: Optional[str] = None,
+        phase: Optional[str] = None,
+        labels: Optional[Dict[str, LabelValue]] = None,
+    ) -> int:
+        """Returns the number of Pods that match, without reading them."""
+
+
+class events:
+    @staticmethod
+    def emit(
+        target: Target, reason: str, note: str, type: Literal["Normal", "Warning"] = "Normal", action: str = "Reconcile"
+    ) -> None:
+        """Stages a Kubernetes Event about a Pod. `reason` and `action` are one UpperCamelCase word each. Grant:
+        `write.events`."""
+
+
+class Entry(NamedTuple):
+    value: Any
+    version: int
+
+
+T = TypeVar("T")
+
+
+class state:
+    """A small store that all runs of the plugin share; its values are stored as JSON and may be lost. Data that must
+    last belongs on the object. A put takes effect at once, even if the run fails later."""
+
+    @staticmethod
+    def get(key: str, default: Any = None) -> Any: ...
+
+    @staticmethod
+    def entry(key: str) -> Optional[Entry]:
+        """Returns the value with its version, for `put_if`."""
+
+    @staticmethod
+    def put(key: str, value: Any) -> None: ...
+
+    @staticmethod
+    def put_if(key: str, value: Any, expected: int) -> bool:
+        """Stores the value if the present version is `expected`, 0 for an absent key; returns whether it was."""
+
+    @staticmethod
+    def update(key: str, change: Callable[[Optional[T]], T]) -> T:
+        """Stores what `change` returns for the present value, and returns it. `change` may be called more than once."""
+
+    @staticmethod
+    def remove(key: str) -> None: ...
+
+    @staticmethod
+    def remove_if(key: str, expected: int) -> bool:
+        """Removes the key if the present version is `expected`; returns whether it was."""
+
+
+class log:
+    """The plugin's log. `print` and the module `logging` write to it too."""
+
+    @staticmethod
+    def debug(message: str, /, **fields: Any) -> None: ...
+
+    @staticmethod
+    def info(message: str, /, **fields: Any) -> None: ...
+
+    @staticmethod
+    def warn(message: str, /, **fields: Any) -> None: ...
+
+    @staticmethod
+    def error(message: str, /, **fields: Any) -> None: ...

@@ -1,0 +1,146 @@
+"""A host for tests without a build: it executes one run and returns its effects. It has no grants and no limits;
+`podium dev` has both."""
+
+import random
+from datetime import datetime, timezone
+from json import dumps, loads
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+import podium
+from podium import Pod, Request, WriteReport
+
+
+class Run(NamedTuple):
+    """The effects of one run. With an error nothing is written."""
+
+    outcome: Optional[Dict[str, Any]]
+    error: Optional[str]
+    writes: List[tuple]
+    """Such as ("set_label", "shop/cart-0", "team", "unowned")."""
+    events: List[Tuple[str, str, str, str]]
+    """Type, Pod, reason and note."""
+    log: List[Tuple[str, str, Dict[str, str]]]
+    """Level, message and fields. Printed text is not in it."""
+
+
+def pod(namespace: str, name: str, labels: Optional[Dict[str, str]] = None) -> Pod:
+    """Returns a Pod with these labels; change it as the test needs."""
+    return {
+        "metadata": {"namespace": namespace, "name": name, "uid": f"uid-of-{name}", "labels": dict(labels or {})},
+        "spec": {"containers": [{"name": "main", "image": "nginx:1.29"}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def run(
+    reconcile: Callable[[Request], Any],
+    pod: Optional[Pod] = None,
+    *,
+    deleted: Optional[Pod] = None,
+    others: Iterable[Pod] = (),
+    state: Optional[dict] = None,
+    config: Any = None,
+    now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc),
+    attempt: int = 1,
+    unsettled: Iterable[WriteReport] = (),
+) -> Run:
+    """Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, and `state` is a dict to keep
+    between runs."""
+    host = _Host([*filter(None, [pod]), *others], {} if state is None else state)
+    metadata = (pod or deleted or {"metadata": {"namespace": "shop", "name": "gone", "uid": "gone"}})["metadata"]
+    key = [metadata[field] for field in ("namespace", "name", "uid")]
+    random.seed(1)
+    before, podium._host = podium._host, host
+    try:
+        outcome = podium._run(
+            reconcile, pod and dumps(pod), deleted and dumps(deleted), key, round(now.timestamp() * 1000), attempt,
+            dumps({} if config is None else config), unsettled,
+        )
+    except Exception as error:
+        return Run(None, podium._failure(error)[1], [], [], host.log)
+    finally:
+        podium._host = before
+    outcome = {"settled": None, "stop": {"stop": True}}.get(outcome, {"after_seconds": outcome})
+    if outcome and "after_seconds" in outcome:
+        outcome["after_seconds"] /= 1000
+    return Run(outcome, None, host.writes, host.events, host.log)
+
+
+class _Host:
+    def __init__(self, pods, state):
+        self.pods, self.state = pods, state
+        self.writes, self.events, self.log = [], [], []
+
+    def __call__(self, function, *arguments):
+        own = getattr(self, f"_{function}", None)
+        return own(*arguments) if own else self._write(function, *arguments)
+
+    def _write(self, name, target, *values):
+        self.writes.append((name, f"{target.namespace}/{target.name}", *values))
+        return len(self.writes) - 1
+
+    def _apply_object(self, document, *_):
+        self.writes.append(("apply_object", loads(document)))
+        return len(self.writes) - 1
+
+    def _delete_object(self, api_version, kind, namespace, name, _):
+        of = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
+        self.writes.append(("delete_object", of))
+        return len(self.writes) - 1
+
+    def _commit(self):
+        return [(id, write[0], "applied", None, True) for id, write in enumerate(self.writes)]
+
+    def _emit(self, target, warning, reason, action, note):
+        kind = "Warning" if warning else "Normal"
+        self.events.append((kind, f"{target.namespace}/{target.name}", reason, note))
+
+    def _log(self, level, message, fields):
+        self.log.append((level, message, dict(fields)))
+
+    def _pods_get(self, namespace, name):
+        return next((dumps(pod) for pod in self.pods if _name(pod) == (namespace, name)), None)
+
+    _pods_get_live = _pods_get
+
+    def _pods_find(self, query, _limit, _after):
+        return dumps([pod for pod in self.pods if _matches(pod, **query)]), None
+
+    def _pods_count(self, query):
+        return sum(_matches(pod, **query) for pod in self.pods)
+
+    def _state_get(self, key):
+        return self.state.get(key)
+
+    def _state_put(self, key, value, expected):
+        version = self.state.get(key, (None, 0))[1]
+        if expected in (None, version):
+            self.state[key] = value, version + 1
+        return expected in (None, version)
+
+    def _state_remove(self, key, expected):
+        is_expected = expected in (None, self.state.get(key, (None, 0))[1])
+        if is_expected:
+            self.state.pop(key, None)
+        return is_expected
+
+
+def _name(pod):
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]
+
+
+def _matches(pod, namespace, node, owner_uid, phase, labels):
+    metadata = pod["metadata"]
+    return (
+        namespace in (None, metadata["namespace"])
+        and node in (None, pod.get("spec", {}).get("nodeName"))
+        and (owner_uid is None or any(owner["uid"] == owner_uid for owner in metadata.get("ownerReferences", [])))
+        and phase in (None, pod.get("status", {}).get("phase", ""))
+        and all(_label_matches(metadata.get("labels", {}), *label) for label in labels)
+    )
+
+
+def _label_matches(labels, key, operator, values):
+    if operator in ("EXISTS", "DOES_NOT_EXIST"):
+        return (key in labels) == (operator == "EXISTS")
+    return (labels.get(key) in values) == (operator == "IN")
