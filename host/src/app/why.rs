@@ -22,7 +22,7 @@ use super::{
     reconcile_status::{millis, shown},
 };
 use crate::admin::{
-    ENTRIES, Inspected, Listed, PluginOnPod, PluginRuns, PodRuns, ReconcileStatus, Run, RunWrite, WhyNot,
+    ENTRIES, Inspected, Listed, Owners, PluginOnPod, PluginRuns, PodRuns, ReconcileStatus, Run, RunWrite, WhyNot,
 };
 
 /// The most runs of one plugin in a response about all plugins of a Pod, about one of them, and about a plugin.
@@ -41,6 +41,10 @@ impl Inspected for Observed {
 
     fn plugin(&self, plugin: &str) -> Option<PluginRuns> {
         self.plugin_runs(plugin)
+    }
+
+    fn owners(&self) -> Option<Owners> {
+        self.leadership.as_ref().map(|leadership| leadership.owners())
     }
 }
 
