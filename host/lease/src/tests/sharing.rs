@@ -451,7 +451,7 @@ impl Simulation {
         let next = at + self.random.between(self.pace / 2, self.pace * 2);
         self.schedule(next.min(CALM), 0, Event::Fault);
         let index = self.random.between(0, self.replicas.len() as u64) as usize;
-        let until = at + self.random.between(100, (CALM - at).min(20 * SECOND).max(101));
+        let until = at + self.random.between(100, (CALM - at).clamp(101, 20 * SECOND));
         // In a third of the simulations the server has no fault.
         let kinds = if self.seed.is_multiple_of(3) { 7 } else { 12 };
         let choice = self.random.between(0, kinds);
