@@ -197,7 +197,13 @@ async fn replicas_share_the_shards_and_the_other_one_acts_after_a_sigkill() -> R
     }
     let took = killed.elapsed();
     ensure!(took <= Duration::from_secs(30), "{took:?}");
-    ensure!(owner(&other).await? != holder && (shards(&other).await? - 16.0).abs() < 0.1);
+    until("all shards", SOON, async || {
+        let of_other = shards(&other).await?;
+        ensure!((of_other - 16.0).abs() < 0.1, "{of_other}");
+        Ok(())
+    })
+    .await?;
+    ensure!(owner(&other).await? != holder, "{holder} was killed");
     // Whatever would be done twice would be done by now.
     sleep(Duration::from_secs(5)).await;
     let mut patches: BTreeMap<String, usize> = BTreeMap::new();
