@@ -8,7 +8,10 @@ use podium_host::app::{App, Mode};
 use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 use podium_vocabulary::{PluginSpec, Shards};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 /// The duration of the Leases.
 const LEASE: Duration = Duration::from_secs(8);
@@ -52,13 +55,23 @@ fn specs() -> Vec<PluginSpec> {
 
 impl Replica {
     async fn start(cluster: &Cluster, name: &'static str, active_replicas: Mode) -> Self {
-        let [wire, lease] = [Wire::new(cluster), Wire::new(cluster)];
+        Self::with(cluster, name, active_replicas, Wire::new(cluster), specs()).await
+    }
+
+    async fn with(
+        cluster: &Cluster,
+        name: &'static str,
+        active_replicas: Mode,
+        wire: Wire,
+        specs: Vec<PluginSpec>,
+    ) -> Self {
+        let lease = Wire::new(cluster);
         let lease_options =
             podium_host::app::LeaseOptions { active_replicas, ..embedded::lease(lease.client(), "podium", name) };
         let options =
             podium_host::app::Options { lease: Some(lease_options), ..embedded::options(cluster, wire.client()) };
         let app = App::start_simulated(options).await.unwrap();
-        for spec in specs() {
+        for spec in specs {
             app.load(spec).await.unwrap();
         }
         app.started();
@@ -214,4 +227,61 @@ async fn sharing_costs_a_renewal_of_each_lease_and_few_lists() {
     let reads = cluster.requests().all().iter().filter(|logged| logged.resource.starts_with("leases.")).count();
     assert!(reads - renewals <= 2 * 4 * 100, "4 lists a second and replica: {reads}");
     assert_eq!(replicas.iter().map(|replica| replica.wire.writes().len()).sum::<usize>(), 0);
+}
+
+/// Returns the uids of the deletions that the plugin has noted in the Pod `register`.
+async fn noted(cluster: &Cluster) -> Vec<String> {
+    let annotations = embedded::annotations(cluster, "register").await.unwrap();
+    let uid = |key: String| Some(key.strip_prefix("guests.example/deleted-")?.to_owned());
+    annotations.into_keys().filter_map(uid).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_that_the_holder_of_the_shard_has_not_delivered_are_delivered() {
+    let cluster = cluster();
+    let register = embedded::create_pod(&cluster, "register", "cart").unwrap();
+    let mut spec = plugins::guest("registrar", "registrar", "").unwrap();
+    spec.id.namespace = Some("default".into());
+    spec.config = json!({ "register": register }).to_string();
+    let open = watch::Sender::new(true);
+    let wire = || {
+        let is_open = open.subscribe();
+        Wire::with(&cluster, move |sent| {
+            let mut is_open = is_open.clone();
+            let is_write = sent.is_write();
+            Box::pin(async move {
+                if is_write {
+                    drop(is_open.wait_for(|open| *open).await);
+                }
+            })
+        })
+    };
+    let first = Replica::with(&cluster, "a", Mode::All, wire(), vec![spec.clone()]).await;
+    let second = Replica::with(&cluster, "b", Mode::All, wire(), vec![spec.clone()]).await;
+    sleep(SHARED).await;
+    expect(&cluster, &[("a", 8), ("b", 8)]);
+    let mut uids = Vec::new();
+    for pod in ["settled", "unsettled", "after"] {
+        uids.push(embedded::create_pod(&cluster, pod, "cart").unwrap());
+    }
+    sleep(Duration::from_secs(5)).await;
+    let (holder, other) =
+        if first.wire.writes().len() > second.wire.writes().len() { (first, second) } else { (second, first) };
+    embedded::delete_pod(&cluster, "settled").await.unwrap();
+    // The mark says that it has settled.
+    sleep(Duration::from_secs(90)).await;
+    assert_eq!(noted(&cluster).await, uids[..1]);
+    open.send_replace(false);
+    embedded::delete_pod(&cluster, "unsettled").await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    drop(holder);
+    open.send_replace(true);
+    embedded::delete_pod(&cluster, "after").await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    let mut found = noted(&cluster).await;
+    found.sort_unstable();
+    uids.sort_unstable();
+    assert_eq!(found, uids);
+    let runs = other.app.status().plugin(&spec.id).runs();
+    assert!(runs <= 1 + 2 + 2, "one for each Pod and deletion, and for the changes of the register: {runs}");
 }
