@@ -56,7 +56,8 @@ test-fairness KEYS="1000000":
 
 # Replicas with clocks of their own over one Lease, in SEEDS simulations of a minute with faults: one of them acts
 test-leases SEEDS="1000000":
-    PODIUM_LEASE_SEEDS={{SEEDS}} cargo test -p podium-lease --lib -- no_two_replicas_act --nocapture
+    PODIUM_LEASE_SEEDS={{SEEDS}} PODIUM_SHARDS_SEEDS=$(({{SEEDS}} / 500)) \
+        cargo test -p podium-lease --lib -- no_two_replicas_act --nocapture
 
 # Deletions of PODS Pods during runs on them, on several threads: each is delivered once, with the last state
 test-deletions PODS="200000":

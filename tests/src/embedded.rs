@@ -10,7 +10,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use podium_devcluster::Cluster;
-use podium_host::app::{App, LeaseOptions, Options};
+use podium_host::app::{App, LeaseOptions, Mode, Options};
 use podium_pods::pod::PodView;
 use podium_vocabulary::PluginSpec;
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ pub fn lease(client: kube::Client, own_namespace: &str, holder: &str) -> LeaseOp
         own_namespace: own_namespace.to_owned(),
         holder: holder.to_owned(),
         duration: Duration::from_secs(8),
+        active_replicas: Mode::One,
         boot_time: None,
     }
 }

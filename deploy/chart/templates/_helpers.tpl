@@ -28,8 +28,20 @@
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [podium-host]
+  resourceNames:
+    - podium-host
+    {{- if include "podium.shared" . }}
+    {{- range until 16 }}
+    - podium-host-shard-{{ . }}
+    {{- end }}
+    {{- end }}
   verbs: [get, update]
+{{- if include "podium.shared" . }}
+# One list instead of a read of each.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [list]
+{{- end }}
 {{- end }}
 
 {{/* A claim belongs to one Pod. */}}
@@ -40,6 +52,11 @@
 {{/* Not empty if there are several Pods, which need a Lease. */}}
 {{- define "podium.leased" -}}
 {{ if gt (int (include "podium.replicas" .)) 1 }}true{{ end }}
+{{- end }}
+
+{{/* Not empty if each of several Pods runs plugins. */}}
+{{- define "podium.shared" -}}
+{{ if and (include "podium.leased" .) (eq (toString .Values.activeReplicas) "all") }}true{{ end }}
 {{- end }}
 
 {{/* Name of the account that removes finalizers of deleted plugins. */}}

@@ -31,6 +31,9 @@ containers:
       - --watch-plugins
       {{- if and (not $check) (include "podium.leased" .) }}
       - --lease=on
+      {{- if include "podium.shared" . }}
+      - --active-replicas=all
+      {{- end }}
       {{- end }}
       - --require-service-account
       {{- if .Values.cleanup.enabled }}

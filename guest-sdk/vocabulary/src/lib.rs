@@ -26,6 +26,7 @@ mod key;
 mod plugin;
 mod prune;
 mod query;
+mod shards;
 pub mod text;
 mod write;
 
@@ -40,6 +41,7 @@ pub use plugin::{Language, LimitClass, Limits, Phase, PluginSpec, PullSecret, Re
 pub use podium_wire::{ConditionStatus, syntax};
 pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
+pub use shards::{Shards, fnv};
 pub use write::{
     Action, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Target, Write, WriteReport, WriteResult,
 };

@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Uri, header::USER_AGENT, uri::PathAndQuery};
+use podium_vocabulary::Tenant;
 use tokio::time::Instant;
 
 use crate::{ApiError, Deadline, user_agent};
@@ -25,8 +26,8 @@ pub struct Permit {
     pub term: u64,
 }
 
-/// Returns the right to write at this moment; `None` without it.
-pub type Fence = Arc<dyn Fn() -> Option<Permit> + Send + Sync>;
+/// Returns the right to write for a tenant at this moment, or for any one without a tenant; `None` without the right.
+pub type Fence = Arc<dyn Fn(Option<&Tenant>) -> Option<Permit> + Send + Sync>;
 
 /// Returns a write as it may be sent now, and the time at which it ends.
 ///
@@ -100,7 +101,7 @@ mod tests {
     async fn a_write_is_sent_only_while_the_right_lasts_and_no_longer_than_it() {
         let (api, sent) = server(true);
         let began = Instant::now();
-        let fenced = api.fenced_by(Arc::new(move || {
+        let fenced = api.fenced_by(Arc::new(move |_| {
             let left = Duration::from_secs(7).checked_sub(began.elapsed())?;
             Some(Permit { left, term: 3 })
         }));
@@ -131,10 +132,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_right_is_asked_for_the_tenant_of_the_write() {
+        let (api, sent) = server(true);
+        let shop = || Tenant::Namespace("shop".into());
+        let fenced = api.fenced_by(Arc::new(move |tenant| {
+            let left = Duration::from_secs(5);
+            (tenant.is_none_or(|tenant| *tenant == shop())).then_some(Permit { left, term: 1 })
+        }));
+        fenced.bytes(request("PATCH", "/a")).await.unwrap();
+        fenced.for_tenant(shop()).bytes(request("PATCH", "/b")).await.unwrap();
+        let error = fenced.for_tenant(Tenant::Cluster).bytes(request("PATCH", "/c")).await.unwrap_err();
+        assert!(matches!(error, ApiError::Transport { sent: false, .. }), "{error}");
+        assert_eq!(sent.lock().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_write_under_way_ends_with_the_right() {
         let (api, sent) = server(false);
         let began = Instant::now();
-        let fenced = api.fenced_by(Arc::new(|| Some(Permit { left: Duration::from_secs(2), term: 1 })));
+        let fenced = api.fenced_by(Arc::new(|_| Some(Permit { left: Duration::from_secs(2), term: 1 })));
         let error = fenced.bytes(request("PATCH", "/a")).await.unwrap_err();
         assert_eq!((error, began.elapsed()), (ApiError::Timeout(Duration::from_secs(2)), Duration::from_secs(2)));
         assert_eq!(sent.lock().len(), 1);

@@ -40,7 +40,7 @@ pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
 pub use kubeconfig::config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use podium_vocabulary::text;
+use podium_vocabulary::{Tenant, text};
 use tokio::time::{Instant, timeout_at};
 
 /// The most bytes of one response, 128 MiB: five times a page of 500 of the largest Pods seen.
@@ -70,6 +70,8 @@ pub struct Api {
     backpressure: Option<Arc<Backpressure>>,
     /// `None` if writes may always be sent.
     fence: Option<Fence>,
+    /// The tenant whose writes are sent; `None` for the host's own.
+    tenant: Option<Tenant>,
     observer: Option<Observer>,
 }
 
@@ -84,7 +86,15 @@ impl Api {
     /// Returns a client that sends through `connection`. Each request ends after `deadline` at the latest.
     #[must_use]
     pub fn new(connection: impl Into<Connection>, deadline: Duration) -> Self {
-        Self { connection: connection.into(), deadline, end: None, backpressure: None, fence: None, observer: None }
+        Self {
+            connection: connection.into(),
+            deadline,
+            end: None,
+            backpressure: None,
+            fence: None,
+            tenant: None,
+            observer: None,
+        }
     }
 
     /// Returns the same client, whose requests `observer` receives.
@@ -105,6 +115,12 @@ impl Api {
     #[must_use]
     pub fn fenced_by(&self, fence: Fence) -> Self {
         Self { fence: Some(fence), ..self.clone() }
+    }
+
+    /// Returns the same client for writes about one tenant.
+    #[must_use]
+    pub fn for_tenant(&self, tenant: Tenant) -> Self {
+        Self { tenant: Some(tenant), ..self.clone() }
     }
 
     /// Returns how long requests of the account have to wait, or `None` if they may be sent. Without an account the
@@ -215,7 +231,9 @@ impl Api {
     ) -> Result<Response<Body>, (ApiError, bool)> {
         let method = request.method().clone();
         let (request, deadline) = match self.fence.as_ref().filter(|_| !method.is_safe()) {
-            Some(fence) => fence::pass(fence(), request, deadline).map_err(|error| (error, false))?,
+            Some(fence) => {
+                fence::pass(fence(self.tenant.as_ref()), request, deadline).map_err(|error| (error, false))?
+            }
             None => (request, deadline),
         };
         let began = Instant::now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{Mark, Record, Unusable};
 
 /// Something that happened.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Input {
     /// The time of [`Ownership::due`](crate::Ownership::due) has come.
     Tick,
@@ -62,7 +62,7 @@ pub enum Fitness {
 }
 
 /// The answer to a request for the Lease.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Answer {
     /// The resource version and the content; `None` if there is no Lease.
     Read(Option<(String, Result<Record, Unusable>)>),
@@ -133,6 +133,8 @@ pub enum Why {
     Stuck(Part),
     /// Its [`Fitness`] became worse.
     Unfit,
+    /// Another replica wants the shard, and has fewer.
+    Given,
     /// No renewal succeeded in time.
     Deadline,
     /// The Lease is not this replica's any more.

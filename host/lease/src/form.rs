@@ -2,16 +2,18 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use podium_vocabulary::Shards;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::Mark;
 
+/// The format of a Lease whose holder runs all plugins by itself.
 const FORMAT: &str = "1";
-/// The number of shards into which tenants may be divided. A constant of the format, because replicas that disagree
-/// about it would both act.
-const SHARDS: &str = "16";
+/// The format of the Leases of replicas that divide the shards among them. A version that reads only the first one
+/// must not act beside them.
+const SHARED: &str = "2";
 /// The longest duration that a replica waits for, in seconds. A Lease with a longer one has a mistake.
 const LONGEST: u64 = 600;
 /// The term of a Lease is the API's `int32`. The last one stays free, so that the term after it exists.
@@ -42,6 +44,10 @@ pub struct Record {
     pub duration: Duration,
     /// The mark of the holder, or of an earlier one until the holder has its own.
     pub mark: Option<Mark>,
+    /// Written by a replica that divides the shards with others.
+    pub shared: bool,
+    /// The process that asks the holder to hand the shard over to it; empty if none does.
+    pub wanted: String,
 }
 
 /// Why a Lease can be neither held nor taken. A replica waits until the Lease can be read or is deleted.
@@ -49,8 +55,8 @@ pub struct Record {
 pub enum Unusable {
     /// Written by a version of Podium with another form of the Lease, or not by Podium.
     #[error(
-        "the Lease has format {0:?} in annotation podium.dev/format and this version reads \"1\"; stop the replicas of \
-         the other version, then delete the Lease"
+        "the Lease has format {0:?} in annotation podium.dev/format and this version reads \"1\" and \"2\"; stop the \
+         replicas of the other version, then delete the Lease"
     )]
     Format(String),
     /// Written by a version with another number of shards.
@@ -87,8 +93,8 @@ impl Lease {
                 "namespace": place.namespace,
                 "labels": {"app.kubernetes.io/managed-by": "podium-host"},
                 "annotations": {
-                    "podium.dev/format": FORMAT,
-                    "podium.dev/shards": SHARDS,
+                    "podium.dev/format": if record.shared { SHARED } else { FORMAT },
+                    "podium.dev/shards": Shards::COUNT.to_string(),
                     "podium.dev/installation": place.installation,
                     "podium.dev/renewal": record.renewal.to_string(),
                 },
@@ -108,12 +114,20 @@ impl Lease {
         if let Some(mark) = record.mark.as_ref().and_then(Mark::text) {
             lease["metadata"]["annotations"]["podium.dev/mark"] = mark.into();
         }
+        if !record.wanted.is_empty() {
+            lease["metadata"]["annotations"]["podium.dev/wanted-by"] = record.wanted.clone().into();
+        }
         Self(lease)
     }
 
     /// Returns the resource version of an object that was read.
     pub fn revision(&self) -> &str {
         self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()
+    }
+
+    /// Returns the name of an object that was read.
+    pub fn name(&self) -> &str {
+        self.0["metadata"]["name"].as_str().unwrap_or_default()
     }
 
     /// Returns the content, for a replica of this installation. A mark that cannot be read is none.
@@ -129,10 +143,10 @@ impl Lease {
         };
         let (format, shards, of) =
             (annotation("podium.dev/format"), annotation("podium.dev/shards"), annotation("podium.dev/installation"));
-        if format != FORMAT {
+        if ![FORMAT, SHARED].contains(&format) {
             return Err(Unusable::Format(format.to_owned()));
         }
-        if shards != SHARDS {
+        if shards != Shards::COUNT.to_string() {
             return Err(Unusable::Shards(shards.to_owned()));
         }
         if of != installation {
@@ -146,6 +160,8 @@ impl Lease {
             renewal: renewal.parse().map_err(|_| Unusable::Field("podium.dev/renewal", renewal.to_owned()))?,
             duration: Duration::from_secs(seconds),
             mark: Mark::parse(annotation("podium.dev/mark")),
+            shared: format == SHARED,
+            wanted: annotation("podium.dev/wanted-by").to_owned(),
         })
     }
 }

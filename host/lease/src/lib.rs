@@ -23,14 +23,15 @@
 
 mod event;
 mod form;
-mod hash;
 mod mark;
 mod ownership;
+mod sharing;
 
 pub use event::{Answer, Call, Effect, Fitness, Input, Part, Why};
 pub use form::{Lease, Place, Record, Unusable};
 pub use mark::Mark;
 pub use ownership::{Ownership, State};
+pub use sharing::{Mode, Sharing};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::hash::fnv;
+use podium_vocabulary::fnv;
 
 /// The revision up to which all deletions have settled, except some. A hint that saves repetitions: without one, and
 /// where it cannot be read, the next holder delivers every deletion that it knows.

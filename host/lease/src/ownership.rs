@@ -2,7 +2,9 @@
 
 use std::{mem, time::Duration};
 
-use crate::{Answer, Call, Effect, Fitness, Input, Mark, Part, Record, Unusable, Why, hash::fnv};
+use podium_vocabulary::fnv;
+
+use crate::{Answer, Call, Effect, Fitness, Input, Mark, Part, Record, Unusable, Why};
 
 /// A part that has not moved for so long stands still.
 const STANDSTILL: Duration = Duration::from_secs(10);
@@ -47,6 +49,16 @@ pub struct Ownership {
     beats: [Option<Duration>; Part::ALL.len()],
     fitness: Fitness,
     mark: Option<Mark>,
+    /// The replicas divide the shards among them.
+    shared: bool,
+    /// How much later than others this replica takes a free Lease.
+    patience: Duration,
+    /// The holder of the Lease excludes no other replica of its kind, of which this is one.
+    hurries: bool,
+    /// The term ends for the process that wants the Lease.
+    gives: bool,
+    /// The next renewal says that the Lease is not handed over.
+    declines: bool,
     stops: bool,
     stopped: bool,
     /// The time of the latest step.
@@ -109,6 +121,12 @@ impl Ownership {
         Self { holder, duration, longest: duration, reads_first: true, next: now, now, ..Self::default() }
     }
 
+    /// Returns the same ownership, of a Lease of replicas that divide the shards among them.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
     /// Advances to the time `now` and applies the input.
     pub fn step(&mut self, input: Input, now: Duration) -> Vec<Effect> {
         self.advance(now);
@@ -168,8 +186,56 @@ impl Ownership {
         }
     }
 
+    /// Returns when the request was sent that has this number and is under way.
+    pub(crate) fn sent(&self, request: u64) -> Option<Duration> {
+        self.flight.as_ref().filter(|flight| flight.request == request).map(|flight| flight.sent)
+    }
+
+    /// Returns true while a request is under way that takes the Lease.
+    pub(crate) fn is_taking(&self) -> bool {
+        let record = self.flight.as_ref().and_then(|flight| flight.record.as_ref());
+        self.term.is_none() && record.is_some_and(|record| record.holder == self.holder)
+    }
+
+    /// Sets how much later than others this replica takes the Lease when it is free.
+    pub(crate) fn wait(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Sets whether the Lease is taken after two renewals that did not come: its holder may act beside this replica.
+    pub(crate) fn hurry(&mut self, hurries: bool) {
+        self.hurries = hurries;
+    }
+
+    /// Hands the Lease over to the process that wants it, with the next step.
+    pub(crate) fn give(&mut self) {
+        self.gives = true;
+    }
+
+    /// Has the next renewal say that the Lease is not handed over.
+    pub(crate) fn decline(&mut self) {
+        self.declines = true;
+    }
+
+    /// Returns true if the holder may be asked for the Lease: no request is under way, and the present Lease is known.
+    pub(crate) fn may_want(&self) -> bool {
+        let is_held = self.seen().is_some_and(|seen| !seen.holder.is_empty());
+        is_held && self.flight.is_none() && self.term.is_none() && !self.reads_first && !self.stops
+    }
+
+    /// Requests the Lease from its holder, if it may be asked.
+    pub(crate) fn want(&mut self, now: Duration) -> Vec<Effect> {
+        self.advance(now);
+        let may = self.may_want();
+        if let Some(seen) = self.seen().filter(|_| may) {
+            let record = Record { wanted: self.holder.clone(), ..seen.clone() };
+            self.request(Some(record));
+        }
+        mem::take(&mut self.effects)
+    }
+
     /// The time that a replica acts after it sent a renewal.
-    fn window(&self) -> Duration {
+    pub(crate) fn window(&self) -> Duration {
         self.duration - self.duration / 8
     }
 
@@ -214,6 +280,7 @@ impl Ownership {
         self.flight = None;
         self.reads_first = true;
         self.next = self.now;
+        (self.gives, self.declines) = (false, false);
     }
 
     fn answer(&mut self, request: u64, answer: Answer) {
@@ -268,7 +335,10 @@ impl Ownership {
         });
         let is_free = match &view {
             // One that was never held may replace one that was deleted under a holder that still acts.
-            View::Record(record) if record.holder.is_empty() => is_next && record.term > 0,
+            // One of replicas that divide the shards says nothing of the shards, which others may hold.
+            View::Record(record) if record.holder.is_empty() => {
+                is_next && record.term > 0 && (self.shared || !record.shared)
+            }
             View::Record(record) => record.holder == self.holder && record.renewal == self.wrote,
             View::Absent | View::Unusable(_) => false,
         };
@@ -279,15 +349,19 @@ impl Ownership {
 
     fn written(&mut self, revision: String, record: Record, sent: Duration) {
         let is_release = record.holder.is_empty();
+        if !is_release && record.holder != self.holder {
+            return self.see(revision, View::Record(record));
+        }
         let number = record.term;
         let until = sent + self.window();
         let before = record.mark.clone();
         self.see(revision, View::Record(record));
         self.next = sent + self.jittered(self.duration / 8);
         match &mut self.term {
-            _ if is_release => self.term = None,
+            _ if is_release => (self.term, self.gives, self.declines) = (None, false, false),
             // A replica that leaves has to end before its last deadline.
             Some(term) if term.leaving.is_none() => {
+                self.declines = false;
                 term.until = until;
                 self.effects.push(Effect::Until(until));
             }
@@ -320,7 +394,8 @@ impl Ownership {
         let why = match stuck {
             _ if self.stops => Some(Why::Stop),
             Some(part) => Some(Why::Stuck(part)),
-            None => (self.fitness > term.fitness).then_some(Why::Unfit),
+            None if self.fitness > term.fitness => Some(Why::Unfit),
+            None => self.gives.then_some(Why::Given),
         };
         term.fitness = term.fitness.min(self.fitness);
         if let (None, Some(why)) = (&term.leaving, why) {
@@ -340,10 +415,14 @@ impl Ownership {
     /// Returns from when on the Lease may be taken.
     fn takes_at(&self) -> Option<Duration> {
         let seen = self.seen.as_ref()?;
-        let unchanged = if seen.is_free { Duration::ZERO } else { self.longest };
+        let unchanged = match seen.is_free {
+            true => Duration::ZERO,
+            false if self.hurries => self.longest / 4,
+            false => self.longest,
+        };
         let after_others = if self.fitness == Fitness::Late { self.longest } else { Duration::ZERO };
         let may = self.fitness != Fitness::Unfit && matches!(seen.view, View::Record(_));
-        may.then_some(seen.since + unchanged + after_others)
+        may.then_some(seen.since + unchanged + after_others + self.patience)
     }
 
     /// The Lease is created without a holder, and then taken as one that another replica holds. Whether it was missing
@@ -380,9 +459,14 @@ impl Ownership {
             _ if is_time => None,
             _ => return,
         };
-        self.requests += 1;
         let record = record.map(|(holder, term)| self.record(holder, term));
-        self.wrote = if record.is_some() { self.requests } else { self.wrote };
+        self.wrote = record.as_ref().map_or(self.wrote, |record| record.renewal);
+        self.request(record);
+    }
+
+    /// Sends a read, or a write of a record.
+    fn request(&mut self, record: Option<Record>) {
+        self.requests += 1;
         let call = match (&record, &self.seen) {
             (None, _) => Call::Read,
             (Some(record), Some(Seen { revision, view: View::Record(_), .. })) => {
@@ -398,8 +482,14 @@ impl Ownership {
     fn record(&self, holder: String, term: u32) -> Record {
         let mark = match &self.term {
             Some(_) => self.mark.clone(),
-            None => self.seen().and_then(|record| record.mark.clone()),
+            // That of one that runs all plugins says nothing of each shard.
+            None => self.seen().filter(|record| record.shared == self.shared).and_then(|record| record.mark.clone()),
         };
-        Record { holder, term, renewal: self.requests, duration: self.duration, mark }
+        let wanted = match &self.term {
+            Some(_) if !self.declines => self.seen().map(|record| record.wanted.clone()).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let renewal = self.requests + 1;
+        Record { holder, term, renewal, duration: self.duration, mark, shared: self.shared, wanted }
     }
 }

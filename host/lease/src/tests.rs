@@ -1,7 +1,9 @@
 //! Tests of the crate: the form, single steps, and the simulation of many replicas.
 
+mod first;
 mod form;
 mod random;
 mod server;
+mod sharing;
 mod simulation;
 mod steps;

@@ -5,7 +5,7 @@ mod steps;
 
 use std::{collections::BTreeMap, mem, time::Duration};
 
-use podium_vocabulary::PluginId;
+use podium_vocabulary::{PluginId, Shards};
 
 use crate::{Bounds, Effect, Event, Parts, Plugin, Ticket, Work, plugin::State, slots::Slots};
 
@@ -29,8 +29,8 @@ pub(crate) struct Common<P: Parts> {
     rules: P::Rules,
     /// Objects have records.
     keeps: bool,
-    /// The host may run plugins.
-    owns: bool,
+    /// The shards of tenants whose plugins the host may run.
+    owns: Shards,
     pub(crate) slots: BTreeMap<Work, Slots>,
     /// Attempts so far.
     attempts: u64,
@@ -43,7 +43,7 @@ impl<P: Parts> Life<P> {
     pub fn new(rules: P::Rules, keeps: bool) -> Self {
         let slots = BOUNDS.into_iter().map(|(work, bounds)| (work, Slots::new(bounds))).collect();
         let now = Duration::ZERO;
-        let common = Common { rules, keeps, owns: true, slots, attempts: 0, now, effects: Vec::new() };
+        let common = Common { rules, keeps, owns: Shards::ALL, slots, attempts: 0, now, effects: Vec::new() };
         Self { plugins: BTreeMap::new(), common }
     }
 
@@ -52,8 +52,8 @@ impl<P: Parts> Life<P> {
         &self.common.rules
     }
 
-    /// Returns true if the host may run plugins.
-    pub fn owns(&self) -> bool {
+    /// Returns the shards whose plugins the host may run.
+    pub fn owns(&self) -> Shards {
         self.common.owns
     }
 
@@ -110,8 +110,9 @@ impl<P: Parts> Life<P> {
             Event::Rules(rules) => self.common.rules = rules,
             Event::Judged(id) => self.on(&id, Plugin::judge),
             Event::Owned(owns) => {
-                let has_changed = mem::replace(&mut self.common.owns, owns) != owns;
-                self.on_all(|_, _| has_changed, Plugin::owned);
+                let before = mem::replace(&mut self.common.owns, owns);
+                let changed = before.without(owns).with(owns.without(before));
+                self.on_all(|plugin, _| changed.has(&plugin.id.tenant()), Plugin::owned);
             }
             Event::Time => self.on_all(|plugin, now| plugin.due().is_some_and(|due| due <= now), Plugin::attempt),
             Event::Read(ticket, recorded) => self.present(&ticket, |plugin, common| plugin.read(recorded, common)),
@@ -202,6 +203,11 @@ impl<P: Parts> Life<P> {
 }
 
 impl<P: Parts> Common<P> {
+    /// Returns true if the host may run a plugin.
+    pub(crate) fn owns(&self, id: &PluginId) -> bool {
+        self.owns.has(&id.tenant())
+    }
+
     /// Frees the slot of an effect.
     fn end(&mut self, work: Work, attempt: u64) {
         self.slots.get_mut(&work).into_iter().for_each(|slots| slots.end(attempt));

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use podium_vocabulary::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec, Shards};
 
 use crate::{Record, Recorded, Refused};
 
@@ -117,8 +117,8 @@ pub enum Event<P: Parts> {
     Rules(P::Rules),
     /// The turn of a plugin to be judged by requirements that were replaced.
     Judged(PluginId),
-    /// The host may run plugins, or may not any more: another replica does.
-    Owned(bool),
+    /// The host may run the plugins of these shards, and no others: another replica does.
+    Owned(Shards),
     /// Time has passed.
     Time,
     /// The record of a plugin was read.

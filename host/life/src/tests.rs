@@ -12,7 +12,7 @@ use std::{
 };
 
 use podium_pods::testing;
-use podium_vocabulary::{PluginId, PluginSpec, Source as Place};
+use podium_vocabulary::{PluginId, PluginSpec, Shards, Source as Place};
 
 use super::*;
 use crate::plugin::{Restore, State};
@@ -229,7 +229,7 @@ impl World {
             }
             Change::Owned(is_owned) => {
                 self.is_owned = is_owned;
-                self.step(Event::Owned(is_owned));
+                self.step(Event::Owned(if is_owned { Shards::ALL } else { Shards::NONE }));
             }
             Change::Restart => {
                 let disk = std::mem::take(&mut self.disk);

@@ -30,6 +30,32 @@ pub trait Inspected: Send + Sync {
     fn plugin(&self, plugin: &str) -> Option<PluginRuns>;
     /// Returns what all plugins have used.
     fn used(&self) -> PluginsUsed;
+    /// Returns which replica runs the plugins of each shard of tenants; `None` without a Lease.
+    fn owners(&self) -> Option<Owners>;
+}
+
+/// The response of `/debug/owners`: which replica runs which plugins, as the one that answers knows.
+#[derive(Debug, Serialize)]
+pub struct Owners {
+    /// Each replica runs the plugins of its shards; otherwise one runs all.
+    pub shared: bool,
+    /// By Lease.
+    pub owners: Vec<Owner>,
+}
+
+/// The holder of a Lease.
+#[derive(Debug, Serialize)]
+pub struct Owner {
+    /// The name of the Lease.
+    pub lease: String,
+    /// The numbers of the shards.
+    pub shards: Vec<usize>,
+    /// The process that holds it; empty if none does.
+    pub holder: String,
+    /// The Pod of the process; empty outside of one.
+    pub pod: String,
+    /// How often the Lease has changed hands.
+    pub term: u32,
 }
 
 /// Returns the routes, for clients that were admitted.
@@ -38,6 +64,8 @@ pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
     let of_pod = of.clone();
     let of_plugin = of.clone();
     let of_all = of.clone();
+    let of_owners = of.clone();
+    let owners = move || async move { rendered_or(of_owners.owners().as_ref(), "this host runs without a Lease\n") };
     let plugin = move |name: &str| rendered(of.plugin(name).as_ref());
     let status = move || async move { rendered(Some(&of_status.reconcile_status())) };
     let pod = move |Path((namespace, name)): Path<(String, String)>, RawQuery(query): RawQuery| async move {
@@ -50,6 +78,7 @@ pub(super) fn routes(of: Arc<dyn Inspected>) -> Router {
         move |Path((namespace, name)): Path<(String, String)>| async move { plugin(&format!("{namespace}/{name}")) };
     Router::new()
         .route("/debug/reconcile-status", get(status))
+        .route("/debug/owners", get(owners))
         .route("/debug/pods/{namespace}/{name}", get(pod))
         .route("/debug/plugins", get(move || async move { rendered(Some(&of_all.used())) }))
         .route("/debug/plugins/{namespace}/{name}", get(in_namespace))
@@ -82,9 +111,11 @@ pub(super) fn local(routes: Router) -> Router {
 }
 
 fn rendered(answer: Option<&impl Serialize>) -> Response {
-    let Some(answer) = answer else {
-        return (StatusCode::NOT_FOUND, "no plugin of this name is configured\n").into_response();
-    };
+    rendered_or(answer, "no plugin of this name is configured\n")
+}
+
+fn rendered_or(answer: Option<&impl Serialize>, missing: &'static str) -> Response {
+    let Some(answer) = answer else { return (StatusCode::NOT_FOUND, missing).into_response() };
     match serde_json::to_string_pretty(answer) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -15,7 +15,7 @@ mod server;
 mod zpages;
 
 pub use address::{AddressError, ListenAddress, is_loopback};
-pub use debug::Inspected;
+pub use debug::{Inspected, Owner, Owners};
 pub use readiness::{Check, Readiness};
 pub use reconcile_status::{
     ActiveRun, CacheSize, Closed, ENTRIES, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant,

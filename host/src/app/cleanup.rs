@@ -214,7 +214,7 @@ impl Cleanup {
         let mut look = Instant::now();
         loop {
             sleep(INTERVAL).await;
-            if !this.driver.owns() {
+            if this.driver.owns().is_empty() {
                 this.holding.forget();
             } else if Instant::now() >= look && looks.is_empty() {
                 look = Instant::now() + LOOK;
@@ -241,9 +241,10 @@ impl Cleanup {
     }
 
     /// Returns the objects to work on, of a namespace or of all, with their uids; none before the first lists, and none
-    /// while another replica runs the plugins.
+    /// of plugins that another replica runs.
     fn work(&self, namespace: Option<&Option<Arc<str>>>) -> Vec<(PluginId, String, Work)> {
-        if !self.driver.owns() {
+        let owned = self.driver.owns();
+        if owned.is_empty() {
             return Vec::new();
         }
         // Only copied under the lock, however many objects there are.
@@ -282,7 +283,8 @@ impl Cleanup {
             let object = Removing { id: id.clone(), uid: uid.clone(), position: None, spec: Some(spec) };
             (id, uid, Work::Remove(object))
         });
-        unheld.chain(removing).chain(freeing).chain(left).collect()
+        let all = unheld.chain(removing).chain(freeing).chain(left);
+        all.filter(|(id, ..)| owned.has(&id.tenant())).collect()
     }
 
     /// Works until nothing is left to do for the tenant, and returns it.
@@ -433,9 +435,10 @@ impl Cleanup {
         held
     }
 
-    /// Returns true if a version of a plugin runs, also one before that of the spec.
+    /// Returns true if a version of a plugin runs, also one before that of the spec, or another replica may run one.
     fn has_version(&self, id: &PluginId) -> bool {
-        self.driver.read(id, |plugin: &Plugin<_>| plugin.running().is_some()).unwrap_or_default()
+        let has_version = |plugin: &Plugin<_>| plugin.running().is_some() || plugin.is_standby();
+        self.driver.read(id, has_version).unwrap_or_default()
     }
 
     /// Removes finalizers of some Pods. Returns those without them now, with the results, and a refusal.
@@ -551,7 +554,7 @@ impl Cleanup {
     ) -> bool {
         self.turn(line).await;
         let Ok(request) = request else { return false };
-        let Err(error) = self.api.json(request).await else { return true };
+        let Err(error) = self.api.for_tenant(id.tenant()).json(request).await else { return true };
         if let Some(count) = progress.losses.occurred(Instant::now()) {
             let error = text::line(&error.to_string());
             tracing::warn!(plugin = %id, error, count, "finalizer of the plugin object not changed");

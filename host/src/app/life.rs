@@ -29,7 +29,7 @@ use podium_engine::{
     status::{LoadState, PluginState, Status, VersionId},
 };
 use podium_life::{Effect, Event, Life, Plugin, Record, Report, Shown, Source, Ticket, Want};
-use podium_vocabulary::{PluginId, PluginSpec};
+use podium_vocabulary::{PluginId, PluginSpec, Shards};
 use podium_writeback::manager_name;
 pub(super) use script::Runners;
 use tokio::{
@@ -147,8 +147,8 @@ impl Driver {
         self.life.lock().plugin(id).map(read)
     }
 
-    /// Returns true if this host may run plugins and write.
-    pub(super) fn owns(&self) -> bool {
+    /// Returns the shards of tenants whose plugins this host may run, and about which it may write.
+    pub(super) fn owns(&self) -> Shards {
         self.life.lock().owns()
     }
 

@@ -46,6 +46,7 @@ use podium_engine::{
     dispatch::Dispatch,
     status::{PluginState, Status},
 };
+pub use podium_lease::Mode;
 use podium_life::Event;
 use podium_pods::{cache::Reader, pod::Change};
 use podium_runtime::EngineOptions;

@@ -10,7 +10,7 @@ use podium_engine::{
     status::{Health, PluginStatus, Status, VersionId},
 };
 use podium_life::{Plugin, Shown, Version};
-use podium_vocabulary::{PluginId, text};
+use podium_vocabulary::{Phase, PluginId, PluginSpec, text};
 use podium_writeback::{ClosedKind, manager_name};
 use serde::Deserialize;
 use serde_json::Value;
@@ -76,11 +76,9 @@ impl StatusTask {
                     continue;
                 }
                 _ = looks.tick() => {
-                    // The replica that runs the plugins writes them.
-                    let due = if self.driver.owns() { self.due(&mut publisher) } else { Vec::new() };
-                    for update in due {
+                    for update in self.due(&mut publisher) {
                         let Ok(request) = update.request() else { continue };
-                        let api = self.api.clone();
+                        let api = self.api.for_tenant(update.id.tenant());
                         writes.spawn(async move { (update, api.json(request).await) });
                     }
                     continue;
@@ -100,14 +98,19 @@ impl StatusTask {
                 let Ok(Some((key, request))) = recorder.report(of, transition, self.clock.now_millis(), now) else {
                     continue;
                 };
-                let api = self.api.clone();
+                let api = self.api.for_tenant(update.id.tenant());
                 events.spawn(async move { (key, api.bytes(request).await.map(drop)) });
             }
             publisher.answered(update, answer, now);
         }
     }
 
+    /// Returns the writes that are due. The replica that runs the plugins writes their statuses.
     fn due(&self, publisher: &mut Publisher) -> Vec<Update> {
+        let owned = self.driver.owns();
+        if owned.is_empty() {
+            return Vec::new();
+        }
         let mut closed: BTreeMap<String, Vec<Refusal>> = BTreeMap::new();
         for ClosedKind { manager, account, verb, resource, namespace, .. } in (self.observed.closed)() {
             let write = Refusal { account, verb: verb.to_owned(), resource, namespace };
@@ -122,7 +125,7 @@ impl StatusTask {
         let now = Instant::now();
         let rules = self.driver.rules();
         let mut wanted = Vec::new();
-        for (object, decision) in desired.decided() {
+        for (object, decision) in desired.decided().filter(|(object, _)| owned.has(&object.id.tenant())) {
             let id = &object.id;
             let mut facts = self.facts(object, decision, figures.get(id), publisher.shown(object), now);
             if decision.acts() {
@@ -131,10 +134,13 @@ impl StatusTask {
             }
             facts.finalizers = self.finalizers(object);
             facts.released = releases.get(id).map(|(released, _)| released.clone());
+            let shares = self.observed.leadership.as_ref().is_some_and(|leadership| leadership.shares());
+            let is_before = |spec: &PluginSpec| spec.id.namespace.is_none() && spec.phase == Phase::Before;
+            facts.unordered = shares && matches!(decision, Decision::Run(spec) if is_before(spec));
             facts.signed = matches!(decision, Decision::Run(spec) if rules.requires_signature(spec));
             wanted.push(self.wanted(object, &facts, publisher));
         }
-        for removing in desired.removing() {
+        for removing in desired.removing().filter(|removing| owned.has(&removing.id.tenant())) {
             let (Some(object), Some(removal)) = (desired.object(&removing.id), removals.get(&removing.id)) else {
                 continue;
             };

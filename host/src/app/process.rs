@@ -15,8 +15,9 @@ use std::{
 
 use anyhow::Context;
 pub use flags::Flags;
-use flags::{Command, LeaseMode, NAME};
+use flags::{ActiveReplicas, Command, LeaseMode, NAME};
 use podium_engine::journal;
+use podium_lease::Mode;
 use podium_registry::Proxies;
 use podium_runtime::Compilation;
 use podium_vocabulary::{Prune, text};
@@ -246,6 +247,10 @@ fn lease(flags: &Flags, connection: podium_api::Connection) -> Option<LeaseOptio
         // The name of a Pod stays when its container is started again.
         holder: format!("{}_{:08x}", pod.as_deref().unwrap_or(NAME), seed() >> 32),
         duration: Duration::from_secs(flags.lease_duration_seconds.into()),
+        active_replicas: match flags.active_replicas {
+            ActiveReplicas::One => Mode::One,
+            ActiveReplicas::All => Mode::All,
+        },
         boot_time: Some(Arc::new(boot_time)),
     })
 }

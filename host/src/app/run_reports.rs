@@ -8,7 +8,7 @@ use http::Request;
 use podium_api::{Api, ApiError};
 use podium_config::run_report::Status;
 use podium_engine::{clock::Clock, intervals::Intervals};
-use podium_vocabulary::text;
+use podium_vocabulary::{Tenant, text};
 use serde::Serialize;
 use tokio::{
     pin,
@@ -78,12 +78,8 @@ impl RunReports {
                 }
                 _ = ticks.tick(), if !reports.is_empty() => {
                     // The replica that runs the plugins knows of their runs.
-                    let now = Instant::now();
-                    if self.driver.owns() {
-                        reports.due(now).into_iter().for_each(|due| self.begin(due, &turns, &mut requests));
-                    } else {
-                        reports.prune(now);
-                    }
+                    let due = reports.due(Instant::now(), self.driver.owns());
+                    due.into_iter().for_each(|due| self.begin(due, &turns, &mut requests));
                 }
                 Some((_, change)) = changes.recv() => reports.change(change, Instant::now()),
                 () = &mut watch => anyhow::bail!("the watch of RunReports ended"),
@@ -92,7 +88,11 @@ impl RunReports {
     }
 
     fn begin(&self, due: Due, turns: &Arc<Semaphore>, requests: &mut Requests) {
-        let api = self.api.clone();
+        let namespace = match &due {
+            Due::Answer(Report { key, .. }) | Due::Delete(key) => &key.namespace,
+            Due::List(namespace, _) => namespace,
+        };
+        let api = self.api.for_tenant(Tenant::Namespace(namespace.clone()));
         let turns = turns.clone();
         match due {
             Due::Answer(report) => {

@@ -22,8 +22,8 @@ use super::{
     reconcile_status::{millis, shown},
 };
 use crate::admin::{
-    ENTRIES, Inspected, Listed, PluginOnPod, PluginRuns, PluginUsed, PluginsUsed, PodRuns, ReconcileStatus, Run,
-    RunWrite, WhyNot,
+    ENTRIES, Inspected, Listed, Owners, PluginOnPod, PluginRuns, PluginUsed, PluginsUsed, PodRuns, ReconcileStatus,
+    Run, RunWrite, WhyNot,
 };
 
 /// The most runs of one plugin in a response about all plugins of a Pod, about one of them, and about a plugin.
@@ -67,6 +67,10 @@ impl Inspected for Observed {
             stale: stale(&self.reader).map(|reason| shown(&reason)),
             plugins: self.status.loads().into_iter().map(of).collect(),
         }
+    }
+
+    fn owners(&self) -> Option<Owners> {
+        self.leadership.as_ref().map(|leadership| leadership.owners())
     }
 }
 

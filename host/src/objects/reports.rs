@@ -13,7 +13,7 @@ use http::{Request, header};
 use podium_api::in_query;
 use podium_config::run_report::{Spec, Status};
 use podium_engine::throttle::{Bucket, Rate, RoundRobin};
-use podium_vocabulary::{syntax, text};
+use podium_vocabulary::{Shards, syntax, text};
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 use tokio::time::Instant;
@@ -383,11 +383,13 @@ impl Reports {
         self.namespaces.retain(|_, of| !of.is_idle(now));
     }
 
-    /// Returns the requests that are due, which are under way from now on.
-    pub(crate) fn due(&mut self, now: Instant) -> Vec<Due> {
+    /// Returns the requests that are due, which are under way from now on, of the namespaces in these shards.
+    pub(crate) fn due(&mut self, now: Instant, owned: Shards) -> Vec<Due> {
         let mut due = Vec::new();
+        let is_owned = |namespace: &str| owned.intersects(Shards::of_namespace(namespace));
         let may_answer = |of: &Namespace| !of.waiting.is_empty() && of.answers.wait(1, now).is_zero();
-        let waiting = self.namespaces.iter().filter(|(_, of)| may_answer(of)).map(|(namespace, _)| namespace.clone());
+        let namespaces = self.namespaces.iter().filter(|(namespace, _)| is_owned(namespace));
+        let waiting = namespaces.filter(|(_, of)| may_answer(of)).map(|(namespace, _)| namespace.clone());
         let mut waiting: Vec<_> = waiting.collect();
         self.turns.sort(&mut waiting);
         for namespace in waiting {
@@ -399,19 +401,21 @@ impl Reports {
             due.extend(of.waiting.pop_front().map(Due::Answer));
             self.turns.took(namespace);
         }
-        due.extend(self.namespaces.iter_mut().flat_map(|(namespace, of)| of.deletions(namespace, now)));
-        due.extend(self.list(now));
+        let namespaces = self.namespaces.iter_mut().filter(|(namespace, _)| is_owned(namespace));
+        due.extend(namespaces.flat_map(|(namespace, of)| of.deletions(namespace, now)));
+        due.extend(self.list(now, is_owned));
         self.prune(now);
         due
     }
 
     /// Returns the next page, one at a time for all namespaces.
-    fn list(&mut self, now: Instant) -> Option<Due> {
+    fn list(&mut self, now: Instant, is_owned: impl Fn(&str) -> bool) -> Option<Due> {
         if self.is_listing {
             return None;
         }
-        let waiting = self.namespaces.iter().filter(|(_, of)| of.may_list(now)).map(|(namespace, _)| namespace.clone());
-        let mut waiting: Vec<_> = waiting.collect();
+        let may_list = |namespace: &str, of: &Namespace| is_owned(namespace) && of.may_list(now);
+        let waiting = self.namespaces.iter().filter(|(namespace, of)| may_list(namespace, of));
+        let mut waiting: Vec<_> = waiting.map(|(namespace, _)| namespace.clone()).collect();
         self.list_turns.sort(&mut waiting);
         let namespace = waiting.into_iter().next()?;
         let next = self.namespaces.get_mut(&namespace)?.list(now);

@@ -36,6 +36,8 @@ pub(crate) struct Facts {
     /// The finalizers of Pods that the host takes away when the object is deleted.
     pub(crate) finalizers: Vec<String>,
     pub(crate) released: Option<Released>,
+    /// The plugin is of phase `before` and the plugins that are to follow it may be run by another replica.
+    pub(crate) unordered: bool,
 }
 
 impl Facts {
@@ -51,6 +53,7 @@ impl Facts {
             signed: false,
             finalizers: Vec::new(),
             released: None,
+            unordered: false,
         }
     }
 }
@@ -137,7 +140,16 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
         return still_loading(facts, shown, now_millis);
     }
     let released = facts.released.as_ref().map(Released::judged);
-    let all = conditions(facts).into_iter().chain([healthy(facts, shown)]).chain(released);
+    let unordered = facts.unordered.then(|| Judged {
+        kind: "OrderNotGuaranteed",
+        holds: Some(true),
+        reason: "ReplicasShareNamespaces",
+        message:
+            "other replicas run the plugins of namespaces that are to follow this one of phase before, and do not \
+            wait for it; have them depend on what it writes"
+                .to_owned(),
+    });
+    let all = conditions(facts).into_iter().chain([healthy(facts, shown)]).chain(released).chain(unordered);
     let conditions = all.map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
     let status = Status {
         observed_generation: facts.generation,
@@ -465,6 +477,13 @@ mod tests {
         for state in [State::Loading, removing, State::NameTaken, failed(Step::Fetched, "DigestMismatch")] {
             assert!(!is_settled(&of(state.clone())), "{state:?}");
         }
+    }
+
+    #[test]
+    fn a_plugin_before_others_that_another_replica_runs_says_so() {
+        let facts = Facts { active: active(3), unordered: true, ..facts(RUNNING) };
+        let status = status(&facts, &Value::Null, 0).unwrap();
+        assert_eq!(listed(&status)[6..], ["OrderNotGuaranteed=True ReplicasShareNamespaces"]);
     }
 
     #[test]

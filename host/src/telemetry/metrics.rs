@@ -44,8 +44,10 @@ pub struct CacheFigures {
 /// The figures of the Lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseFigures {
-    /// True while this replica holds it.
+    /// True while this replica runs plugins.
     pub leads: bool,
+    /// The shards of tenants whose plugins it runs.
+    pub shards: usize,
     /// How often this replica has taken it.
     pub takeovers: u64,
     /// For how long no living replica has held it, as far as this one knows.
@@ -346,10 +348,12 @@ fn unlabelled(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value
 }
 
 fn encode_lease(encoder: &mut DescriptorEncoder<'_>, figures: LeaseFigures) -> fmt::Result {
-    let LeaseFigures { leads, takeovers, unowned } = figures;
+    let LeaseFigures { leads, shards, takeovers, unowned } = figures;
     let help = "1 while this replica holds the Lease and runs the plugins";
     let mut metric = encoder.encode_descriptor("leader_election_master_status", help, None, MetricType::Gauge)?;
     ConstGauge::new(i64::from(leads)).encode(metric.encode_family(&[("name", "podium-host")])?)?;
+    let help = "Shards of tenants whose plugins this replica runs";
+    unlabelled(encoder, "podium_lease_shards", help, i64::try_from(shards).unwrap_or(i64::MAX))?;
     let help = "How often this replica has taken the Lease";
     let metric = encoder.encode_descriptor("podium_lease_takeovers", help, None, MetricType::Counter)?;
     ConstCounter::new(takeovers).encode(metric)?;

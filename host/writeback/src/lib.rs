@@ -49,7 +49,7 @@ use futures::future::BoxFuture;
 use podium_engine::ports::{Deliver, Sender, Sent, Staged};
 use podium_pods::pod::PodView;
 use podium_vocabulary::{
-    Event, EventResult, PluginId, PodKey, Prune, WriteReport, WriteResult, authz::Authorized, text::TextBudget,
+    Event, EventResult, PluginId, PodKey, Prune, Tenant, WriteReport, WriteResult, authz::Authorized, text::TextBudget,
 };
 use tokio::time::Instant;
 
@@ -80,6 +80,12 @@ pub fn manager_name(plugin: &PluginId) -> String {
         name = format!("{name}-{digest}");
     }
     name
+}
+
+/// Returns the tenant of the plugin that has this name as a field manager. A namespace is never cut.
+fn tenant(manager: &str) -> Tenant {
+    let plugin = manager.strip_prefix("podium/").unwrap_or(manager);
+    plugin.split_once('/').map_or(Tenant::Cluster, |(namespace, _)| Tenant::Namespace(namespace.into()))
 }
 
 /// Sends authorised writes and Events.
@@ -138,7 +144,7 @@ impl Writeback {
         staged: Staged,
         now_millis: u64,
     ) -> Sent {
-        let api = self.api.with_end(Instant::now() + DELIVERY_DEADLINE);
+        let api = self.api.with_end(Instant::now() + DELIVERY_DEADLINE).for_tenant(tenant(&sender.manager));
         let events: Vec<&Event> =
             staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
         let described: Vec<(u32, String)> =

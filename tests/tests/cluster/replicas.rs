@@ -5,12 +5,14 @@ use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use podium_tests::{
-    controlplane::AuditedWrite,
+    controlplane::{AuditedWrite, ControlPlane},
     guests,
     helm::Helm,
     process::{Host, Process, host_binary, workspace_dir},
     wait::until,
 };
+use podium_vocabulary::Shards;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -46,6 +48,19 @@ fn check_writes(writes: Vec<AuditedWrite>) -> Result<()> {
     Ok(())
 }
 
+/// Installs the kinds with their annotation, and the rights to the Leases.
+fn install(helm: &Helm, plane: &ControlPlane, values: &str) -> Result<()> {
+    let mut command = Command::new(helm.path());
+    command.args(["template", "podium"]).arg(workspace_dir().join("deploy/chart"));
+    command.args(["--namespace", "podium", "--set", values]);
+    command.args(["--show-only", "templates/rbac.yaml", "--show-only", "templates/crds.yaml"]);
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(&file, command.output()?.stdout)?;
+    let file = file.path().to_string_lossy();
+    Kubectl::new(plane).admin(&["apply", "--server-side", "--force-conflicts", "-f", &file])?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
@@ -53,15 +68,7 @@ async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> R
     let (mut options, mark) = start(&plane, &client).await?;
     options.arguments.extend(["--lease", "on"].map(str::to_owned));
     let sha256 = config_map(&client, guests::component("good")?).await?;
-    // The kinds with their annotation, and the rights to the Lease.
-    let mut command = Command::new(helm.path());
-    command.args(["template", "podium"]).arg(workspace_dir().join("deploy/chart"));
-    command.args(["--namespace", "podium", "--set", "replicas=2"]);
-    command.args(["--show-only", "templates/rbac.yaml", "--show-only", "templates/crds.yaml"]);
-    let file = tempfile::NamedTempFile::new()?;
-    fs::write(&file, command.output()?.stdout)?;
-    let file = file.path().to_string_lossy();
-    Kubectl::new(&plane).admin(&["apply", "--server-side", "--force-conflicts", "-f", &file])?;
+    install(&helm, &plane, "replicas=2")?;
     until("the kind", SOON, async || apply(&client, &spec(&sha256)).await).await?;
 
     let first = Host::spawn(&options).await?;
@@ -132,5 +139,81 @@ async fn after_a_sigkill_the_other_replica_acts_and_nothing_is_done_twice() -> R
     let took = began.elapsed();
     ensure!(ended.success() && took <= Duration::from_secs(15), "{took:?}");
     ensure!(third.terminate().await?.success());
+    Ok(())
+}
+
+/// Waits until each shard has a holder, and returns that of the plugin's namespace.
+async fn owner(host: &Host) -> Result<String> {
+    let number = (0..Shards::COUNT).find(|number| Shards::one(*number) == Shards::of_namespace(NAMESPACE));
+    let mut holder = String::new();
+    until("a holder of each shard", SOON, async || {
+        let owners: Value = serde_json::from_str(&host.get("/debug/owners").await?)?;
+        let all = owners["owners"].as_array().context("no owners")?;
+        ensure!(owners["shared"] == true && all.len() == Shards::COUNT, "{owners}");
+        ensure!(all.iter().all(|owner| owner["holder"].as_str().is_some_and(|holder| !holder.is_empty())), "{owners}");
+        let of = all.get(number.context("no shard")?).context("no owner")?;
+        holder = of["holder"].as_str().context("no holder")?.to_owned();
+        Ok(())
+    })
+    .await?;
+    Ok(holder)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_share_the_shards_and_the_other_one_acts_after_a_sigkill() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(<_>::default()).await? else { return Ok(()) };
+    let (mut options, mark) = start(&plane, &client).await?;
+    options.arguments.extend(["--lease", "on", "--active-replicas", "all"].map(str::to_owned));
+    let sha256 = config_map(&client, guests::component("good")?).await?;
+    install(&helm, &plane, "replicas=2,activeReplicas=all")?;
+    until("the kind", SOON, async || apply(&client, &spec(&sha256)).await).await?;
+
+    let first = Host::spawn(&options).await?;
+    let second = Host::spawn(&options).await?;
+    pod(&client, NAMESPACE, "before").await?;
+    labelled(&client, "before").await?;
+    condition(&client, "Ready", "True", "Running").await?;
+    let holder = owner(&first).await?;
+    ensure!(owner(&second).await? == holder, "they differ");
+    let shards = async |host: &Host| host.metric("podium_lease_shards", &[]).await;
+    let (of_first, of_second) = (shards(&first).await?, shards(&second).await?);
+    ensure!((of_first + of_second - 16.0).abs() < 0.1, "{of_first} and {of_second}");
+    // The processes have one name of a machine and numbers of their own: the one that runs the plugin has it loaded.
+    let runs = async |host: &Host| anyhow::Ok(!host.get("/readyz?verbose").await?.contains("labeller ok: standby"));
+    let is_first = runs(&first).await?;
+    ensure!(runs(&second).await? != is_first, "one of them runs the plugin");
+    let (acting, other) = if is_first { (first, second) } else { (second, first) };
+    for index in 0..20 {
+        pod(&client, NAMESPACE, &format!("early-{index}")).await?;
+    }
+    acting.kill().await?;
+    let killed = Instant::now();
+    for index in 0..20 {
+        pod(&client, NAMESPACE, &format!("late-{index}")).await?;
+    }
+    for name in (0..20).flat_map(|index| [format!("early-{index}"), format!("late-{index}")]) {
+        labelled(&client, &name).await?;
+    }
+    let took = killed.elapsed();
+    ensure!(took <= Duration::from_secs(30), "{took:?}");
+    until("all shards", SOON, async || {
+        let of_other = shards(&other).await?;
+        ensure!((of_other - 16.0).abs() < 0.1, "{of_other}");
+        Ok(())
+    })
+    .await?;
+    ensure!(owner(&other).await? != holder, "{holder} was killed");
+    // Whatever would be done twice would be done by now.
+    sleep(Duration::from_secs(5)).await;
+    let mut patches: BTreeMap<String, usize> = BTreeMap::new();
+    for write in plane.audit().writes_of(HOST, mark)? {
+        ensure!(write.resource != "leases" || write.code < 300 || write.code == 409, "{write:?}");
+        if write.resource == "pods" && write.code == 200 {
+            *patches.entry(write.name).or_default() += 1;
+        }
+    }
+    ensure!((41..=42).contains(&patches.len()) && patches.values().all(|count| *count == 1), "{patches:?}");
+    ensure!(other.terminate().await?.success());
     Ok(())
 }

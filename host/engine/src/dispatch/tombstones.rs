@@ -303,10 +303,13 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         (done, excess)
     }
 
-    /// Returns the uids of Pods whose deletions have not settled, at most this number.
+    /// Returns the uids of Pods whose deletions have not settled for some plugins, at most this number.
     #[must_use]
-    pub fn uids(&self, most: usize) -> Vec<Arc<str>> {
-        self.inner.lock().by_uid.keys().take(most).cloned().collect()
+    pub fn uids(&self, most: usize, is_of: impl Fn(L) -> bool) -> Vec<Arc<str>> {
+        let inner = self.inner.lock();
+        let counts = |numbers: &[(L, u64)]| numbers.iter().any(|(lane, _)| is_of(*lane));
+        let uids = inner.by_uid.iter().filter(|(_, numbers)| counts(numbers)).map(|(uid, _)| uid.clone());
+        uids.take(most).collect()
     }
 
     /// Returns the last states that are kept, each once.

@@ -3,12 +3,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::server::place;
-use crate::{Lease, Mark, Record, Unusable, hash::fnv};
+use crate::{Lease, Mark, Record, Unusable};
 
 fn record() -> Record {
     let mark = Mark { term: 7, epoch: 2, revision: 123_456, unsettled: vec![1, u64::MAX] };
     let duration = Duration::from_secs(8);
-    Record { holder: "podium-0_1f".to_owned(), term: 7, renewal: 42, duration, mark: Some(mark) }
+    Record {
+        holder: "podium-0_1f".to_owned(),
+        term: 7,
+        renewal: 42,
+        duration,
+        mark: Some(mark),
+        shared: false,
+        wanted: String::new(),
+    }
 }
 
 fn json_of(record: &Record) -> Value {
@@ -57,9 +65,21 @@ fn a_released_lease_has_no_holder() {
 }
 
 #[test]
+fn a_lease_of_replicas_that_share_has_another_format() {
+    let shared = Record { shared: true, wanted: "podium-1_2e".to_owned(), ..record() };
+    let value = json_of(&shared);
+    let annotations = &value["metadata"]["annotations"];
+    assert_eq!(
+        (&annotations["podium.dev/format"], &annotations["podium.dev/wanted-by"]),
+        (&json!("2"), &json!("podium-1_2e"))
+    );
+    assert_eq!(read(value), Ok(shared));
+}
+
+#[test]
 fn what_is_not_of_this_installation_and_format_is_refused_with_its_place() {
     let cases = [
-        ("/metadata/annotations/podium.dev~1format", json!("2"), "stop the replicas"),
+        ("/metadata/annotations/podium.dev~1format", json!("3"), "stop the replicas"),
         ("/metadata/annotations/podium.dev~1shards", json!("32"), "stop the replicas"),
         ("/metadata/annotations/podium.dev~1installation", json!("other/podium"), "\"other/podium\" acts"),
         ("/metadata/annotations/podium.dev~1renewal", json!("-1"), "\"-1\" in podium.dev/renewal"),
@@ -91,11 +111,4 @@ fn a_mark_that_cannot_be_read_is_none() {
     assert_eq!(Mark::parse(&full.text().unwrap()), Some(full.clone()));
     let beyond = Mark { unsettled: vec![3; Mark::MOST + 1], ..full };
     assert_eq!(beyond.text(), None, "a mark that leaves deletions out would have them lost");
-}
-
-#[test]
-fn texts_have_the_hashes_of_fnv_1a() {
-    for (text, hash) in [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)] {
-        assert_eq!(fnv(text), hash, "{text}");
-    }
 }

@@ -493,6 +493,7 @@ impl Simulation {
                     Why::Unfit => "closed: unfit",
                     Why::Deadline => "closed: deadline",
                     Why::Taken => "closed: taken",
+                    Why::Given => panic!("seed {}: a Lease that nothing wanted", self.seed),
                 };
                 self.count(name);
                 let replica = &mut self.replicas[index];

@@ -15,7 +15,15 @@ struct Replica {
 }
 
 fn record(holder: &str, term: u32, renewal: u64) -> Record {
-    Record { holder: holder.to_owned(), term, renewal, duration: LEASE, mark: None }
+    Record {
+        holder: holder.to_owned(),
+        term,
+        renewal,
+        duration: LEASE,
+        mark: None,
+        shared: false,
+        wanted: String::new(),
+    }
 }
 
 fn found(revision: &str, record: Record) -> Answer {

@@ -194,8 +194,8 @@ impl<P: Parts> Plugin<P> {
                 false
             }
             // The standby may not write what the load needs.
-            State::Standby { .. } | State::Waiting { .. } => common.owns,
-            _ => self.restoring || common.owns && matches!(self.restore, Restore::Wanted(_)),
+            State::Standby { .. } | State::Waiting { .. } => common.owns(&self.id),
+            _ => self.restoring || common.owns(&self.id) && matches!(self.restore, Restore::Wanted(_)),
         };
         if begins { self.attempt(common) } else { self.ready(common) }
     }
@@ -227,7 +227,7 @@ impl<P: Parts> Plugin<P> {
                 common.effects.push(Effect::Read(self.ticket.clone()));
                 return;
             }
-            Restore::Wanted(recorded) if !spec.suspend && common.owns => &recorded.spec,
+            Restore::Wanted(recorded) if !spec.suspend && common.owns(&self.id) => &recorded.spec,
             _ => return self.attempt_spec("", common),
         };
         let refuse = |before: &PluginSpec| P::refuse(&common.rules, before).map(|failure| failure.to_string());
@@ -344,7 +344,7 @@ impl<P: Parts> Plugin<P> {
             self.report(Report::Restored(generation), common);
             self.next_attempt(common);
             self.attempt_spec("", common);
-        } else if common.owns && self.running().is_some_and(is_tried) {
+        } else if common.owns(&self.id) && self.running().is_some_and(is_tried) {
             self.wait(Work::Probe, State::Probing { waits: true, code }, common);
         } else {
             self.state = State::Ready { code: Some(code), pods: None };
@@ -383,7 +383,7 @@ impl<P: Parts> Plugin<P> {
             self.state = State::Suspended;
             return self.report(Report::Suspended, common);
         };
-        if !common.owns {
+        if !common.owns(&self.id) {
             self.state = State::Standby { code };
             self.failure = None;
             return;

@@ -332,6 +332,28 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
 }
 
 #[test]
+fn only_the_plugins_of_owned_shards_run_and_others_are_not_disturbed() {
+    let of = |namespace: Option<&str>| PluginId { namespace: namespace.map(Into::into), name: "a".into() };
+    let ids = [of(Some("shop")), of(Some("bank")), of(None)];
+    let shards: Vec<_> = ids.iter().map(|id| Shards::of_tenant(&id.tenant())).collect();
+    assert!(!shards[0].intersects(shards[1].with(shards[2])) && shards[1] != shards[2]);
+    let mut world = World::new();
+    for id in &ids {
+        world.step(Event::Seen(id.clone(), Source::Object(object("1", "w")), want(id, "w")));
+    }
+    world.end_all();
+    let running = |world: &World| ids.clone().map(|id| world.registry.contains_key(&id));
+    assert_eq!(running(&world), [true; 3]);
+    world.step(Event::Owned(shards[0].with(shards[2])));
+    assert_eq!(running(&world), [true, false, true]);
+    let attempt = |world: &World| world.life.plugin(&ids[0]).unwrap().ticket.attempt;
+    let before = attempt(&world);
+    world.step(Event::Owned(shards[0].with(shards[1])));
+    assert_eq!((running(&world), attempt(&world)), ([true, true, false], before), "the first one goes on as it is");
+    assert_eq!(world.life.owns(), shards[0].with(shards[1]));
+}
+
+#[test]
 fn the_version_beside_a_failed_or_tried_spec_comes_back_with_the_lease() {
     let is_in_trial = |pending: &[Pending]| matches!(pending, [Pending::Trial(_)]);
     for (before, config, end, at_last) in [

@@ -95,6 +95,7 @@ impl Cleanup {
         if stale(&self.dispatch.reader).is_some() {
             return;
         }
+        let owned = self.driver.owns();
         let desired = self.known.lock().desired.clone();
         let before = self.holding.pods.lock().clone();
         let forbidden = (self.forbidden)();
@@ -108,7 +109,11 @@ impl Cleanup {
             }
             for (object, spec) in desired.in_order(&namespace, |id| self.has_version(id)) {
                 let claimed = on_pods.claim(&spec);
-                if claimed.is_empty() || !object.is_some_and(|object| self.holds(object)) {
+                // Times begin again when this replica runs the plugin.
+                if claimed.is_empty()
+                    || !owned.has(&spec.id.tenant())
+                    || !object.is_some_and(|object| self.holds(object))
+                {
                     continue;
                 }
                 let refused = forbidden.get(&manager_name(&spec.id));

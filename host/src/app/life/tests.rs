@@ -218,17 +218,17 @@ async fn a_plugin_loaded_during_the_unload_of_its_predecessor_runs_on_all_pods()
 #[tokio::test(start_paused = true)]
 async fn a_standby_compiles_and_queues_nothing_until_it_holds_the_lease() {
     let (driver, _observe) = driver().await;
-    driver.feed(Event::Owned(false));
+    driver.feed(Event::Owned(Shards::NONE));
     load(&driver, spec()).await;
     assert_eq!(states(&driver), [LoadState::Standby], "the start does not wait for the Lease");
     // The component is missing from here on.
     for _ in 0..2 {
         seconds(600).await;
         assert!(driver.dispatch.registry.all().is_empty());
-        driver.feed(Event::Owned(true));
+        driver.feed(Event::Owned(Shards::ALL));
         turns().await;
         assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]), "at once");
-        driver.feed(Event::Owned(false));
+        driver.feed(Event::Owned(Shards::NONE));
         assert!(driver.dispatch.registry.all().is_empty(), "in the same step");
         turns().await;
         assert_eq!(states(&driver), [LoadState::Standby]);
@@ -238,11 +238,11 @@ async fn a_standby_compiles_and_queues_nothing_until_it_holds_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_failed_on_a_standby_is_tried_again_at_the_taking() {
     let (driver, _observe) = driver().await;
-    driver.feed(Event::Owned(false));
+    driver.feed(Event::Owned(Shards::NONE));
     assert!(failure_of(&driver, spec()).await.is_passing());
     seconds(3_600).await;
     give(&driver, &spec().id, Idle);
-    driver.feed(Event::Owned(true));
+    driver.feed(Event::Owned(Shards::ALL));
     turns().await;
     assert_eq!((depth(&driver), states(&driver)), (1, vec![LoadState::Loaded]), "without the rest of its back-off");
 }

@@ -17,6 +17,7 @@ use podium_engine::{
 };
 use podium_life::Event;
 use podium_pods::pod::{CachedPod, Observation, PodEvent};
+use podium_vocabulary::Shards;
 use serde_json::json;
 use tokio::{
     sync::{mpsc, watch},
@@ -296,20 +297,20 @@ async fn a_standby_writes_no_status_and_the_next_holder_none_again() {
     let server = Server::default();
     let team = Team::default();
     let (driver, observe) = server.host(source("tidy")).await;
-    driver.feed(Event::Owned(false));
+    driver.feed(Event::Owned(Shards::NONE));
     install(&driver, "ab", &team);
     pod(&observe, 1).await;
     sleep(Duration::from_secs(3_600)).await;
     assert_eq!((server.applied.lock().len(), server.reasons().len()), (0, 0));
-    driver.feed(Event::Owned(true));
+    driver.feed(Event::Owned(Shards::ALL));
     sleep(Duration::from_secs(60)).await;
     let written = server.applied.lock().len();
     assert_eq!((&server.status()["conditions"][4]["reason"], written > 0), (&json!("Running"), true));
     // Another replica goes on, and then this one again.
     for _ in 0..3 {
-        driver.feed(Event::Owned(false));
+        driver.feed(Event::Owned(Shards::NONE));
         sleep(Duration::from_secs(600)).await;
-        driver.feed(Event::Owned(true));
+        driver.feed(Event::Owned(Shards::ALL));
         sleep(Duration::from_secs(600)).await;
     }
     assert_eq!(server.applied.lock().len(), written, "{:#?}", server.applied.lock());

@@ -26,6 +26,14 @@ pub(super) enum LeaseMode {
     Off,
 }
 
+/// How many replicas run plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ActiveReplicas {
+    #[value(name = "1")]
+    One,
+    All,
+}
+
 /// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
 ///
 /// One process, one watch, one cache; each plugin reads and writes what its configuration grants and nothing else.
@@ -93,6 +101,15 @@ pub struct Flags {
         value_parser = clap::value_parser!(u16).range(4..=600)
     )]
     pub(super) lease_duration_seconds: u16,
+    /// How many of the replicas with --lease on run plugins: one, or all, each the plugins of its shards of namespaces
+    #[arg(
+        long,
+        env = "PODIUM_ACTIVE_REPLICAS",
+        value_name = "1|all",
+        hide_possible_values = true,
+        default_value = "1"
+    )]
+    pub(super) active_replicas: ActiveReplicas,
     /// Address of /healthz and /readyz: IP:PORT, :PORT for all addresses, or 0 for none [default: :8081 in a Pod,
     /// 127.0.0.1:8081 elsewhere]
     #[arg(long, env = "PODIUM_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]

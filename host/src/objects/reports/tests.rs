@@ -36,7 +36,7 @@ fn due(reports: &mut Reports, now: Instant) -> Vec<String> {
         Due::Delete(key) => format!("delete {}/{}", key.namespace, key.name),
         Due::List(namespace, next) => format!("list {namespace}{next}"),
     };
-    reports.due(now).into_iter().map(described).collect()
+    reports.due(now, Shards::ALL).into_iter().map(described).collect()
 }
 
 #[tokio::test(start_paused = true)]

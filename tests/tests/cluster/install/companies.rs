@@ -201,6 +201,19 @@ async fn only_several_replicas_need_a_lease() -> Result<()> {
             ensure!(has == is_leased, "{value}: {part}");
         }
     }
+    for (values, is_shared) in [
+        ("replicas=2,activeReplicas=all", true),
+        ("replicas=2,activeReplicas=1", false),
+        ("replicas=2,activeReplicas=null", false),
+        ("activeReplicas=all", false),
+    ] {
+        let objects = rendered(&helm, "podium", &["--set", values])?;
+        let has = |part: &str| objects.iter().any(|object| object.to_string().contains(part));
+        for part in ["--active-replicas=all", "\"podium-host-shard-0\"", "\"podium-host-shard-15\""] {
+            ensure!(has(part) == is_shared, "{values}: {part}");
+        }
+        ensure!(!has("\"podium-host-shard-16\""), "{values}");
+    }
     Ok(())
 }
 

@@ -21,6 +21,7 @@ mod requests;
 mod rights;
 mod run_reports;
 mod scripts;
+mod shards;
 mod shutdown;
 mod siblings;
 mod simulation;

@@ -1,5 +1,7 @@
 //! Plugins that are loaded, replaced and removed while there are Pods and runs.
 
+use podium_vocabulary::Shards;
+
 use super::*;
 
 /// A run under way, also until it is dropped: the runs at present, and the most at once.
@@ -142,9 +144,9 @@ fn after_a_standby(count: usize) -> Harness {
     let pods = (0..count).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
     harness.list(pods.collect(), 9);
     let gone = harness.ingest.gone.clone();
-    gone.begin_standby(Revision(9), Vec::new);
+    gone.begin_standby(Shards::ALL, Revision(9), Vec::new);
     harness.list(PodList::default(), 10);
-    assert_eq!(gone.end_standby(), (count, 0));
+    assert_eq!(gone.end_standby(Shards::ALL), (count, 0));
     harness
 }
 

@@ -3,7 +3,7 @@
 use super::{Fault, In};
 
 pub(super) fn faults() -> Vec<Fault> {
-    [of_the_holder(), of_the_standby(), of_the_form()].concat()
+    [of_the_holder(), of_the_standby(), of_the_form(), of_shards()].concat()
 }
 
 fn of_the_holder() -> Vec<Fault> {
@@ -96,12 +96,45 @@ fn of_the_standby() -> Vec<Fault> {
 fn of_the_form() -> Vec<Fault> {
     let form = In { file: "host/lease/src/form.rs", tests: "form::" };
     vec![
-        form.fault("a Lease of another format is read", "if «format != FORMAT» {", "false"),
+        form.fault("a Lease of another format is read", "if «![FORMAT, SHARED].contains(&format)» {", "false"),
         form.fault("a Lease of another installation is read", "if «of != installation» {", "false"),
         In { file: "host/lease/src/mark.rs", tests: "form::" }.fault(
             "a mark leaves unsettled deletions out",
             "«(self.unsettled.len() <= Self::MOST)».then_some(text)",
             "true",
         ),
+    ]
+}
+
+fn of_shards() -> Vec<Fault> {
+    let sharing = In { file: "host/lease/src/sharing.rs", tests: "" };
+    let ownership = In { file: "host/lease/src/ownership.rs", tests: "sharing::" };
+    vec![
+        sharing.fault("a Lease that is not renewed keeps shards shared", "record.shared && «seen != before»", "true"),
+        sharing.fault("shards are shared without a Lease that says so", "Mode::All => «self.open»,", "Duration::MAX"),
+        sharing.fault(
+            "shards are shared for longer than the Lease lasts",
+            "«known + self.leases[FIRST].window()»",
+            "known + self.duration * 2",
+        ),
+        sharing.fault(
+            "a shard is handed over without a difference",
+            "wanted != self.holder && «mine > theirs + 1»",
+            "true",
+        ),
+        sharing.fault("a shard is asked for without a difference", "«*most > mine + 1»", "*most > mine"),
+        sharing.fault("a shard is asked for at once", "«|| now < self.calm» {", ""),
+        sharing.fault("a shard is never handed over", "self.leases[index].give();", ""),
+        ownership.fault(
+            "a shared Lease that was released is free for a replica that runs all plugins",
+            "record.term > 0 && «(self.shared || !record.shared)»",
+            "true",
+        ),
+        ownership.fault(
+            "a question takes the Lease",
+            "«Record { wanted: self.holder.clone(), ..seen.clone() }»",
+            "Record { wanted: self.holder.clone(), holder: self.holder.clone(), ..seen.clone() }",
+        ),
+        ownership.fault("a crash of one replica interrupts the others", "false if «self.hurries» =>", "false"),
     ]
 }

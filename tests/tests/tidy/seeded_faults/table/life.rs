@@ -47,7 +47,7 @@ fn of_the_automaton() -> Vec<Fault> {
         ),
         steps.fault(
             "a version is installed by a host that does not own the plugin",
-            "if «!common.owns» {\n            self.state = State::Standby",
+            "if «!common.owns(&self.id)» {\n            self.state = State::Standby",
             "false",
         ),
         steps.fault(
