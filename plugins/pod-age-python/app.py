@@ -22,6 +22,15 @@ import age
 
 class ReconcilerJson(exports.ReconcilerJson):
     def reconcile(self, request: Request) -> Outcome:
+        try:
+            return self.decide(request)
+        except Err:
+            raise
+        except Exception as error:
+            # Otherwise the run ends by a trap that says nothing of the exception.
+            raise Err(Failure_Retry(described(error))) from error
+
+    def decide(self, request: Request) -> Outcome:
         if not isinstance(request.subject, Subject_Present):
             return Outcome_Settled()
         try:
@@ -35,6 +44,15 @@ class ReconcilerJson(exports.ReconcilerJson):
         if decision.next_millis is None:
             return Outcome_Settled()
         return Outcome_RequeueAfterMillis(decision.next_millis)
+
+
+def described(error: Exception) -> str:
+    """Returns the exception with the file and line that raised it."""
+    at = error.__traceback__
+    while at.tb_next is not None:
+        at = at.tb_next
+    file = at.tb_frame.f_code.co_filename.rsplit("/", 1)[-1]
+    return f"{type(error).__name__}: {error} ({file}:{at.tb_lineno})"
 
 
 def set_label(key: PodKey, value: str | None) -> None:

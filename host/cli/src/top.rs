@@ -77,24 +77,34 @@ pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
     let servers: Vec<_> = [&top.server].into_iter().chain(&replicas).collect();
     let mut before = read(&servers).await?;
     let mut began = Instant::now();
+    // Clears the screen.
+    let start = if is_live { "\u{1b}[H\u{1b}[2J" } else { "" };
     loop {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(top.interval)) => {}
             stopped = ui::stopped() => return stopped.map(|()| ExitCode::SUCCESS),
         }
-        let now = read(&servers).await?;
+        let now = match read(&servers).await {
+            Ok(now) => now,
+            Err(error) if is_live => {
+                ui::print(&format!("{start}{error:#}\n"))?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let ended = Instant::now();
         let mut usages = usages(&before, &now, ended - began);
         let total = usages.len();
         usages.truncate(top.limit);
+        let pods = now.iter().map(|answer| answer.pods).max().unwrap_or_default();
+        let stale = now.iter().find_map(|answer| answer.stale.clone());
         if top.server.output == Output::Json {
-            let answer = serde_json::json!({ "pods": now.pods, "stale": now.stale, "plugins": usages });
+            let answer = serde_json::json!({ "pods": pods, "stale": stale, "total": total, "plugins": usages });
             ui::print(&format!("{answer:#}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        // Clears the screen.
-        let start = if is_live { "\u{1b}[H\u{1b}[2J" } else { "" };
-        ui::print(&format!("{start}{}", table(&now, &usages, total)))?;
+        let stale = stale.map_or_else(String::new, |stale| stale + "\n");
+        ui::print(&format!("{start}{pods} Pods, {total} plugins\n{stale}{}", table(&usages, total)))?;
         if !is_live {
             return Ok(ExitCode::SUCCESS);
         }
@@ -102,68 +112,26 @@ pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the counters of all replicas as those of one host.
-async fn read(servers: &[&Server]) -> anyhow::Result<PluginsUsed> {
-    let answers: Vec<PluginsUsed> = try_join_all(servers.iter().map(|server| server.get("/debug/plugins"))).await?;
-    Ok(sum(answers))
+/// Reads the counters of each replica.
+async fn read(servers: &[&Server]) -> anyhow::Result<Vec<PluginsUsed>> {
+    try_join_all(servers.iter().map(|server| server.get("/debug/plugins"))).await
 }
 
-fn sum(answers: Vec<PluginsUsed>) -> PluginsUsed {
-    let mut plugins = BTreeMap::<String, PluginUsed>::new();
-    let pods = answers.iter().map(|answer| answer.pods).max().unwrap_or_default();
-    let stale = answers.iter().find_map(|answer| answer.stale.clone());
-    for used in answers.into_iter().flat_map(|answer| answer.plugins) {
-        match plugins.get_mut(&used.plugin) {
-            None => {
-                plugins.insert(used.plugin.clone(), used);
-            }
-            Some(sum) => {
-                // A replica that runs the plugin says more about it than one that does not.
-                if sum.state == "standby" {
-                    sum.state = used.state;
-                }
-                sum.runs += used.runs;
-                sum.failed += used.failed;
-                sum.writes += used.writes;
-                sum.requests += used.requests;
-                sum.cpu_micros += used.cpu_micros;
-                sum.running += used.running;
-                sum.waiting += used.waiting;
+/// Returns the use of the plugins between two readings of all replicas, most processor time first, then those with
+/// most waiting Pods. A counter that is smaller than before is of a host that was started again: it counts from 0.
+fn usages(before: &[PluginsUsed], now: &[PluginsUsed], time: Duration) -> Vec<Usage> {
+    let mut all = BTreeMap::<String, Usage>::new();
+    for (before, now) in before.iter().zip(now) {
+        let earlier: BTreeMap<_, _> = before.plugins.iter().map(|used| (&used.plugin, used)).collect();
+        for used in &now.plugins {
+            let one = usage(earlier.get(&used.plugin).copied(), used, time);
+            match all.get_mut(&used.plugin) {
+                Some(sum) => sum.add(one),
+                None => drop(all.insert(used.plugin.clone(), one)),
             }
         }
     }
-    PluginsUsed { pods, stale, plugins: plugins.into_values().collect() }
-}
-
-/// Returns the use of the plugins between two readings, most processor time first, then those with most waiting Pods. A
-/// counter that is smaller than before is of a host that was started again: it counts from 0.
-fn usages(before: &PluginsUsed, now: &PluginsUsed, time: Duration) -> Vec<Usage> {
-    let earlier: BTreeMap<_, _> = before.plugins.iter().map(|used| (&used.plugin, used)).collect();
-    let mut usages: Vec<_> = now
-        .plugins
-        .iter()
-        .map(|used| {
-            let before = earlier.get(&used.plugin);
-            let rate = |counter: fn(&PluginUsed) -> u64| {
-                let count = counter(used);
-                let since = before.map(|before| counter(before)).filter(|before| *before <= count);
-                #[expect(clippy::cast_precision_loss, reason = "a rate is shown with one decimal")]
-                let growth = (count - since.unwrap_or_default()) as f64;
-                growth / time.as_secs_f64().max(0.001)
-            };
-            Usage {
-                plugin: used.plugin.clone(),
-                state: used.state.clone(),
-                runs_per_second: rate(|used| used.runs),
-                failed_per_second: rate(|used| used.failed),
-                writes_per_second: rate(|used| used.writes),
-                requests_per_second: rate(|used| used.requests),
-                cpu_millis: rate(|used| used.cpu_micros) / 1_000.0,
-                running: used.running,
-                waiting: used.waiting,
-            }
-        })
-        .collect();
+    let mut usages: Vec<_> = all.into_values().collect();
     usages.sort_by(|a, b| {
         let rest = |usage: &Usage| (Reverse(usage.waiting), usage.plugin.clone());
         b.cpu_millis.total_cmp(&a.cpu_millis).then_with(|| rest(a).cmp(&rest(b)))
@@ -171,11 +139,45 @@ fn usages(before: &PluginsUsed, now: &PluginsUsed, time: Duration) -> Vec<Usage>
     usages
 }
 
-fn table(PluginsUsed { pods, stale, .. }: &PluginsUsed, usages: &[Usage], total: usize) -> String {
-    let mut text = format!("{pods} Pods, {total} plugins\n");
-    if let Some(stale) = stale {
-        text += &format!("{stale}\n");
+fn usage(before: Option<&PluginUsed>, used: &PluginUsed, time: Duration) -> Usage {
+    let rate = |counter: fn(&PluginUsed) -> u64| {
+        let count = counter(used);
+        let since = before.map(counter).filter(|before| *before <= count);
+        #[expect(clippy::cast_precision_loss, reason = "a rate is shown with one decimal")]
+        let growth = (count - since.unwrap_or_default()) as f64;
+        growth / time.as_secs_f64().max(0.001)
+    };
+    Usage {
+        plugin: used.plugin.clone(),
+        state: used.state.clone(),
+        runs_per_second: rate(|used| used.runs),
+        failed_per_second: rate(|used| used.failed),
+        writes_per_second: rate(|used| used.writes),
+        requests_per_second: rate(|used| used.requests),
+        cpu_millis: rate(|used| used.cpu_micros) / 1_000.0,
+        running: used.running,
+        waiting: used.waiting,
     }
+}
+
+impl Usage {
+    /// Adds that of another replica.
+    fn add(&mut self, other: Self) {
+        // A replica that runs the plugin says more about it than one that does not.
+        if self.state == "standby" {
+            self.state = other.state;
+        }
+        self.runs_per_second += other.runs_per_second;
+        self.failed_per_second += other.failed_per_second;
+        self.writes_per_second += other.writes_per_second;
+        self.requests_per_second += other.requests_per_second;
+        self.cpu_millis += other.cpu_millis;
+        self.running += other.running;
+        self.waiting += other.waiting;
+    }
+}
+
+fn table(usages: &[Usage], total: usize) -> String {
     let rows = usages.iter().map(|usage| {
         [
             usage.plugin.clone(),
@@ -190,7 +192,7 @@ fn table(PluginsUsed { pods, stale, .. }: &PluginsUsed, usages: &[Usage], total:
         ]
     });
     let head = ["PLUGIN", "STATE", "RUNS/S", "FAILED/S", "WRITES/S", "REQUESTS/S", "CPU", "RUNNING", "WAITING"];
-    text += &format!("{}\n", ui::table(head, rows));
+    let mut text = format!("{}\n", ui::table(head, rows));
     if usages.len() < total {
         text += &format!("and {} more; --limit shows them\n", total - usages.len());
     }
@@ -228,22 +230,25 @@ mod tests {
             used("shop/c", "loaded", 40),
             used("shop/d", "suspended", 0),
         ]);
-        let usages = usages(&before, &now, Duration::from_secs(2));
+        let usages = usages(&[before], &[now], Duration::from_secs(2));
         let shown: Vec<_> =
             usages.iter().map(|usage| (&*usage.plugin, usage.runs_per_second, usage.cpu_millis)).collect();
         assert_eq!(shown, [("shop/c", 20.0, 20.0), ("shop/a", 10.0, 10.0), ("shop/b", 5.0, 5.0), ("shop/d", 0.0, 0.0)]);
-        let text = table(&now, &usages[..2], usages.len());
-        assert!(text.starts_with("7 Pods, 4 plugins\nPLUGIN  STATE   RUNS/S  FAILED/S"), "{text}");
+        let text = table(&usages[..2], usages.len());
+        assert!(text.starts_with("PLUGIN  STATE   RUNS/S  FAILED/S"), "{text}");
         assert!(text.contains("shop/a  loaded  10.0    1.0       10.0      20.0        10.0m  1        2"), "{text}");
         assert!(text.ends_with("and 2 more; --limit shows them\n"), "{text}");
     }
 
     #[test]
-    fn replicas_are_added_and_the_one_that_runs_a_plugin_says_its_state() {
+    fn replicas_are_added_also_if_one_of_them_restarts() {
         let of = |state: &str, count| answer(vec![used("shop/a", state, count)]);
-        for answers in [vec![of("standby", 10), of("loaded", 30)], vec![of("loaded", 30), of("standby", 10)]] {
-            let sum = sum(answers);
-            assert_eq!((&*sum.plugins[0].state, sum.plugins[0].runs, sum.plugins[0].waiting), ("loaded", 40, 4));
+        let before = [of("standby", 5_000), of("loaded", 9_000)];
+        let now = [of("standby", 10), of("loaded", 9_030)];
+        for order in [[0, 1], [1, 0]] {
+            let [before, now] = [&before, &now].map(|answers| order.map(|at| answers[at].clone()));
+            let usages = usages(&before, &now, Duration::from_secs(1));
+            assert_eq!((&*usages[0].state, usages[0].runs_per_second, usages[0].waiting), ("loaded", 40.0, 4));
         }
     }
 }

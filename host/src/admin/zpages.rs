@@ -85,10 +85,7 @@ fn shown(levels: Option<&Levels>) -> Response {
 fn changed(levels: Option<&Levels>, filter: &str) -> Response {
     let Some(levels) = levels else { return shown(None) };
     match levels.set(filter) {
-        Ok(before) => {
-            tracing::warn!(filter = text::line(filter), before = text::line(&before), "log filter changed");
-            shown(Some(levels))
-        }
+        Ok(()) => shown(Some(levels)),
         Err(error) => (StatusCode::BAD_REQUEST, text::line(&error.to_string()) + "\n").into_response(),
     }
 }

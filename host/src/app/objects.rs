@@ -246,7 +246,12 @@ impl Follower {
             tracing::warn!(plugin = %id, reason, error = message, "plugin objects not loaded");
         }
         // Before the objects are known, which is when their finalizers may be removed.
-        self.driver.components.holds.adopt(&adopted, self.policy.borrow().as_ref());
+        let owned = self.driver.owns();
+        let names = self.known.lock().names.clone();
+        let is_there = |id: &PluginId, uid: &str| {
+            owned.has(&id.tenant()) || names.lock().get(&Kind::of(id)).is_some_and(|names| names.has(id, uid))
+        };
+        self.driver.components.holds.adopt(&adopted, self.policy.borrow().as_ref(), is_there);
         self.known.lock().desired = desired;
         actions
     }

@@ -166,7 +166,7 @@ impl Object {
         let finalizing = spec.filter(|_| plugin.is_err()).and_then(|spec| finalizing(&id, spec.get()));
         let spec = value_of_spec;
         let text = Spec::new(&spec);
-        Ok(Self {
+        let mut object = Self {
             id,
             uid: uid.clone(),
             generation: *generation,
@@ -178,8 +178,15 @@ impl Object {
             spec: text,
             status: value(status).unwrap_or_default().into(),
             plugin: plugin.map(Arc::new).map_err(Into::into),
-            finalizing: finalizing.map(Arc::new),
-        })
+            finalizing: None,
+        };
+        object.finalizing = finalizing.filter(|spec| object.may_hold(spec)).map(Arc::new);
+        Ok(object)
+    }
+
+    /// Returns true if a plugin with this part of a spec may hold finalizers of Pods.
+    fn may_hold(&self, spec: &PluginSpec) -> bool {
+        !spec.grants.write.finalizers.is_empty() || self.has_held()
     }
 }
 
@@ -201,21 +208,22 @@ impl Object {
     }
 
     /// Returns the plugin with the finalizers that a host before may have let it hold: those that the status names, and
-    /// of an object with the host's finalizer those that its spec grants.
+    /// of an object with the host's finalizer those that its spec grants. `None` also if the account is not known, as
+    /// which they are removed.
     pub(crate) fn may_have_held(&self) -> Option<Arc<PluginSpec>> {
-        let granted = self.of_finalizers().filter(|_| self.held.is_some());
         if !self.has_held() {
-            return granted;
+            return self.of_finalizers().filter(|_| self.held.is_some());
         }
-        let mut of = self.spec.value();
-        let granted = granted.iter().flat_map(|spec| &spec.grants.write.finalizers).map(|of| json!(of.0));
-        let names: Vec<_> = self.held_names().iter().cloned().chain(granted).collect();
-        of = json!({
-            "serviceAccountName": of["serviceAccountName"].as_str(),
-            "serviceAccountNamespace": of["serviceAccountNamespace"].as_str(),
-            "grants": { "write": { "finalizers": names } },
-        });
-        finalizing(&self.id, &of.to_string()).map(Arc::new)
+        let mut spec = PluginSpec::clone(self.plugin.as_ref().ok().or(self.finalizing.as_ref())?);
+        let finalizers = &mut spec.grants.write.finalizers;
+        if self.held.is_none() {
+            finalizers.clear();
+        }
+        let names = self.held_names().iter().filter_map(Value::as_str).filter(|name| is_pattern(name));
+        let names = names.map(|name| KeyPattern(name.to_owned())).filter(|name| !finalizers.contains(name));
+        let names: Vec<_> = names.take(MOST_FINALIZERS).collect();
+        finalizers.extend(names);
+        (!finalizers.is_empty()).then(|| spec.into())
     }
 
     /// Returns an object of which only this is known.
@@ -242,7 +250,7 @@ impl Object {
         let known = self.finalizing.take();
         let known = known.or_else(|| finalizing(&self.id, self.spec.text()).map(Arc::new));
         let bytes = |spec: &PluginSpec| spec.grants.write.finalizers.iter().map(|name| name.0.len()).sum::<usize>();
-        self.finalizing = known.filter(|spec| bytes(spec) <= MOST_FORGOTTEN_BYTES);
+        self.finalizing = known.filter(|spec| self.may_hold(spec) && bytes(spec) <= MOST_FORGOTTEN_BYTES);
         if self.spec_bytes > 64 {
             (self.spec, self.plugin) = (Spec::new(&Value::Null), Err([].into()));
         }
@@ -268,18 +276,21 @@ const LEAST_RELEASE_SECONDS: u64 = 60;
 struct OfFinalizers<'a> {
     service_account_name: Option<String>,
     service_account_namespace: Option<String>,
+    #[serde(default)]
     grants: OfGrants,
     #[serde(borrow)]
     finalizers: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct OfGrants {
+    #[serde(default)]
     write: OfWrites,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct OfWrites {
+    #[serde(default)]
     finalizers: Vec<String>,
 }
 
@@ -300,17 +311,19 @@ pub(crate) fn finalizing(id: &PluginId, spec: &str) -> Option<PluginSpec> {
         "serviceAccountName": service_account_name,
         "serviceAccountNamespace": service_account_namespace,
     });
-    let is_pattern = |text: &String| {
-        let name = text.strip_suffix('*').map(|prefix| format!("{prefix}a"));
-        text.contains('/') && syntax::qualified_name(name.as_deref().unwrap_or(text)).is_ok()
-    };
     let mut plugin = plugin(Kind::of(id), id, &of).ok()?;
     let release = finalizers.and_then(|release| serde_json::from_str::<Release>(release.get()).ok());
     plugin.release_after =
         release.map(|release| Duration::from_secs(release.release_after_seconds.max(LEAST_RELEASE_SECONDS)));
-    let patterns = grants.write.finalizers.into_iter().filter(is_pattern).take(MOST_FINALIZERS);
+    let patterns = grants.write.finalizers.into_iter().filter(|text| is_pattern(text)).take(MOST_FINALIZERS);
     plugin.grants.write.finalizers = patterns.map(KeyPattern).collect();
     Some(plugin)
+}
+
+/// Returns true for the name of a finalizer, or the beginning of one and `*`.
+fn is_pattern(text: &str) -> bool {
+    let name = text.strip_suffix('*').map(|prefix| format!("{prefix}a"));
+    text.contains('/') && syntax::qualified_name(name.as_deref().unwrap_or(text)).is_ok()
 }
 
 /// Returns the account and the finalizers of a plugin, which [`finalizing`] reads.

@@ -202,7 +202,8 @@ fn active(version: &ActiveVersion) -> Active {
 
 fn finalizers(facts: &Facts, shown: &Value, now_millis: u64) -> Finalizers {
     let since = shown["finalizers"]["since"].as_str().map(str::to_owned);
-    let names = facts.finalizers.iter().map(|name| text::name(name)).collect();
+    // Whole: a host that starts reads them back.
+    let names = facts.finalizers.iter().map(|name| text::escape(name)).collect();
     Finalizers { names, since: since.unwrap_or_else(|| time(now_millis)) }
 }
 

@@ -4,6 +4,8 @@ use std::{io, mem, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_engine::ports::RUN_TARGET;
+use podium_vocabulary::text;
+use tracing::Level;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::LevelFilter,
@@ -71,15 +73,24 @@ impl Levels {
         self.filter.lock().clone()
     }
 
-    /// Replaces the filter, and returns the one before.
+    /// Replaces the filter. The log names both, by the one before or, if that one hides it, by the new one.
     ///
     /// # Errors
     /// Returns an error if the filter cannot be parsed.
-    pub fn set(&self, level: &str) -> Result<String, LogsError> {
+    pub fn set(&self, level: &str) -> Result<(), LogsError> {
         let parsed = filter(level)?;
         let mut filter = self.filter.lock();
+        let before = mem::replace(&mut *filter, level.to_owned());
+        let report = || tracing::warn!(filter = text::line(level), before = text::line(&before), "log filter changed");
+        let is_shown = tracing::enabled!(Level::WARN);
+        if is_shown {
+            report();
+        }
         self.handle.reload(parsed).map_err(|_| LogsError::Ended)?;
-        Ok(mem::replace(&mut *filter, level.to_owned()))
+        if !is_shown {
+            report();
+        }
+        Ok(())
     }
 }
 
@@ -180,10 +191,13 @@ fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     if words.any(|word| word.is_empty() || word.parse::<LevelFilter>().is_err()) {
         return Err(refused());
     }
+    // Values of fields are compared as texts: a regular expression would match parts of other names, and may take
+    // memory without bound.
+    let parse = |text: &str| EnvFilter::builder().with_regex(false).parse(text).map_err(|_| refused());
     if directives == ["off"] {
-        return EnvFilter::try_new("off").map_err(|_| refused());
+        return parse("off");
     }
-    let filter = EnvFilter::try_new(format!("{QUIET},{}", directives.join(","))).map_err(|_| refused())?;
+    let filter = parse(&format!("{QUIET},{}", directives.join(",")))?;
     let spans = format!("{RUN_TARGET}=error").parse().map_err(|_| refused())?;
     Ok(filter.add_directive(spans))
 }
@@ -243,7 +257,8 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let logged = |filter: &str| {
                 levels.set(filter).unwrap();
-                for plugin in ["shop/hello", "shop/other"] {
+                written.0.lock().unwrap().clear();
+                for plugin in ["shop/hello", "shop/other", "eshop/hello", "hello"] {
                     let run =
                         tracing::error_span!(target: RUN_TARGET, "reconcile", plugin, pod = "cart-0", attempt = 2);
                     run.in_scope(|| tracing::debug!(target: PLUGIN_TARGET, "here"));
@@ -252,9 +267,17 @@ mod tests {
                 String::from_utf8(bytes).unwrap().lines().count()
             };
             assert_eq!(logged("info"), 0);
-            assert_eq!(logged("debug"), 2);
-            assert_eq!(logged("info,[reconcile{plugin=shop/hello}]=debug"), 1);
+            assert_eq!(logged("debug"), 4);
+            assert_eq!(logged("info,[reconcile{plugin=\"shop/hello\"}]=debug"), 1);
+            assert_eq!(logged("info,[reconcile{plugin=\"hello\"}]=debug"), 1);
+            // As a regular expression this one has more states than a machine has memory.
+            assert_eq!(logged(&format!("info,[a{{b=(0|1)*1{}}}]=debug", "(0|1)".repeat(25))), 0);
             assert_eq!(logged("warn"), 0);
+            levels.set("off").unwrap();
+            levels.set("warn").unwrap();
+            let bytes = mem::take(&mut *written.0.lock().unwrap());
+            let lines = String::from_utf8(bytes).unwrap();
+            assert_eq!(lines.matches("log filter changed").count(), 2, "also of the change to off: {lines}");
         });
         assert_eq!((levels.filter().as_str(), levels.set("loud").is_err()), ("warn", true));
         assert_eq!(levels.filter(), "warn", "as before");

@@ -72,6 +72,13 @@ class Reconcile(unittest.TestCase):
             reconcile(present(), config={"classes": {"old": 0}})
         self.assertIsInstance(raised.exception.value, types.Failure_Terminal)
 
+    def test_an_exception_is_a_failure_with_its_file_and_line(self):
+        with self.assertRaises(Err) as raised:
+            reconcile(present(creationTimestamp="yesterday"))
+        failure = raised.exception.value
+        self.assertIsInstance(failure, types.Failure_Retry)
+        self.assertRegex(failure.value, r"^ValueError: .*'yesterday'.* \(age.py:[0-9]+\)$")
+
 
 if __name__ == "__main__":
     unittest.main()

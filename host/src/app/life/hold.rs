@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 use podium_life::Object;
-use podium_vocabulary::{PluginId, PluginSpec, text};
+use podium_vocabulary::{PluginId, PluginSpec, Tenant, text};
 use tokio::{sync::OnceCell, time::sleep};
 
 use super::{BACKOFF, Components, Driver, LoadFailure, Rules, disk::on_disk};
@@ -29,6 +29,8 @@ const MOST_FAILURES: u32 = 5;
 #[derive(Debug, Default)]
 pub(in crate::app) struct Holds {
     all: Mutex<All>,
+    /// Tenants with more objects than are known, which the log has named.
+    full: Mutex<BTreeSet<Tenant>>,
     recalled: OnceCell<()>,
 }
 
@@ -130,21 +132,37 @@ impl Holds {
     }
 
     /// Records objects that a host before, or another replica, may have let hold finalizers, as many as a tenant may
-    /// have.
-    pub(in crate::app) fn adopt(&self, held: &[(String, Arc<PluginSpec>)], policy: Option<&Policy>) {
-        let mut full = BTreeMap::<_, usize>::new();
+    /// have. One that is not there any more leaves its place to another one: the replica that ran it cleans up.
+    pub(in crate::app) fn adopt(
+        &self,
+        held: &[(String, Arc<PluginSpec>)],
+        policy: Option<&Policy>,
+        is_there: impl Fn(&PluginId, &str) -> bool,
+    ) {
+        let mut beyond = BTreeSet::new();
         for (uid, spec) in held {
             let tenant = spec.tenant();
-            if let Some(beyond) = full.get_mut(&tenant) {
-                *beyond += 1;
-            } else if self.is_full(&spec.id, uid, most_loaded(&tenant, policy) + MOST_GONE) {
-                full.insert(tenant, 1);
+            if beyond.contains(&tenant) {
+                continue;
+            }
+            let most = most_loaded(&tenant, policy) + MOST_GONE;
+            if self.is_full(&spec.id, uid, most) {
+                let gone = self.which(Some(&spec.id.namespace), |id, uid| !is_there(id, uid));
+                let mut all = self.all.lock();
+                gone.into_iter().for_each(|(id, uid, _)| drop(all.remove(&(id, uid))));
+            }
+            if self.is_full(&spec.id, uid, most) {
+                beyond.insert(tenant);
             } else {
                 self.let_hold(spec, uid);
+                self.full.lock().remove(&tenant);
             }
         }
-        for (tenant, objects) in full {
-            tracing::warn!(%tenant, objects, "too many plugins with finalizers; those of these stay on their pods");
+        for tenant in beyond {
+            // Once, however many objects a tenant has.
+            if self.full.lock().insert(tenant.clone()) {
+                tracing::warn!(%tenant, "too many plugins with finalizers; those of some stay on their pods");
+            }
         }
     }
 
@@ -244,8 +262,14 @@ mod tests {
             (format!("{namespace}-{name}"), Arc::new(spec))
         };
         let listed: Vec<_> = (0..2_000).map(|name| of("flood", name)).chain([of("shop", 1)]).collect();
-        holds.adopt(&listed, None);
+        holds.adopt(&listed, None, |_, _| true);
         let count = |namespace: &str| holds.which(Some(&Some(namespace.into())), |_, _| true).len();
         assert_eq!((count("flood"), count("shop")), (100 + MOST_GONE, 1));
+        let later = of("flood", 5_000);
+        holds.adopt(std::slice::from_ref(&later), None, |_, _| true);
+        assert!(!holds.has(&later.1.id, &later.0));
+        holds.adopt(std::slice::from_ref(&later), None, |id, _| &*id.name >= "0200");
+        assert!(holds.has(&later.1.id, &later.0), "those that are gone leave their places");
+        assert_eq!((count("flood"), count("shop")), (100 + 1, 1));
     }
 }

@@ -183,7 +183,7 @@ async fn a_tenant_whose_plugins_are_not_cleaned_up_fills_no_memory() {
         spec.grants.write.finalizers = (0..finalizers).map(long).chain([KeyPattern(HOLD.to_owned())]).collect();
         let gone = |at| PluginSpec { id: id(&format!("gone-{at}")), ..spec.clone() };
         let gone: Vec<_> = (0..objects).map(|at| ("u-gone".to_owned(), Arc::new(gone(at)))).collect();
-        rig.driver.components.holds.adopt(&gone, None);
+        rig.driver.components.holds.adopt(&gone, None, |_, _| true);
         rig.objects.put(object(Some("shop"), "a", &["own.example/a"]));
         rig.objects.put(object(Some("bank"), "b", &["own.example/b"]));
         sleep(Duration::from_secs(600)).await;

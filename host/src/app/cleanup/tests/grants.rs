@@ -132,7 +132,7 @@ async fn late_writes_are_waited_for_from_the_unload_on() {
     spec.source = podium_vocabulary::Source::File("/nowhere/a.wasm".into());
     // Its unload takes a minute.
     load(&rig.driver, spec.clone()).await;
-    rig.driver.components.holds.adopt(&[("u-a".to_owned(), spec.into())], None);
+    rig.driver.components.holds.adopt(&[("u-a".to_owned(), spec.into())], None, |_, _| true);
     rig.objects.put(shop().remove(0));
     sleep(Duration::from_secs(60)).await;
     assert!(rig.objects.patched().is_empty());
