@@ -430,7 +430,8 @@ mod tests {
         gone.begin_standby(shard("bank"), Revision(4), Vec::new);
         assert!(of("shop", 3).is_none(), "its delivery is over, whatever happens to others");
         gone.settled(shard("bank"), 0, Revision(4), |_| false);
-        assert_eq!((gone.inner.lock().kept.bytes, gone.inner.lock().kept.pods.len()), (0, 0));
+        let inner = gone.inner.lock();
+        assert_eq!((inner.kept.bytes, inner.kept.pods.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -165,24 +165,24 @@ fn finalizers_of_the_status_are_removed_as_the_account_of_the_spec() {
     long["grants"] = json!({ "write": { "finalizers": ["a.example/granted"] } });
     let name = format!("{}.example/{}", "a".repeat(60), "b".repeat(63));
     let said = Arc::new(json!({ "finalizers": { "names": [name, "a.example/*", "no name", 7] } }));
-    let names = |object: &Object| {
-        let spec = object.may_have_held()?;
+    let names = |of: &Object| {
+        let spec = of.may_have_held()?;
         assert_eq!(spec.impersonate.as_deref(), Some("system:serviceaccount:shop:own"));
         Some(spec.grants.write.finalizers.iter().map(|name| name.0.clone()).collect::<Vec<_>>())
     };
-    let mut object = Object { status: said.clone(), ..object("tidy", 1, &long) };
+    let mut plugin = Object { status: said.clone(), ..object("tidy", 1, &long) };
     let expected = Some(vec![name.clone(), "a.example/*".to_owned()]);
-    assert_eq!(names(&object), expected, "nothing of the spec, which anyone may change");
-    object.forget_spec();
-    assert_eq!(names(&object), expected);
-    object.held = Some(0);
+    assert_eq!(names(&plugin), expected, "nothing of the spec, which anyone may change");
+    plugin.forget_spec();
+    assert_eq!(names(&plugin), expected);
+    plugin.held = Some(0);
     let all = ["a.example/granted", &name, "a.example/*"].map(str::to_owned);
-    assert_eq!(names(&object), Some(all.into()));
+    assert_eq!(names(&plugin), Some(all.into()));
 
     let mut mistaken = long.clone();
     mistaken["serviceAccountName"] = 5.into();
-    let unknown = Object { status: said, ..super::tests::object("tidy", 1, &mistaken) };
+    let unknown = Object { status: said, ..object("tidy", 1, &mistaken) };
     assert!(unknown.may_have_held().is_none(), "not as the account of the host");
     let none = Arc::new(json!({ "finalizers": { "names": ["no name"] } }));
-    assert!(Object { status: none, ..super::tests::object("tidy", 1, &long) }.may_have_held().is_none());
+    assert!(Object { status: none, ..object("tidy", 1, &long) }.may_have_held().is_none());
 }
