@@ -21,7 +21,8 @@
 {{ .Release.Name }}-host
 {{- end }}
 
-{{/* The rights to the Lease. A new object has no name yet when RBAC is asked. */}}
+{{/* The rights to the Leases. A new object has no name yet when RBAC is asked. Those to the Leases of shards do not
+depend on activeReplicas: a rollout from "all" to 1 changes the rights before it ends replicas that share. */}}
 {{- define "podium.lease" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -30,18 +31,14 @@
   resources: [leases]
   resourceNames:
     - podium-host
-    {{- if include "podium.shared" . }}
     {{- range until 16 }}
     - podium-host-shard-{{ . }}
     {{- end }}
-    {{- end }}
   verbs: [get, update]
-{{- if include "podium.shared" . }}
 # One list instead of a read of each.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [list]
-{{- end }}
 {{- end }}
 
 {{/* A claim belongs to one Pod. */}}

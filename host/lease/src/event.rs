@@ -86,7 +86,7 @@ pub enum Effect {
         /// The time-out.
         within: Duration,
     },
-    /// Act, for all tenants.
+    /// Act, for the tenants of the Lease.
     Own {
         /// The term, for the User-Agent of writes.
         term: u32,

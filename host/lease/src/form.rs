@@ -50,6 +50,14 @@ pub struct Record {
     pub wanted: String,
 }
 
+impl Record {
+    /// Returns true if the holder of an earlier record wrote this one in the same term, and has not released it.
+    pub(crate) fn renews(&self, before: &Self) -> bool {
+        let is_same = self.holder == before.holder && self.term == before.term && self.shared == before.shared;
+        is_same && !self.holder.is_empty() && self != before
+    }
+}
+
 /// Why a Lease can be neither held nor taken. A replica waits until the Lease can be read or is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unusable {

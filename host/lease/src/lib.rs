@@ -1,4 +1,4 @@
-//! Which replica acts: one Lease, which its holder renews and which the other replicas read.
+//! Which replica acts: by a Lease, or one for each shard, that its holder renews and that the other replicas read.
 //!
 //! [`Ownership::step`] takes an event and the time, and returns effects, in the order in which the caller applies them.
 //! It neither waits nor reads a clock; requests are effects, and their answers are events. [`Lease`] is the form of the

@@ -171,6 +171,11 @@ impl Ownership {
         }
     }
 
+    /// Returns true if the Lease can be neither held nor taken.
+    pub fn is_unusable(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| matches!(seen.view, View::Unusable(_)))
+    }
+
     /// Returns when the API server last answered a request for the Lease.
     pub fn answered(&self) -> Option<Duration> {
         self.answered
@@ -181,8 +186,7 @@ impl Ownership {
         let Some(seen) = self.seen.as_ref().filter(|_| self.term.is_none()) else { return Duration::ZERO };
         match &seen.view {
             View::Record(record) if !record.holder.is_empty() => now.saturating_sub(seen.since + self.longest),
-            View::Record(_) | View::Absent => now.saturating_sub(seen.since),
-            View::Unusable(_) => Duration::ZERO,
+            View::Record(_) | View::Absent | View::Unusable(_) => now.saturating_sub(seen.since),
         }
     }
 
@@ -342,9 +346,12 @@ impl Ownership {
             View::Record(record) => record.holder == self.holder && record.renewal == self.wrote,
             View::Absent | View::Unusable(_) => false,
         };
+        // One that another installation renews has been unusable since the first time.
+        let was_unusable = self.seen.as_ref().filter(|seen| matches!(seen.view, View::Unusable(_)));
+        let since = was_unusable.filter(|_| matches!(view, View::Unusable(_))).map_or(self.now, |seen| seen.since);
         // Another Lease has come after the latest write.
         self.wrote = if is_free { self.wrote } else { 0 };
-        self.seen = Some(Seen { revision, view, since: self.now, is_free });
+        self.seen = Some(Seen { revision, view, since, is_free });
     }
 
     fn written(&mut self, revision: String, record: Record, sent: Duration) {

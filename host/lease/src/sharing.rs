@@ -6,9 +6,10 @@
 //! early, as any Lease is taken or lost.
 //!
 //! **Sharing begins and ends with the first Lease**, which has format 2 while shards are shared. A replica acts on its
-//! shards only for seven eighths of the duration after it knows that the first Lease had this format and was changed.
-//! A replica that runs all plugins by itself takes such a Lease when it has seen it unchanged for the whole duration,
-//! also after a release.
+//! shards only for seven eighths of the duration after it knows that a holder of the first Lease renewed it in this
+//! format. One that was created, or has another holder or term than before, says nothing: a replica that runs all
+//! plugins by itself may act until it reads that Lease. Such a replica takes a Lease of format 2 when it has seen it
+//! unchanged for the whole duration, also after a release.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -205,13 +206,17 @@ impl Sharing {
         }
     }
 
-    /// Notes the first Lease, by the answer to a request. One that has changed was changed after it was known before,
-    /// so nothing that takes it unchanged for its duration began earlier.
+    /// Notes the first Lease, by the answer to a request. One that was renewed was so after it was known before, so
+    /// nothing that takes it unchanged for its duration began earlier.
     fn know(&mut self, before: Option<&Record>, sent: Duration) {
-        let seen = self.leases[FIRST].seen();
-        let is_shared = seen.is_some_and(|record| record.shared && seen != before);
-        if let Some(known) = self.known.filter(|_| is_shared) {
-            self.open = self.open.max(known + self.leases[FIRST].window());
+        let window = self.leases[FIRST].window();
+        match (before, self.leases[FIRST].seen(), self.known) {
+            (_, Some(record), _) if !record.shared && !record.holder.is_empty() => self.open = Duration::ZERO,
+            (Some(before), Some(record), Some(known)) if record.shared && record.renews(before) => {
+                // A replica that runs all plugins by itself may wait for the duration of this record only.
+                self.open = known + window.min(record.duration - record.duration / 8);
+            }
+            _ => {}
         }
         self.known = Some(sent);
     }
@@ -258,7 +263,7 @@ impl Sharing {
     /// Notes that a replica holds no shard any more, or that a shard has no holder. One that was handed to another
     /// replica says nothing of either.
     fn note_holders(&mut self, now: Duration) {
-        let seen = || self.leases[1..].iter().map(Ownership::seen);
+        let seen = || usable(&self.leases).map(Ownership::seen);
         let is_free = |record: &Record| record.holder.is_empty() && record.wanted.is_empty();
         let is_held_by = |holder: &str| seen().flatten().any(|record| record.holder == holder);
         if seen().any(|record| record.is_none_or(is_free)) || !self.holders.iter().all(|holder| is_held_by(holder)) {
@@ -308,7 +313,7 @@ impl Sharing {
         let others = || counts.iter().filter(|(holder, _)| **holder != self.holder);
         let Some((fullest, most)) = others().max_by_key(|(_, count)| **count) else { return };
         let is_due = *most > mine + 1 && others().all(|(_, count)| *count >= mine);
-        if !is_due || !self.leases[1..].iter().all(is_held) || self.leases[1..].iter().any(is_busy) {
+        if !is_due || !usable(&self.leases).all(is_held) || self.leases[1..].iter().any(is_busy) {
             return;
         }
         let is_of_fullest = |index: &usize| {
@@ -321,4 +326,9 @@ impl Sharing {
             effects.extend(asked.into_iter().map(|effect| (index, effect)));
         }
     }
+}
+
+/// Returns the Leases of shards that can be held.
+fn usable(leases: &[Ownership]) -> impl Iterator<Item = &Ownership> {
+    leases.iter().skip(1).filter(|lease| !lease.is_unusable())
 }

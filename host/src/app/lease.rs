@@ -205,7 +205,7 @@ impl Keeper {
                 Fitness::Late
             }
             () if looks.current.elapsed() >= STALE => Fitness::Late,
-            () if self.driver.journal.as_ref().is_some_and(|journal| journal.figures().failing) => Fitness::Late,
+            () if self.rejects_writes() => Fitness::Late,
             () => Fitness::Fit,
         }
     }
@@ -278,7 +278,7 @@ impl Keeper {
                     namespace = requests.place().namespace,
                     lease = Sharing::name(NAME, index),
                     error,
-                    "the Lease cannot be used, and no plugin is run; end the installation that it names, or delete it"
+                    "the Lease cannot be used, and its plugins rest; end the installation that it names, or delete it"
                 );
                 if let Some(held) = leadership.inner.lock().leases.get_mut(index) {
                     held.unusable = Some(error);
@@ -321,13 +321,18 @@ impl Keeper {
         self.gone.settled(shards, *epoch, Revision(*revision), |uid| unsettled.contains(&Mark::hash(uid)));
     }
 
+    /// Returns true while the state directory rejects the journal.
+    fn rejects_writes(&self) -> bool {
+        self.driver.journal.as_ref().is_some_and(|journal| journal.figures().failing)
+    }
+
     fn reason(&self, why: Why) -> String {
         match why {
             Why::Stop => "the host is stopping".to_owned(),
             Why::Stuck(_) => self.watchdog.still().unwrap_or_else(|| "a part of the host stands still".to_owned()),
             Why::Unfit => stale(&self.reader).unwrap_or_else(|| match self.options.active_replicas {
-                Mode::One => "the state directory rejects writes".to_owned(),
-                Mode::All => "the state directory rejects writes, or shards are not shared any more".to_owned(),
+                Mode::All if !self.rejects_writes() => "shards are not shared any more".to_owned(),
+                _ => "the state directory rejects writes".to_owned(),
             }),
             Why::Given => "another replica has fewer shards".to_owned(),
             Why::Deadline => "the API server has not answered a renewal in time".to_owned(),

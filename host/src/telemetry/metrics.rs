@@ -349,15 +349,15 @@ fn unlabelled(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value
 
 fn encode_lease(encoder: &mut DescriptorEncoder<'_>, figures: LeaseFigures) -> fmt::Result {
     let LeaseFigures { leads, shards, takeovers, unowned } = figures;
-    let help = "1 while this replica holds the Lease and runs the plugins";
+    let help = "1 while this replica holds a Lease and runs plugins";
     let mut metric = encoder.encode_descriptor("leader_election_master_status", help, None, MetricType::Gauge)?;
     ConstGauge::new(i64::from(leads)).encode(metric.encode_family(&[("name", "podium-host")])?)?;
     let help = "Shards of tenants whose plugins this replica runs";
     unlabelled(encoder, "podium_lease_shards", help, i64::try_from(shards).unwrap_or(i64::MAX))?;
-    let help = "How often this replica has taken the Lease";
+    let help = "How often this replica has taken a Lease";
     let metric = encoder.encode_descriptor("podium_lease_takeovers", help, None, MetricType::Counter)?;
     ConstCounter::new(takeovers).encode(metric)?;
-    let help = "Time for which no living replica has held the Lease";
+    let help = "Time for which no living replica has held some Lease";
     let metric = encoder.encode_descriptor("podium_lease_unheld", help, Some(&Unit::Seconds), MetricType::Gauge)?;
     ConstGauge::new(unowned.as_secs_f64()).encode(metric)
 }

@@ -2,8 +2,8 @@
 //! simulated time of 60 s with faults and a calm end.
 //!
 //! Whenever a term or a write begins, at most one replica acts on a shard or has a write under way for it. At the end
-//! each shard has a
-//! holder, and replicas that share hold equal numbers. Then one crashes: the others go on, and take its shards.
+//! each shard has a holder, and replicas that share hold equal numbers. Then one crashes: the others go on, and take
+//! its shards.
 
 use std::{
     cmp::Reverse,

@@ -351,6 +351,12 @@ fn a_lease_that_cannot_be_read_is_reported_once_and_never_taken() {
     assert_eq!(replica.wait(30 * SECOND, || unusable("11")), []);
     assert!(matches!(replica.pending, None | Some((_, Call::Read))), "{:?}", replica.pending);
     assert_eq!(replica.ownership.seen(), None);
+    // Also while another installation renews it.
+    for revision in ["12", "13"] {
+        replica.wait(SECOND, || unusable(revision));
+    }
+    let unheld = replica.ownership.unowned(replica.now);
+    assert!(replica.ownership.is_unusable() && unheld >= 31 * SECOND, "{unheld:?}");
     replica.wait(SECOND, || Answer::Read(None));
     assert!(matches!(replica.pending, Some((_, Call::Create(_)))), "deleted");
 }

@@ -92,6 +92,13 @@ impl Inner {
         }
     }
 
+    /// Returns why no plugin can be run: the first Lease cannot be used, or none of the shards'.
+    fn unusable(&self) -> Option<String> {
+        let (first, shards) = self.leases.split_first()?;
+        let all_unusable = || shards.iter().try_fold(None, |_, held| held.unusable.clone().map(Some)).flatten();
+        first.unusable.clone().or_else(all_unusable)
+    }
+
     pub(super) fn term(&self, index: usize) -> u32 {
         self.leases.get(index).map_or(0, |held| held.term)
     }
@@ -165,8 +172,7 @@ impl Leadership {
         let is_known = inner.answered.is_some_and(|at| (self.now)().saturating_sub(at) < self.duration);
         let reason = || inner.failure.as_deref().unwrap_or("no answer yet");
         let unknown = || (!is_known).then(|| format!("the Lease is not known: {}", reason()));
-        let unusable = || inner.leases.iter().find_map(|held| held.unusable.clone());
-        let failure = inner.nowhere.clone().or_else(unusable).or_else(unknown);
+        let failure = inner.nowhere.clone().or_else(|| inner.unusable()).or_else(unknown);
         let is_open = inner.open > (self.now)();
         let first = inner.leases.first();
         let note = match (inner.mode, first.and_then(|held| held.seen.as_ref())) {
@@ -180,6 +186,11 @@ impl Leadership {
             }
             _ => "standby; no replica holds it".to_owned(),
         };
+        let unusable =
+            inner.leases.iter().enumerate().filter_map(|(index, held)| {
+                Some(format!("; {}: {}", Sharing::name(NAME, index), held.unusable.as_ref()?))
+            });
+        let note = note + &unusable.collect::<String>();
         Check { failure, required: true, ..Check::passed("lease", text::line(&note)) }
     }
 
@@ -240,6 +251,29 @@ mod tests {
         assert!(held.unusable.is_some());
         assert!(held.saw(seen()) && !held.saw(seen()));
         assert!(held.unusable.is_none());
+    }
+
+    #[test]
+    fn one_shard_whose_lease_cannot_be_used_leaves_the_replica_ready() {
+        let sharing = Sharing::new("a".to_owned(), Duration::from_secs(8), Mode::All, Duration::ZERO);
+        let inner = Mutex::new(Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) });
+        let (stopped, _) = watch::channel(false);
+        let now: BootTime = Arc::new(|| Duration::ZERO);
+        let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
+        let spoil = |index: usize| leadership.inner.lock().leases[index].unusable = Some("rubbish".to_owned());
+        spoil(4);
+        let Check { failure, note, .. } = leadership.check();
+        assert_eq!(
+            (failure, note.as_deref()),
+            (None, Some("standby; no replica holds it; podium-host-shard-3: rubbish"))
+        );
+        (1..16).for_each(spoil);
+        assert_eq!(leadership.check().failure, None);
+        spoil(16);
+        assert_eq!(leadership.check().failure.as_deref(), Some("rubbish"), "no shard is left");
+        *leadership.inner.lock() = Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) };
+        spoil(0);
+        assert_eq!(leadership.check().failure.as_deref(), Some("rubbish"), "it says that shards are shared");
     }
 
     #[test]

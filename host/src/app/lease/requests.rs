@@ -17,9 +17,6 @@ use tokio::{
 
 use super::{Leadership, NAME};
 
-/// The label that each Lease has.
-const LABEL: &str = "labelSelector=app.kubernetes.io/managed-by%3Dpodium-host";
-
 /// A Lease, and the number of a request for it.
 type Asked = (usize, u64);
 
@@ -105,7 +102,8 @@ impl Requests {
         let mode = self.mode;
         let path = match mode {
             Mode::One => format!("{}/{NAME}", self.path()),
-            Mode::All => format!("{}?{LABEL}", self.path()),
+            // By no label: one that somebody changed would hide a Lease that exists.
+            Mode::All => self.path(),
         };
         let installation = self.place.installation.clone();
         self.under_way.spawn(async move {

@@ -182,6 +182,33 @@ async fn replicas_share_the_tenants_and_go_on_for_one_that_crashes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_without_its_label_is_taken_and_one_with_rubbish_is_left() {
+    let cluster = cluster();
+    for (shard, format) in [(9, "2"), (3, "rubbish")] {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": format!("podium-host-shard-{shard}"), "namespace": "podium",
+                "labels": {"app.kubernetes.io/managed-by": "somebody"},
+                "annotations": {
+                    "podium.dev/format": format, "podium.dev/shards": "16",
+                    "podium.dev/installation": "podium", "podium.dev/renewal": "1",
+                },
+            },
+            "spec": {"leaseDurationSeconds": 8, "leaseTransitions": 3},
+        });
+        cluster.create(lease).unwrap();
+    }
+    let _first = Replica::start(&cluster, "a", Mode::All).await;
+    sleep(SHARED).await;
+    expect(&cluster, &[("a", 15), ("", 1)]);
+    let _second = Replica::start(&cluster, "b", Mode::All).await;
+    sleep(SHARED).await;
+    let shared = holders(&cluster);
+    assert!(shared["a"].abs_diff(shared["b"]) <= 1, "{shared:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rollout_from_one_active_replica_to_all_and_back_writes_nothing_twice() {
     let cluster = cluster();
     let one = Replica::start(&cluster, "a", Mode::One).await;
