@@ -40,6 +40,13 @@ for program in buildah jq dpkg-query ldd strip; do
     echo "$program is missing: apt-get install --no-install-recommends binutils buildah ca-certificates jq" >&2
     exit 1
 done
+if [ -z "$runners" ]; then
+    packages="apt-get install --no-install-recommends clang python3-venv"
+    command -v "${CC_wasm32_unknown_unknown:-clang}" >/dev/null ||
+        { echo "clang is missing, for the runner of JavaScript: $packages" >&2; exit 1; }
+    python3 -c 'import ensurepip, venv' 2>/dev/null ||
+        { echo "python3 has no venv, for the runner of Python: $packages" >&2; exit 1; }
+fi
 # Those of the package, without any that the machine's administrator added.
 certificates=$(dpkg-query --listfiles ca-certificates 2>/dev/null | grep '\.crt$' | LC_ALL=C sort || true)
 [ -n "$certificates" ] || { echo "apt-get install --no-install-recommends ca-certificates" >&2; exit 1; }

@@ -20,10 +20,12 @@ crates() {
             # The C sources in rquickjs-sys, which are no crates of their own.
             quickjs
         fi
-        # The package that brings CPython as a prebuilt binary.
-        [ ! -f "$runners/python-1.wasm" ] ||
+        if [ -f "$runners/python-1.wasm" ]; then
+            # The package that brings CPython as a prebuilt binary.
             sed -n 's/^version=\(.*\)/componentize-py v\1|Apache-2.0 WITH LLVM-exception/p' \
                 guest-sdk/python/componentize.sh
+            cpython
+        fi
     } | sort -u
 }
 
@@ -39,6 +41,15 @@ quickjs() {
         jq --raw-output '.packages[] | select(.name == "rquickjs-sys").manifest_path')
     awk '/define QJS_VERSION_(MAJOR|MINOR|PATCH) /{v = v sep $3; sep = "."} END{print "quickjs-ng v" v "|MIT"}' \
         "$(dirname "$manifest")/quickjs/quickjs.h"
+}
+
+# CPython, in the same form. The runner has the text of sys.version.
+cpython() {
+    local version
+    version=$(LC_ALL=C grep --text --only-matching '3\.[0-9]*\.[0-9a-z]* ([^)]*) \[Clang' "$runners/python-1.wasm" |
+        sed -n '1s/ .*//p')
+    [ -n "$version" ] || { echo "$runners/python-1.wasm has no version of Python" >&2; return 1; }
+    echo "cpython v$version|Python-2.0.1"
 }
 
 # `name version checksum` of each package of the lock file that has a checksum.
@@ -79,6 +90,7 @@ def lines: split("\n") | map(select(. != ""));
         ($crates | lines | map(split("|") | (.[0] | split(" ")) as $id | ($id[1] | ltrimstr("v")) as $at
             | { type: "library", name: $id[0], version: $at,
                 purl: (if $id[0] == "quickjs-ng" then "pkg:github/quickjs-ng/quickjs@v\($at)"
+                    elif $id[0] == "cpython" then "pkg:github/python/cpython@v\($at)"
                     elif $id[0] == "componentize-py" then "pkg:pypi/componentize-py@\($at)"
                     else "pkg:cargo/\($id[0])@\($at)" end) }
             + (if .[1] == "" or .[1] == null then {} else { licenses: [{ expression: .[1] }] } end)

@@ -4,12 +4,16 @@
 let pods;
 let store;
 let done;
+let committed;
 
 const labelMatches = (labels, [key, operator, values]) => {
   if (operator === "exists") return key in labels;
   if (operator === "does-not-exist") return !(key in labels);
   return values.includes(labels[key]) === (operator === "in");
 };
+
+const nameOf = ({ metadata: { namespace, name } }) => `${namespace}\0${name}`;
+const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 const select = ({ namespace, node, ownerUid, phase, labels }) =>
   pods.filter(
@@ -40,7 +44,12 @@ const host = {
   podsGetLive: get,
   podsFind: (query) => [JSON.stringify(select(query)), undefined],
   podsCount: (query) => select(query).length,
-  commit: () => done.writes.map(([name], id) => ({ id, description: name, result: "applied", settled: true })),
+  commit: () => {
+    const sent = done.writes.map(([name], id) => ({ id, description: name, result: "applied", settled: true }));
+    const reports = sent.slice(committed);
+    committed = sent.length;
+    return reports;
+  },
   emit: ([namespace, name], warning, reason, action, note) =>
     done.events.push([warning ? "Warning" : "Normal", `${namespace}/${name}`, reason, note]),
   stateGet: (key) => store.get(key),
@@ -68,13 +77,14 @@ export const pod = (namespace, name, labels = {}) => ({
 
 /**
  * Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, and `state` is a Map to keep
- * between runs. Returns `{ outcome, error, writes, events, log }`; with an error nothing is written.
+ * between runs. Returns `{ outcome, error, writes, events, log }`; with an error nothing is written except by `commit`.
  */
 export async function run(reconcile, request = {}) {
   const { pod: present, deleted, others = [], state = new Map(), config = {}, now = 0, attempt = 1 } = request;
-  pods = present ? [present, ...others] : others;
+  pods = (present ? [present, ...others] : [...others]).sort((a, b) => order(nameOf(a), nameOf(b)));
   store = state;
   done = { writes: [], events: [], log: [] };
+  committed = 0;
   const { namespace, name, uid } = (present ?? deleted)?.metadata ?? { namespace: "shop", name: "gone", uid: "gone" };
   const text = (value) => value && JSON.stringify(value);
   const { kind, millis, text: error } = await host.run(reconcile, {
@@ -87,7 +97,8 @@ export async function run(reconcile, request = {}) {
     unsettled: request.unsettled ?? [],
     seed: 1,
   });
-  if (error !== undefined) return { ...done, error, outcome: undefined, writes: [], events: [] };
+  const sent = done.writes.slice(0, committed);
+  if (error !== undefined) return { ...done, error, outcome: undefined, writes: sent, events: [] };
   const outcome = { settled: undefined, stop: { stop: true }, requeue: { afterSeconds: millis / 1000 } }[kind];
   return { ...done, outcome, error: undefined };
 }

@@ -8,9 +8,9 @@ root=$(cd "$here/../.." && pwd)
 out=${CARGO_TARGET_DIR:-$root/target}/python-runner
 component=$out/python-1.wasm
 
-sources="$here/podium.py $here/runner.py $here/clock.py $here/build.sh $here/componentize.sh $root/wit/podium.wit"
-# shellcheck disable=SC2086 # a list of files
-if [ -f "$component" ] && [ -z "$(find $sources -newer "$component")" ]; then
+set -- "$here/podium.py" "$here/runner.py" "$here/clock.py" "$here/build.sh" "$here/componentize.sh" \
+    "$root/wit/podium.wit"
+if [ -f "$component" ] && [ -z "$(find "$@" -newer "$component")" ]; then
     echo "$component"
     exit 0
 fi

@@ -24,8 +24,8 @@ def sleep(_):
 
 
 def with_now(function):
-    """Returns the function with the run's time as the default of its last argument."""
-    return lambda *arguments: function(*arguments or [seconds()])
+    """Returns the function with the run's time as the default of its argument."""
+    return lambda secs=None, /: function(seconds() if secs is None else secs)
 
 
 def seed(self, a=None, version=2):

@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 from json import dumps as _dumps, loads as _loads
 from math import ceil as _ceil, isfinite as _isfinite
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Union
 
 Pod = Dict[str, Any]
 Outcome = Optional[Dict[str, Any]]
@@ -13,6 +13,10 @@ class PodKey(NamedTuple):
     namespace: str
     name: str
     uid: str
+
+
+Target = Union[Pod, PodKey]
+LabelValue = Union[str, List[str], bool, Dict[Literal["not"], List[str]]]
 
 
 class WriteReport(NamedTuple):
@@ -83,14 +87,14 @@ def _well_formed(value):
 
 def _cut(value, length):
     """Returns well-formed text of a bounded length: the host ends a run that passes too much at once."""
-    value = value[:length]
+    value = str.__getitem__(value, slice(length))
     return value if _well_formed(value) else value.encode("utf-8", "replace").decode()
 
 
 def _show(value):
     try:
         return value if isinstance(value, str) else str(value)
-    except Exception:
+    except BaseException:
         return object.__repr__(value)
 
 
@@ -117,7 +121,10 @@ def _key(target):
 
 def _json(value):
     try:
-        return _dumps(value, allow_nan=False, separators=(",", ":"))
+        text = _dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        # A lone surrogate is an error here.
+        text.encode()
+        return text
     except (TypeError, ValueError) as error:
         raise TypeError(f"the value has no form in JSON: {error}") from None
 
@@ -335,6 +342,10 @@ class log:
     error = _line("error")
 
 
+_wide = frozenset()
+"""The lines of the script whose columns Python does not count in characters. The runner sets it."""
+
+
 def _place(error):
     """Returns `plugin.py:line:column` of the script's innermost frame."""
     place, traceback = "", error.__traceback__
@@ -344,8 +355,8 @@ def _place(error):
             place, position = f"plugin.py:{traceback.tb_lineno}", traceback
         traceback = traceback.tb_next
     if place and hasattr(code, "co_positions"):
-        column = [*position.tb_frame.f_code.co_positions()][position.tb_lasti // 2][2]
-        place += "" if column is None else f":{column + 1}"
+        line, _, column, _ = [*position.tb_frame.f_code.co_positions()][position.tb_lasti // 2]
+        place += "" if column is None or line in _wide else f":{column + 1}"
     return place
 
 

@@ -195,7 +195,7 @@ class Entry(NamedTuple):
     version: int
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class state:
@@ -217,7 +217,7 @@ class state:
         """Stores the value if the present version is `expected`, 0 for an absent key; returns whether it was."""
 
     @staticmethod
-    def update(key: str, change: Callable[[Optional[T]], T]) -> T:
+    def update(key: str, change: Callable[[Optional[_T]], _T]) -> _T:
         """Stores what `change` returns for the present value, and returns it. `change` may be called more than once."""
 
     @staticmethod

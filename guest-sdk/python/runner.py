@@ -41,12 +41,16 @@ SCRIPT = "plugin.py"
 MODULES = """
     __future__ abc array base64 binascii bisect calendar cmath collections collections.abc contextlib copy csv
     dataclasses datetime decimal difflib enum fnmatch fractions functools graphlib hashlib heapq hmac html ipaddress
-    itertools json keyword logging math numbers operator pprint random re reprlib shlex statistics string
-    string.templatelib struct textwrap time tomllib types typing unicodedata urllib.parse uuid zlib
+    io itertools json keyword logging math numbers operator pprint random re reprlib shlex statistics string
+    string.templatelib struct textwrap time tomllib traceback types typing unicodedata urllib.parse uuid zlib
 """
 """The modules of the standard library that scripts may import."""
 
-LATER = ("_strptime", "encodings.ascii", "encodings.latin_1", "encodings.utf_16", "encodings.utf_8_sig", "urllib")
+LATER = (
+    "_strptime", "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1",
+    "encodings.unicode_escape", "encodings.utf_16", "encodings.utf_16_be", "encodings.utf_16_le", "encodings.utf_32",
+    "encodings.utf_8_sig", "urllib",
+)
 """Modules that those import at their first use, some in the name of the script."""
 
 AVAILABLE = {"podium", *MODULES.split(), *LATER}
@@ -208,10 +212,17 @@ class Lines(logging.Handler):
 
     def emit(self, record):
         level = "error" if record.levelno >= 40 else "warn" if record.levelno >= 30 else "info"
-        podium._log(level if record.levelno >= 20 else "debug", record.getMessage(), {})
+        try:
+            message = record.getMessage()
+        except Exception:
+            # Arguments that do not fit the text.
+            message = f"{podium._show(record.msg)} {podium._show(record.args)}"
+        if record.exc_info and record.exc_info[1]:
+            message += f": {podium._failure(record.exc_info[1])[1]}"
+        podium._log(level if record.levelno >= 20 else "debug", message, {})
 
 
-def decode(self, text, **options):
+def raw_decode(self, text, idx=0):
     """Decodes JSON whose levels the stack of the sandbox holds: the decoder in C does not count them."""
     if text.count("[") + text.count("{") > LEVELS:
         level = 0
@@ -219,7 +230,13 @@ def decode(self, text, **options):
             level += STEPS.get(token[0], 0)
             if level > LEVELS:
                 raise RecursionError(f"the JSON has more than {LEVELS} levels")
-    return whole_decode(self, text, **options)
+    return whole_raw_decode(self, text, idx)
+
+
+class HostJson(json.JSONDecoder):
+    """Decodes the host's own JSON, which is not checked."""
+
+    raw_decode = json.JSONDecoder.raw_decode
 
 
 def unsupported(name):
@@ -256,16 +273,19 @@ class Mistake(Exception):
 def prepare(source):
     # The parser would read the line of a mistake from a file.
     sys.addaudithook(no_file)
+    source = source.removeprefix("\ufeff")
     try:
         code = compile(source, SCRIPT, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise Mistake(f"{type(error).__name__}: {error.msg}", error.lineno or 0, max(error.offset or 0, 0)) from None
-    check(code, source)
-    return marshal.dumps(code)
+    check(code)
+    lines = re.split("\r\n|\r|\n", source)
+    return marshal.dumps((code, {at for at, line in enumerate(lines, 1) if not line.isascii()}))
 
 
-def check(code, source):
-    """Fails for a module that does not exist, for a name that is not in one, and without a function reconcile."""
+def check(code):
+    """Fails for a module that does not exist, for a name that is not in one, and without a function reconcile. An
+    indented import may never be executed, or its error be caught: the run judges it."""
     module, names, is_entry = "", None, False
     for offset, _, operation, argument in dis._unpack_opargs(code.co_code):
         match dis.opname[operation]:
@@ -273,25 +293,19 @@ def check(code, source):
                 names = code.co_consts[argument]
             case "IMPORT_NAME":
                 name = code.co_names[argument]
-                if name not in AVAILABLE:
-                    raise mistake(code, source, offset, f"ModuleNotFoundError: {no_module(name or '.')}")
+                line, _, column, _ = [*code.co_positions()][offset // 2]
+                if column == 0 and name not in AVAILABLE:
+                    raise Mistake(f"ModuleNotFoundError: {no_module(name or '.')}", line, 1)
                 # `import a.b as c` binds b of a.
-                module = name if names else name.partition(".")[0]
+                module = None if column else name if names else name.partition(".")[0]
             case "IMPORT_FROM":
                 name = code.co_names[argument]
-                if not hasattr(sys.modules[module], name):
-                    raise mistake(code, source, offset, f"ImportError: cannot import name {name!r} from {module!r}")
+                if module and not hasattr(sys.modules[module], name):
+                    raise Mistake(f"ImportError: cannot import name {name!r} from {module!r}", line, 1)
             case "STORE_NAME" | "STORE_GLOBAL":
                 is_entry = is_entry or code.co_names[argument] == "reconcile"
     if not is_entry:
         raise Mistake("the script has no function reconcile: `def reconcile(request): ..`", 0, 0)
-
-
-def mistake(code, source, offset, message):
-    line, _, column, _ = [*code.co_positions()][offset // 2]
-    # Python counts bytes.
-    before = source.split("\n")[line - 1].encode()[:column].decode("utf-8", "ignore")
-    return Mistake(message, line, len(before) + 1)
 
 
 class Runner:
@@ -303,7 +317,8 @@ class Runner:
         module = type(sys)("plugin")
         vars(module).update(__builtins__=BUILTINS, __file__=SCRIPT)
         sys.modules["plugin"] = module
-        exec(marshal.loads(program.code()), vars(module))
+        code, podium._wide = marshal.loads(program.code())
+        exec(code, vars(module))
         entry = vars(module).get("reconcile")
         if not callable(entry):
             raise podium.TerminalError("the script's reconcile is no function: `def reconcile(request): ..`")
@@ -343,15 +358,27 @@ class Preparation(exports.Preparation):
         raise Err(failed)
 
 
+def failure(error):
+    try:
+        is_terminal, text = podium._failure(error)
+    except BaseException:
+        # A script may change every module.
+        is_terminal, text = False, "an exception that cannot be shown"
+    return (types.Failure_Terminal if is_terminal else types.Failure_Retry)(text)
+
+
 class ReconcilerJson(exports.ReconcilerJson):
     def reconcile(self, request):
+        # A run before this one may have left others there.
+        sys.stdout, sys.stderr = OUTPUTS
         try:
-            outcome = runner.run(request)
+            try:
+                outcome = runner.run(request)
+            finally:
+                for output in OUTPUTS:
+                    output.finish()
         except BaseException as error:
-            is_terminal, text = podium._failure(error)
-            outcome = (types.Failure_Terminal if is_terminal else types.Failure_Retry)(text)
-        sys.stdout.finish()
-        sys.stderr.finish()
+            outcome = failure(error)
         match outcome:
             case "settled":
                 return types.Outcome_Settled()
@@ -372,15 +399,17 @@ for module in (posix, os):
     for name, function in vars(module).items():
         if type(function) is type(len) and name not in PURE:
             setattr(module, name, unsupported(name))
-builtins.open = io.open = unsupported("open")
-whole_decode = json.JSONDecoder.decode
-json.JSONDecoder.decode = decode
-# The host's own JSON is not checked.
-podium._loads = lambda text: whole_decode(json._default_decoder, text)
+for name in ("open", "open_code", "FileIO"):
+    setattr(io, name, unsupported(name))
+builtins.open = io.open
+whole_raw_decode = json.JSONDecoder.raw_decode
+json.JSONDecoder.raw_decode = raw_decode
+podium._loads = HostJson().decode
 linecache.getlines = linecache.updatecache = lambda *_: []
 sys.meta_path.clear()
 sys.path.clear()
-sys.stdout, sys.stderr = Output("info"), Output("error")
+OUTPUTS = Output("info"), Output("error")
+sys.stdout, sys.stderr = OUTPUTS
 logging.logProcesses = logging.logThreads = False
 logging.basicConfig(handlers=[Lines()], level=logging.DEBUG)
 warnings.simplefilter("ignore")

@@ -1,5 +1,5 @@
 """A host for tests without a build: it executes one run and returns its effects. It has no grants and no limits;
-`podium dev` has both."""
+`podium dev` has both. The clock is that of the machine: a reconciler that reads `request.now` can be tested."""
 
 import random
 from datetime import datetime, timezone
@@ -11,7 +11,7 @@ from podium import Pod, Request, WriteReport
 
 
 class Run(NamedTuple):
-    """The effects of one run. With an error nothing is written."""
+    """The effects of one run. With an error nothing is written except by `commit`."""
 
     outcome: Optional[Dict[str, Any]]
     error: Optional[str]
@@ -56,8 +56,8 @@ def run(
             reconcile, pod and dumps(pod), deleted and dumps(deleted), key, round(now.timestamp() * 1000), attempt,
             dumps({} if config is None else config), unsettled,
         )
-    except Exception as error:
-        return Run(None, podium._failure(error)[1], [], [], host.log)
+    except (Exception, SystemExit) as error:
+        return Run(None, podium._failure(error)[1], host.writes[:host.committed], [], host.log)
     finally:
         podium._host = before
     outcome = {"settled": None, "stop": {"stop": True}}.get(outcome, {"after_seconds": outcome})
@@ -68,8 +68,9 @@ def run(
 
 class _Host:
     def __init__(self, pods, state):
-        self.pods, self.state = pods, state
+        self.pods, self.state = sorted(pods, key=_name), state
         self.writes, self.events, self.log = [], [], []
+        self.committed = 0
 
     def __call__(self, function, *arguments):
         own = getattr(self, f"_{function}", None)
@@ -89,7 +90,9 @@ class _Host:
         return len(self.writes) - 1
 
     def _commit(self):
-        return [(id, write[0], "applied", None, True) for id, write in enumerate(self.writes)]
+        staged = range(self.committed, len(self.writes))
+        self.committed = len(self.writes)
+        return [(id, self.writes[id][0], "applied", None, True) for id in staged]
 
     def _emit(self, target, warning, reason, action, note):
         kind = "Warning" if warning else "Normal"

@@ -163,6 +163,7 @@ mod tests {
         assert_eq!(with_script("inline: |2\n", "x").as_deref(), Some("inline: |2\n  x\n"), "at the end of the file");
         assert_eq!(with_script("inline: x\n", "x"), None);
     }
+
     #[test]
     fn a_script_of_another_language_than_plugin_yaml_names_is_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use podium_engine::ports::{Failure, FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
+use podium_engine::ports::{Failure, FailureKind, LogLevel, Outcome, Request, RunReport, Staged, Subject};
 use podium_runtime::{Engine, Plugin, Runner};
 use podium_tests::{runner, sandbox::*};
 use podium_vocabulary::{Function, Grants, Language, LimitClass, PluginSpec};
@@ -360,11 +360,11 @@ async fn a_mistake_in_the_source_is_reported_with_its_place() {
     ];
     let entry = "\ndef reconcile(request):\n  pass\n";
     let deep = format!("x = {}1{}{entry}", "(".repeat(100_000), ")".repeat(100_000));
-    let [lodash, relative, name, umlaut, second] = [
+    let [lodash, lines, relative, name, second] = [
         "\nimport lodash",
+        "\u{feff}'ä'\r\r\nimport lodash",
         "from . import a",
         "from podium import write",
-        "'ä'; from podium import pods, lodash",
         "import json, os",
     ]
     .map(|line| format!("{line}{entry}"));
@@ -376,7 +376,7 @@ async fn a_mistake_in_the_source_is_reported_with_its_place() {
         (&lodash, "line 2, column 1: ModuleNotFoundError: no module lodash: a script is one file"),
         (&relative, "line 1, column 1: ModuleNotFoundError: no module .: a script is one file"),
         (&name, "line 1, column 1: ImportError: cannot import name 'write' from 'podium'"),
-        (&umlaut, "column 6: ImportError: cannot import name 'lodash' from 'podium'"),
+        (&lines, "line 3, column 1: ModuleNotFoundError: no module lodash"),
         (&second, "line 1, column 1: ModuleNotFoundError: no module os"),
         ("def recon(request):\n  pass\n", "the script has no function reconcile: `def reconcile(request): ..`"),
         ("", "the script has no function reconcile"),
@@ -436,20 +436,21 @@ async fn a_script_that_takes_too_much_harms_only_its_run() {
         let (report, _) = scripts.run(&short, source).await;
         failed(report, FailureKind::Cpu);
     }
-    // The next run has its own prototypes and modules.
+    // The next run of the same plugin has its own prototypes and modules.
     let tampers = [
-        "Object.prototype.kind = 'stop'; JSON.parse = JSON.stringify = null; Array.isArray = () => true;
+        "if (attempt === 2) return Object.prototype.kind;
+      Object.prototype.kind = 'stop'; JSON.parse = JSON.stringify = null; Array.isArray = () => true;
       Error.prototype.name = null; writes.setLabel(pod, 'guests.example/a', 'b');",
-        "import json, podium\njson.loads = json.dumps = podium.Request = None\n\
+        "import json, podium\nif request.attempt == 2: return None if json.loads('5') == 5 else 5\n\
+         json.loads = json.dumps = podium.Request = None\n\
          writes.set_label(request.pod, 'guests.example/a', 'b')",
     ];
     for (scripts, body) in each(tampers).await {
-        let (report, _) = scripts.body(body).await;
-        assert_eq!((report.result, report.staged.writes.len()), (Ok(Outcome::Settled), 1));
-    }
-    let after = ["return Object.prototype.kind", "import json\nreturn None if json.loads('5') == 5 else 5"];
-    for (scripts, body) in each(after).await {
-        assert_eq!(scripts.body(body).await.0.result, Ok(Outcome::Settled));
+        let plugin = scripts.plugin(&scripts.script(body)).await;
+        for (attempt, writes) in [(1, 1), (2, 0)] {
+            let (report, _) = run_in(&plugin, Request { attempt, ..request() }, FakeWorld::default()).await;
+            assert_eq!((report.result, report.staged.writes.len()), (Ok(Outcome::Settled), writes), "{attempt}");
+        }
     }
 }
 

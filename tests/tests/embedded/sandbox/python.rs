@@ -1,6 +1,9 @@
 //! Scripts in Python on the real runner: what only this language has. The others are in `languages`.
 
-use podium_engine::ports::{FailureKind, LogLevel, Outcome};
+use std::process::Command;
+
+use podium_engine::ports::{FailureKind, LogLevel, Outcome, Request};
+use podium_tests::{process::workspace_dir, sandbox::*};
 use podium_vocabulary::Language;
 
 use super::languages::Scripts;
@@ -78,8 +81,86 @@ async fn exceptions_of_python_are_failures_that_name_the_line() {
     ];
     scripts.fail(&failures).await;
     let source = "async def reconcile(request):\n  pass\n";
-    let (report, _) = scripts.run(&scripts.spec(podium_tests::sandbox::everything()), source).await;
+    let (report, _) = scripts.run(&scripts.spec(everything()), source).await;
     assert!(report.result.unwrap_err().message.contains("reconcile is async"));
+}
+
+#[tokio::test]
+async fn a_script_that_changes_the_modules_of_python_fails_and_does_not_trap() {
+    let Some(scripts) = Scripts::in_language(Language::Python).await else { return };
+    let failures = [
+        ("class E(Exception):\n  def __str__(self): raise SystemExit\nraise E", FailureKind::Retry, "E: <"),
+        (
+            "import contextlib, io\ncontextlib.redirect_stdout(io.StringIO()).__enter__()\nprint('x')\n1 / 0",
+            FailureKind::Retry,
+            "division by zero (plugin.py:6:5)",
+        ),
+        ("import logging\nlogging.sys.stdout.line = 5", FailureKind::Retry, "TypeError: unsupported operand"),
+        ("import podium\npodium._failure = None\n1 / 0", FailureKind::Retry, "an exception that cannot be shown"),
+        (
+            "class S(str):\n  def __getitem__(self, at): return 5\nraise Exception(S('a text'))",
+            FailureKind::Retry,
+            "a text (plugin.py:5:5)",
+        ),
+        ("import io\nio.FileIO('a')", FailureKind::Retry, "FileIO is not supported in a script"),
+        ("import io\nio.open_code('a')", FailureKind::Retry, "open_code is not supported in a script"),
+        ("state.put('a', '\\ud800')", FailureKind::Retry, "the value has no form in JSON: 'utf-8' codec can't encode"),
+        ("'ä'; 1 / 0", FailureKind::Retry, "division by zero (plugin.py:3)"),
+    ];
+    scripts.fail(&failures).await;
+}
+
+#[tokio::test]
+async fn an_import_that_may_not_be_executed_is_judged_by_the_run() {
+    let Some(scripts) = Scripts::in_language(Language::Python).await else { return };
+    let entry = "def reconcile(request): pass\n";
+    for import in [
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import lodash\n  from podium import Lodash\n",
+        "try:\n  import yaml\nexcept ImportError:\n  yaml = None\nelse:\n  import yaml.nodes\n",
+        "if __name__ == '__main__':\n  import unittest\n  unittest.main()\n",
+    ] {
+        let (report, _) = scripts.run(&scripts.spec(everything()), &format!("{import}{entry}")).await;
+        assert_eq!(report.result, Ok(Outcome::Settled), "{import}");
+    }
+}
+
+#[tokio::test]
+async fn an_instance_that_is_used_again_has_the_clock_and_the_seed_of_its_run() {
+    let Some(scripts) = Scripts::in_language(Language::Python).await else { return };
+    let source = r#"
+import contextlib, io, random, time
+runs = 0
+def reconcile(request):
+    global runs
+    runs += 1
+    print(runs, time.time_ns() // 10**6, random.random())
+    if request.attempt == 2: 1 / 0
+    contextlib.redirect_stdout(io.StringIO()).__enter__()
+"#;
+    let mut spec = scripts.spec(everything());
+    spec.limits.reuse = 100;
+    let plugin = scripts.prepared(&spec, source).await.unwrap();
+    let mut printed = Vec::new();
+    // The run of attempt 2 fails, and its instance with it.
+    for (attempt, now_millis) in [(1, 1), (1, 2), (1, 1), (2, 1), (1, 1)] {
+        let request = Request { attempt, now_millis, ..request() };
+        let (report, notes) = run_in(&plugin, request, FakeWorld::default()).await;
+        assert_eq!(report.result.is_ok(), attempt == 1, "{:?}", report.result);
+        printed.push(notes.lines().concat());
+    }
+    let (counts, rest): (Vec<_>, Vec<_>) = printed.iter().map(|line| line.split_once(' ').unwrap()).unzip();
+    assert_eq!(counts, ["1", "2", "3", "4", "1"]);
+    assert!(rest[1].starts_with("2 ") && rest[0].starts_with("1 "), "{rest:?}");
+    assert!([2, 3, 4].iter().all(|at| rest[*at] == rest[0]), "{rest:?}");
+}
+
+#[test]
+fn the_module_podium_and_its_tests_work_without_a_runner() {
+    let mut python = Command::new("python3");
+    python.args(["-B", "-m", "unittest", "tests"]).current_dir(workspace_dir().join("guest-sdk/python"));
+    if let Ok(tested) = python.output() {
+        assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stderr));
+    }
 }
 
 #[tokio::test]
@@ -104,6 +185,7 @@ async fn recursion_of_python_is_an_exception() {
         "import re\nre.compile('(' * 50_000)",
         "import json\njson.loads('[' * 100_000)",
         "import json\njson.loads('{\"a\":' * 100_000)",
+        "import json\njson.JSONDecoder().raw_decode('[' * 100_000)",
         "import copy\na = []\nfor i in range(400): a = [a]\ncopy.deepcopy(a)",
     ] {
         let failure = scripts.failure(body).await;
@@ -122,7 +204,7 @@ async fn the_standard_library_without_io_is_there() {
     let Some(scripts) = Scripts::in_language(Language::Python).await else { return };
     let body = r#"
 import collections.abc as abc, dataclasses, datetime, decimal, enum, hashlib, logging, pprint, re, statistics, typing
-import urllib.parse
+import io, time, traceback, urllib.parse
 from datetime import datetime as moment, timedelta, timezone
 
 @dataclasses.dataclass(order=True)
@@ -141,6 +223,14 @@ pprint.pprint({"a": 1})
 logging.getLogger("shop").warning("%d Pods", 5)
 print(request.now.astimezone(timezone(timedelta(hours=2))).isoformat())
 print(moment.strptime("2026", "%Y").year, "ä".encode("latin-1"), [f"{x:.1f}" for x in (1.25,)])
+try:
+    request.pod["absent"]
+except KeyError:
+    logging.exception("caught")
+    print(traceback.format_exc().splitlines()[-1])
+logging.warning("%d Pods", "x")
+print(time.gmtime(None).tm_year, time.localtime(None).tm_year, time.ctime(None), io.StringIO("ä").read())
+print("ä€".encode("cp1252"), "a".encode("utf-16-le"), "a".encode("utf-32-le"))
 print("a\nb")
 "#;
     let (report, notes) = scripts.body(body).await;
@@ -152,6 +242,11 @@ print("a\nb")
         "5 Pods",
         "2026-01-02T05:04:05.678000+02:00",
         "2026 b'\\xe4' ['1.2']",
+        "caught: KeyError: 'absent' (plugin.py:30:5)",
+        "KeyError: 'absent'",
+        "%d Pods ('x',)",
+        "2026 2026 Fri Jan  2 03:04:05 2026 ä",
+        "b'\\xe4\\x80' b'a\\x00' b'a\\x00\\x00\\x00'",
         "a",
         "b",
     ];

@@ -1,0 +1,64 @@
+"""Tests of the module "podium" and of podium.testing without a runner. The suite `embedded` runs them."""
+
+import ast
+import unittest
+from pathlib import Path
+
+from podium import TerminalError, _json, _show, pods, state, writes
+from testing import pod, run
+
+
+def names(path):
+    """Returns the public names that a module defines at its top level."""
+    defined = set()
+    for statement in ast.parse(Path(__file__).with_name(path).read_text(encoding="utf-8")).body:
+        defined |= {getattr(statement, "name", None)}
+        defined |= {target.id for target in getattr(statement, "targets", []) if isinstance(target, ast.Name)}
+    return {name for name in defined if name and not name.startswith("_")}
+
+
+class Module(unittest.TestCase):
+    def test_the_stub_has_the_names_of_the_module(self):
+        self.assertEqual(names("podium.py"), names("podium.pyi"))
+
+    def test_an_exception_without_a_text_is_shown(self):
+        class Odd(Exception):
+            def __str__(self):
+                raise SystemExit
+
+        self.assertIn("Odd object", _show(Odd()))
+
+    def test_json_is_utf_8_and_a_lone_surrogate_is_named(self):
+        self.assertEqual(_json({"ä": "…"}), '{"ä":"…"}')
+        with self.assertRaisesRegex(TypeError, r"form in JSON: .*\\ud800"):
+            _json(["\ud800"])
+
+
+class Testing(unittest.TestCase):
+    def test_each_commit_returns_the_writes_since_the_one_before(self):
+        def reconcile(request):
+            for key in "ab":
+                writes.set_label(request.pod, key, "1")
+                [report] = writes.commit()
+                state.put(key, report.id)
+            writes.set_label(request.pod, "c", "1")
+            raise TerminalError("no")
+
+        kept = {}
+        done = run(reconcile, pod("shop", "cart-0"), state=kept)
+        self.assertEqual(done.error.partition(" ")[0], "no")
+        self.assertEqual([write[2] for write in done.writes], ["a", "b"])
+        self.assertEqual(kept, {"a": ("0", 1), "b": ("1", 1)})
+
+    def test_pods_are_found_in_the_order_of_their_names(self):
+        others = [pod("web", "a"), pod("shop", "a")]
+        found = []
+        run(lambda _: found.extend(one["metadata"]["name"] for one in pods.find()), pod("shop", "b"), others=others)
+        self.assertEqual(found, ["a", "b", "a"])
+
+    def test_an_exit_is_a_failure_of_the_run(self):
+        self.assertEqual(run(lambda _: exit(3), pod("shop", "a")).error.partition(" ")[0], "SystemExit:")
+
+
+if __name__ == "__main__":
+    unittest.main()
