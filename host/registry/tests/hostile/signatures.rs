@@ -138,7 +138,7 @@ async fn with_pages(texts: Texts, first: String, link: &'static str, second: Rep
     Server::start(move |asked| match texts.get(asked.path.rsplit('/').next().unwrap()) {
         _ if asked.path.ends_with("/referrers/second") => second.clone(),
         _ if asked.path.contains("/referrers/") => {
-            Reply::ok(first.clone()).with("Link", &link.replace("HOST", &asked.headers["host"]))
+            Reply::ok(first.clone()).with("Link", link.replace("HOST", &asked.headers["host"]))
         }
         Some(text) => Reply::ok(text.clone()),
         None => Reply::status(404),
