@@ -15,9 +15,9 @@ struct Replica {
     now: Duration,
     /// The requests under way.
     asked: Vec<(usize, u64, Call)>,
-    /// What this replica wrote last into the first Lease.
+    /// The latest record that this replica wrote into the first Lease.
     wrote: Option<Record>,
-    /// What a read of the Lease of a shard finds.
+    /// The Lease of a shard, as a read finds it.
     shard: fn(usize, Duration) -> Option<Result<Record, Unusable>>,
     /// It has asked for a shard.
     wants: bool,
@@ -148,7 +148,7 @@ fn a_first_lease_that_this_replica_created_opens_nothing() {
 }
 
 #[test]
-fn a_first_lease_of_another_holder_or_term_opens_nothing_before_its_renewal() {
+fn a_first_lease_of_another_holder_or_term_opens_nothing_by_itself() {
     let held = |holder: &str, term, renewal| {
         let holder = holder.to_owned();
         Record { holder, term, ..record(renewal, true) }
@@ -191,7 +191,7 @@ fn sharing_ends_with_a_first_lease_of_one_that_runs_all_plugins() {
 }
 
 #[test]
-fn a_shard_whose_lease_cannot_be_used_keeps_no_other_one_from_being_shared() {
+fn a_lease_that_cannot_be_used_keeps_no_other_shard_from_being_shared() {
     let mut replica = Replica::new();
     replica.shard = |lease, now| {
         Some(if lease == 3 { Err(Unusable::Format("x".to_owned())) } else { Ok(record(now.as_micros() as u64, true)) })

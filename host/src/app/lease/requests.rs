@@ -102,7 +102,7 @@ impl Requests {
         let mode = self.mode;
         let path = match mode {
             Mode::One => format!("{}/{NAME}", self.path()),
-            // By no label: one that somebody changed would hide a Lease that exists.
+            // By no label: one that was changed would hide a Lease that exists.
             Mode::All => self.path(),
         };
         let installation = self.place.installation.clone();

@@ -230,7 +230,7 @@ except KeyError:
     print(traceback.format_exc().splitlines()[-1])
 logging.warning("%d Pods", "x")
 print(time.gmtime(None).tm_year, time.localtime(None).tm_year, time.ctime(None), io.StringIO("ä").read())
-print("ä€".encode("cp1252"), "a".encode("utf-16-le"), "a".encode("utf-32-le"))
+print("ä€".encode("cp1252"), "a".encode("utf-16-le"), "a".encode("utf-32"))
 print("a\nb")
 "#;
     let (report, notes) = scripts.body(body).await;
@@ -246,7 +246,7 @@ print("a\nb")
         "KeyError: 'absent'",
         "%d Pods ('x',)",
         "2026 2026 Fri Jan  2 03:04:05 2026 ä",
-        "b'\\xe4\\x80' b'a\\x00' b'a\\x00\\x00\\x00'",
+        "b'\\xe4\\x80' b'a\\x00' b'\\xff\\xfe\\x00\\x00a\\x00\\x00\\x00'",
         "a",
         "b",
     ];
