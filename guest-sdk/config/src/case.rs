@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{field::Field, schema, text::NonEmpty};
+use crate::{field::Field, rules, schema, text::NonEmpty};
 
 /// The most Pods of a case.
 const MOST_PODS: usize = 1_000;
@@ -43,7 +43,7 @@ pub struct Case {
     #[serde(default = "runs")]
     #[schemars(range(min = 1, max = 10))]
     pub runs: u32,
-    /// The time that passes after the plugin has settled, in which it runs again if it asked for it.
+    /// The time that passes after the plugin has settled, in which it runs again if it asked for it or failed.
     #[serde(default)]
     #[schemars(range(min = 0, max = MOST_SECONDS))]
     pub then_seconds: u32,
@@ -98,6 +98,7 @@ pub(crate) fn rules(case: &Field<'_>) {
             pod.problem("must be a Pod, such as { metadata: { name: web } }, or the name of a file");
         }
     }
+    rules::config(&case.get("config"));
     let result = case.get("expect").get("result");
     if result.is_set() && !result.is_mapping() && result.text().is_none() {
         result.problem("must be a text, such as done, or a mapping of Pods to such texts");
@@ -130,7 +131,7 @@ fn anything(_: &mut SchemaGenerator) -> Schema {
 
 #[cfg(test)]
 mod tests {
-    use crate::cases;
+    use crate::{MAX_CONFIG_BYTES, cases};
 
     fn mistakes(yaml: &str) -> Vec<String> {
         let problems = cases(yaml).unwrap().remove(0).content.unwrap_err();
@@ -162,5 +163,7 @@ mod tests {
             assert!(said.contains(part), "{part:?} in {said}");
         }
         assert!(mistakes("pods: []\n").join("\n").contains("1:name: is missing"));
+        let large = format!("name: a\npods: [a.yaml]\nconfig: {{ text: {} }}\n", "x".repeat(MAX_CONFIG_BYTES));
+        assert!(mistakes(&large).join("\n").contains("3:config: has 65547 bytes as JSON"));
     }
 }

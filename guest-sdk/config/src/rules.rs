@@ -218,7 +218,8 @@ fn limits(limits: &Field<'_>, script: bool) {
     }
 }
 
-fn config(config: &Field<'_>) {
+/// Reports a configuration of a plugin that the host would refuse.
+pub(crate) fn config(config: &Field<'_>) {
     let bytes = config.json().map_or(0, |config| config.to_string().len());
     if bytes > MAX_CONFIG_BYTES {
         config.problem(format!("has {bytes} bytes as JSON, aliases expanded; at most {MAX_CONFIG_BYTES}"));

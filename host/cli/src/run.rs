@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &RunOnce, now_millis: u64) -> anyhow::Result<ExitCo
         let refused = observed.requests.iter().filter_map(|request| Some((request, request.refused?)));
         refused.for_each(|(Request { request, .. }, code)| ui::report(&format!("refused: {request}: {code}")));
     }
-    observed.not_run.iter().for_each(|line| ui::report(&format!("not run on {line}")));
+    observed.not_run.iter().for_each(|(pod, why)| ui::report(&format!("not run on {pod}: {why}")));
     Ok(if is_done(&observed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -97,12 +97,18 @@ fn same(one: &str, other: &str) -> bool {
     one.trim_end_matches(['\n', '\r']).lines().eq(other.trim_end_matches(['\n', '\r']).lines())
 }
 
-/// Replaces the copy of a script in plugin.yaml with the script beside it if that is too large for a copy. In a file
-/// with several scripts none is the copy.
-pub(crate) fn complete(mut plugins: Vec<Defined>) -> Vec<Defined> {
+/// Returns true for the only script of a plugin.yaml, which is the copy of the script beside it. In a file with several
+/// scripts none is the copy. `plugins` has all plugins of the file.
+pub(crate) fn is_copy(defined: &Defined, plugins: &[Defined]) -> bool {
     let is_inline = |of: &Defined| of.file.ends_with(plugin::FILE) && matches!(of.spec.source, Source::Inline(_));
-    let inline: Vec<_> = plugins.iter().filter(|of| is_inline(of)).map(|of| of.file.clone()).collect();
-    for defined in plugins.iter_mut().filter(|of| inline.iter().filter(|file| **file == of.file).count() == 1) {
+    let in_file = |of: &&Defined| is_inline(of) && of.file == defined.file;
+    is_inline(defined) && plugins.iter().filter(in_file).count() == 1
+}
+
+/// Replaces the copy of a script in plugin.yaml with the script beside it if that is too large for a copy.
+pub(crate) fn complete(mut plugins: Vec<Defined>) -> Vec<Defined> {
+    let copies: Vec<_> = plugins.iter().map(|defined| is_copy(defined, &plugins)).collect();
+    for (defined, _) in plugins.iter_mut().zip(copies).filter(|(_, is_copy)| *is_copy) {
         let Some(language) = defined.spec.language else { continue };
         let file = defined.file.with_file_name(language.file());
         let large = file.metadata().is_ok_and(|metadata| metadata.len() > MAX_SCRIPT_BYTES as u64);

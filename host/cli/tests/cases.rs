@@ -152,6 +152,59 @@ fn a_case_with_a_mistake_is_refused_with_file_line_and_field() {
 }
 
 #[test]
+fn a_pod_of_on_that_does_not_run_is_reported_beside_one_that_runs() {
+    let folder = Folder::new();
+    let pods =
+        "pods:\n- metadata: { name: a, labels: { app: web } }\n- metadata: { name: b }\nexpect: { writes: [] }\n";
+    let parts = ["shop/a: done", "shop/b: not run", "not run on shop/b: SelectorDoesNotMatch"];
+    folder.test(&format!("name: both\non: [a, b]\n{pods}")).says(1, &parts);
+    folder.test(&format!("name: all that it watches\n{pods}")).says(0, &[]);
+}
+
+#[test]
+fn a_file_of_pods_that_a_case_names_is_no_case() {
+    let folder = Folder::new();
+    folder.write("hello/tests/pod.yaml", "metadata: { name: a, labels: { app: web } }\n");
+    folder.test("name: a\npods: [pod.yaml]\nexpect: { writes: [] }\n").says(0, &["1 passed, 0 failed"]);
+    folder.test(QUIET).says(2, &["hello/tests/pod.yaml:1: name: is missing"]);
+}
+
+#[test]
+fn a_state_or_a_configuration_that_the_host_refuses_is_an_error() {
+    let folder = Folder::new();
+    let large = "x".repeat(1 << 20);
+    let state = folder.test(&format!("{QUIET}state: {{ notes: {large} }}\n"));
+    state.says(2, &["hello/tests/a.yaml:1: state.notes: invalid: over 1048576 bytes"]);
+    let config = folder.test(&format!("{QUIET}config: {{ notes: {large} }}\n"));
+    config.says(2, &["hello/tests/a.yaml:6: config: has 1048588 bytes as JSON"]);
+}
+
+#[test]
+fn the_most_runs_of_a_case_are_a_reason_of_their_own() {
+    let folder = Folder::new();
+    // The result `requeue-after-millis(2_000)`.
+    let reconcile = "(i32.store8 (i32.const 1032) (i32.const 1)) (i64.store (i32.const 1040) (i64.const 2000))";
+    let component = Module { reconcile, ..Module::DEFAULT }.component().unwrap();
+    fs::write(folder.path("hello/hello.wasm"), component).unwrap();
+    let case = format!("{QUIET}  result: requeue after 2s\n");
+    folder.test(&format!("{case}thenSeconds: 5\n")).says(0, &["1 passed"]);
+    let ended = folder.test(&format!("{case}thenSeconds: 2100\n"));
+    ended.says(1, &["is cut off: 1000 runs are the most of a case; lower thenSeconds"]);
+    assert!(!ended.stdout.contains("settle"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_pod_as_clients_print_it_is_run_on() {
+    let folder = Folder::new();
+    // Of `kubectl run --dry-run=client -o yaml`.
+    let null = "metadata: { name: a, uid: null, creationTimestamp: null, labels: { app: web } }\n";
+    folder.run(null).says(0, &["shop/a: done"]);
+    let of_node = "metadata:\n  name: a\n  labels: { app: web }\n  ownerReferences:\n  - { apiVersion: v1, kind: Node, \
+        name: node-1, uid: 0c8b1f1e-6b52-4d6e-8f8e-2f1c7a0f4a55 }\n";
+    folder.run(of_node).says(0, &["shop/a: done"]);
+}
+
+#[test]
 fn a_run_prints_only_requests_on_standard_output() {
     let folder = Folder::new();
     let done = folder.run("metadata: { name: a, labels: { app: web } }\n");

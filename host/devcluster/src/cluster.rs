@@ -38,6 +38,10 @@ pub struct Options {
     pub nodes: usize,
     /// Whether a simulated scheduler and kubelet run. Without them Pods do not change by themselves.
     pub simulate: bool,
+    /// Whether objects are collected whose owners are all gone. Without it objects of another cluster stay whose owners
+    /// are not in this one, deletions in the foreground and of Namespaces do not end, and Namespaces have no default
+    /// ServiceAccount.
+    pub collect: bool,
     /// The cluster's time at the start, in milliseconds since the epoch; it advances with tokio's clock.
     pub start_millis: i64,
     pub pace: Pace,
@@ -54,6 +58,7 @@ impl Default for Options {
             seed: 0,
             nodes: 3,
             simulate: true,
+            collect: true,
             start_millis: DEFAULT_START,
             pace: Pace::default(),
             only: Vec::new(),
@@ -115,7 +120,9 @@ impl Cluster {
                 "spec": {"holderIdentity": meta::name(&node), "leaseDurationSeconds": 40},
             }))?;
         }
-        cluster.tasks.push(runtime.spawn(gc::run(core.clone())));
+        if options.collect {
+            cluster.tasks.push(runtime.spawn(gc::run(core.clone())));
+        }
         if options.simulate {
             let simulated = sim::run(core, options.pace, options.seed, paused.subscribe());
             cluster.tasks.push(runtime.spawn(simulated));
@@ -154,7 +161,9 @@ impl Cluster {
     /// See [`Self::create`].
     pub fn restore(&self, mut object: Value) -> Result<Value, StartError> {
         meta::remove(&mut object, &["metadata", "resourceVersion"]);
-        let kept = KEPT.map(|field| (field, meta::at(&object, &["metadata", field]).cloned()));
+        // A client prints a field that is not set as null.
+        let set = |value: &&Value| !value.is_null();
+        let kept = KEPT.map(|field| (field, meta::at(&object, &["metadata", field]).filter(set).cloned()));
         let stored = self.store(object, |_, _, strict| match strict {
             [] => Ok(()),
             errors => Err(Failure::bad_request(format!("strict decoding error: {}", errors.join(", ")))),

@@ -1,6 +1,6 @@
-//! The controllers of the controller manager that every cluster has: objects whose owners are all gone are collected,
-//! foreground deletions wait for dependents, orphaned objects lose their owner reference, terminating Namespaces are
-//! emptied.
+//! The controllers of the controller manager that a cluster has by default: objects whose owners are all gone are
+//! collected, foreground deletions wait for dependents, orphaned objects lose their owner reference, terminating
+//! Namespaces are emptied.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -35,6 +35,13 @@ export default function reconcile({ pod, now, config }) {
     }, { pod });
     case "later": return { afterSeconds: 60 };
     case "other": return void writes.setLabel(pod, "other", "x");
+    case "again": {
+      if (pod.metadata.labels?.team) return;
+      const runs = (state.get("runs") ?? 0) + 1;
+      state.put("runs", runs);
+      if (runs === 1) throw new Error("not yet");
+      return void writes.setLabel(pod, "team", `run-${runs}`);
+    }
     case "throw": throw new Error("no team");
     case "loop": for (;;) {}
   }
@@ -185,6 +192,26 @@ fn each_kind_of_call_is_observed_with_its_content() {
     let text = fs::read_to_string(author.path("hello/tests/all.yaml")).unwrap();
     author.write("hello/tests/all.yaml", &text.replacen("name: later\n", "name: later\nthenSeconds: 150\n", 1));
     author.says(&["test", "hello", "--name", "later"], 0, &[]);
+}
+
+#[test]
+fn a_run_that_failed_is_repeated_in_the_time_afterwards_only() {
+    let Some(author) = Author::of_script() else { return };
+    author.write("hello/tests/all.yaml", &case("again", "thenSeconds: 60\nruns: 2\n"));
+    author.says(&["test", "hello"], 1, &["set label team=run-2 on shop/a"]);
+    author.says(&["test", "hello", "--update"], 0, &[]);
+    author.says(&["test", "hello"], 0, &["1 passed"]);
+    author.write("hello/tests/all.yaml", &case("again", ""));
+    author.says(&["test", "hello"], 1, &["+ writes: []", "+ result: \"failed: not yet"]);
+}
+
+#[test]
+fn a_plugin_of_a_file_with_two_scripts_is_its_own_script() {
+    let Some(author) = Author::of_script() else { return };
+    let other = PLUGIN.replace("name: hello", "name: other").replace("() => {}", "() => ({ afterSeconds: 5 })");
+    author.write("hello/plugin.yaml", &format!("{PLUGIN}---\n{other}"));
+    author.write("hello/tests/all.yaml", &case("throw", "expect: { writes: [], result: requeue after 5s }\n"));
+    author.says(&["test", "hello", "--plugin", "shop/other"], 0, &["1 passed"]);
 }
 
 #[test]

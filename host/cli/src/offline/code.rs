@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use podium_host::config::Defined;
-use podium_runtime::{Engine, EngineOptions, Plugin, Runner};
+use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, EngineOptions, Plugin, Runner};
 use podium_vocabulary::{PluginSpec, Source, text};
 
 use crate::{
@@ -46,7 +46,7 @@ impl Compiled {
     /// # Errors
     /// Returns an error with file and field if the host would refuse the plugin, or if its code cannot be found.
     pub(crate) fn new(path: &Path, code: &Code) -> anyhow::Result<Self> {
-        let Defined { file, mut spec, .. } = defined(path, code.plugin.as_deref())?;
+        let (Defined { file, mut spec, .. }, is_copy) = defined(path, code.plugin.as_deref())?;
         let folder = match file.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
@@ -55,7 +55,12 @@ impl Compiled {
         if spec.suspend {
             bail!("{shown}: spec.suspend: is true, so the host does not run {}; remove it", spec.id);
         }
-        let place = place(&file, &folder, &spec, code)?;
+        let script = spec.language.filter(|language| is_copy && script::language_in(&folder) == Some(*language));
+        let place = match (&code.component, script) {
+            (Some(component), _) => Some(component.clone()),
+            (None, Some(language)) => Some(folder.join(language.file())),
+            (None, None) => component(&file, &folder, &spec, code)?,
+        };
         let bytes = match (&place, &spec.source) {
             (Some(place), _) => std::fs::read(place).with_context(|| format!("cannot read {}", text::path(place)))?,
             (None, Source::Inline(script)) => script.as_bytes().to_vec(),
@@ -92,7 +97,7 @@ impl Compiled {
     /// Returns the plugin with a configuration, which has no instance yet. Its code is not compiled again.
     pub(super) async fn plugin(&self, spec: &PluginSpec) -> anyhow::Result<Plugin> {
         Ok(match &self.runner {
-            Some(runner) => self.engine.prepare(spec, runner, &self.bytes, u64::MAX).await?,
+            Some(runner) => self.engine.prepare(spec, runner, &self.bytes, DEFAULT_TENANT_CODE_BYTES).await?,
             None => self.engine.compile(spec, &self.bytes)?,
         })
     }
@@ -103,19 +108,23 @@ impl Compiled {
     }
 }
 
-/// Returns the plugin of the only configuration file.
-fn defined(path: &Path, name: Option<&str>) -> anyhow::Result<Defined> {
+/// Returns the plugin of the only configuration file, and whether that has the copy of the script beside it.
+fn defined(path: &Path, name: Option<&str>) -> anyhow::Result<(Defined, bool)> {
     let files = check::files(&[path.to_owned()])?;
     let [file] = &files[..] else {
         let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         bail!("{} has several plugins; name one of: {}", path.display(), files.join(", "));
     };
     let mut plugins = plugin::read(std::slice::from_ref(file), None)?;
+    let copy = plugins.iter().find(|plugin| script::is_copy(plugin, &plugins)).map(|plugin| plugin.spec.id.clone());
     if let Some(name) = name {
         plugins.retain(|plugin| plugin.spec.id.to_string() == name);
     }
     match (plugins.pop(), &plugins[..], name) {
-        (Some(plugin), [], _) => Ok(plugin),
+        (Some(plugin), [], _) => Ok({
+            let is_copy = copy.as_ref() == Some(&plugin.spec.id);
+            (plugin, is_copy)
+        }),
         (None, _, name) => bail!("--plugin {}: is not in {}", name.unwrap_or_default(), file.display()),
         (Some(last), others, _) => {
             let ids: Vec<_> = others.iter().chain([&last]).map(|plugin| plugin.spec.id.to_string()).collect();
@@ -124,15 +133,8 @@ fn defined(path: &Path, name: Option<&str>) -> anyhow::Result<Defined> {
     }
 }
 
-/// Returns the file with the code, built if the folder is that of a crate; `None` if the configuration contains the
-/// script, or names another place.
-fn place(file: &Path, folder: &Path, spec: &PluginSpec, code: &Code) -> anyhow::Result<Option<PathBuf>> {
-    if let Some(component) = &code.component {
-        return Ok(Some(component.clone()));
-    }
-    if let Some(language) = spec.language.filter(|language| script::language_in(folder) == Some(*language)) {
-        return Ok(Some(folder.join(language.file())));
-    }
+/// Returns the file that the configuration names, built if the folder is that of a crate; `None` if it names none.
+fn component(file: &Path, folder: &Path, spec: &PluginSpec, code: &Code) -> anyhow::Result<Option<PathBuf>> {
     let Some(component) = spec.source.file() else { return Ok(None) };
     if folder.join("Cargo.toml").is_file() {
         let install = code.toolchain.install_targets;

@@ -65,10 +65,10 @@ pub(crate) struct Observed {
     pub(crate) log: Vec<String>,
     /// The advice on each call that the grants do not permit.
     pub(crate) lacking: Vec<String>,
-    /// The Pod on which it did not settle.
-    pub(crate) restless: Option<String>,
-    /// Why it did not run, by Pod, if it ran on none.
-    pub(crate) not_run: Vec<String>,
+    /// Why it did not come to its end.
+    pub(crate) unfinished: Option<String>,
+    /// Why it did not run, by Pod: by each of `on`, and by each other one if it ran on none.
+    pub(crate) not_run: BTreeMap<String, String>,
 }
 
 /// Runs a plugin.
@@ -83,6 +83,8 @@ pub(crate) fn observe(compiled: &Compiled, spec: &PluginSpec, scenario: &Scenari
         let cluster = Cluster::start(Options {
             nodes: 0,
             simulate: false,
+            // The owners of a Pod, such as its Node, are elsewhere.
+            collect: false,
             start_millis: scenario.now_millis,
             ..Options::default()
         })?;
@@ -99,14 +101,14 @@ pub(crate) fn observe(compiled: &Compiled, spec: &PluginSpec, scenario: &Scenari
         });
         let app = app.await?;
         let ran = run(&app, spec, &observer, scenario).await;
-        let mut observed = observer.observed();
-        observed.requests = recorder.requests().clone();
-        if observed.runs.is_empty() {
-            observed.not_run = scenario.subjects().filter_map(|pod| why_not(&app, spec, pod)).collect();
-        }
+        let observed = observer.observed().map(|mut observed| {
+            observed.requests = recorder.requests().clone();
+            observed.not_run = not_run(&app, spec, scenario, &observed.runs);
+            observed
+        });
         app.shutdown().await;
         cluster.shutdown().await;
-        ran.map(|()| observed)
+        ran.and(observed)
     })
 }
 
@@ -125,9 +127,7 @@ async fn run(app: &App, spec: &PluginSpec, observer: &Observer, scenario: &Scena
     let settled = || app.is_idle();
     rest(settled).await?;
     if !scenario.then.is_zero() {
-        observer.repeats(true);
         tokio::time::sleep(scenario.then).await;
-        observer.repeats(false);
         rest(settled).await?;
     }
     observer.close();
@@ -178,12 +178,20 @@ fn provide(cluster: &Cluster, spec: &PluginSpec, scenario: &Scenario) -> anyhow:
     Ok(())
 }
 
-fn why_not(app: &App, spec: &PluginSpec, pod: &str) -> Option<String> {
-    let (namespace, name) = pod.split_once('/')?;
-    let runs = app.pod_runs(namespace, name, Some(&spec.id.to_string()))?;
-    let reasons = runs.plugins.items.into_iter().flat_map(|of| of.reasons);
-    let reasons: Vec<_> = reasons.map(|why| format!("{}: {}", why.reason, why.message)).collect();
-    Some(format!("{pod}: {}", reasons.join("; ")))
+/// Returns why the plugin did not run on Pods that it was to run on.
+fn not_run(app: &App, spec: &PluginSpec, scenario: &Scenario, runs: &[Ran]) -> BTreeMap<String, String> {
+    let is_missing = |pod: &&str| match scenario.on {
+        Some(_) => runs.iter().all(|ran| ran.pod != **pod),
+        None => runs.is_empty(),
+    };
+    let why = |pod: &str| {
+        let (namespace, name) = pod.split_once('/')?;
+        let runs = app.pod_runs(namespace, name, Some(&spec.id.to_string()))?;
+        let reasons = runs.plugins.items.into_iter().flat_map(|of| of.reasons);
+        Some(reasons.map(|why| format!("{}: {}", why.reason, why.message)).collect::<Vec<_>>().join("; "))
+    };
+    let missing = scenario.subjects().filter(is_missing);
+    missing.map(|pod| (pod.to_owned(), why(pod).unwrap_or_else(|| "it is not there".to_owned()))).collect()
 }
 
 impl Scenario {

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::bail;
 use futures::future::BoxFuture;
 use podium_engine::ports::{
     Deliver, Failure, LogLevel, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, StateEntry, StateError,
@@ -41,7 +42,7 @@ struct Notes {
     state: BTreeMap<String, Vec<u8>>,
     most: u32,
     once: bool,
-    /// Runs after a failure are admitted.
+    /// Whether runs after a failure are admitted.
     repeats: bool,
     closed: bool,
     runs: Vec<Ran>,
@@ -49,7 +50,8 @@ struct Notes {
     recent: BTreeMap<String, (u64, u32)>,
     log: Vec<String>,
     lacking: Vec<String>,
-    restless: Option<String>,
+    unfinished: Option<String>,
+    refused_state: Option<String>,
 }
 
 /// Notes the runs of a plugin in one host.
@@ -66,13 +68,14 @@ impl Observer {
             state: scenario.state.clone(),
             most: scenario.runs,
             once: scenario.once,
-            repeats: false,
+            repeats: !scenario.then.is_zero(),
             closed: false,
             runs: Vec::new(),
             recent: BTreeMap::new(),
             log: Vec::new(),
             lacking: Vec::new(),
-            restless: None,
+            unfinished: None,
+            refused_state: None,
         };
         Self { code: Arc::new(code), notes: Arc::new(Mutex::new(notes)) }
     }
@@ -86,26 +89,27 @@ impl Observer {
         Arc::new(self.clone())
     }
 
-    /// Sets whether runs are admitted that follow a failure.
-    pub(super) fn repeats(&self, repeats: bool) {
-        self.notes().repeats = repeats;
-    }
-
     /// Admits no more runs.
     pub(super) fn close(&self) {
         self.notes().closed = true;
     }
 
     /// Returns the notes.
-    pub(super) fn observed(&self) -> Observed {
+    ///
+    /// # Errors
+    /// Returns an error if the state before the first run cannot be stored.
+    pub(super) fn observed(&self) -> anyhow::Result<Observed> {
         let mut notes = self.notes();
-        Observed {
+        if let Some(why) = notes.refused_state.take() {
+            bail!(why);
+        }
+        Ok(Observed {
             runs: std::mem::take(&mut notes.runs),
             log: std::mem::take(&mut notes.log),
             lacking: std::mem::take(&mut notes.lacking),
-            restless: notes.restless.take(),
+            unfinished: notes.unfinished.take(),
             ..Observed::default()
-        }
+        })
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
@@ -123,8 +127,10 @@ impl Reconcile for Observer {
             let mut world = Observing { world, observer: self.clone() };
             let state = std::mem::take(&mut self.notes().state);
             for (key, value) in state {
-                // A value beyond the quota is one that the plugin could not have stored.
-                let _ = world.state_put(&key, value, None);
+                if let Err(StateError::Refused(why)) = world.state_put(&key, value, None) {
+                    let why = format!("state.{}: {why}", text::name(&key));
+                    self.notes().refused_state.get_or_insert(why);
+                }
             }
             let report = self.code.reconcile(request, Box::new(world)).await;
             if let Some(ran) = self.notes().runs.get_mut(at) {
@@ -150,16 +156,31 @@ impl Notes {
 
     fn admits(&mut self, pod: &str, request: &Request) -> bool {
         let is_subject = self.on.as_ref().is_none_or(|on| on.iter().any(|one| one == pod));
-        let is_repeated = request.attempt > 1 && !self.repeats;
-        if !is_subject || is_repeated || self.closed {
+        let is_repeated = request.attempt > 1;
+        if !is_subject || (is_repeated && !self.repeats) || self.closed {
             return false;
+        }
+        if self.runs.len() == MOST_RUNS {
+            let why = || format!("is cut off: {MOST_RUNS} runs are the most of a case; lower thenSeconds, or split it");
+            self.unfinished.get_or_insert_with(why);
+            return false;
+        }
+        if is_repeated {
+            return true;
         }
         let now = request.now_millis;
         let (last, count) = self.recent.get(pod).copied().unwrap_or_default();
         let count = if now.saturating_sub(last) < SECOND { count + 1 } else { 1 };
-        if count > self.most || self.runs.len() == MOST_RUNS {
+        if count > self.most {
+            let most = self.most;
+            let why = || {
+                format!(
+                    "does not settle: after {most} runs on {pod} the plugin wakes itself again; compare before it \
+                     writes, or set runs if it needs more"
+                )
+            };
             if !self.once {
-                self.restless.get_or_insert_with(|| pod.to_owned());
+                self.unfinished.get_or_insert_with(why);
             }
             return false;
         }

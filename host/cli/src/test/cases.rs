@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,9 +21,11 @@ const FOLDER: &str = "tests";
 const NOW: i64 = 1_767_225_600_000;
 
 /// A case and its place.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Located {
     pub(super) file: PathBuf,
+    /// The text of the file.
+    pub(super) text: Arc<str>,
     /// The line where it begins.
     pub(super) line: u64,
     /// The line of `expect`, if the case has it.
@@ -45,11 +48,19 @@ pub(super) fn read(path: &Path, name: Option<&str>) -> anyhow::Result<Vec<Locate
         files.retain(|file| file.extension().is_some_and(|end| end == "yaml" || end == "yml"));
         files.sort();
     }
-    let mut problems = Vec::new();
-    let mut cases: Vec<Located> = Vec::new();
+    let mut parsed = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        for case in parse(&file, &text, &mut problems) {
+        let mut problems = Vec::new();
+        parsed.push((parse(&file, &text, &mut problems), problems, file));
+    }
+    let named: Vec<_> = parsed.iter().flat_map(|(cases, ..)| cases).flat_map(Located::pod_files).collect();
+    let is_named = |file: &Path| file.canonicalize().is_ok_and(|file| named.contains(&file));
+    let mut problems = Vec::new();
+    let mut cases: Vec<Located> = Vec::new();
+    for (of_file, mistakes, file) in parsed.into_iter().filter(|(.., file)| !is_named(file)) {
+        problems.extend(mistakes);
+        for case in of_file {
             if let Some(other) = cases.iter().find(|other| other.name() == case.name()) {
                 let message = format!("is also the name of a case in {}; rename one", other.place());
                 problems.push(mistake(&file, Problem { line: Some(case.line), field: "name".to_owned(), message }));
@@ -88,11 +99,13 @@ pub(super) fn parse(file: &Path, text: &str, problems: &mut Vec<String>) -> Vec<
             return Vec::new();
         }
     };
+    let text: Arc<str> = text.into();
     let mut cases = Vec::new();
     for document in documents {
         match document.content {
             Ok(case) => cases.push(Located {
                 file: file.to_owned(),
+                text: text.clone(),
                 line: document.lines.of(""),
                 expect: case.expect.as_ref().map(|_| document.lines.of("expect")),
                 pods_line: document.lines.of("pods"),
@@ -159,14 +172,23 @@ impl Located {
         Ok((spec, scenario))
     }
 
+    fn beside(&self, name: &str) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(name)
+    }
+
+    /// Returns the existing files with Pods that the case names.
+    fn pod_files(&self) -> impl Iterator<Item = PathBuf> {
+        let names = self.case.pods.iter().filter_map(Value::as_str);
+        names.filter_map(|name| self.beside(name).canonicalize().ok())
+    }
+
     fn pods(&self, namespace: &str) -> anyhow::Result<Vec<InputPod>> {
         let place = |at: usize| format!("{}:{}: pods[{at}]", self.file.display(), self.pods_line);
         let mut pods: Vec<InputPod> = Vec::new();
         for (at, pod) in self.case.pods.iter().enumerate() {
             match pod {
                 Value::String(file) => {
-                    let path = self.file.parent().unwrap_or(Path::new("")).join(file);
-                    pods.extend(offline::read(&path, namespace).with_context(|| place(at))?);
+                    pods.extend(offline::read(&self.beside(file), namespace).with_context(|| place(at))?);
                 }
                 pod => pods.push(InputPod::new(pod.clone(), place(at), namespace)?),
             }

@@ -19,9 +19,11 @@ pub(super) fn of_runs(observed: &Observed, case: &Located) -> Expect {
     }
 }
 
-/// Returns the result of the last run on each Pod: one text if all have the same.
+/// Returns the result of the last run on each Pod, `not run` of those that it was to run on: one text if all have the
+/// same.
 fn result(observed: &Observed) -> Value {
-    let last: BTreeMap<&str, &str> = observed.runs.iter().map(|ran| (&*ran.pod, &*ran.result)).collect();
+    let missing = observed.not_run.keys().map(|pod| (&**pod, "not run"));
+    let last: BTreeMap<_, _> = missing.chain(observed.runs.iter().map(|ran| (&*ran.pod, &*ran.result))).collect();
     let mut results = last.values();
     match results.next() {
         None => "not run".into(),

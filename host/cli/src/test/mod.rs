@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Test) -> anyhow::Result<ExitCode> {
     for (case, (spec, scenario)) in cases.iter().zip(&scenarios) {
         bar.set_message(case.name().to_owned());
         let observed = offline::observe(&compiled, spec, scenario).map_err(|error| case.error(&error))?;
-        if arguments.update && observed.restless.is_none() {
+        if arguments.update && observed.unfinished.is_none() {
             updates.push((case, expect::of_runs(&observed, case)));
         }
         judged.push(judge(case, observed, arguments.update));
@@ -110,16 +110,10 @@ pub(crate) fn run(arguments: &Test) -> anyhow::Result<ExitCode> {
 
 /// Compares the expected effects of a case with the observed ones. An update accepts those.
 fn judge(case: &Located, observed: Observed, is_update: bool) -> Judged {
-    let mut notes = observed.not_run.iter().map(|why| format!("not run on {why}")).collect::<Vec<_>>();
-    let runs = case.case.runs;
-    notes.extend(observed.restless.iter().map(|pod| {
-        format!(
-            "does not settle: after {runs} runs on {pod} the plugin wakes itself again; compare \
-             before it writes, or set runs if it needs more"
-        )
-    }));
+    let mut notes = observed.not_run.iter().map(|(pod, why)| format!("not run on {pod}: {why}")).collect::<Vec<_>>();
+    notes.extend(observed.unfinished.clone());
     let diff = if is_update { Vec::new() } else { expect::difference(case, &observed) };
-    let ok = diff.is_empty() && observed.restless.is_none();
+    let ok = diff.is_empty() && observed.unfinished.is_none();
     let Located { file, line, .. } = case;
     let mut log = observed.log;
     if ok {
