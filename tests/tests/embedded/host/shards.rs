@@ -184,13 +184,11 @@ async fn replicas_share_the_tenants_and_go_on_for_one_that_crashes() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_its_label_is_taken_and_one_with_rubbish_is_left() {
     let cluster = cluster();
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podium"}});
-    cluster.create(namespace).unwrap();
     for (shard, format) in [(9, "2"), (3, "rubbish")] {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {
-                "name": format!("podium-host-shard-{shard}"), "namespace": "podium",
+                "name": format!("podium-host-shard-{shard}"), "namespace": "default",
                 "labels": {"app.kubernetes.io/managed-by": "somebody"},
                 "annotations": {
                     "podium.dev/format": format, "podium.dev/shards": "16",

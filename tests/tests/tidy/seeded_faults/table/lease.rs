@@ -58,7 +58,7 @@ fn of_the_standby() -> Vec<Fault> {
         ),
         ownership.fault(
             "the time of a standby begins when it first reads",
-            "Some(Seen { revision, view, since: «self.now», is_free })",
+            ".map_or(«self.now», |seen| seen.since);",
             "self.seen.as_ref().map_or(self.now, |seen| seen.since)",
         ),
         ownership.fault(
@@ -114,8 +114,8 @@ fn of_shards() -> Vec<Fault> {
         sharing.fault("shards are shared without a Lease that says so", "Mode::All => «self.open»,", "Duration::MAX"),
         sharing.fault(
             "shards are shared for longer than the Lease lasts",
-            "«known + self.leases[FIRST].window()»",
-            "known + self.duration * 2",
+            "known + «window.min(record.duration - record.duration / 8)»",
+            "self.duration * 2",
         ),
         sharing.fault(
             "a shard is handed over without a difference",
