@@ -242,7 +242,7 @@ print("a\nb")
         "5 Pods",
         "2026-01-02T05:04:05.678000+02:00",
         "2026 b'\\xe4' ['1.2']",
-        "caught: KeyError: 'absent' (plugin.py:30:5)",
+        "caught: KeyError: 'absent' (plugin.py:25:9)",
         "KeyError: 'absent'",
         "%d Pods ('x',)",
         "2026 2026 Fri Jan  2 03:04:05 2026 ä",
