@@ -82,11 +82,9 @@ pub(crate) fn run(arguments: &RunOnce, now_millis: u64) -> anyhow::Result<ExitCo
     observed.log.iter().for_each(|line| ui::report(&format!("log: {line}")));
     observed.lacking.iter().for_each(|line| ui::report(&format!("grants: {line}")));
     ui::print(&shown(&observed, arguments.output)?)?;
-    for ran in &observed.runs {
-        ui::report(&format!("{}: {}", ran.pod, ran.result));
-        let refused = observed.requests.iter().filter_map(|request| Some((request, request.refused?)));
-        refused.for_each(|(Request { request, .. }, code)| ui::report(&format!("refused: {request}: {code}")));
-    }
+    observed.runs.iter().for_each(|ran| ui::report(&format!("{}: {}", ran.pod, ran.result)));
+    let refused = observed.requests.iter().filter_map(|request| Some((request, request.refused?)));
+    refused.for_each(|(Request { request, .. }, code)| ui::report(&format!("refused: {request}: {code}")));
     observed.not_run.iter().for_each(|(pod, why)| ui::report(&format!("not run on {pod}: {why}")));
     Ok(if is_done(&observed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

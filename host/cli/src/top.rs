@@ -108,7 +108,8 @@ pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
         if !is_live {
             return Ok(ExitCode::SUCCESS);
         }
-        (before, began) = (now, ended);
+        before = now;
+        began = ended;
     }
 }
 

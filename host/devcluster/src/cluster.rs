@@ -168,8 +168,8 @@ impl Cluster {
             [] => Ok(()),
             errors => Err(Failure::bad_request(format!("strict decoding error: {}", errors.join(", ")))),
         })?;
-        let (api_version, kind) = (meta::text(&stored, &["apiVersion"]), meta::text(&stored, &["kind"]));
-        let found = self.core.state.lock().kinds.of_object(api_version, kind);
+        let api_version = meta::text(&stored, &["apiVersion"]);
+        let found = self.core.state.lock().kinds.of_object(api_version, meta::text(&stored, &["kind"]));
         let Some(kind) = found.filter(|_| kept.iter().any(|(_, value)| value.is_some())) else { return Ok(stored) };
         let mut restored = rules::from_view(&kind, stored);
         for (field, value) in kept.into_iter().filter_map(|(field, value)| Some((field, value?))) {

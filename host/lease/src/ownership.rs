@@ -56,7 +56,7 @@ pub struct Ownership {
     /// The holder of the Lease excludes no other replica of its kind, of which this is one.
     hurries: bool,
     /// The term ends for the process that wants the Lease.
-    gives: bool,
+    hands_over: bool,
     /// The next renewal says that the Lease is not handed over.
     declines: bool,
     stops: bool,
@@ -212,8 +212,8 @@ impl Ownership {
     }
 
     /// Hands the Lease over to the process that wants it, with the next step.
-    pub(crate) fn give(&mut self) {
-        self.gives = true;
+    pub(crate) fn hand_over(&mut self) {
+        self.hands_over = true;
     }
 
     /// Has the next renewal say that the Lease is not handed over.
@@ -284,7 +284,8 @@ impl Ownership {
         self.flight = None;
         self.reads_first = true;
         self.next = self.now;
-        (self.gives, self.declines) = (false, false);
+        self.hands_over = false;
+        self.declines = false;
     }
 
     fn answer(&mut self, request: u64, answer: Answer) {
@@ -365,7 +366,11 @@ impl Ownership {
         self.see(revision, View::Record(record));
         self.next = sent + self.jittered(self.duration / 8);
         match &mut self.term {
-            _ if is_release => (self.term, self.gives, self.declines) = (None, false, false),
+            _ if is_release => {
+                self.term = None;
+                self.hands_over = false;
+                self.declines = false;
+            }
             // A replica that leaves has to end before its last deadline.
             Some(term) if term.leaving.is_none() => {
                 self.declines = false;
@@ -402,7 +407,7 @@ impl Ownership {
             _ if self.stops => Some(Why::Stop),
             Some(part) => Some(Why::Stuck(part)),
             None if self.fitness > term.fitness => Some(Why::Unfit),
-            None => self.gives.then_some(Why::Given),
+            None => self.hands_over.then_some(Why::Given),
         };
         term.fitness = term.fitness.min(self.fitness);
         if let (None, Some(why)) = (&term.leaving, why) {

@@ -233,7 +233,7 @@ impl Sharing {
             }
         }
         self.note_holders(now);
-        self.give(now, effects);
+        self.hand_over(now, effects);
     }
 
     /// The Leases of shards, in an order of this replica.
@@ -277,7 +277,7 @@ impl Sharing {
     }
 
     /// Hands a shard over to the replica that wants it, one at a time, or says that it is not handed over.
-    fn give(&mut self, now: Duration, effects: &mut Vec<(usize, Effect)>) {
+    fn hand_over(&mut self, now: Duration, effects: &mut Vec<(usize, Effect)>) {
         if self.leases[1..].iter().any(|lease| lease.state() == State::Leaving) {
             return;
         }
@@ -291,7 +291,7 @@ impl Sharing {
         let mine = counts.get(&self.holder).copied().unwrap_or_default();
         let theirs = counts.get(&wanted).copied().unwrap_or_default();
         if wanted != self.holder && mine > theirs + 1 {
-            self.leases[index].give();
+            self.leases[index].hand_over();
         } else {
             self.leases[index].decline();
         }

@@ -3,6 +3,7 @@
 mod first;
 mod form;
 mod random;
+mod seeds;
 mod server;
 mod sharing;
 mod simulation;

@@ -48,7 +48,9 @@ pub(super) fn routes(process: Arc<Process>) -> Router {
 impl Process {
     fn status(&self) -> String {
         let up = self.began.elapsed().as_secs();
-        let (hours, minutes, seconds) = (up / 3_600, up / 60 % 60, up % 60);
+        let hours = up / 3_600;
+        let minutes = up / 60 % 60;
+        let seconds = up % 60;
         let started = Timestamp(i64::try_from(self.started_millis).unwrap_or(i64::MAX));
         format!(
             "Started: {started}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nBinary version: {VERSION}\n\

@@ -1,6 +1,6 @@
 //! Logs as text or JSON, one line per event, through a [`Buffer`] to a thread that writes them.
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_engine::ports::RUN_TARGET;
@@ -80,13 +80,14 @@ impl Levels {
     pub fn set(&self, level: &str) -> Result<(), LogsError> {
         let parsed = filter(level)?;
         let mut filter = self.filter.lock();
-        let before = mem::replace(&mut *filter, level.to_owned());
-        let report = || tracing::warn!(filter = text::line(level), before = text::line(&before), "log filter changed");
+        let before = text::line(&filter);
+        let report = || tracing::warn!(filter = text::line(level), before, "log filter changed");
         let is_shown = tracing::enabled!(Level::WARN);
         if is_shown {
             report();
         }
         self.handle.reload(parsed).map_err(|_| LogsError::Ended)?;
+        level.clone_into(&mut filter);
         if !is_shown {
             report();
         }
@@ -204,7 +205,7 @@ fn filter(level: &str) -> Result<EnvFilter, LogsError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write, sync::Mutex};
+    use std::{io::Write, mem, sync::Mutex};
 
     use podium_engine::ports::PLUGIN_TARGET;
     use podium_pods::testing::{NASTY, assert_clean};

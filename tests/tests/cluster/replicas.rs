@@ -177,7 +177,8 @@ async fn replicas_share_the_shards_and_the_other_one_acts_after_a_sigkill() -> R
     let holder = owner(&first).await?;
     ensure!(owner(&second).await? == holder, "they differ");
     let shards = async |host: &Host| host.metric("podium_lease_shards", &[]).await;
-    let (of_first, of_second) = (shards(&first).await?, shards(&second).await?);
+    let of_first = shards(&first).await?;
+    let of_second = shards(&second).await?;
     ensure!((of_first + of_second - 16.0).abs() < 0.1, "{of_first} and {of_second}");
     // The processes have one name of a machine and numbers of their own: the one that runs the plugin has it loaded.
     let runs = async |host: &Host| anyhow::Ok(!host.get("/readyz?verbose").await?.contains("labeller ok: standby"));

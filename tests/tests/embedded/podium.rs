@@ -260,11 +260,11 @@ async fn dev_stops_a_plugin_while_its_grant_is_revoked() {
     dev.says("the previous version continues", 1).await;
     create(&pods, "web-2").await.unwrap();
     until("the label", WITHIN, async || team(&pods, "web-2").await?.context("no label").map(drop)).await.unwrap();
-    fs::write(&source, good.replace("unowned", "nobody")).unwrap();
+    fs::write(&source, good.replace("unowned", "missing")).unwrap();
     dev.says("shop/hello  swapped", 1).await;
     create(&pods, "web-3").await.unwrap();
     until("the new version's label", WITHIN, async || {
-        ensure!(team(&pods, "web-3").await?.as_deref() == Some("nobody"));
+        ensure!(team(&pods, "web-3").await?.as_deref() == Some("missing"));
         Ok(())
     })
     .await
@@ -289,14 +289,14 @@ const JAVASCRIPT: Lang = Lang {
     flag: "js",
     test: &["node", "--test"],
     line: ["export default", "export defalt"],
-    changed: "          writes.setLabel(pod, \"team\", \"nobody\");\n",
+    changed: "          writes.setLabel(pod, \"team\", \"missing\");\n",
 };
 const PYTHON: Lang = Lang {
     language: Language::Python,
     flag: "python",
     test: &["python3", "-m", "unittest"],
     line: ["    pod = request.pod", "    pod = = request.pod"],
-    changed: "                writes.set_label(pod, \"team\", \"nobody\")\n",
+    changed: "                writes.set_label(pod, \"team\", \"missing\")\n",
 };
 
 #[tokio::test]
@@ -336,9 +336,9 @@ async fn a_script_is_replaced_by_each_save(lang: Lang) {
     };
     labelled("web-0", "unowned").await;
 
-    fs::write(&file, source.replace("unowned", "nobody")).unwrap();
+    fs::write(&file, source.replace("unowned", "missing")).unwrap();
     dev.says("shop/hello  swapped", 1).await;
-    labelled("web-1", "nobody").await;
+    labelled("web-1", "missing").await;
     let applied = fs::read_to_string(author.path("hello/plugin.yaml")).unwrap();
     assert!(applied.contains(lang.changed), "kubectl apply has it: {applied}");
 
@@ -347,7 +347,7 @@ async fn a_script_is_replaced_by_each_save(lang: Lang) {
     fs::write(&file, broken).unwrap();
     dev.says(&format!("line {line}, column "), 1).await;
     dev.says("the previous version continues", 1).await;
-    labelled("web-2", "nobody").await;
+    labelled("web-2", "missing").await;
     let (code, printed) = author.json(&[&["check", "hello"], &runners[..]].concat());
     assert_eq!(code, Some(1));
     assert!(printed["error"].as_str().unwrap().contains(&format!("line {line}, column ")), "{printed}");

@@ -121,8 +121,8 @@ impl Reconcile for Observer {
     fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
         Box::pin(async move {
             let Some(at) = self.notes().begin(&request) else {
-                let (staged, usage) = (Staged::default(), Usage::default());
-                return RunReport { result: Ok(Outcome::Settled), staged, usage };
+                let result = Ok(Outcome::Settled);
+                return RunReport { result, staged: Staged::default(), usage: Usage::default() };
             };
             let mut world = Observing { world, observer: self.clone() };
             let state = std::mem::take(&mut self.notes().state);

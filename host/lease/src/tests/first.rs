@@ -24,8 +24,8 @@ struct Replica {
 }
 
 fn record(renewal: u64, shared: bool) -> Record {
-    let (holder, wanted) = ("other".to_owned(), String::new());
-    Record { holder, term: 4, renewal, duration: LEASE, mark: None, shared, wanted }
+    let holder = "other".to_owned();
+    Record { holder, term: 4, renewal, duration: LEASE, mark: None, shared, wanted: String::new() }
 }
 
 impl Replica {

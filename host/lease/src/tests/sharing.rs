@@ -7,14 +7,17 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    env, thread,
+    collections::BinaryHeap,
     time::Duration,
 };
 
 use podium_vocabulary::Shards;
 
-use super::{random::Random, server::Server};
+use super::{
+    random::Random,
+    seeds::{Counts, number, run_all},
+    server::Server,
+};
 use crate::{Answer, Call, Effect, Fitness, Input, Mode, Part, Record, Sharing, State};
 
 const MILLI: u64 = 1_000;
@@ -28,7 +31,6 @@ const TAKEN: u64 = 11 * SECOND;
 /// In the calm end: a take of each shard, the time in which nothing is asked for, and one hand-over after another.
 const END: u64 = CALM + 30 * SECOND + 30 * SECOND + 40 * SECOND;
 
-type Counts = BTreeMap<&'static str, u64>;
 /// The holder, the term and the number of the renewal of a Lease.
 type Known = Option<(String, u32, u64)>;
 
@@ -532,7 +534,8 @@ impl Simulation {
         let at = self.at;
         for shard in 0..Shards::COUNT {
             let mut acting = (0..self.replicas.len()).filter(|index| self.replicas[*index].acts(shard, at));
-            let (first, second) = (acting.next(), acting.next());
+            let first = acting.next();
+            let second = acting.next();
             assert!(second.is_none(), "seed {}: at {at} us {first:?} and {second:?} act on shard {shard}", self.seed);
         }
     }
@@ -541,7 +544,8 @@ impl Simulation {
         let held: Vec<_> = self.replicas.iter().map(Replica::held).collect();
         assert!(self.replicas.iter().all(|replica| replica.mode == Mode::All), "seed {}", self.seed);
         assert_eq!(held.iter().sum::<usize>(), Shards::COUNT, "seed {}: not all shards are held: {held:?}", self.seed);
-        let (least, most) = (held.iter().min().unwrap(), held.iter().max().unwrap());
+        let least = held.iter().min().unwrap();
+        let most = held.iter().max().unwrap();
         assert!(most - least <= 1, "seed {}: {held:?}", self.seed);
         let rest = END - self.moved;
         assert!(rest > 8 * SECOND, "seed {}: a shard was moved {rest} us ago", self.seed);
@@ -559,26 +563,12 @@ fn known(record: &Record) -> (String, u32, u64) {
 /// `PODIUM_SHARDS_SEEDS` is the number of seeds; `PODIUM_SHARDS_SEED` runs one of them and prints its events.
 #[test]
 fn no_two_replicas_act_on_a_shard_and_all_shards_are_shared_in_the_end() {
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = number("PODIUM_SHARDS_SEED") {
         Simulation::new(seed, true).run();
         return;
     }
-    let mut counts = Counts::new();
     let seeds = number("PODIUM_SHARDS_SEEDS").unwrap_or(12);
-    let threads = thread::available_parallelism().unwrap();
-    let part = |first: usize| {
-        let seeds = (first as u64..seeds).step_by(threads.get());
-        seeds.flat_map(|seed| Simulation::new(seed, false).run()).collect::<Vec<_>>()
-    };
-    let parts = thread::scope(|scope| {
-        let parts: Vec<_> = (0..threads.get()).map(|first| scope.spawn(move || part(first))).collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap()).collect::<Vec<_>>()
-    });
-    for (name, count) in parts {
-        *counts.entry(name).or_default() += count;
-    }
-    println!("{counts:#?}");
+    let counts = run_all(seeds, |seed| Simulation::new(seed, false).run());
     for name in ["write", "own", "given", "wanted", "drained", "stopped", "kill", "restored", "deleted", "lost answer"]
     {
         assert!(counts.get(name).is_some_and(|count| *count > seeds / 20), "{name}: {counts:?}");

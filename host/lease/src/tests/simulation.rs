@@ -6,23 +6,19 @@
 
 mod faults;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    env, thread,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
-use super::{random::Random, server::Server};
+use super::{
+    random::Random,
+    seeds::{Counts, number, run_all},
+    server::Server,
+};
 use crate::{Answer, Call, Effect, Fitness, Input, Ownership, Part, State, Why};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLI;
 /// When faults end, and when the simulation does.
 const CALM: u64 = 45 * SECOND;
-
-/// How often something happened, over all seeds.
-type Counts = BTreeMap<&'static str, u64>;
 
 /// The holder and the term of a Lease, and the number of its renewal.
 type Known = Option<((String, u32), u64)>;
@@ -565,26 +561,12 @@ impl Simulation {
 /// `PODIUM_LEASE_SEEDS` is the number of seeds; `PODIUM_LEASE_SEED` runs one of them and prints its events.
 #[test]
 fn no_two_replicas_act_at_one_instant_and_one_does_within_its_bound() {
-    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = number("PODIUM_LEASE_SEED") {
         Simulation::new(seed, true).run();
         return;
     }
-    let mut counts = Counts::new();
     let seeds = number("PODIUM_LEASE_SEEDS").unwrap_or(1_000);
-    let threads = thread::available_parallelism().unwrap();
-    let part = |first: usize| {
-        let seeds = (first as u64..seeds).step_by(threads.get());
-        seeds.flat_map(|seed| Simulation::new(seed, false).run()).collect::<Vec<_>>()
-    };
-    let parts = thread::scope(|scope| {
-        let parts: Vec<_> = (0..threads.get()).map(|first| scope.spawn(move || part(first))).collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap()).collect::<Vec<_>>()
-    });
-    for (name, count) in parts {
-        *counts.entry(name).or_default() += count;
-    }
-    println!("{counts:#?}");
+    let counts = run_all(seeds, |seed| Simulation::new(seed, false).run());
     let happens = ["own", "closed: stuck", "closed: unfit", "closed: deadline", "closed: taken", "stopped", "blocked"];
     for name in happens.into_iter().chain(["restored", "deleted", "handed over", "lost answer"]) {
         assert!(counts.get(name).is_some_and(|count| *count > seeds / 20), "{name}: {counts:?}");

@@ -88,7 +88,8 @@ impl Inner {
     pub(super) fn own(&mut self, index: usize, term: u32, until: Duration) {
         self.takeovers += 1;
         if let Some(held) = self.leases.get_mut(index) {
-            (held.term, held.until) = (term, until);
+            held.term = term;
+            held.until = until;
         }
     }
 
@@ -286,13 +287,13 @@ mod tests {
         let now: BootTime = Arc::new(move || *time.lock());
         let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
         // Shards 9 and 5.
-        let (shop, cluster) = (Tenant::Namespace("shop".into()), Tenant::Cluster);
+        let shop = Tenant::Namespace("shop".into());
         leadership.inner.lock().own(10, 7, Duration::from_secs(6));
         assert_eq!((leadership.permit(Some(&shop)), leadership.shards()), (None, 0), "shards are not shared");
         leadership.inner.lock().open = Duration::from_secs(5);
         let permit = |left| Some(Permit { left: Duration::from_secs(left), term: 7 });
         assert_eq!(leadership.permit(Some(&shop)), permit(5));
-        assert_eq!((leadership.permit(Some(&cluster)), leadership.permit(None)), (None, permit(5)));
+        assert_eq!((leadership.permit(Some(&Tenant::Cluster)), leadership.permit(None)), (None, permit(5)));
         leadership.inner.lock().open = Duration::from_secs(9);
         *clock.lock() = Duration::from_secs(4);
         assert_eq!((leadership.permit(Some(&shop)), leadership.shards()), (permit(2), 1));

@@ -124,7 +124,7 @@ fn of_shards() -> Vec<Fault> {
         ),
         sharing.fault("a shard is asked for without a difference", "«*most > mine + 1»", "*most > mine"),
         sharing.fault("a shard is asked for at once", "«|| now < self.calm» {", ""),
-        sharing.fault("a shard is never handed over", "self.leases[index].give();", ""),
+        sharing.fault("a shard is never handed over", "self.leases[index].hand_over();", ""),
         ownership.fault(
             "a shared Lease that was released is free for a replica that runs all plugins",
             "record.term > 0 && «(self.shared || !record.shared)»",
