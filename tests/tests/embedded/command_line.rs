@@ -341,7 +341,7 @@ async fn the_process_shows_its_flags_and_changes_the_log_filter_of_one_plugin() 
     assert_eq!(host.get("/debug/log-level").await.unwrap(), "info\n");
     let refused = host.put("/debug/log-level", "loud").await.unwrap_err().to_string();
     assert!(refused.contains("400") && refused.contains("is not a log level"), "{refused}");
-    let filter = r#"info,[reconcile{plugin="registrar"}]=debug"#;
+    let filter = "info,[reconcile{plugin=registrar}]=debug";
     assert_eq!(host.put("/debug/log-level", filter).await.unwrap(), format!("{filter}\n"));
     embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
     fixture.labelled("cart-0").await;

@@ -5,11 +5,7 @@
 //! each shard has a holder, and replicas that share hold equal numbers. Then one crashes: the others go on, and take
 //! its shards.
 
-use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 use podium_vocabulary::Shards;
 

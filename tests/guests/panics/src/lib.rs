@@ -5,9 +5,11 @@ use podium_sdk::{Outcome, Request, Result, reconciler};
 reconciler!(reconcile);
 
 fn reconcile(request: &Request) -> Result<Outcome> {
-    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
-    pod.set_label("guests.example/seen", "yes")?;
-    if pod.name().ends_with('1') { at_another_place(pod.name()) } else { here_it_goes_wrong(pod.name()) }
+    if let Some(pod) = request.pod() {
+        pod.set_label("guests.example/seen", "yes")?;
+    }
+    let name = &request.key().name;
+    if name.ends_with('1') { at_another_place(name) } else { here_it_goes_wrong(name) }
 }
 
 #[inline(never)]

@@ -137,7 +137,7 @@ async fn a_panic_says_its_text_and_where_and_sends_nothing() {
     let failure = failed(report, FailureKind::Trap);
     assert!(failure.message.contains("no idea what to do with cart-0"), "{}", failure.message);
     assert!(failure.message.contains("here_it_goes_wrong"), "{}", failure.message);
-    assert!(failure.message.contains("panics/src/lib.rs:15:5)"), "{}", failure.message);
+    assert!(failure.message.contains("panics/src/lib.rs:17:5)"), "{}", failure.message);
     assert!(failure.message.len() < 4_096, "bounded");
 }
 
