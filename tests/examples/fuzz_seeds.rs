@@ -15,7 +15,7 @@ fn main() -> Result<()> {
     };
     let folder = PathBuf::from(folder);
     fs::create_dir_all(&folder)?;
-    for (at, seed) in seeds::of(&target, &generated()?)?.into_iter().enumerate() {
+    for (at, seed) in seeds::for_target(&target, &generated()?)?.into_iter().enumerate() {
         let path = folder.join(format!("seed-{at}"));
         fs::write(&path, seed).with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed={}", Install::VARIABLE);
     println!("cargo::rerun-if-env-changed=RUSTUP_TOOLCHAIN");
-    let toolchain = Toolchain::of(".", env::var("RUSTUP_TOOLCHAIN").ok())
+    let toolchain = Toolchain::new(".", env::var("RUSTUP_TOOLCHAIN").ok())
         .with_rustc(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let mut missing = Vec::new();
     for target in TARGETS {

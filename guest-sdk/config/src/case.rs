@@ -146,7 +146,7 @@ mod tests {
         assert_eq!((first.runs, first.now_millis(), &first.expect), (8, None, &None));
         let second = cases[1].content.as_ref().unwrap();
         assert_eq!(second.expect.as_ref().unwrap().result, "done");
-        assert_eq!((cases[1].lines.of("name"), cases[1].lines.of("expect")), (4, 7));
+        assert_eq!((cases[1].lines.line("name"), cases[1].lines.line("expect")), (4, 7));
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Returns the kind without a namespace that is named by its kind or by its resource, in any version of its group.
-pub(crate) fn of(api_version: &str, name: &str) -> Option<&'static str> {
+pub(crate) fn find(api_version: &str, name: &str) -> Option<&'static str> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let (_, kinds) = KINDS.iter().find(|(own, _)| *own == group)?;
     kinds.iter().find(|(kind, resource)| [*kind, *resource].contains(&name)).map(|(kind, _)| *kind)

@@ -94,7 +94,7 @@ fn columns() -> Value {
 
 /// The schema of `spec` with its rules. The two kinds differ in what they may name of other namespaces.
 fn spec(namespaced: bool) -> Value {
-    let mut spec = of::<plugin::Spec>();
+    let mut spec = structural_schema::<plugin::Spec>();
     let source = &mut spec["properties"]["source"];
     without(source, "file");
     rules(
@@ -201,16 +201,16 @@ fn of_the_cluster(spec: &mut Value) {
 fn object(namespaced: bool) -> Value {
     let description = "A reconciler of Pods, which Podium runs in a sandbox.";
     let after = "!has(self.spec.after) || !(self.metadata.name in self.spec.after)";
-    let mut object = whole(description, &spec(namespaced), &of::<Status>());
+    let mut object = whole(description, &spec(namespaced), &structural_schema::<Status>());
     rules(&mut object, &[(after, "spec.after names the plugin itself; remove its name")]);
     object
 }
 
 fn report_object() -> Value {
-    let mut spec = of::<run_report::Spec>();
+    let mut spec = structural_schema::<run_report::Spec>();
     // The admission policy compares the rights of the requester with this Pod when the object is created.
     rules(&mut spec, &[("self == oldSelf", "cannot be changed; create another RunReport")]);
-    let mut status = of::<run_report::Status>();
+    let mut status = structural_schema::<run_report::Status>();
     // Its fields are of one manager, which need not be listed one by one.
     status["properties"]["report"]["x-kubernetes-map-type"] = "atomic".into();
     whole("A question about the runs of plugins on a Pod, which the host answers in the status.", &spec, &status)
@@ -269,8 +269,8 @@ fn without(schema: &mut Value, field: &str) {
 }
 
 /// Generates the structural schema of a type.
-fn of<T: JsonSchema>() -> Value {
-    let schema = schema::of::<T>();
+fn structural_schema<T: JsonSchema>() -> Value {
+    let schema = schema::generate::<T>();
     structural(schema.as_object().unwrap_or(&Map::new()))
 }
 

@@ -78,9 +78,9 @@ pub struct Document<T> {
     pub content: Result<T, Vec<Problem>>,
 }
 
-static PLUGIN: LazyLock<Value> = LazyLock::new(schema::of::<Plugin>);
-static POLICY: LazyLock<Value> = LazyLock::new(schema::of::<Policy>);
-static CASE: LazyLock<Value> = LazyLock::new(schema::of::<Case>);
+static PLUGIN: LazyLock<Value> = LazyLock::new(schema::generate::<Plugin>);
+static POLICY: LazyLock<Value> = LazyLock::new(schema::generate::<Policy>);
+static CASE: LazyLock<Value> = LazyLock::new(schema::generate::<Case>);
 
 /// Reads the plugins of a file; empty documents are left out.
 ///
@@ -124,7 +124,7 @@ pub fn policy(yaml: &str) -> Result<Policy, Vec<Problem>> {
             let more = "begins another document; a policy is one document, so put all rules into it";
             let mut problems: Vec<_> =
                 documents.into_iter().filter_map(|document| document.content.err()).flatten().collect();
-            problems.push(Problem { line: Some(document.lines.of("")), ..whole(more) });
+            problems.push(Problem { line: Some(document.lines.line("")), ..whole(more) });
             Err(problems)
         }
     }

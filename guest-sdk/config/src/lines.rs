@@ -35,7 +35,7 @@ impl Lines {
     /// Returns the line of the field with this path, such as `spec.limits.memoryMiB`. For one that is not in the
     /// document it is the line of the nearest field around it, or that where the document begins.
     #[must_use]
-    pub fn of(&self, field: &str) -> u64 {
+    pub fn line(&self, field: &str) -> u64 {
         let mut path = field;
         loop {
             match (self.fields.get(path), path.rsplit_once('.')) {
@@ -55,9 +55,9 @@ mod tests {
     fn a_field_that_is_missing_has_the_line_of_the_field_around_it() {
         let yaml = "kind: X\n---\nkind: Y\nspec:\n  limits:\n    writes: 100\n  source:\n    file: a\n";
         let lines = &plugins(yaml).unwrap()[1].lines;
-        assert_eq!(lines.of("spec.limits.writes"), 6);
-        assert_eq!(lines.of("spec.limits.cpuMillis"), lines.of("spec.limits"));
-        assert_eq!(lines.of("spec.serviceAccountName"), lines.of("spec"));
-        assert_eq!((lines.of("metadata.namespace"), lines.of("")), (3, 3));
+        assert_eq!(lines.line("spec.limits.writes"), 6);
+        assert_eq!(lines.line("spec.limits.cpuMillis"), lines.line("spec.limits"));
+        assert_eq!(lines.line("spec.serviceAccountName"), lines.line("spec"));
+        assert_eq!((lines.line("metadata.namespace"), lines.line("")), (3, 3));
     }
 }

@@ -107,7 +107,7 @@ fn namespaced(grant: &Field<'_>) {
     let Some(version) = grant.get("apiVersion").text() else { return };
     for name in ["kind", "resource"] {
         let field = grant.get(name);
-        let Some(kind) = field.text().and_then(|text| cluster_kinds::of(version, text)) else { continue };
+        let Some(kind) = field.text().and_then(|text| cluster_kinds::find(version, text)) else { continue };
         field.problem(format!(
             "{kind} objects have no namespace, and a ReconcilePlugin writes objects of its own namespace only; remove \
              the grant, or use ClusterReconcilePlugin"

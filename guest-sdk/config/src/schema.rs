@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Generates the schema of a document.
-pub(crate) fn of<T: JsonSchema>() -> Value {
+pub(crate) fn generate<T: JsonSchema>() -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();

@@ -125,11 +125,12 @@ fn each_document_is_read_and_an_empty_file_has_no_plugin() {
     for empty in ["", "\n\n", "# nothing\n", "---\n", "---\n---\n...\n", "~", "\u{feff}"] {
         assert_eq!(plugins(empty).unwrap(), [], "{empty:?}");
     }
-    let (good, bad) = (with(""), with("  phase: late"));
+    let good = with("");
+    let bad = with("  phase: late");
     let documents = plugins(&format!("{good}---\n{bad}\n---\n---\n{good}---\njust text\n")).unwrap();
     let fine: Vec<bool> = documents.iter().map(|document| document.content.is_ok()).collect();
     assert_eq!(fine, [true, false, true, false]);
-    assert!(documents.windows(2).all(|pair| pair[0].lines.of("") < pair[1].lines.of("")), "{documents:?}");
+    assert!(documents.windows(2).all(|pair| pair[0].lines.line("") < pair[1].lines.line("")), "{documents:?}");
 }
 
 #[test]

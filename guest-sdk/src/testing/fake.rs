@@ -416,7 +416,7 @@ pub(super) fn pod_name(key: &PodKey) -> String {
 
 /// Returns the bytes that a guest would receive.
 pub(super) fn record(pod: &Pod, sections: SectionSet) -> Vec<u8> {
-    let whole = sections.contains(Section::Full).then(|| Pod { full: full::of(pod), ..pod.clone() });
+    let whole = sections.contains(Section::Full).then(|| Pod { full: full::json(pod), ..pod.clone() });
     encoded(whole.as_ref().unwrap_or(pod), sections)
 }
 

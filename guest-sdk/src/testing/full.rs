@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fake::encoded;
 
 /// Returns the whole object in its present state.
-pub(super) fn of(pod: &Pod) -> String {
+pub(super) fn json(pod: &Pod) -> String {
     let now = rendered(pod);
     let made_from: Option<Value> = serde_json::from_str(&pod.full).ok();
     let before = made_from.as_ref().and_then(|full| json::decode_value(full).ok());

@@ -142,11 +142,11 @@ impl Function {
     /// Returns the function with this interface and name; `pods-json` has the functions of `pods`.
     #[must_use]
     pub fn by_name(interface: &str, name: &str) -> Option<Self> {
-        Self::of(interface).find(|function| function.name() == name)
+        Self::in_interface(interface).find(|function| function.name() == name)
     }
 
     /// Returns the functions of one interface.
-    pub fn of(interface: &str) -> impl Iterator<Item = Self> {
+    pub fn in_interface(interface: &str) -> impl Iterator<Item = Self> {
         let interface = if interface == "pods-json" { "pods" } else { interface };
         Self::ALL.into_iter().filter(move |function| function.interface() == interface)
     }

@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn a_removed_grant_is_not_covered() {
         let read = |sections, live| Grants { read: Some(ReadGrants { sections, live }), ..Grants::default() };
-        let (some, more) = (SectionSet::EMPTY.with(Section::Labels), SectionSet::EMPTY.with(Section::Status));
+        let some = SectionSet::EMPTY.with(Section::Labels);
+        let more = SectionSet::EMPTY.with(Section::Status);
         let more = some.union(more);
         assert!(read(more, true).covers(&read(some, false)));
         assert!(!read(some, true).covers(&read(more, true)), "a section");

@@ -56,7 +56,8 @@ mod tests {
     use super::*;
 
     fn reaches(edges: &[Vec<usize>], from: usize, to: usize) -> bool {
-        let (mut seen, mut next) = (vec![false; edges.len()], edges[from].clone());
+        let mut seen = vec![false; edges.len()];
+        let mut next = edges[from].clone();
         while let Some(node) = next.pop() {
             if node == to {
                 return true;

@@ -123,7 +123,8 @@ mod tests {
     #[test]
     fn the_longest_reference_is_one() {
         let host = format!("{}.{}:65535", ["a".repeat(63).as_str(); 3].join("."), "a".repeat(61));
-        let (repository, tag) = ("a".repeat(MAX_REPOSITORY_BYTES), "a".repeat(MAX_TAG_BYTES));
+        let repository = "a".repeat(MAX_REPOSITORY_BYTES);
+        let tag = "a".repeat(MAX_TAG_BYTES);
         let text = format!("{host}/{repository}:{tag}@sha256:{}", "0".repeat(64));
         let parts = image(&text).unwrap();
         assert_eq!((parts.host, parts.repository, parts.tag), (&*host, &*repository, Some(&*tag)));

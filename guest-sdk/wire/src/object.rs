@@ -209,7 +209,8 @@ mod tests {
 
     #[test]
     fn keys_values_and_finalizers_follow_the_rules_of_kubernetes() {
-        let (label, annotation) = (|length| "a".repeat(length), |length| " ".repeat(length));
+        let label = |length| "a".repeat(length);
+        let annotation = |length| " ".repeat(length);
         for metadata in [
             json!({ "labels": null, "annotations": null, "finalizers": null }),
             json!({ "labels": {}, "annotations": {}, "finalizers": [] }),

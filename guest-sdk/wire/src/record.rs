@@ -441,7 +441,8 @@ mod tests {
     fn a_change_names_its_sections() {
         let mut new = pod();
         new.status.phase = "Running".into();
-        let (old, new) = (SectionBytes::encode(&pod()).unwrap(), SectionBytes::encode(&new).unwrap());
+        let old = SectionBytes::encode(&pod()).unwrap();
+        let new = SectionBytes::encode(&new).unwrap();
         assert_eq!(new.changed_from(&old), SectionSet::EMPTY.with(Section::Status));
     }
 }

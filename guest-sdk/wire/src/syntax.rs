@@ -256,7 +256,8 @@ mod tests {
     fn a_quoted_text_is_escaped_and_bounded() {
         assert_eq!(quoted("a\u{1b}[0m"), r#""a\u{1b}[0m""#);
         assert!(quoted(&"\u{e4}".repeat(10_000)).len() < 300);
-        let (shown, longer) = ("b".repeat(100), "b".repeat(101));
+        let shown = "b".repeat(100);
+        let longer = "b".repeat(101);
         assert_eq!([quoted(&shown), quoted(&longer)], [format!("{shown:?}"), format!("{shown:?}...")]);
     }
 

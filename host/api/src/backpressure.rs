@@ -251,7 +251,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_429_holds_one_account_and_a_503_all_for_at_most_5_s() {
-        let (of, now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let now = Instant::now();
         observe(&of, Some("a"), Some(&busy(429, 10)), now);
         assert_eq!((of.wait(Some("a"), now), of.wait(Some("b"), now)), (Some(10 * SECOND), None));
         assert_eq!(of.wait(None, now), None);
@@ -268,7 +269,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn responses_that_a_tenant_can_provoke_hold_no_one_else() {
-        let (of, now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let now = Instant::now();
         let denied = r#"admission webhook "deny.example" denied the request: later"#;
         observe(&of, Some("a"), Some(&status(429, 10, "", "DisruptionBudget")), now);
         observe(&of, Some("a"), Some(&status(429, 10, denied, "")), now);
@@ -279,7 +281,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refused_credentials_hold_all_requests_and_a_webhooks_401_none() {
-        let (of, mut now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let mut now = Instant::now();
         let refused = ApiError::Status {
             code: 401,
             reason: Some("Unauthorized".into()),
@@ -309,7 +312,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_a_hold_the_answer_to_one_probe_decides() {
-        let (of, mut now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let mut now = Instant::now();
         observe(&of, None, Some(&busy(503, 5)), now);
         assert_eq!(of.admit(&request(None), now).err(), Some(5 * SECOND));
         now += 5 * SECOND;
@@ -323,7 +327,8 @@ mod tests {
         observe(&of, None, Some(&ApiError::Timeout(SECOND)), now);
         assert_eq!(of.wait(None, now), Some(PROBE_PAUSE));
         now += PROBE_PAUSE;
-        let (message, causes) = (String::new(), Vec::new());
+        let message = String::new();
+        let causes = Vec::new();
         let refused = ApiError::Status { code: 404, reason: None, object: None, message, causes, retry_after: None };
         observe(&of, None, Some(&refused), now);
         assert_eq!(of.wait(None, now), None);
@@ -331,7 +336,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_from_before_the_hold_does_not_end_it() {
-        let (of, now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let now = Instant::now();
         let before = of.admit(&request(None), now).ok().unwrap();
         observe(&of, None, Some(&busy(429, 10)), now);
         before.answered(None, now);
@@ -343,7 +349,8 @@ mod tests {
         // pkg/registry/core/pod/storage/eviction.go: NewTimeoutError(.., 10), without a cause.
         let contested = r#"Timeout: couldn't update PodDisruptionBudget "a" due to conflicts"#;
         for refusal in [status(504, 10, contested, ""), busy(429, 10), busy(500, 10), busy(503, 10)] {
-            let (of, mut now) = (Backpressure::default(), Instant::now());
+            let of = Backpressure::default();
+            let mut now = Instant::now();
             of.admit(&eviction("a"), now).ok().unwrap().answered(Some(&refusal), now);
             assert_eq!((of.wait(Some("a"), now), of.wait(Some("b"), now)), (None, None), "{refusal}");
             observe(&of, Some("b"), Some(&busy(503, 3)), now);
@@ -355,7 +362,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_delayed_by_a_webhook_holds_others_for_at_most_5_s() {
-        let (of, mut now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let mut now = Instant::now();
         observe(&of, Some("b"), Some(&busy(503, 5)), now);
         let mut held = 0;
         // The API server has recovered. Writes of account a hang in its webhook, each for the request deadline of 8
@@ -377,7 +385,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unanswered_probes_repeat_each_second_until_a_response() {
-        let (of, begin) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let begin = Instant::now();
         observe(&of, None, Some(&busy(503, 1)), begin);
         let mut now = begin + SECOND;
         let _hangs = of.admit(&request(Some("a")), now).ok().unwrap();
@@ -393,7 +402,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_late_answer_of_a_probe_does_not_end_a_newer_hold() {
-        let (of, mut now) = (Backpressure::default(), Instant::now());
+        let of = Backpressure::default();
+        let mut now = Instant::now();
         observe(&of, None, Some(&busy(503, 1)), now);
         now += SECOND;
         let late = of.admit(&request(None), now).ok().unwrap();

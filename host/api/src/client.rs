@@ -152,7 +152,8 @@ mod tests {
         let silent = tokio::spawn(async move { api.bytes(get()).await });
         let (_held, peer) = listener.accept().await.unwrap();
         // The kernel's table has addresses in hexadecimal, and 02 with hundredths of a second if a keepalive is due.
-        let (peer, port) = (format!(":{:04X}", peer.port()), format!(":{:04X}", address.port()));
+        let peer = format!(":{:04X}", peer.port());
+        let port = format!(":{:04X}", address.port());
         let timer = || {
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
             let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -229,7 +230,7 @@ mod tests {
         config.auth_info.impersonate_user_extra = Some([("scopes".to_owned(), vec!["all".to_owned()])].into());
     }
 
-    fn of(head: &[String], name: &str) -> Vec<String> {
+    fn values(head: &[String], name: &str) -> Vec<String> {
         head.iter().filter(|line| line.starts_with(name)).cloned().collect()
     }
 
@@ -261,7 +262,7 @@ mod tests {
         let mut request = get();
         request.headers_mut().insert("impersonate-user", "system:serviceaccount:shop:a".parse().unwrap());
         let sent = head(impersonating, request).await;
-        assert_eq!(of(&sent, "impersonate"), ["impersonate-user: system:serviceaccount:shop:a"], "{sent:?}");
+        assert_eq!(values(&sent, "impersonate"), ["impersonate-user: system:serviceaccount:shop:a"], "{sent:?}");
     }
 
     #[tokio::test]
@@ -274,18 +275,18 @@ mod tests {
             "impersonate-group: ops",
             "impersonate-extra-scopes: all",
         ];
-        assert_eq!(of(&sent, "impersonate"), expected, "{sent:?}");
-        assert_eq!(of(&head(|_| {}, get()).await, "impersonate"), [""; 0]);
+        assert_eq!(values(&sent, "impersonate"), expected, "{sent:?}");
+        assert_eq!(values(&head(|_| {}, get()).await, "impersonate"), [""; 0]);
     }
 
     #[tokio::test]
     async fn every_request_has_one_user_agent_the_hosts_or_its_own() {
         let agent = |text: String| vec![format!("user-agent: {}", text.to_lowercase())];
-        assert_eq!(of(&head(|_| {}, get()).await, "user-agent"), agent(crate::user_agent()));
+        assert_eq!(values(&head(|_| {}, get()).await, "user-agent"), agent(crate::user_agent()));
         let mut request = get();
         let of_plugin = crate::plugin_user_agent("shop/hello");
         request.headers_mut().insert(http::header::USER_AGENT, of_plugin.parse().unwrap());
-        assert_eq!(of(&head(impersonating, request).await, "user-agent"), agent(of_plugin));
+        assert_eq!(values(&head(impersonating, request).await, "user-agent"), agent(of_plugin));
     }
 
     #[tokio::test(start_paused = true)]

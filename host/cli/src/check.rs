@@ -191,15 +191,15 @@ fn check(
                  ServiceAccount that its writes are sent as",
                 spec.id
             );
-            report.warnings.push(Mistake { file: file.clone(), line: Some(lines.of(&field)), field, message });
+            report.warnings.push(Mistake { file: file.clone(), line: Some(lines.line(&field)), field, message });
         }
         for Problem { field, message, .. } in forbidden {
-            let line = Some(lines.of(&field));
+            let line = Some(lines.line(&field));
             let message = format!("of plugin {}: {message}", spec.id);
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
         let singular = singular(&spec).chain(copy).map(|(field, message)| {
-            let line = Some(lines.of(&field));
+            let line = Some(lines.line(&field));
             let message = format!("of plugin {}: {message}", spec.id);
             Mistake { file: file.clone(), line, field, message }
         });
@@ -208,7 +208,7 @@ fn check(
             let no_file = found.is_none() && spec.language.is_none();
             let field = if no_file { "spec.source.file".to_owned() } else { String::new() };
             let message = if no_file { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
-            let line = (!field.is_empty()).then(|| lines.of(&field));
+            let line = (!field.is_empty()).then(|| lines.line(&field));
             report.errors.push(Mistake { file: file.clone(), line, field, message });
             None
         });

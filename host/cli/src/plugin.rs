@@ -71,7 +71,7 @@ pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<p
     let shown = text::path(component);
     let wasm = std::fs::read(component).with_context(|| format!("cannot read {shown}"))?;
     if let Source::ConfigMap { sha256, .. } = &spec.source {
-        let found = Digest::of(&wasm).hex();
+        let found = Digest::sha256(&wasm).hex();
         if found != *sha256 {
             bail!(
                 "{shown}: the host would refuse it (DigestMismatch): its SHA-256 is {found}, and \
@@ -93,7 +93,8 @@ mod tests {
 
     /// Returns a crate's folder and a target folder with components.
     fn folders(components: &[&str]) -> (tempfile::TempDir, tempfile::TempDir) {
-        let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = tempfile::tempdir().unwrap();
+        let target = tempfile::tempdir().unwrap();
         std::fs::write(source.path().join("plugin.yaml"), PLUGIN).unwrap();
         for component in components {
             std::fs::write(target.path().join(component), "").unwrap();
@@ -116,7 +117,8 @@ mod tests {
     fn a_component_of_another_digest_is_refused_with_both_digests() {
         let (source, target) = folders(&["hello.wasm"]);
         let component = target.path().join("hello.wasm");
-        let (wrong, right) = ("0".repeat(64), Digest::of(b"").hex());
+        let wrong = "0".repeat(64);
+        let right = Digest::sha256(b"").hex();
         let error = check(&in_config_map(&wrong), &component).unwrap_err().to_string();
         for part in ["DigestMismatch", &wrong, &right, "hello.wasm", "correct sha256"] {
             assert!(error.contains(part), "{part}: {error}");

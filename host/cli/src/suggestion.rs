@@ -80,7 +80,8 @@ mod tests {
         ];
         for imports in [vec![], vec![("writes", every.as_slice()), ("events", &["emit"]), ("pods", &["get-live"])]] {
             let folder = tempfile::tempdir().unwrap();
-            let (file, component) = (folder.path().join("plugin.yaml"), folder.path().join("hello.wasm"));
+            let file = folder.path().join("plugin.yaml");
+            let component = folder.path().join("hello.wasm");
             std::fs::write(&file, for_component(&built(&imports))).unwrap();
             std::fs::write(&component, "").unwrap();
             let specs = crate::plugin::specs(&file, &component).unwrap();

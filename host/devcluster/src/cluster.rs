@@ -184,13 +184,14 @@ impl Cluster {
         mut object: Value,
         judge: impl FnOnce(&str, &str, &[String]) -> Result<(), Failure>,
     ) -> Result<Value, StartError> {
-        let (api_version, kind) = (meta::text(&object, &["apiVersion"]), meta::text(&object, &["kind"]));
+        let api_version = meta::text(&object, &["apiVersion"]);
+        let kind = meta::text(&object, &["kind"]);
         let found = self.core.state.lock().kinds.of_object(api_version, kind);
         let kind =
             found.ok_or_else(|| StartError::UnknownKind { api_version: api_version.into(), kind: kind.into() })?;
         let status = if kind.status { meta::remove(&mut object, &["status"]) } else { None };
         let Decoded { object: decoded, strict, wrong, .. } =
-            types::decode(Struct::of(&kind), &object).map_err(|error| Failure::bad_request(error.to_string()))?;
+            types::decode(Struct::for_kind(&kind), &object).map_err(|error| Failure::bad_request(error.to_string()))?;
         if let Some(wrong) = wrong {
             return Err(Failure::undecodable(&kind.kind, &kind.version, &wrong.in_json()).into());
         }
@@ -213,7 +214,7 @@ impl Cluster {
         let stored = self.core.write(|state| {
             let created = write::create(state, &self.core.clock, &write(""), namespace.as_deref(), object)?;
             let Some(status) = status else { return Ok::<_, Failure>(created) };
-            write::update(state, &write("status"), &Key::of(&created), |old| {
+            write::update(state, &write("status"), &Key::from_object(&created), |old| {
                 let mut new = old.clone();
                 meta::set(&mut new, &["status"], status);
                 Ok(new)

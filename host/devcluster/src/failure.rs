@@ -237,7 +237,8 @@ impl Failure {
 
     /// Returns the failure of a merged object that does not match the kind's type.
     pub(crate) fn unconvertible(kind: &Kind, object: &Value, why: &str) -> Self {
-        let (place, kind) = (Self::applied(kind, object), kind.full_name());
+        let place = Self::applied(kind, object);
+        let kind = kind.full_name();
         let why = format!("unable to convert unstructured object to {kind}: {why}");
         Self::unexpected(format!("failed to convert new object ({place}) to proper version: {why}"))
     }

@@ -153,7 +153,7 @@ fn body(request: &Request, warnings: &mut Vec<String>) -> Result<Value, Failure>
         return Err(undecodable(&wrong.in_json()));
     }
     let errors = strict_errors(request, strict, &object);
-    FieldValidation::of(&request.query).settle(errors, warnings).map_err(|why| undecodable(&why))?;
+    FieldValidation::from_query(&request.query).settle(errors, warnings).map_err(|why| undecodable(&why))?;
     Ok(object)
 }
 
@@ -201,7 +201,7 @@ fn delete_collection(core: &Core, request: &Request, shape: Shape) -> Result<Ans
     let page = core.write(|state| {
         let mut page = read::list(&state.store, request)?;
         for object in &mut page.items {
-            let deleted = delete::delete(state, &core.clock, kind, &Key::of(object), &options)?;
+            let deleted = delete::delete(state, &core.clock, kind, &Key::from_object(object), &options)?;
             let (Deleted::Gone(last) | Deleted::Waiting(last)) = deleted;
             *object = rules::to_view(kind, &last);
         }

@@ -63,7 +63,8 @@ fn index(kinds: &Kinds) -> Value {
 
 /// Returns the document of one group and version.
 fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
-    let (mut paths, mut schemas) = (Map::new(), Schemas::default());
+    let mut paths = Map::new();
+    let mut schemas = Schemas::default();
     for kind in kinds.iter().filter(|k| k.group == group && k.version == version) {
         path(kind, &mut paths);
         schemas.add_kind(kind);
@@ -117,7 +118,7 @@ struct Schemas {
 
 impl Schemas {
     fn add_kind(&mut self, kind: &Kind) {
-        let shape = Struct::of(kind);
+        let shape = Struct::for_kind(kind);
         let (name, mut schema) = if kind.custom {
             let words: Vec<&str> = kind.group.rsplit('.').collect();
             let mut schema = kind.schema.as_deref().cloned().unwrap_or_else(|| json!({"type": "object"}));

@@ -9,7 +9,9 @@ const MATCH: &str = "resourceVersionMatch";
 const INITIAL: &str = "sendInitialEvents";
 
 pub(crate) fn check_list(query: &Query) -> Result<(), Failure> {
-    let (revision, wanted, token) = (query.get("resourceVersion"), query.get(MATCH), query.get("continue"));
+    let revision = query.get("resourceVersion");
+    let wanted = query.get(MATCH);
+    let token = query.get("continue");
     let mut causes = Vec::new();
     if !wanted.is_empty() {
         if revision.is_empty() {

@@ -48,7 +48,7 @@ pub(crate) fn patch(
         return Err(Failure::bad_request("error decoding patch: it is no object"));
     }
     let mut errors = Vec::new();
-    let validation = FieldValidation::of(&request.query);
+    let validation = FieldValidation::from_query(&request.query);
     if validation != FieldValidation::Ignore {
         errors = patch_errors(request)?;
     }
@@ -115,7 +115,7 @@ fn integral(value: &mut Value) {
 }
 
 fn decode_value(kind: &Kind, object: &Value) -> Result<Decoded, Failure> {
-    types::decode(Struct::of(kind), object).map_err(|error| Failure::bad_request(error.to_string()))
+    types::decode(Struct::for_kind(kind), object).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 /// Returns the result of an apply, converted to its type.
@@ -158,7 +158,7 @@ fn server_side_apply(
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
     let schema = write::schema(kind);
-    let mut wrong = types::mismatches(Struct::of(kind), &config, schema);
+    let mut wrong = types::mismatches(Struct::for_kind(kind), &config, schema);
     let unknown = rules::unknown_fields(kind, &config);
     wrong.extend(unknown.iter().map(|field| format!(".{field}: field not declared in schema")));
     if !wrong.is_empty() {
@@ -169,7 +169,7 @@ fn server_side_apply(
     let force = request.query.flag("force");
     if !duplicates.is_empty() {
         let why = yaml::duplicates(&duplicates);
-        match FieldValidation::of(&request.query) {
+        match FieldValidation::from_query(&request.query) {
             FieldValidation::Ignore => {}
             FieldValidation::Warn => warnings.extend(why),
             FieldValidation::Strict => {

@@ -28,7 +28,7 @@ impl Shape {
     ///
     /// # Errors
     /// Returns an error if only other representations are accepted, such as protobuf.
-    pub(crate) fn of(accept: &str) -> Result<Self, Failure> {
+    pub(crate) fn requested(accept: &str) -> Result<Self, Failure> {
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
         }
@@ -101,7 +101,8 @@ impl Presenter {
             Shape::Table => self.table(&metadata, &page.items, true, now_millis),
             Shape::Whole => {
                 let items = join(page.items.iter().map(|object| self.item(object)));
-                let (kind, version) = (&self.kind.kind, self.kind.api_version());
+                let kind = &self.kind.kind;
+                let version = self.kind.api_version();
                 format!(
                     "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\
                     \"items\":[{items}]}}"

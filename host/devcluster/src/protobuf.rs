@@ -95,7 +95,9 @@ pub(crate) enum Unreadable {
 /// Decodes a body into the object that JSON would contain.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, Unreadable> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Malformed)?;
-    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let mut api_version = String::new();
+    let mut kind = String::new();
+    let mut raw = &[][..];
     for field in Fields(envelope) {
         match field? {
             (1, Wire::Bytes(type_meta)) => {
@@ -142,7 +144,8 @@ fn message(schema: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value
             crate::meta::array(object.entry(name).or_insert(Value::Null)).push(item);
         } else if let Some(kind) = kind.strip_prefix('{') {
             let Wire::Bytes(bytes) = wire else { return Err(Unreadable::Malformed) };
-            let (mut key, mut entry) = (String::new(), Value::from(""));
+            let mut key = String::new();
+            let mut entry = Value::from("");
             for field in Fields(bytes) {
                 match field? {
                     (1, Wire::Bytes(bytes)) => key = text(bytes)?,
@@ -170,7 +173,9 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Unreadable>
         ("b", Wire::Number(number)) => (*number != 0).into(),
         ("t" | "m", Wire::Bytes(bytes)) => time(bytes, kind == "m")?,
         ("q", Wire::Bytes(bytes)) => {
-            let (mut is_text, mut number, mut word) = (false, 0, String::new());
+            let mut is_text = false;
+            let mut number = 0;
+            let mut word = String::new();
             for field in Fields(bytes) {
                 match field? {
                     (1, Wire::Number(kind)) => is_text = kind == 1,
@@ -191,7 +196,8 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Unreadable>
 
 /// Returns the time, or null for Go's zero time, which is an empty message.
 fn time(bytes: &[u8], micro: bool) -> Result<Value, Unreadable> {
-    let (mut seconds, mut nanos) = (None, 0);
+    let mut seconds = None;
+    let mut nanos = 0;
     for field in Fields(bytes) {
         match field? {
             (1, Wire::Number(number)) => seconds = Some(number.cast_signed()),

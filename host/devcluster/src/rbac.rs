@@ -23,7 +23,7 @@ pub(crate) struct User {
 
 impl User {
     /// Returns the user; `None` for the administrator.
-    pub(crate) fn of(request: &Request) -> Option<Self> {
+    pub(crate) fn from_request(request: &Request) -> Option<Self> {
         let name = request.header("impersonate-user");
         if name.is_empty() {
             return None;
@@ -70,7 +70,7 @@ pub(crate) struct Action<'a> {
 
 /// Refuses requests that the impersonated user is not permitted to make.
 pub(crate) fn authorize(state: &State, request: &Request, verb: Verb) -> Result<(), Failure> {
-    let Some(user) = User::of(request) else { return Ok(()) };
+    let Some(user) = User::from_request(request) else { return Ok(()) };
     let Target { kind, namespace, name, subresource, .. } = &request.target;
     // Every user may create access reviews.
     if kind.review {
@@ -78,7 +78,7 @@ pub(crate) fn authorize(state: &State, request: &Request, verb: Verb) -> Result<
     }
     let selected;
     let name = if name.is_empty() && matches!(verb, Verb::List | Verb::Watch) {
-        selected = Selection::of(request)?.fields.single_name().unwrap_or_default().to_owned();
+        selected = Selection::from_request(request)?.fields.single_name().unwrap_or_default().to_owned();
         &selected
     } else {
         name

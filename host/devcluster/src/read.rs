@@ -23,7 +23,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    pub(crate) fn of(request: &Request) -> Result<Self, Failure> {
+    pub(crate) fn from_request(request: &Request) -> Result<Self, Failure> {
         let labels = Labels::parse(request.query.get("labelSelector")).map_err(Failure::bad_request)?;
         let fields =
             Fields::parse(request.query.get("fieldSelector"), &request.target.kind).map_err(Failure::bad_request)?;
@@ -67,7 +67,7 @@ pub(crate) fn get(state: &State, kind: &Kind, key: &Key) -> Result<Object, Failu
 
 pub(crate) fn list(store: &Store, request: &Request) -> Result<Page, Failure> {
     let kind = &request.target.kind;
-    let scope = Selection::of(request)?;
+    let scope = Selection::from_request(request)?;
     let query = &request.query;
     options::check_list(query)?;
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(u64::MAX);

@@ -11,7 +11,7 @@ use crate::{
 
 pub(crate) fn answer(state: &State, request: &Request, mut review: Value) -> Value {
     let kind = &request.target.kind;
-    let user = User::of(request);
+    let user = User::from_request(request);
     meta::set(&mut review, &["kind"], kind.kind.clone());
     meta::set(&mut review, &["apiVersion"], kind.api_version());
     let status = match kind.kind.as_str() {

@@ -68,7 +68,9 @@ impl Labels {
 
 /// Splits at commas outside parentheses.
 fn split(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0usize, 0usize);
+    let mut parts = Vec::new();
+    let mut depth = 0usize;
+    let mut start = 0usize;
     for (index, character) in text.char_indices() {
         match character {
             '(' => depth += 1,

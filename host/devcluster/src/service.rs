@@ -56,7 +56,8 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let (core, stop) = (self.core.clone(), self.stop.clone());
+        let core = self.core.clone();
+        let stop = self.stop.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let answer = match Limited::new(body, LARGEST_BODY).collect().await {
@@ -94,7 +95,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
     let request = Request { target, query, headers: parts.headers, body };
     let verb = request.target.verb;
     let refusal = core.faults.take_refusal(asked_for(&request));
-    let response = match (refusal, Shape::of(request.header("accept"))) {
+    let response = match (refusal, Shape::requested(request.header("accept"))) {
         (Some(refusal), _) if refusal != Refusal::Gone || verb != Verb::Watch => failed(&refusal.failure()),
         (_, Err(failure)) => failed(&failure),
         (refusal, Ok(shape)) if verb == Verb::Watch => watch(core, stop, &request, shape, refusal),

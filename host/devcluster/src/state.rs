@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn uids_are_version_4_and_the_same_for_the_same_seed() {
-        let (mut one, mut two) = (State::new(7), State::new(7));
+        let mut one = State::new(7);
+        let mut two = State::new(7);
         let uid = one.uid();
         assert_eq!(uid, two.uid());
         assert_eq!(uid.len(), 36);

@@ -25,7 +25,7 @@ impl Key {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    pub(crate) fn of(object: &Value) -> Self {
+    pub(crate) fn from_object(object: &Value) -> Self {
         Self::new(meta::namespace(object), meta::name(object))
     }
 }
@@ -102,7 +102,7 @@ impl Store {
     pub(crate) fn put(&mut self, resource: &str, mut object: Value) -> Object {
         self.revision += 1;
         meta::set(&mut object, &["metadata", "resourceVersion"], self.revision.to_string());
-        let key = Key::of(&object);
+        let key = Key::from_object(&object);
         let object = Arc::new(object);
         let table = self.table(resource);
         let before = table.objects.insert(key.clone(), object.clone());

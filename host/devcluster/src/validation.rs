@@ -15,7 +15,7 @@ pub(crate) enum FieldValidation {
 
 impl FieldValidation {
     /// Returns the validation that the query requests; the API server warns by default.
-    pub(crate) fn of(query: &Query) -> Self {
+    pub(crate) fn from_query(query: &Query) -> Self {
         match query.get("fieldValidation") {
             "Ignore" => Self::Ignore,
             "Strict" => Self::Strict,

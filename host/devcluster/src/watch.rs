@@ -69,7 +69,7 @@ impl Watch {
         Ok(Self {
             presenter: Presenter::new(kind.clone(), shape, query.get("includeObject")),
             kind,
-            scope: Selection::of(request)?,
+            scope: Selection::from_request(request)?,
             bookmarks: query.flag("allowWatchBookmarks"),
             initial: synthetic,
             // A streaming list without a revision has the newest state, whichever replica is asked.

@@ -81,7 +81,7 @@ pub(crate) fn create(
     if !causes.is_empty() {
         return Err(Failure::invalid(kind, &name, &causes));
     }
-    let key = Key::of(&object);
+    let key = Key::from_object(&object);
     if state.store.get(&kind.resource(), &key).is_some() {
         return Err(Failure::already_exists(kind, &name));
     }
@@ -197,7 +197,8 @@ fn check_namespace(state: &State, kind: &Kind, name: &str, namespace: &str) -> R
 
 /// Refuses an object of another kind than that of the request's path.
 pub(crate) fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
-    let (version, own) = (meta::text(object, &["apiVersion"]), kind.api_version());
+    let version = meta::text(object, &["apiVersion"]);
+    let own = kind.api_version();
     if (!version.is_empty() && version != own) || object.get("kind").is_some_and(|k| k != kind.kind.as_str()) {
         let message = format!(
             "the API version in the data ({version}, Kind={}) does not match the expected API version ({own}, \

@@ -64,7 +64,7 @@ impl Candidates {
     }
 
     /// Returns the skeletons that are tried first.
-    pub(super) fn of(&self, fragment: Fragment) -> impl Iterator<Item = Candidate<'_>> {
+    pub(super) fn in_fragment(&self, fragment: Fragment) -> impl Iterator<Item = Candidate<'_>> {
         let skeletons =
             self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
         skeletons.filter(|skeleton| self.is_usable(skeleton)).filter_map(move |skeleton| {
@@ -73,7 +73,7 @@ impl Candidates {
         })
     }
 
-    /// Returns the skeletons that are tried after those of [`Self::of`].
+    /// Returns the skeletons that are tried after those of [`Self::in_fragment`].
     pub(super) fn others(&self, fragment: Fragment) -> impl Iterator<Item = Candidate<'_>> {
         let object = self.shape.as_ref().filter(|_| fragment == Fragment::Status);
         let object = object.map(|shape| &shape.skeletons[Fragment::Object]);

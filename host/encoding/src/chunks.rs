@@ -150,7 +150,8 @@ impl<'a> Cursor<'a> {
         {
             let (taken, rest) = chunk.split_at(count.min(chunk.len()));
             out.extend_from_slice(taken);
-            (self.chunk, count) = (rest, count - taken.len());
+            self.chunk = rest;
+            count -= taken.len();
         }
     }
 
@@ -164,7 +165,9 @@ impl<'a> Cursor<'a> {
             if here != there {
                 return false;
             }
-            (self.chunk, other.chunk, count) = (rest, others, count - length);
+            self.chunk = rest;
+            other.chunk = others;
+            count -= length;
         }
         true
     }

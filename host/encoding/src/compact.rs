@@ -256,7 +256,8 @@ mod tests {
         let mut out = Vec::new();
         push(contents, &mut out);
         let (value, rest) = read(&out).unwrap();
-        let (mut written, mut text) = (Vec::new(), Vec::new());
+        let mut written = Vec::new();
+        let mut text = Vec::new();
         value.write(&mut written);
         value.write_text(&mut text);
         assert_eq!((str::from_utf8(&written).unwrap(), rest.len()), (contents, 0));
@@ -286,9 +287,11 @@ mod tests {
                 prop_oneof!["[a-c]", "[ab]{2}", "1[0-9]m", "[ !#-\\[\\]-~]{1,200}"], 0..60,
             ),
         ) {
-            let (mut out, mut recent) = (Vec::new(), Recent::default());
+            let mut out = Vec::new();
+            let mut recent = Recent::default();
             strings.iter().for_each(|contents| recent.push(contents, &mut out));
-            let (mut at, mut recent) = (0, Recent::default());
+            let mut at = 0;
+            let mut recent = Recent::default();
             for contents in &strings {
                 let (value, end) = recent.read(&out, at).unwrap();
                 let mut written = Vec::new();
@@ -336,7 +339,8 @@ mod tests {
 
     #[test]
     fn a_string_takes_one_byte_where_it_is_one_of_the_last() {
-        let (mut out, mut recent) = (Vec::new(), Recent::default());
+        let mut out = Vec::new();
+        let mut recent = Recent::default();
         for contents in ["workload-x7k2m", "other", "workload-x7k2m", "other", "x7k2m", "workload-x7k2m"] {
             recent.push(contents, &mut out);
         }

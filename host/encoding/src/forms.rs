@@ -76,7 +76,8 @@ pub(super) fn ipv6(text: &[u8]) -> Option<[u8; 16]> {
     let mut gap = None;
     let mut at = 0;
     if text.starts_with(b"::") {
-        (gap, at) = (Some(0), 2);
+        gap = Some(0);
+        at = 2;
     }
     while at < text.len() {
         let digits = text[at..].iter().take(5).take_while(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).count();
@@ -87,7 +88,8 @@ pub(super) fn ipv6(text: &[u8]) -> Option<[u8; 16]> {
         groups[count] = text[at..at + digits].iter().fold(0, |group, digit| {
             group << 4 | u16::from(if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 })
         });
-        (count, at) = (count + 1, at + digits);
+        count += 1;
+        at += digits;
         match &text[at..] {
             [] => {}
             [b':', b':', ..] if gap.is_none() => (gap, at) = (Some(count), at + 2),

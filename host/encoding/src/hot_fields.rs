@@ -47,7 +47,7 @@ pub(super) enum HotFields {
 
 impl HotFields {
     /// Returns the fields of a skeleton with this text; `traced` is decoded from the text with sentinels.
-    pub(super) fn of(fragment: Fragment, key: &[u8], traced: &Pod, placeholders: &[Placeholder]) -> Self {
+    pub(super) fn new(fragment: Fragment, key: &[u8], traced: &Pod, placeholders: &[Placeholder]) -> Self {
         // The placeholder that a string consists of.
         let placeholder = |text: &str| {
             number_of(text.as_bytes())

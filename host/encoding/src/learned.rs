@@ -78,7 +78,7 @@ impl Learned {
     }
 
     /// Returns the generalised positions, and the latest skeletons for Pods of this workload.
-    pub(super) fn of(
+    pub(super) fn recall(
         &self,
         id: u64,
         owner: Owner,

@@ -98,7 +98,7 @@ impl Packed {
         let text = whole::text(json, prune).ok_or_else(not_the_json_of_a_pod)?;
         let own = Fragment::ALL.map(|fragment| {
             let text = if fragment == Fragment::Object { &*text } else { b"" };
-            unshared::stored(Head::of(fragment, pod), text, &[], &[])
+            unshared::stored(Head::new(fragment, pod), text, &[], &[])
         });
         let shape = |sections: &dyn Fn(Fragment) -> Box<[Template]>| {
             let whole = |fragment| Arc::new(Skeleton::whole(&pod.header.namespace, sections(fragment)));

@@ -285,7 +285,7 @@ impl Pool {
         if let Some(known) = self.known(of.fragment, &draft.text, draft.placeholders()) {
             return Some(known);
         }
-        let structure_of = |key: &[u8]| Structure::of(of.fragment, key, &self.hasher);
+        let structure_of = |key: &[u8]| Structure::new(of.fragment, key, &self.hasher);
         let Some(structure) = structure_of(&draft.text).filter(|structure| !structure.strings.is_empty()) else {
             return self.make(of, &draft.text, &draft.own.bytes, draft.placeholders());
         };
@@ -294,7 +294,7 @@ impl Pool {
             workload: self.hasher.hash_one((of.workload, of.fragment)),
             namespace: self.hasher.hash_one((of.namespace, of.fragment)),
         };
-        let (mut positions, recent) = self.table.lock().learned.of(id, owner, &structure);
+        let (mut positions, recent) = self.table.lock().learned.recall(id, owner, &structure);
         let generalised = |positions: &Positions| {
             let is_any = !positions.is_empty();
             is_any.then(|| structure.generalised(&draft.text, positions, of.json, &draft.placeholders)).flatten()
@@ -372,7 +372,7 @@ impl Pool {
         let pod = skeleton::decoded(of.fragment, text, &tokens::resolve(&known, values, of.identity)?)?;
         // It must not be too large to encode.
         SectionBytes::encode(&pod).ok()?;
-        let head = unshared::Head::of(of.fragment, &pod);
+        let head = unshared::Head::new(of.fragment, &pod);
         let stored = unshared::stored(head, text, skeleton.dictionary(), values);
         Some((skeleton, stored))
     }

@@ -280,7 +280,7 @@ impl<'a> Scanner<'a, '_> {
         let head = self.head?;
         let Head { namespace, name, uid, revision, .. } = head;
         let revision = forms::number(revision)?;
-        let mut likely: SmallVec<[_; 1 + TRANSITIONS]> = self.candidates.of(Fragment::Object).collect();
+        let mut likely: SmallVec<[_; 1 + TRANSITIONS]> = self.candidates.in_fragment(Fragment::Object).collect();
         likely.retain(|outer| *outer.skeleton.namespace == *namespace);
         for outer in likely {
             self.identify(name.as_bytes(), uid.as_bytes());
@@ -307,7 +307,10 @@ impl<'a> Scanner<'a, '_> {
 
     /// Resets the scan.
     fn begin(&mut self) {
-        (self.seen, self.fragment, self.node, self.known) = (0, Fragment::Object, None, Default::default());
+        self.seen = 0;
+        self.fragment = Fragment::Object;
+        self.node = None;
+        self.known = Default::default();
         self.drafts.0.iter_mut().for_each(Draft::clear);
     }
 
@@ -347,7 +350,8 @@ impl<'a> Scanner<'a, '_> {
     }
 
     fn identify(&mut self, name: &'a [u8], uid: &'a [u8]) {
-        (self.name, self.finder) = (name, None);
+        self.name = name;
+        self.finder = None;
         self.run = forms::run(name).map(Finder::new);
         self.uid = uid;
     }
@@ -450,7 +454,7 @@ impl<'a> Scanner<'a, '_> {
         self.seen |= 1 << fragment as u8;
         if let Some(head) = &self.head {
             let candidates = self.candidates;
-            let likely = candidates.of(fragment).chain(candidates.others(fragment));
+            let likely = candidates.in_fragment(fragment).chain(candidates.others(fragment));
             for likely in likely.filter(|likely| !likely.is_empty()) {
                 let draft = &mut self.drafts[fragment];
                 let matcher = Matcher::new(self.json, value, head);
@@ -480,7 +484,8 @@ impl<'a> Scanner<'a, '_> {
 
     /// Scans any value. Returns the offset after it.
     fn value(&mut self, from: usize) -> Option<usize> {
-        (self.next_name, self.value_end) = ((usize::MAX, usize::MAX), 0);
+        self.next_name = (usize::MAX, usize::MAX);
+        self.value_end = 0;
         match self.json.get(from)? {
             b'{' | b'[' => {}
             b'"' => {

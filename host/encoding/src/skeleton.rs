@@ -180,7 +180,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
     let mut placeholders = tokens::placeholders(key)?;
     // One Pod cannot prove that any string is valid at a position.
     let is_generalised = placeholders.iter().any(|placeholder| matches!(placeholder.kind, Kind::String | Kind::Word));
-    if is_generalised && !Structure::of(fragment, key, &FixedState::default())?.is_sound(key)? {
+    if is_generalised && !Structure::new(fragment, key, &FixedState::default())?.is_sound(key)? {
         return None;
     }
     let values = resolve(&placeholders, own, identity)?;
@@ -206,7 +206,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: PodIde
         }
         templates.push(template);
     }
-    let hot = HotFields::of(fragment, key, &traced, &placeholders);
+    let hot = HotFields::new(fragment, key, &traced, &placeholders);
     let built = Skeleton {
         text: ChunkedBytes::Contiguous(key.into()),
         before: tokens::before_placeholders(key),

@@ -56,7 +56,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_has_what_an_ordered_map_has(steps in prop::collection::vec((0..20_u64, any::<u8>()), 0..40)) {
-            let (mut map, mut model) = (SortedMap::default(), BTreeMap::new());
+            let mut map = SortedMap::default();
+            let mut model = BTreeMap::new();
             for (key, value) in steps {
                 map.insert(key, value);
                 model.insert(key, value);

@@ -134,7 +134,7 @@ const DEEPEST: usize = 128;
 
 impl Structure {
     /// Parses a key. Returns `None` if the bytes are not a key.
-    pub(super) fn of(fragment: Fragment, key: &[u8], hashers: &FixedState) -> Option<Self> {
+    pub(super) fn new(fragment: Fragment, key: &[u8], hashers: &FixedState) -> Option<Self> {
         let mut strings = Vec::new();
         let mut hasher = hashers.build_hasher();
         // The member names of the present path, and for each open object or array the number of names that lead to

@@ -247,7 +247,9 @@ mod tests {
 
     /// Returns a template as a section has it: strings with their lengths, and a number at the end.
     fn template(texts: &TextsOfLeaves, last: u8) -> (Template, Box<[Placeholder]>) {
-        let (mut key, mut bytes, mut holes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut key = Vec::new();
+        let mut bytes = Vec::new();
+        let mut holes = Vec::new();
         let mut placeholder = 0;
         for (before, behind) in texts {
             holes.push(Hole { at: bytes.len() as u32, placeholder, kind: HoleKind::Length });
@@ -282,11 +284,13 @@ mod tests {
             let fill = |template: &Template, placeholders: &[Placeholder], values: &[String]| {
                 template.fill(placeholders, &values.iter().map(|value| Value::Text(value)).collect::<Vec<_>>())
             };
-            let (here, there) = (fill(&one, &placeholders, &values), fill(&other, &other_leaves, &others));
+            let here = fill(&one, &placeholders, &values);
+            let there = fill(&other, &other_leaves, &others);
             let differs = one.differs_always(&placeholders, &other, &other_leaves);
             prop_assert!(!differs || here != there);
             // The result is the same with interned chunks.
-            let (mut one, mut other) = (one, other);
+            let mut one = one;
+            let mut other = other;
             let mut known = Interner::new(foldhash::quality::FixedState::with_seed(1));
             [&mut one, &mut other].into_iter().for_each(|template| template.share(&mut known));
             prop_assert_eq!(one.differs_always(&placeholders, &other, &other_leaves), differs);

@@ -210,7 +210,8 @@ impl<'a> Tokens<'a> {
                 break;
             };
             self.plain -= literal.len();
-            (self.text.chunk, text) = (rest, left);
+            self.text.chunk = rest;
+            text = left;
         }
         text
     }

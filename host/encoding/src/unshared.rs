@@ -73,7 +73,7 @@ impl OwnText {
 }
 
 impl<'a> Head<'a> {
-    pub(super) fn of(fragment: Fragment, pod: &'a Pod) -> Self {
+    pub(super) fn new(fragment: Fragment, pod: &'a Pod) -> Self {
         match fragment {
             Fragment::Object => {
                 let Header { created, generation, .. } = &pod.header;

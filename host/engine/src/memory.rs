@@ -73,7 +73,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn memory_is_returned_after_as_many_changes_as_pods() {
         const HOUR: Duration = Duration::from_secs(3_600);
-        let (mut trims, pods) = (TrimSchedule::default(), 10_000);
+        let mut trims = TrimSchedule::default();
+        let pods = 10_000;
         let start = Instant::now();
         for _ in 0..9 {
             trims.changed(1_000, pods);

@@ -295,7 +295,9 @@ mod tests {
 
     fn wire_pod(app: &str, phase: &str) -> podium_wire::Pod {
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+        pod.header.namespace = "shop".into();
+        pod.header.name = "cart-0".into();
+        pod.header.uid = "u1".into();
         pod.header.resource_version = "1".into();
         pod.labels.insert("app".into(), app.into());
         pod.status.phase = phase.into();
@@ -351,7 +353,9 @@ mod tests {
         prop::option::weighted(0.8, (labels, any::<bool>(), any::<bool>())).prop_map(|state| {
             let (labels, running, annotated) = state?;
             let mut pod = podium_wire::Pod::default();
-            (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+            pod.header.namespace = "shop".into();
+            pod.header.name = "cart-0".into();
+            pod.header.uid = "u1".into();
             pod.header.resource_version = "1".into();
             pod.labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
             pod.status.phase = if running { "Running".into() } else { "Pending".into() };
@@ -417,7 +421,8 @@ mod tests {
             specs.push(spec(Some("shop"), "app", SectionSet::EMPTY, Some("web")));
             let wake = Wake::new(specs.iter().enumerate());
             let change = Change::between(Some(pod("api", "Running")), Some(pod("web", "Running"))).unwrap();
-            let (old, new) = (LazyLabels::new(change.old.as_deref()), LazyLabels::new(change.new.as_deref()));
+            let old = LazyLabels::new(change.old.as_deref());
+            let new = LazyLabels::new(change.new.as_deref());
             let mut visited = 0;
             wake.visit(&change, &old, &new, |_, _| visited += 1);
             assert_eq!(wake.concerned(&change), [plugins]);

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 fn launch(arguments: &[OsString]) -> Result<std::convert::Infallible, String> {
     if let Some(target) = target(arguments) {
         let install = install(arguments)?;
-        let toolchain = Toolchain::of(".", env::var("RUSTUP_TOOLCHAIN").ok());
+        let toolchain = Toolchain::new(".", env::var("RUSTUP_TOOLCHAIN").ok());
         toolchain.require(target, install, &mut |line| eprintln!("{line}")).map_err(|error| error.to_string())?;
     }
     if first_build() {

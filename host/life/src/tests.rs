@@ -79,7 +79,10 @@ impl Parts for Test {
 
 /// `v`, `w` and `x` may delete Pods, `n` may not, and `s` is suspended.
 fn spec(id: &PluginId, config: &str) -> Arc<PluginSpec> {
-    let (namespace, name, key, sha256) = ("shop".into(), "c".into(), "k".into(), String::new());
+    let namespace = "shop".into();
+    let name = "c".into();
+    let key = "k".into();
+    let sha256 = String::new();
     let mut spec = PluginSpec {
         source: Place::ConfigMap { namespace, name, key, sha256 },
         config: config.to_owned(),
@@ -163,7 +166,9 @@ struct World {
 impl World {
     fn new() -> Self {
         let (pending, registry, disk) = <_>::default();
-        let (is_owned, may_leave, now) = (true, true, Duration::ZERO);
+        let is_owned = true;
+        let may_leave = true;
+        let now = Duration::ZERO;
         Self { life: Life::new(true, true), pending, registry, disk, is_owned, may_leave, now }
     }
 
@@ -480,6 +485,7 @@ fn described(plugin: &Plugin<Test>) -> String {
     let failure = plugin.failure.as_ref().map(|(failure, _)| *failure);
     let flags = [plugin.may_install, plugin.restoring, plugin.is_revoked, plugin.is_dirty, plugin.saves];
     let versions = [plugin.installed.as_ref(), plugin.before.as_ref()].map(version);
-    let (removals, record) = (plugin.removals, recorded(&plugin.record));
+    let removals = plugin.removals;
+    let record = recorded(&plugin.record);
     format!("{state},{restore},{file},{object:?},{failure:?},{flags:?},{versions:?},{removals},{record};")
 }

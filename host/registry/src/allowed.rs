@@ -42,7 +42,7 @@ impl Registry {
     /// Returns the proxy that the registry is reached through.
     #[must_use]
     pub fn proxy<'a>(&self, proxies: &'a Proxies) -> Option<&'a Proxy> {
-        proxies.of(self.plain_http, self.host.name(), self.host.port(self.plain_http))
+        proxies.find(self.plain_http, self.host.name(), self.host.port(self.plain_http))
     }
 }
 

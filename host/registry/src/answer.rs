@@ -82,7 +82,7 @@ pub(crate) async fn ask(
     endpoint: &Endpoint,
     mut request: Request<Full<Bytes>>,
 ) -> Result<Answer, Error> {
-    let proxy = client.proxies.of(endpoint.plain_http, endpoint.host.name(), endpoint.port());
+    let proxy = client.proxies.find(endpoint.plain_http, endpoint.host.name(), endpoint.port());
     if let Some(proxy) = proxy.filter(|_| endpoint.plain_http) {
         // Without TLS the request itself is the proxy's.
         let url = format!("http://{}{}", endpoint.host, request.uri());

@@ -18,7 +18,7 @@ pub(crate) enum Challenge {
 impl Challenge {
     /// Reads the challenge to answer, of one or several headers with one or several challenges each: a token before
     /// a password, as other clients choose.
-    pub(crate) fn of<'a>(headers: impl IntoIterator<Item = &'a HeaderValue>) -> Option<Self> {
+    pub(crate) fn from_headers<'a>(headers: impl IntoIterator<Item = &'a HeaderValue>) -> Option<Self> {
         let headers = headers.into_iter().filter_map(|header| header.to_str().ok());
         let all: Vec<_> = headers.flat_map(Self::all).collect();
         let bearer = all.iter().find(|challenge| matches!(challenge, Self::Bearer { .. }));
@@ -120,17 +120,17 @@ mod tests {
             (r#"realm="a""#, None),
         ] {
             let header = HeaderValue::from_str(text).unwrap();
-            assert_eq!(Challenge::of([&header]), expected, "{text}");
+            assert_eq!(Challenge::from_headers([&header]), expected, "{text}");
         }
     }
 
     #[test]
     fn a_token_is_preferred_whichever_header_asks_for_it() {
         let headers = ["Negotiate", "Basic realm=x"].map(HeaderValue::from_static);
-        assert_eq!(Challenge::of(&headers), Some(Challenge::Basic));
+        assert_eq!(Challenge::from_headers(&headers), Some(Challenge::Basic));
         let headers = ["Basic realm=x", "Bearer realm=y"].map(HeaderValue::from_static);
         let bearer = Challenge::Bearer { realm: "y".to_owned(), service: None, scope: None };
-        assert_eq!(Challenge::of(&headers), Some(bearer));
-        assert_eq!(Challenge::of(&[]), None);
+        assert_eq!(Challenge::from_headers(&headers), Some(bearer));
+        assert_eq!(Challenge::from_headers(&[]), None);
     }
 }

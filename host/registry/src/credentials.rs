@@ -104,7 +104,7 @@ impl Keyring {
             Error::Invalid(format!("the credentials are not of the form {{\"auths\": ..}}{}", place(&error)))
         })?;
         let Config { auths, creds_store, cred_helpers } = config.unwrap_or_default();
-        let mut ring = Self::of(auths);
+        let mut ring = Self::new(auths);
         if creds_store.is_some_and(|name| !name.is_empty()) || cred_helpers.is_some_and(|helpers| !helpers.is_empty()) {
             ring.warnings.push("credsStore and credHelpers are not used: they name programs to run".to_owned());
         }
@@ -119,15 +119,15 @@ impl Keyring {
         let entries = serde_json::from_slice(json).map_err(|error| {
             Error::Invalid(format!("the credentials are not of the form of a .dockercfg{}", place(&error)))
         })?;
-        Ok(Self::of(entries))
+        Ok(Self::new(entries))
     }
 
-    fn of(auths: Option<Auths>) -> Self {
+    fn new(auths: Option<Auths>) -> Self {
         let mut ring = Self::default();
         // More specific keys are later in the order of texts.
         for (key, entry) in auths.unwrap_or_default().into_iter().rev() {
             match entry.unwrap_or_default().credentials() {
-                Ok(Some(credentials)) => ring.entries.push((Pattern::of(&key), credentials)),
+                Ok(Some(credentials)) => ring.entries.push((Pattern::new(&key), credentials)),
                 Ok(None) => {}
                 Err(why) => ring.warnings.push(format!("credentials for {}: {why}", text::bounded(&key, 100))),
             }
@@ -191,7 +191,7 @@ impl Entry {
 }
 
 impl Pattern {
-    fn of(key: &str) -> Self {
+    fn new(key: &str) -> Self {
         let key = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
         let (host, path) = key.split_once('/').unwrap_or((key, ""));
         let path = format!("{path}/");
@@ -241,7 +241,8 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
             _ => {
                 let Some((of_star, from)) = star else { return false };
                 star = Some((of_star, from + 1));
-                (of_pattern, at) = (of_star + 1, from + 1);
+                of_pattern = of_star + 1;
+                at = from + 1;
             }
         }
     }

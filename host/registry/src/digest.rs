@@ -14,7 +14,7 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// Returns the digest of bytes.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn sha256(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::new();
         hasher.update(bytes);
         hasher.finish()
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_digest_has_one_text() {
-        let digest = Digest::of(b"");
+        let digest = Digest::sha256(b"");
         assert_eq!(digest.to_string(), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
         for wrong in [

@@ -66,10 +66,10 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    pub(crate) fn of(media_type: &str, bytes: &[u8]) -> Self {
+    pub(crate) fn new(media_type: &str, bytes: &[u8]) -> Self {
         Self {
             media_type: media_type.to_owned(),
-            digest: Digest::of(bytes).to_string(),
+            digest: Digest::sha256(bytes).to_string(),
             size: bytes.len() as u64,
             annotations: None,
         }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn manifest(config: &str, layers: &[&str]) -> String {
-        let digest = Digest::of(b"").to_string();
+        let digest = Digest::sha256(b"").to_string();
         let descriptor = |media_type: &str| serde_json::json!({"mediaType": media_type, "digest": digest, "size": 0});
         let layers: Vec<_> = layers.iter().map(|layer| descriptor(layer)).collect();
         serde_json::json!({"schemaVersion": 2, "config": descriptor(config), "layers": layers}).to_string()

@@ -66,7 +66,7 @@ impl Proxies {
 
     /// Returns the proxy for a target; `None` for one that is connected to directly.
     #[must_use]
-    pub fn of(&self, plain_http: bool, host: &str, port: u16) -> Option<&Proxy> {
+    pub fn find(&self, plain_http: bool, host: &str, port: u16) -> Option<&Proxy> {
         let proxy = if plain_http { &self.http } else { &self.https };
         proxy.as_ref().filter(|_| !self.is_direct(host, port))
     }
@@ -76,7 +76,7 @@ impl Proxies {
     pub fn of_url(&self, url: &Uri) -> Option<Uri> {
         let plain_http = url.scheme_str() == Some("http");
         let port = url.port_u16().unwrap_or(if plain_http { 80 } else { 443 });
-        self.of(plain_http, url.host()?, port).map(|proxy| proxy.uri.clone())
+        self.find(plain_http, url.host()?, port).map(|proxy| proxy.uri.clone())
     }
 
     fn is_direct(&self, host: &str, port: u16) -> bool {
@@ -227,7 +227,7 @@ mod tests {
                     Some((host, _)) => (host, 8443),
                     None => (target, 443),
                 };
-                proxies.of(false, host, port).is_some()
+                proxies.find(false, host, port).is_some()
             };
             for target in direct.split_whitespace() {
                 assert!(!is_proxied(target), "{no_proxy:?}: {target}");
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(of("https://x.example"), Some("http://a:1/".to_owned()));
         assert_eq!(of("http://x.example"), Some("http://c/".to_owned()));
         assert_eq!((of("https://direct.example:6443/x"), of("https://[::1]:6443")), (None, None));
-        assert!(proxies(&[]).unwrap().of(false, "x.example", 443).is_none());
+        assert!(proxies(&[]).unwrap().find(false, "x.example", 443).is_none());
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
             }
         }
         let shown = proxies(&[("HTTPS_PROXY", "u:s3cret@proxy.example:3128")]).unwrap();
-        let shown = shown.of(false, "x.example", 443).unwrap();
+        let shown = shown.find(false, "x.example", 443).unwrap();
         assert_eq!(format!("{shown} {shown:?}").matches("s3cret").count(), 0);
         assert_eq!(shown.to_string(), "HTTPS_PROXY=http://proxy.example:3128");
         assert_eq!(shown.authorization().unwrap().unwrap(), "Basic dTpzM2NyZXQ=");

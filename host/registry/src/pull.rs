@@ -31,12 +31,12 @@ impl Component {
         let mismatch = |what: &str, found: Digest, expected: Digest| {
             Error::DigestMismatch(format!("{what} has the digest {found}, and {expected} was expected"))
         };
-        let found = Digest::of(&manifest_bytes);
+        let found = Digest::sha256(&manifest_bytes);
         if found != manifest {
             return Err(mismatch("the manifest", found, manifest));
         }
         let layer = Manifest::parse(&manifest_bytes, None)?.component()?.digest.parse()?;
-        let found = Digest::of(&bytes);
+        let found = Digest::sha256(&bytes);
         if found != layer {
             return Err(mismatch("the component", found, layer));
         }
@@ -106,7 +106,7 @@ impl Session<'_> {
             return Err(answer.refusal(&what).await);
         }
         let bytes = answer.bytes(MANIFEST, &what).await?;
-        let digest = Digest::of(&bytes);
+        let digest = Digest::sha256(&bytes);
         // By tag, a header that differs shows at least that something is wrong on the way.
         let announced = answer.headers.get("docker-content-digest").and_then(|digest| digest.to_str().ok());
         let announced = announced.and_then(|digest| digest.parse().ok());

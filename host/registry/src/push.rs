@@ -44,12 +44,12 @@ impl Artifact {
     /// # Errors
     /// Returns an error if the manifest cannot be written.
     pub fn digest(&self) -> Result<Digest, Error> {
-        self.documents().map(|(_, manifest)| Digest::of(&manifest))
+        self.documents().map(|(_, manifest)| Digest::sha256(&manifest))
     }
 
     /// Returns the config and the manifest. They depend on the artifact only.
     fn documents(&self) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let mut layer = Descriptor::of(LAYER, &self.bytes);
+        let mut layer = Descriptor::new(LAYER, &self.bytes);
         let title = self.title.clone().map(|title| (TITLE.to_owned(), title));
         layer.annotations = title.map(|title| BTreeMap::from([title]));
         let config = serde_json::json!({
@@ -62,7 +62,7 @@ impl Artifact {
         });
         let config = serde_json::to_vec(&config).map_err(unwritten)?;
         let annotations = self.version.clone().map(|version| (VERSION.to_owned(), version)).into_iter().collect();
-        let manifest = Manifest::of_component(Descriptor::of(CONFIG, &config), layer, annotations);
+        let manifest = Manifest::of_component(Descriptor::new(CONFIG, &config), layer, annotations);
         let manifest = serde_json::to_vec(&manifest).map_err(unwritten)?;
         Ok((config, manifest))
     }
@@ -86,7 +86,7 @@ impl Client {
         limits: &Limits,
     ) -> Result<Pushed, Error> {
         let (config, manifest) = artifact.documents()?;
-        let digest = Digest::of(&manifest);
+        let digest = Digest::sha256(&manifest);
         if let Some(other) = reference.digest().filter(|other| **other != digest) {
             let message = format!("the reference names {other}, and the manifest of this component is {digest}");
             return Err(Error::DigestMismatch(message));
@@ -107,7 +107,7 @@ impl Client {
             if answer.status != StatusCode::CREATED {
                 return Err(answer.refusal("the manifest").await);
             }
-            Ok(Pushed { reference: reference.with_digest(digest), layer: Digest::of(&artifact.bytes) })
+            Ok(Pushed { reference: reference.with_digest(digest), layer: Digest::sha256(&artifact.bytes) })
         })
         .await
     }
@@ -122,7 +122,7 @@ impl Session<'_> {
             accept: None,
             body,
         };
-        let digest = Digest::of(bytes);
+        let digest = Digest::sha256(bytes);
         let own = self.below(&format!("blobs/{digest}"));
         if self.send(&own, &outgoing(Method::HEAD, Bytes::new())).await?.status == StatusCode::OK {
             return Ok(());
@@ -158,8 +158,8 @@ mod tests {
         let (config, manifest) = artifact.documents().unwrap();
         assert_eq!((config.clone(), manifest.clone()), artifact.documents().unwrap());
         let parsed = Manifest::parse(&manifest, Some(IMAGE_MANIFEST)).unwrap();
-        assert_eq!(parsed.clone().component().unwrap().digest, Digest::of(b"\0asm").to_string());
-        assert_eq!(parsed.config.unwrap().digest, Digest::of(&config).to_string());
+        assert_eq!(parsed.clone().component().unwrap().digest, Digest::sha256(b"\0asm").to_string());
+        assert_eq!(parsed.config.unwrap().digest, Digest::sha256(&config).to_string());
         let text = String::from_utf8(manifest).unwrap();
         assert!(text.contains(r#""org.opencontainers.image.title":"a.wasm""#), "{text}");
         assert!(text.contains(r#""org.opencontainers.image.version":"1.0""#) && !text.contains("null"), "{text}");

@@ -128,7 +128,8 @@ impl<'a> Session<'a> {
             let (answer, is_own) = self.follow(target, outgoing).await?;
             match answer.status {
                 StatusCode::UNAUTHORIZED if is_own => {
-                    let Some(challenge) = Challenge::of(answer.headers.get_all(header::WWW_AUTHENTICATE)) else {
+                    let Some(challenge) = Challenge::from_headers(answer.headers.get_all(header::WWW_AUTHENTICATE))
+                    else {
                         return Err(answer.refusal("authentication without a challenge that is understood").await);
                     };
                     let refusal = answer.refusal("authentication").await;

@@ -56,7 +56,7 @@ impl Linkers {
         let mut linker = self.base.clone();
         for interface in offer.world.interfaces() {
             let mut instance = linker.instance(&format!("{PACKAGE}{interface}{VERSION}"))?;
-            for function in offer.of(interface) {
+            for function in offer.in_interface(interface) {
                 match interface {
                     "pods-json" => add_json(&mut instance, function)?,
                     _ => add(&mut instance, function)?,
@@ -288,7 +288,7 @@ mod tests {
     fn linked(linker: &Linker<Run>) -> Vec<(&'static str, &'static str)> {
         let functions = INTERFACES
             .into_iter()
-            .flat_map(|interface| Function::of(interface).map(move |function| (interface, function.name())));
+            .flat_map(|interface| Function::in_interface(interface).map(move |function| (interface, function.name())));
         let has = |(interface, function): &(&str, &str)| {
             let component = Component::new(linker.engine(), importing(interface, function)).unwrap();
             let error = format!("{:#}", linker.instantiate_pre(&component).map(drop).unwrap_err());
@@ -355,7 +355,7 @@ mod tests {
             let functions = linked(&linkers.get(offer).unwrap());
             let mut interfaces: Vec<_> = functions.iter().map(|(interface, _)| *interface).collect();
             interfaces.dedup();
-            let whole: usize = interfaces.iter().map(|interface| Function::of(interface).count()).sum();
+            let whole: usize = interfaces.iter().map(|interface| Function::in_interface(interface).count()).sum();
             assert_eq!(functions.len(), whole, "whole interfaces: {functions:?}");
             interfaces
         };

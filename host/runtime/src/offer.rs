@@ -59,7 +59,7 @@ impl Offer {
             if world == WorldKind::Script {
                 return true;
             }
-            let mut needs = Function::of(interface).filter_map(Function::grant).peekable();
+            let mut needs = Function::in_interface(interface).filter_map(Function::grant).peekable();
             needs.peek().is_none() || needs.any(|need| need.is_in(grants))
         };
         let functions = Function::ALL.into_iter().filter(|function| match by_function {
@@ -79,8 +79,8 @@ impl Offer {
     }
 
     /// The offered functions of one interface, none if it is of the other world.
-    pub(super) fn of(self, interface: &str) -> impl Iterator<Item = Function> {
+    pub(super) fn in_interface(self, interface: &str) -> impl Iterator<Item = Function> {
         let imported = self.world.interfaces().any(|own| own == interface);
-        Function::of(interface).filter(move |function| imported && self.contains(*function))
+        Function::in_interface(interface).filter(move |function| imported && self.contains(*function))
     }
 }

@@ -116,7 +116,7 @@ fn component(
             compiled
         }
         None => {
-            let inspected = Arc::new(Inspected::of(class, wasm)?);
+            let inspected = Arc::new(Inspected::new(class, wasm)?);
             inspected.check_grants(spec)?;
             core.compiler.compile(key, class, wasm, &inspected, requester)?
         }

@@ -248,7 +248,8 @@ impl Run {
             self.budget.searched(slice.examined);
             found += slice.pods.len();
             take(slice.pods);
-            (after, early) = (slice.next, slice.early);
+            after = slice.next;
+            early = slice.early;
             if found >= limit || after.is_none() {
                 return Ok(found);
             }

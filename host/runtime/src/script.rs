@@ -92,7 +92,7 @@ fn failed(file: &Path, problem: LoadProblem) -> LoadError {
 fn runner(core: &Core, file: &Path, wasm: &[u8]) -> Result<Runner, LoadProblem> {
     const CLASS: LimitClass = LimitClass::Interpreter;
     check_size(CLASS, wasm)?;
-    let inspected = Arc::new(Inspected::of(CLASS, wasm)?);
+    let inspected = Arc::new(Inspected::new(CLASS, wasm)?);
     if inspected.world != WorldKind::Script {
         return Err(LoadProblem::NoRunner);
     }

@@ -63,7 +63,8 @@ mod tests {
         let mut grants = Grants::default();
         grants.write.labels = vec![KeyPattern("guests.example/a".to_owned())];
         let write = |key: &PodKey| {
-            let (target, key) = (key.clone(), "guests.example/a".to_owned());
+            let target = key.clone();
+            let key = "guests.example/a".to_owned();
             let action = Action::SetLabel { target, key, value: "1".to_owned() };
             authorize(&Scope::Cluster, &grants, Write { id: 0, action }).unwrap()
         };
@@ -86,7 +87,8 @@ mod tests {
         let (view, keys) = world(&[1, 10_001]);
         let price = |keys: &[&PodKey]| price_of(&staged(keys), Size::default(), &*view, u64::MAX);
         let [small, large] = [&keys[0], &keys[1]];
-        let (one, many) = (price(&[small]), price(&[large]));
+        let one = price(&[small]);
+        let many = price(&[large]);
         assert!(one < 4 * price::WRITE, "{one}");
         let labels = 10_000 * price::RENDERED_VALUE;
         assert!((labels..2 * labels).contains(&(many - one)), "{many}");

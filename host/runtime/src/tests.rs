@@ -43,7 +43,7 @@ fn the_threat_model_names_each_host_function_and_its_grant() {
     };
     let rows: BTreeSet<_> = section().into_iter().filter(|line| line.starts_with("| `")).flat_map(row).collect();
     let functions = INTERFACES.into_iter().flat_map(|interface| {
-        Function::of(interface).map(move |function| {
+        Function::in_interface(interface).map(move |function| {
             let grant = function.grant().map_or(String::new(), |grant| format!("grants.{}", grant.field()));
             (format!("{interface}.{}", function.name()), grant)
         })

@@ -294,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_short_time_without_ticks_is_logged_once_and_as_a_warning() {
-        let (shared, warnings) = (Shared::default(), Warnings::default());
+        let shared = Shared::default();
+        let warnings = Warnings::default();
         let _logged = log_to(warnings.clone());
         for millis in [101, 200, 999].repeat(10) {
             shared.report(Duration::from_millis(millis));

@@ -245,7 +245,7 @@ fn class_hint(class: &str) -> &'static str {
 /// Returns an error if the host would refuse the component for one of these.
 pub fn check(spec: &PluginSpec, wasm: &[u8]) -> Result<Vec<Import>, LoadError> {
     let class = spec.limits.class;
-    let inspected = check_size(class, wasm).and_then(|()| Inspected::of(class, wasm));
+    let inspected = check_size(class, wasm).and_then(|()| Inspected::new(class, wasm));
     let checked = inspected.and_then(|inspected| inspected.check_grants(spec).map(|()| inspected.imports));
     checked.map_err(|problem| LoadError { file: spec.source.path().into_owned(), problem: Box::new(problem) })
 }
@@ -268,7 +268,7 @@ pub(super) struct Inspected {
 
 impl Inspected {
     /// Inspects a component within the caps of its class.
-    pub(super) fn of(class: LimitClass, wasm: &[u8]) -> Result<Self, LoadProblem> {
+    pub(super) fn new(class: LimitClass, wasm: &[u8]) -> Result<Self, LoadProblem> {
         let inspection = inspect_all(wasm, class)?;
         let (world, reconcile) = world_of(&inspection)?;
         check_known(world, &inspection)?;
@@ -379,7 +379,7 @@ fn check_grants(offer: Offer, imports: &[Import]) -> Result<(), LoadProblem> {
             let lacking = used.filter(|function| !offer.contains(*function));
             let needs = lacking.filter_map(|function| Some((function.name(), function.grant()?.field())));
             excess.extend(needs.map(|(name, field)| format!("{PACKAGE}{interface}.{name} (needs grants.{field})")));
-        } else if offer.of(interface).next().is_none() {
+        } else if offer.in_interface(interface).next().is_none() {
             excess.push(format!("{PACKAGE}{interface} (needs one of {})", needs_of(interface)));
         }
     }
@@ -390,18 +390,20 @@ fn check_grants(offer: Offer, imports: &[Import]) -> Result<(), LoadProblem> {
 }
 
 fn needs_of(interface: &str) -> String {
-    let mut needs: Vec<_> = Function::of(interface).filter_map(Function::grant).collect();
+    let mut needs: Vec<_> = Function::in_interface(interface).filter_map(Function::grant).collect();
     needs.dedup();
     needs.iter().map(|need| format!("grants.{}", need.field())).collect::<Vec<_>>().join(", ")
 }
 
 fn granted_list(offer: Offer) -> Vec<String> {
     if !offer.by_function() {
-        let granted = offer.world.interfaces().filter(|interface| offer.of(interface).next().is_some());
+        let granted = offer.world.interfaces().filter(|interface| offer.in_interface(interface).next().is_some());
         return granted.map(|interface| format!("{PACKAGE}{interface}")).collect();
     }
-    let functions =
-        offer.world.interfaces().flat_map(|interface| offer.of(interface).map(move |function| (interface, function)));
+    let functions = offer
+        .world
+        .interfaces()
+        .flat_map(|interface| offer.in_interface(interface).map(move |function| (interface, function)));
     functions.map(|(interface, function)| format!("{PACKAGE}{interface}.{}", function.name())).collect()
 }
 

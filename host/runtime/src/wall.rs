@@ -115,7 +115,8 @@ mod tests {
 
         // A stop of 30 s that ends when the deadline is over. The first tick follows 25 ms later, and another stop of
         // 10 s is known when the deadline is reached again.
-        let (began, looks) = (Instant::now(), Cell::new(0));
+        let began = Instant::now();
+        let looks = Cell::new(0);
         let lost = || {
             looks.set(looks.get() + 1);
             match looks.get() {
@@ -133,7 +134,8 @@ mod tests {
     async fn a_stop_of_the_process_while_the_host_sends_counts_once() {
         const STOP: Duration = Duration::from_secs(30);
         // A stop while the host sends, and one after that.
-        let (began, wall) = (Instant::now(), Wall::new(LIMIT));
+        let began = Instant::now();
+        let wall = Wall::new(LIMIT);
         let sending = async {
             tokio::time::sleep(LIMIT / 2).await;
             let stopped = wall.stop();

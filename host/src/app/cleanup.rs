@@ -273,7 +273,7 @@ impl Cleanup {
         // The names are known before the objects are.
         let is_gone = |id: &PluginId, uid: &str| {
             let is_known = within.is_none() || id.namespace == within;
-            is_known && names.lock().get(&Kind::of(id)).is_some_and(|names| !names.has(id, uid))
+            is_known && names.lock().get(&Kind::from_id(id)).is_some_and(|names| !names.has(id, uid))
         };
         let is_left = |id: &PluginId, uid: &str| match desired.object(id).filter(|object| object.uid == uid) {
             Some(object) => object.deleting && object.held.is_none(),

@@ -249,7 +249,7 @@ impl Follower {
         let owned = self.driver.owns();
         let names = self.known.lock().names.clone();
         let is_there = |id: &PluginId, uid: &str| {
-            owned.has(&id.tenant()) || names.lock().get(&Kind::of(id)).is_some_and(|names| names.has(id, uid))
+            owned.has(&id.tenant()) || names.lock().get(&Kind::from_id(id)).is_some_and(|names| names.has(id, uid))
         };
         self.driver.components.holds.adopt(&adopted, self.policy.borrow().as_ref(), is_there);
         self.known.lock().desired = desired;
@@ -268,7 +268,7 @@ impl Follower {
         };
         let Some(object) = self.known.lock().desired.object(&id).map(object) else { return };
         self.driver.feed(Event::Seen(id.clone(), Source::Object(object), want));
-        if self.unlisted.contains(&Kind::of(&id)) {
+        if self.unlisted.contains(&Kind::from_id(&id)) {
             let load = self.driver.read(&id, Plugin::load).unwrap_or_default();
             self.first.insert(id, load);
         }

@@ -14,12 +14,12 @@ pub(super) fn parse<F: Parser>() -> (F, Given) {
     let mut command = F::command();
     let matches = command.get_matches_mut();
     let flags = F::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
-    (flags, Given::of(&command, &matches))
+    (flags, Given::new(&command, &matches))
 }
 
 impl Given {
     /// No flag has a secret as its value.
-    fn of(command: &Command, matches: &ArgMatches) -> Self {
+    fn new(command: &Command, matches: &ArgMatches) -> Self {
         let is_value = |argument: &&Arg| !matches!(argument.get_action(), ArgAction::Help | ArgAction::Version);
         let of_process = || command.get_arguments().filter(is_value);
         let value = |argument: &Arg| {
@@ -67,7 +67,7 @@ mod tests {
         let given = |arguments: &[&str]| {
             let mut command = Flags::command();
             let matches = command.try_get_matches_from_mut(["podium-host"].iter().chain(arguments)).unwrap();
-            Given::of(&command, &matches).0
+            Given::new(&command, &matches).0
         };
         assert_eq!(given(&["--watch-plugins"]), "--watch-plugins");
         let all = ["--plugins", "a", "b", "--strict", "--metrics-authentication", "on", "--state-dir", "/x\u{1b}y"];
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(given(&all), expected);
         let mut command = Flags::command();
         let matches = command.try_get_matches_from_mut(["podium-host", "--watch-plugins"]).unwrap();
-        let all = Given::of(&command, &matches).all();
+        let all = Given::new(&command, &matches).all();
         for flag in ["log-level=info", "strict=false", "watch-plugins=true", "state-dir="] {
             assert!(all.iter().any(|of| of == flag), "{flag}: {all:?}");
         }

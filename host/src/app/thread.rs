@@ -48,7 +48,8 @@ impl Pace {
         if passed >= WINDOW {
             let wanted = u128::from(FAST) * passed.as_micros();
             self.is_fast = u128::from(events - self.events) * 1_000_000 >= wanted;
-            (self.since, self.events) = (now, events);
+            self.since = now;
+            self.events = events;
         }
         self.is_fast
     }

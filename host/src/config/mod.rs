@@ -188,7 +188,7 @@ fn without_duplicates(defined: Vec<Defined>, errors: &mut Vec<ConfigError>) -> V
             Some(other) => errors.push(ConfigError {
                 message: format!("{} is already defined in {}; rename one", plugin.spec.id, text::path(other)),
                 file: plugin.file,
-                line: Some(plugin.lines.of("metadata.name")),
+                line: Some(plugin.lines.line("metadata.name")),
                 field: "metadata.name".to_owned(),
             }),
             None => {

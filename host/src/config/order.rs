@@ -26,7 +26,7 @@ pub(super) fn check(
             let message = format!("names {unknown}, which is not configured; it is not waited for");
             warnings.push(ConfigError {
                 file: plugin.file.clone(),
-                line: Some(plugin.lines.of("spec.after")),
+                line: Some(plugin.lines.line("spec.after")),
                 field: field(),
                 message,
             });
@@ -38,7 +38,7 @@ pub(super) fn check(
     }
     for (plugin, Problem { field, message, .. }) in cut {
         let file = plugin.file;
-        let line = Some(plugin.lines.of("spec.after"));
+        let line = Some(plugin.lines.line("spec.after"));
         errors.push(ConfigError { file, line, field, message });
     }
     kept
@@ -137,7 +137,8 @@ mod tests {
     /// The relation, and the plugins that reach themselves in it.
     fn naive(after: &[Vec<usize>]) -> Vec<PluginId> {
         let reaches_itself = |start: usize| {
-            let (mut seen, mut next) = (vec![false; after.len()], after[start].clone());
+            let mut seen = vec![false; after.len()];
+            let mut next = after[start].clone();
             while let Some(at) = next.pop() {
                 if at == start {
                     return true;

@@ -65,7 +65,7 @@ impl Images {
         let found = self.client.signatures(reference, manifest, keys, credentials, &access.limits()).await;
         let found = found.map_err(|error| failure(Step::Verified, access, error))?;
         match verify(keys, manifest, &found) {
-            Ok(_) => Ok(found.of(keys, manifest)),
+            Ok(_) => Ok(found.signed_by(keys, manifest)),
             Err(error) => {
                 let message = format!(
                     "{error}; sign it with cosign sign --key and a key whose public key is in the platform's policy"

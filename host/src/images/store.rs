@@ -158,7 +158,7 @@ impl Store {
     /// Returns the component of a tenant with a SHA-256 in hexadecimal digits, which was in a ConfigMap.
     pub(crate) fn load_bytes(&self, tenant: &Tenant, sha256: &str) -> Option<Bytes> {
         self.loaded(&self.bytes(tenant, sha256), MAX_FILE_BYTES, |bytes| {
-            if Digest::of(&bytes).hex() == sha256 { Ok(bytes) } else { Err(Unusable::Malformed) }
+            if Digest::sha256(&bytes).hex() == sha256 { Ok(bytes) } else { Err(Unusable::Malformed) }
         })
     }
 
@@ -188,16 +188,16 @@ impl Store {
     fn component(&self, kept: Kept<'_>) -> PathBuf {
         let Kept { tenant, reference, manifest } = kept;
         let name = format!("{tenant}\n{}/{}\n{manifest}", reference.host(), reference.repository());
-        self.directory.join(format!("{}-{}", owner(tenant), Digest::of(name.as_bytes()).hex()))
+        self.directory.join(format!("{}-{}", owner(tenant), Digest::sha256(name.as_bytes()).hex()))
     }
 
     fn bytes(&self, tenant: &Tenant, sha256: &str) -> PathBuf {
-        let name = Digest::of(format!("{tenant}\nConfigMap\n{sha256}").as_bytes());
+        let name = Digest::sha256(format!("{tenant}\nConfigMap\n{sha256}").as_bytes());
         self.directory.join(format!("{}-{}", owner(tenant), name.hex()))
     }
 
     fn tag(&self, plugin: &PluginId) -> PathBuf {
-        let name = Digest::of(plugin.to_string().as_bytes()).hex();
+        let name = Digest::sha256(plugin.to_string().as_bytes()).hex();
         self.directory.join(format!("{}-{name}.{TAG}", owner(&plugin.tenant())))
     }
 
@@ -334,7 +334,7 @@ fn end_of(path: &Path) -> Option<&str> {
 
 /// The tenant in the name of a file.
 fn owner(tenant: &Tenant) -> String {
-    Digest::of(tenant.to_string().as_bytes()).hex()[..16].to_owned()
+    Digest::sha256(tenant.to_string().as_bytes()).hex()[..16].to_owned()
 }
 
 fn owner_of(path: &Path) -> String {

@@ -236,7 +236,9 @@ mod tests {
     fn a_list_of_large_specs_is_trimmed_while_it_is_read() {
         let mut large = spec();
         large["config"] = json!({ "a": "x".repeat(250 << 10) });
-        let (mut objects, mut trimming, mut most) = (Vec::new(), Trimming::default(), 0);
+        let mut objects = Vec::new();
+        let mut trimming = Trimming::default();
+        let mut most = 0;
         for page in 0..10 {
             objects.extend((0..10).map(|at| object(&format!("p{page}{at}"), 1, &large)));
             trimming.page(&mut objects, None);
@@ -249,7 +251,9 @@ mod tests {
 
     #[test]
     fn a_list_of_many_small_objects_is_trimmed_while_it_is_read() {
-        let (mut objects, mut trimming, mut most) = (Vec::new(), Trimming::default(), 0);
+        let mut objects = Vec::new();
+        let mut trimming = Trimming::default();
+        let mut most = 0;
         let conditions =
             ["Ready", "Healthy"].map(|of| json!({ "type": of, "message": too_many(MOST_PLUGINS as usize) }));
         let status: Arc<_> =

@@ -78,7 +78,7 @@ impl Desired {
             of_tenant.insert(spec.id.clone(), Arc::new(spec.clone()));
         }
         let rules = Arc::new(Rules { files: by_tenant, policy });
-        let platform = Owners::of(rules.of_tenant(&None).values().map(|spec| &**spec)).into();
+        let platform = Owners::new(rules.of_tenant(&None).values().map(|spec| &**spec)).into();
         Self { rules, platform, tenants: BTreeMap::new() }
     }
 
@@ -164,11 +164,11 @@ impl Desired {
             let policy = self.rules.policy.as_ref();
             let Some(of_tenant) = self.tenants.get_mut(&namespace).map(Arc::make_mut) else { continue };
             let files = rules.of_tenant(&namespace);
-            let mut own = Owners::of(files.values().map(|spec| &**spec));
+            let mut own = Owners::new(files.values().map(|spec| &**spec));
             if namespace.is_some() {
                 actions.extend(of_tenant.decide(files, &self.platform, &mut own, policy));
             } else {
-                let all = Owners::of(rules.files.values().flat_map(BTreeMap::values).map(|spec| &**spec));
+                let all = Owners::new(rules.files.values().flat_map(BTreeMap::values).map(|spec| &**spec));
                 actions.extend(of_tenant.decide(files, &all, &mut own, policy));
                 self.platform = own.into();
             }
@@ -265,11 +265,11 @@ mod tests {
         }
 
         fn applied(&mut self, object: Object) -> Vec<Action> {
-            self.change(Kind::of(&object.id), vec![Change::Applied(object.into())])
+            self.change(Kind::from_id(&object.id), vec![Change::Applied(object.into())])
         }
 
         fn deleted(&mut self, object: Object) -> Vec<Action> {
-            self.change(Kind::of(&object.id), vec![Change::Deleted(object.id)])
+            self.change(Kind::from_id(&object.id), vec![Change::Deleted(object.id)])
         }
     }
 

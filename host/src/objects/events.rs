@@ -166,7 +166,7 @@ impl Recorder {
             "note": note,
             "reportingController": "podium.dev/host",
             "reportingInstance": "podium-host",
-            "regarding": { "apiVersion": API_VERSION, "kind": Kind::of(id).name(), "name": *id.name, "uid": uid },
+            "regarding": { "apiVersion": API_VERSION, "kind": Kind::from_id(id).name(), "name": *id.name, "uid": uid },
         });
         if id.namespace.is_some() {
             event["regarding"]["namespace"] = namespace.into();

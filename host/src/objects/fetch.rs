@@ -56,7 +56,7 @@ struct ConfigMap {
 
 /// Returns the SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Digest::of(bytes).hex()
+    Digest::sha256(bytes).hex()
 }
 
 /// Gets an object as the plugin's account, or as the host's if the plugin has none.

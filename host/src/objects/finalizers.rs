@@ -52,7 +52,7 @@ impl<T, K: Ord + Clone + AsRef<str> + for<'a> From<&'a str>> OnPods<T, K> {
 
     /// Returns the finalizers that a plugin may hold, found without a look at others.
     pub(crate) fn of_plugin(&self, plugin: &PluginSpec) -> Vec<(&K, &[T])> {
-        let patterns = Owners::<K>::of([plugin]);
+        let patterns = Owners::<K>::new([plugin]);
         let named = patterns.names.keys().filter_map(|name| self.0.get_key_value(name));
         let prefixed = patterns.prefixes.keys().flat_map(|prefix| {
             let longer = self.0.range((Bound::Excluded(prefix), Bound::Unbounded));
@@ -76,7 +76,7 @@ impl<K: Ord> Default for Owners<K> {
 
 impl<K: Ord + Clone + AsRef<str> + for<'a> From<&'a str>> Owners<K> {
     /// Adds the finalizers that plugins are granted.
-    pub(super) fn of<'a>(plugins: impl IntoIterator<Item = &'a PluginSpec>) -> Self {
+    pub(super) fn new<'a>(plugins: impl IntoIterator<Item = &'a PluginSpec>) -> Self {
         let mut owners = Self::default();
         plugins.into_iter().for_each(|plugin| owners.add(plugin));
         owners
@@ -249,8 +249,10 @@ mod tests {
             let named = |all: &[Vec<String>], prefix: &str| -> Vec<PluginSpec> {
                 all.iter().enumerate().map(|(at, of)| plugin(&format!("{prefix}{at}"), of)).collect()
             };
-            let (files, plugins) = (named(&earlier, "f"), named(&objects, "p"));
-            let (mut kept, mut expected) = (files.clone(), Vec::new());
+            let files = named(&earlier, "f");
+            let plugins = named(&objects, "p");
+            let mut kept = files.clone();
+            let mut expected = Vec::new();
             for plugin in &plugins {
                 let shared = |other: &PluginSpec| plugin.grants.write.finalizers.iter().any(|one| {
                     other.grants.write.finalizers.iter().any(|other| overlap(&one.0, &other.0))
@@ -261,11 +263,12 @@ mod tests {
                 .iter()
                 .map(|plugin| Object { plugin: Ok(plugin.clone().into()), ..object(&plugin.id.name, 1, &spec()) })
                 .collect();
-            let found = conflicts(&Owners::<String>::of(&files), &mut Owners::default(), objects.iter());
+            let found = conflicts(&Owners::<String>::new(&files), &mut Owners::default(), objects.iter());
             prop_assert_eq!(found.keys().cloned().collect::<Vec<_>>(), expected);
             for (id, problem) in found {
                 let mut words = problem.message.split(['"', ':']);
-                let (pattern, owner) = (words.nth(1).unwrap(), words.next().unwrap());
+                let pattern = words.nth(1).unwrap();
+                let owner = words.next().unwrap();
                 let owner = owner.rsplit('/').next().unwrap();
                 let owner = files.iter().chain(&plugins).find(|plugin| &*plugin.id.name == owner).unwrap();
                 prop_assert!(owner.id != id);
@@ -389,7 +392,8 @@ mod tests {
             COMPARED.get()
         };
         // The depth of the maps grows with the logarithm.
-        let (few, many) = (compared(10), compared(1_000));
+        let few = compared(10);
+        let many = compared(1_000);
         assert!(many < 100 * 4 * few, "{few} and {many}");
     }
 }

@@ -283,7 +283,8 @@ mod tests {
                 let id = new.id.clone();
                 match action {
                     0 | 1 => {
-                        let (uid, created) = (format!("u{step}"), created.to_string());
+                        let uid = format!("u{step}");
+                        let created = created.to_string();
                         scene.objects.insert(id.clone(), Object { uid, created, ..new });
                         scene.send(&id, |_| {});
                     }

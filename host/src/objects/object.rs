@@ -27,7 +27,7 @@ impl Kind {
     pub(crate) const ALL: [Self; 2] = [Self::Namespaced, Self::Cluster];
 
     /// Returns the kind of the plugin's object.
-    pub(crate) fn of(id: &PluginId) -> Self {
+    pub(crate) fn from_id(id: &PluginId) -> Self {
         if id.namespace.is_some() { Self::Namespaced } else { Self::Cluster }
     }
 
@@ -252,7 +252,8 @@ impl Object {
         let bytes = |spec: &PluginSpec| spec.grants.write.finalizers.iter().map(|name| name.0.len()).sum::<usize>();
         self.finalizing = known.filter(|spec| self.may_hold(spec) && bytes(spec) <= MOST_FORGOTTEN_BYTES);
         if self.spec_bytes > 64 {
-            (self.spec, self.plugin) = (Spec::new(&Value::Null), Err([].into()));
+            self.spec = Spec::new(&Value::Null);
+            self.plugin = Err([].into());
         }
     }
 
@@ -311,7 +312,7 @@ pub(crate) fn finalizing(id: &PluginId, spec: &str) -> Option<PluginSpec> {
         "serviceAccountName": service_account_name,
         "serviceAccountNamespace": service_account_namespace,
     });
-    let mut plugin = plugin(Kind::of(id), id, &of).ok()?;
+    let mut plugin = plugin(Kind::from_id(id), id, &of).ok()?;
     let release = finalizers.and_then(|release| serde_json::from_str::<Release>(release.get()).ok());
     plugin.release_after =
         release.map(|release| Duration::from_secs(release.release_after_seconds.max(LEAST_RELEASE_SECONDS)));
@@ -363,7 +364,7 @@ fn plugin(kind: Kind, id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Pro
 /// # Errors
 /// Returns the mistakes in it; this host may know other rules than the one that read it.
 pub(crate) fn plugin_again(id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Problem>> {
-    plugin(Kind::of(id), id, spec)
+    plugin(Kind::from_id(id), id, spec)
 }
 
 /// The fields of a spec that permit something. `PluginSpec::permits` compares them.
@@ -381,7 +382,7 @@ pub(crate) fn permissions(id: &PluginId, spec: &Value, last_good: &Value) -> Opt
             None => drop(merged.remove(field)),
         }
     }
-    plugin(Kind::of(id), id, &merged.into()).ok()
+    plugin(Kind::from_id(id), id, &merged.into()).ok()
 }
 
 #[cfg(test)]

@@ -85,11 +85,11 @@ pub(crate) struct Update {
 impl Publisher {
     /// Returns the status that the object will have when the watch has brought the last write.
     pub(crate) fn shown<'a>(&'a self, object: &'a Object) -> &'a Value {
-        let stored = self.of(object).and_then(|written| written.stored.as_ref());
+        let stored = self.written(object).and_then(|written| written.stored.as_ref());
         stored.unwrap_or(&object.status)
     }
 
-    fn of(&self, object: &Object) -> Option<&Written> {
+    fn written(&self, object: &Object) -> Option<&Written> {
         self.written.get(&object.id).filter(|written| written.uid == object.uid)
     }
 
@@ -111,7 +111,7 @@ impl Publisher {
                     continue;
                 }
             }
-            let written = self.of(object);
+            let written = self.written(object);
             let is_stored =
                 |written: &Written| written.sent == status && written.stored.as_ref() == Some(&object.status);
             // The watch has not brought the write yet. After a while another client has changed the status.
@@ -204,7 +204,7 @@ pub(crate) fn release(id: &PluginId, uid: &str, position: usize) -> Result<Reque
 }
 
 fn path(id: &PluginId) -> String {
-    let resource = Kind::of(id).resource();
+    let resource = Kind::from_id(id).resource();
     let name = &id.name;
     match &id.namespace {
         Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}/{name}"),
@@ -216,7 +216,7 @@ fn path(id: &PluginId) -> String {
 /// and it never creates one.
 fn apply(id: &PluginId, uid: &str, subresource: &str, fields: Value) -> Result<Request<Vec<u8>>, http::Error> {
     let mut object = fields;
-    (object["apiVersion"], object["kind"]) = (API_VERSION.into(), Kind::of(id).name().into());
+    (object["apiVersion"], object["kind"]) = (API_VERSION.into(), Kind::from_id(id).name().into());
     (object["metadata"]["name"], object["metadata"]["uid"]) = ((*id.name).into(), uid.into());
     if let Some(namespace) = &id.namespace {
         object["metadata"]["namespace"] = (**namespace).into();
@@ -252,7 +252,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_status_that_the_object_has_is_not_written() {
-        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
         let object = with_status("a", json!({ "x": 1 }));
         assert_eq!(publisher.due(vec![wanted(&object, Some(json!({ "x": 1 })))], now), []);
         assert_eq!(publisher.due(vec![wanted(&object, None)], now), []);
@@ -261,7 +262,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_is_not_repeated_before_and_after_the_watch_has_brought_it() {
-        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
         let want = || Some(json!({ "x": 2, "unknown": 1 }));
         let old = with_status("a", Value::Null);
         let update = publisher.due(vec![wanted(&old, want())], now).pop().unwrap();
@@ -282,7 +284,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_object_is_written_every_5_s_and_all_by_50_at_a_time() {
-        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
         let objects: Vec<_> = (0..125).map(|at| with_status(&format!("p{at:03}"), Value::Null)).collect();
         let want = |number: u64| -> Vec<_> {
             objects.iter().map(|object| wanted(object, Some(json!({ "x": number })))).collect()
@@ -302,7 +305,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fresh_objects_of_one_namespace_delay_no_other_namespaces() {
-        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
         let of = |namespace: &str, name: &str| {
             let mut object = with_status(name, Value::Null);
             object.id.namespace = Some(namespace.into());
@@ -324,7 +328,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_load_that_has_not_ended_is_written_after_10_s_and_behind_results() {
-        let (mut publisher, now) = (Publisher::default(), Instant::now());
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
         let objects: Vec<_> = (0..80).map(|at| with_status(&format!("p{at:02}"), Value::Null)).collect();
         let mut due = |loaded: std::ops::Range<usize>, second: u64| {
             let status =
@@ -346,7 +351,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_fails_is_repeated_with_back_off() {
-        let (mut publisher, began) = (Publisher::default(), Instant::now());
+        let mut publisher = Publisher::default();
+        let began = Instant::now();
         let object = with_status("a", Value::Null);
         let mut writes = Vec::new();
         for second in 0..1_000 {

@@ -53,7 +53,7 @@ impl Source {
         }
     }
 
-    fn of(target: &str) -> Self {
+    fn from_target(target: &str) -> Self {
         let of_plugins = OF_PLUGINS
             .iter()
             .any(|prefix| target.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")));
@@ -201,7 +201,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> LinesOf<'a> {
-        LinesOf(&self.0, Source::of(metadata.target()))
+        LinesOf(&self.0, Source::from_target(metadata.target()))
     }
 }
 
@@ -245,7 +245,8 @@ mod tests {
         let buffer = Buffer::holding(limits);
         let (open, opened) = mpsc::channel();
         let read = Arc::<Mutex<Vec<u8>>>::default();
-        let (out, writer) = (Pipe { opened, read: read.clone() }, buffer.clone());
+        let out = Pipe { opened, read: read.clone() };
+        let writer = buffer.clone();
         thread::spawn(move || {
             let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines(writer.clone()));
             tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || writer.write_to(out));
@@ -309,10 +310,10 @@ mod tests {
         for target in
             ["podium::plugin", "podium_engine::dispatch", "podium_engine::dispatch::world", "podium_writeback"]
         {
-            assert_eq!(Source::of(target), Source::Plugin, "{target}");
+            assert_eq!(Source::from_target(target), Source::Plugin, "{target}");
         }
         for target in ["podium_host::app", "podium_host::watch", "podium::plugins", "podium_host::dispatcher"] {
-            assert_eq!(Source::of(target), Source::Host, "{target}");
+            assert_eq!(Source::from_target(target), Source::Host, "{target}");
         }
     }
 }

@@ -320,7 +320,8 @@ mod tests {
 
     #[test]
     fn a_field_that_is_named_like_a_command_of_the_json_library_stays_text() {
-        let (name, value) = ("$serde_json::private::RawValue", r#"{"level":["forged"]}"#);
+        let name = "$serde_json::private::RawValue";
+        let value = r#"{"level":["forged"]}"#;
         let written = Memory::default();
         let sink = written.clone();
         let lines = lines(move || sink.clone(), LogFormat::Json, false);

@@ -39,7 +39,7 @@ impl Toolchain {
     /// Returns the toolchain of a directory, with the `rustc` and `rustup` of the PATH. `name` is the value of
     /// `RUSTUP_TOOLCHAIN`.
     #[must_use]
-    pub fn of(directory: impl Into<PathBuf>, name: Option<String>) -> Self {
+    pub fn new(directory: impl Into<PathBuf>, name: Option<String>) -> Self {
         let rustc = "rustc".into();
         let rustup = "rustup".into();
         Self { directory: directory.into(), name, rustc, rustup, pauses: PAUSES.into() }

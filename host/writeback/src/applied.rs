@@ -160,7 +160,7 @@ impl Applied {
     /// Returns the remembered state if it still holds.
     fn remembered(&self, name: &Name, now: Instant) -> Option<Remembered> {
         let mut objects = self.objects.lock();
-        let remembered = objects.remembered.of(name)?.get(name)?;
+        let remembered = objects.remembered.get_mut(name)?.get(name)?;
         let (at, within) = match remembered {
             Remembered::Applied { at, .. } | Remembered::Removed { at, .. } => (*at, TRUSTED),
             Remembered::Lost { at } => (*at, LOST),
@@ -171,7 +171,7 @@ impl Applied {
     /// Begins a write to the object and forgets its remembered state.
     pub(super) fn begin(&self, name: &Name) -> Sending<'_> {
         let mut objects = self.objects.lock();
-        if let Some(remembered) = objects.remembered.of(name)
+        if let Some(remembered) = objects.remembered.get_mut(name)
             && !matches!(remembered.peek(name), Some(Remembered::Lost { .. }))
         {
             remembered.pop(name);
@@ -200,12 +200,12 @@ impl Drop for Sending<'_> {
         }
         let remembered = match std::mem::replace(&mut self.end, WriteEnd::Other) {
             WriteEnd::Applied { digest, created, at } if !overlapped => Remembered::Applied { digest, created, at },
-            WriteEnd::Adopted(at) => Remembered::Applied { digest: Digest::of(&[]), created: None, at },
+            WriteEnd::Adopted(at) => Remembered::Applied { digest: Digest::new(&[]), created: None, at },
             WriteEnd::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
             WriteEnd::Lost(at) => Remembered::Lost { at },
             WriteEnd::Applied { .. } | WriteEnd::Removed(..) | WriteEnd::Other => return,
         };
-        let mut lost = |at: Instant| match objects.remembered.of(&self.name).and_then(|of| of.peek(&self.name)) {
+        let mut lost = |at: Instant| match objects.remembered.get_mut(&self.name).and_then(|of| of.peek(&self.name)) {
             Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
             _ => false,
         };
@@ -225,13 +225,16 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     fn name() -> Name {
-        let (kind, resource) = ("ConfigMap".into(), "configmaps".into());
-        let (api_version, namespace, name) = ("v1".into(), Some("shop".into()), "summary".into());
+        let kind = "ConfigMap".into();
+        let resource = "configmaps".into();
+        let api_version = "v1".into();
+        let namespace = Some("shop".into());
+        let name = "summary".into();
         ("podium/shop/a".into(), ObjectRef { api_version, kind, resource, namespace, name })
     }
 
     fn digest(text: &str) -> Digest {
-        Digest::of(&[text])
+        Digest::new(&[text])
     }
 
     fn body(text: &str, at: Instant) -> WriteEnd {
@@ -244,7 +247,8 @@ mod tests {
 
     #[test]
     fn an_applied_object_is_remembered_for_ten_minutes() {
-        let (applied, start) = (Applied::default(), Instant::now());
+        let applied = Applied::default();
+        let start = Instant::now();
         apply(&applied, "1", start);
         assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), ObjectState::Applied);
         assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), ObjectState::Different(None));
@@ -257,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_deletion_is_remembered_for_ten_minutes_and_one_incarnation() {
-        let (applied, start) = (Applied::default(), Instant::now());
+        let applied = Applied::default();
+        let start = Instant::now();
         let removal = |uid: Option<&str>| Removal { uid: uid.map(str::to_owned), is_gone: true };
         applied.begin(&name()).end(WriteEnd::Removed(removal(Some("u1")), start));
         let known = |uid, at| applied.known_deletion(&name(), uid, at);
@@ -279,7 +284,8 @@ mod tests {
         for first_ends_first in [true, false] {
             for end in [|start: Instant| body("2", start), |_: Instant| WriteEnd::Other] {
                 let applied = Applied::default();
-                let (first, second) = (applied.begin(&name()), applied.begin(&name()));
+                let first = applied.begin(&name());
+                let second = applied.begin(&name());
                 let first = || first.end(body("1", start));
                 if first_ends_first {
                     first();
@@ -299,7 +305,8 @@ mod tests {
 
     #[test]
     fn after_a_lost_answer_nothing_is_remembered_for_a_while() {
-        let (applied, start) = (Applied::default(), Instant::now());
+        let applied = Applied::default();
+        let start = Instant::now();
         apply(&applied, "1", start);
         applied.begin(&name()).end(WriteEnd::Lost(start));
         apply(&applied, "1", start + MILLI);

@@ -49,7 +49,7 @@ impl<'a> Delivery<'a> {
         if let Some(result) = self.closed.get(&subject) {
             return result.clone();
         }
-        let (kind, object) = WriteKind::of(&request, self.sender);
+        let (kind, object) = WriteKind::new(&request, self.sender);
         let result = match self.of.closings.admit(kind, object, Instant::now()) {
             Err(refusal) => {
                 wait(sent, Some(refusal.wait));

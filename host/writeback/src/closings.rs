@@ -111,7 +111,7 @@ pub(super) struct Pass<'a> {
 
 impl WriteKind {
     /// Returns the kind of a request, and the name of its object.
-    pub(super) fn of(request: &Request, sender: &Sender) -> (Self, String) {
+    pub(super) fn new(request: &Request, sender: &Sender) -> (Self, String) {
         let (verb, resource, namespace, object) = match request {
             Request::PatchMeta { key, .. } => ("patch", "pods".to_owned(), Some(&*key.namespace), &*key.name),
             Request::PatchStatus { key, .. } => ("patch", "pods/status".to_owned(), Some(&*key.namespace), &*key.name),
@@ -204,7 +204,8 @@ impl Pass<'_> {
             if earlier.refused == self.object {
                 all.open(&self.kind, now);
             } else {
-                (earlier.narrow, earlier.other) = (true, None);
+                earlier.narrow = true;
+                earlier.other = None;
                 closed.give_up(&self.kind, self.began);
             }
             return None;
@@ -257,7 +258,7 @@ mod tests {
 
     fn evict(plugin: &str, namespace: &str, name: &str) -> (WriteKind, String) {
         let sender = Sender { manager: plugin.into(), impersonate: None };
-        WriteKind::of(&Request::Evict { key: PodKey::new(namespace, name, "u") }, &sender)
+        WriteKind::new(&Request::Evict { key: PodKey::new(namespace, name, "u") }, &sender)
     }
 
     fn forbidden(name: &str) -> WriteResult {
@@ -267,7 +268,8 @@ mod tests {
 
     #[test]
     fn a_tenant_with_many_closed_kinds_opens_no_other_tenants() {
-        let (closings, now) = (Closings::default(), Instant::now());
+        let closings = Closings::default();
+        let now = Instant::now();
         let refuse = |plugin: &str, after| {
             let (kind, object) = evict(plugin, "shop", "cart-0");
             closings.admit(kind, object, now).unwrap().answered(&forbidden("cart-0"), now + after);
@@ -291,7 +293,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refusals_close_for_up_to_a_minute_and_other_answers_open() {
-        let (of, mut now, mut waits) = (Closings::default(), Instant::now(), Vec::new());
+        let of = Closings::default();
+        let mut now = Instant::now();
+        let mut waits = Vec::new();
         for _ in 0..8 {
             let wait = send(&of, "cart-0", &forbidden("cart-0"), now).unwrap().unwrap();
             assert_eq!(send(&of, "cart-0", &WriteResult::Applied, now), Err(wait));
@@ -314,12 +318,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_closing_covers_one_plugin_account_verb_and_namespace() {
-        let (of, now) = (Closings::default(), Instant::now());
+        let of = Closings::default();
+        let now = Instant::now();
         send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
         let pod = || PodKey::new("shop", "cart-0", "u");
         let sender = |account: Option<&str>| Sender { manager: "a".into(), impersonate: account.map(str::to_owned) };
-        let delete = WriteKind::of(&Request::Delete { key: pod(), grace_seconds: None }, &sender(None));
-        let other_account = WriteKind::of(&Request::Evict { key: pod() }, &sender(Some("b")));
+        let delete = WriteKind::new(&Request::Delete { key: pod(), grace_seconds: None }, &sender(None));
+        let other_account = WriteKind::new(&Request::Evict { key: pod() }, &sender(Some("b")));
         for (kind, object) in [evict("b", "shop", "cart-0"), evict("a", "bank", "cart-0"), delete, other_account] {
             drop(of.admit(kind, object, now).unwrap());
         }
@@ -335,7 +340,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_probe_is_sent_at_a_time_and_old_requests_do_not_count() {
-        let (of, mut now) = (Closings::default(), Instant::now());
+        let of = Closings::default();
+        let mut now = Instant::now();
         let pass = |name: &str, now: Instant| {
             let (kind, object) = evict("a", "shop", name);
             of.admit(kind, object, now)
@@ -358,7 +364,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_object_does_not_close_for_a_permitted_one() {
-        let (of, mut now) = (Closings::default(), Instant::now());
+        let of = Closings::default();
+        let mut now = Instant::now();
         send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
         assert_eq!(send(&of, "register", &WriteResult::Applied, now), Err(1));
         now += SECOND;
@@ -378,7 +385,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_closed_kinds_is_bounded() {
-        let (of, now) = (Closings::default(), Instant::now());
+        let of = Closings::default();
+        let now = Instant::now();
         for index in 0..MAX_KINDS + 5 {
             let (kind, object) = evict("a", &format!("shop-{index}"), "cart-0");
             let _ = of

@@ -9,7 +9,7 @@ pub(super) struct Digest(u128);
 impl Digest {
     /// Returns the digest of the parts, each ended by a byte that is invalid in UTF-8, so that ("a", "bc") differs
     /// from ("ab", "c").
-    pub(super) fn of(parts: &[&str]) -> Self {
+    pub(super) fn new(parts: &[&str]) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
             hasher.update(part.as_bytes());
@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn a_digest_keeps_its_parts_apart_and_is_stable() {
-        assert_ne!(Digest::of(&["a", "bc"]), Digest::of(&["ab", "c"]));
-        assert_eq!(Digest::of(&["podium", "shop"]), Digest::of(&["podium", "shop"]));
-        assert_eq!(Digest::of(&[]).hex(), "e3b0c44298fc1c149afbf4c8996fb924");
+        assert_ne!(Digest::new(&["a", "bc"]), Digest::new(&["ab", "c"]));
+        assert_eq!(Digest::new(&["podium", "shop"]), Digest::new(&["podium", "shop"]));
+        assert_eq!(Digest::new(&[]).hex(), "e3b0c44298fc1c149afbf4c8996fb924");
     }
 }

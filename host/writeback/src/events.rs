@@ -130,12 +130,12 @@ impl Events {
         let manager = entry.sender.manager.clone();
         let mut all = self.memories.lock();
         let mut has_room = all.iter().map(|(_, memories)| memories.waiting.len()).sum::<usize>() < MAX_WAITING;
-        let own = all.of(&manager).and_then(|of| of.peek(&manager)).map_or(0, |memories| memories.waiting.len());
+        let own = all.get_mut(&manager).and_then(|of| of.peek(&manager)).map_or(0, |memories| memories.waiting.len());
         if !has_room {
             let most = all.iter().map(|(manager, memories)| (memories.waiting.len(), manager)).max();
             let loser = most.filter(|(length, _)| *length > own + 1).map(|(_, manager)| manager.clone());
             if let Some(loser) = loser
-                && let Some(memories) = all.of(&loser).and_then(|of| of.peek_mut(&loser))
+                && let Some(memories) = all.get_mut(&loser).and_then(|of| of.peek_mut(&loser))
             {
                 memories.make_room(&loser);
                 has_room = true;
@@ -197,7 +197,7 @@ mod tests {
         assert!(said(&sender("quiet")));
         let loud = sender("loud");
         for index in 0..2 * CAPACITY.get() {
-            let digest = Digest::of(&[&index.to_string()]);
+            let digest = Digest::new(&[&index.to_string()]);
             events.with(&loud, now, |memories| memories.record_sent(digest, 1, now));
         }
         assert!(!said(&sender("quiet")));
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn an_events_name_is_a_subdomain_however_long_the_pods_is() {
         let long = Event { target: PodKey::new("shop", &"a.".repeat(126), "u1"), ..event("a") };
-        let name = name(&long, Digest::of(&["a"]));
+        let name = name(&long, Digest::new(&["a"]));
         assert!(podium_vocabulary::syntax::dns_subdomain(&name).is_ok(), "{name}");
     }
 

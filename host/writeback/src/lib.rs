@@ -74,7 +74,7 @@ const MAX_MANAGER_BYTES: usize = 128;
 pub fn manager_name(plugin: &PluginId) -> String {
     let mut name = format!("podium/{plugin}");
     if name.len() > MAX_MANAGER_BYTES {
-        let digest = Digest::of(&[&name]).hex();
+        let digest = Digest::new(&[&name]).hex();
         let end = name.floor_char_boundary(MAX_MANAGER_BYTES - 1 - digest.len());
         name.truncate(end);
         name = format!("{name}-{digest}");

@@ -61,7 +61,7 @@ impl Objects {
             sender,
             path: http::object_path(object),
             name: (sender.manager.clone(), object.clone()),
-            mark: format!("podium.dev/applied-{}", Digest::of(&[&sender.manager]).hex()),
+            mark: format!("podium.dev/applied-{}", Digest::new(&[&sender.manager]).hex()),
         };
         if let Request::Apply { body, .. } = request {
             let (body, digest) = complete(std::mem::take(body), owner, sender);
@@ -331,6 +331,6 @@ fn complete(mut body: Value, owner: Option<&Reference>, sender: &Sender) -> (Val
         body["metadata"]["ownerReferences"] =
             json!([{ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid }]);
     }
-    let digest = Digest::of(&[&sender.manager, &body.to_string()]);
+    let digest = Digest::new(&[&sender.manager, &body.to_string()]);
     (body, digest)
 }

@@ -234,7 +234,7 @@ impl Owners {
         reference.check().map_err(|reason| invalid(&reason))?;
         let key = (sender.impersonate.clone(), namespace.to_owned(), reference.clone());
         let now = Instant::now();
-        let held = self.read.lock().of(&key).and_then(|of| of.get(&key)).cloned();
+        let held = self.read.lock().get_mut(&key).and_then(|of| of.get(&key)).cloned();
         if let Some((known, at)) = held {
             let trusted = if matches!(known, ReadOwner::Object(_)) { TRUSTED } else { REFUSED };
             if now.saturating_duration_since(at) < trusted {

@@ -41,13 +41,13 @@ impl<K: OfTenant, V> Shares<K, V> {
     }
 
     /// Returns the entries of the key's tenant, if there are any.
-    pub(super) fn of(&mut self, key: &K) -> Option<&mut LruCache<K, V>> {
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut LruCache<K, V>> {
         self.tenants.get_mut(key.tenant())
     }
 
     /// Returns the entries of the key's tenant, to which the key may be added.
     pub(super) fn with_room(&mut self, key: &K) -> &mut LruCache<K, V> {
-        let is_new = !self.of(key).is_some_and(|entries| entries.contains(key));
+        let is_new = !self.get_mut(key).is_some_and(|entries| entries.contains(key));
         if is_new && self.tenants.values().map(LruCache::len).sum::<usize>() >= self.most.get() {
             if let Some(entries) = self.tenants.values_mut().max_by_key(|entries| entries.len()) {
                 entries.pop_lru();

@@ -145,7 +145,8 @@ impl Waiting {
     /// not queued any more.
     pub(super) fn done(&mut self, entry: &Entry) -> bool {
         if let Some(queue) = self.queues.get_mut(&entry.event.target.namespace) {
-            (queue.failures, queue.retry_at) = (0, None);
+            queue.failures = 0;
+            queue.retry_at = None;
         }
         self.remove(entry).is_some()
     }

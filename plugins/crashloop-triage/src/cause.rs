@@ -37,7 +37,7 @@ impl Cause {
     ];
 
     /// Returns the cause of a container's latest termination; `None` if it never terminated.
-    pub(crate) fn of(container: &ContainerStatus) -> Option<Self> {
+    pub(crate) fn from_status(container: &ContainerStatus) -> Option<Self> {
         let ends = [&container.state, &container.last_state];
         ends.into_iter().find_map(|state| match state {
             ContainerState::Terminated { exit_code, reason, .. } => Some(Self::of_end(*exit_code, reason.as_deref())),

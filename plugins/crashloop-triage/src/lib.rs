@@ -33,7 +33,7 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
     if pod.is_terminating()? || pod.is_finished()? {
         return Ok(Outcome::settled());
     }
-    let memo = Memo::of(pod, request.now(), config.window())?;
+    let memo = Memo::from_pod(pod, request.now(), config.window())?;
     let said = diagnosis::parse(pod.annotation(DIAGNOSIS)?.unwrap_or_default());
     let mut found = BTreeMap::new();
     let mut recheck: Option<Timestamp> = None;
@@ -68,7 +68,7 @@ fn well_at(container: &ContainerStatus, config: &Config) -> Option<Timestamp> {
 
 /// Returns why this container crashes, if it crashes often enough to be reported.
 fn cause(container: &ContainerStatus, memo: &Memo, config: &Config) -> Option<Cause> {
-    let cause = Cause::of(container)?;
+    let cause = Cause::from_status(container)?;
     let restarts = container.restart_count;
     let threshold = if cause == Cause::OomKilled { config.oom_threshold } else { config.threshold };
     let down = match &container.state {

@@ -18,7 +18,7 @@ pub(crate) struct Memo {
 impl Memo {
     /// Returns the memo of a Pod; a new one if there is none or its window has ended. A Pod that never restarted
     /// needs none in the state.
-    pub(crate) fn of(pod: &Pod, now: Timestamp, window: Duration) -> Result<Self> {
+    pub(crate) fn from_pod(pod: &Pod, now: Timestamp, window: Duration) -> Result<Self> {
         let restarts: BTreeMap<_, _> =
             crate::containers(pod)?.map(|container| (container.name.clone(), container.restart_count)).collect();
         if restarts.values().all(|restarts| *restarts == 0) {

@@ -11,7 +11,7 @@ pub(crate) struct Crowds<'a> {
 
 impl<'a> Crowds<'a> {
     /// Counts the Pods by node. `nodes` is the node of each bound Pod.
-    pub(crate) fn of(nodes: impl Iterator<Item = &'a str>, max_percent: u32, min_pods: usize) -> Self {
+    pub(crate) fn new(nodes: impl Iterator<Item = &'a str>, max_percent: u32, min_pods: usize) -> Self {
         let mut by_node = BTreeMap::new();
         for node in nodes {
             *by_node.entry(node).or_default() += 1;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     fn crowds<'a>(nodes: &[&'a str]) -> Vec<&'a str> {
-        Crowds::of(nodes.iter().copied(), 50, 3).by_node.into_keys().collect()
+        Crowds::new(nodes.iter().copied(), 50, 3).by_node.into_keys().collect()
     }
 
     #[test]
@@ -52,6 +52,6 @@ mod tests {
     #[test]
     fn a_workload_too_small_to_be_spread_has_no_crowds() {
         assert!(crowds(&["a", "a"]).is_empty());
-        assert_eq!(Crowds::of(["a"].into_iter(), 0, 0).on("a"), None);
+        assert_eq!(Crowds::new(["a"].into_iter(), 0, 0).on("a"), None);
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Duty<'a> {
 }
 
 impl<'a> Duty<'a> {
-    pub(crate) fn of(workload: &'a str, request: &'a Request) -> Self {
+    pub(crate) fn new(workload: &'a str, request: &'a Request) -> Self {
         Self { workload, uid: &request.key().uid, now: request.now(), changed: false }
     }
 

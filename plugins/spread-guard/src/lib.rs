@@ -70,7 +70,7 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
     if siblings.count()? <= SMALL {
         return judge();
     }
-    let mut duty = Duty::of(&controller.uid, request);
+    let mut duty = Duty::new(&controller.uid, request);
     match duty.turn()? {
         Turn::Judge => duty.judged(judge()?),
         Turn::Wait(outcome) => Ok(outcome),
@@ -92,7 +92,7 @@ fn judge(siblings: pods::Query, config: &Config, workload: &str, now: Timestamp)
         return Ok(Outcome::requeue_after(wait));
     }
     let nodes = members.iter().map(Pod::node).collect::<Result<Vec<_>>>()?;
-    let crowds = Crowds::of(nodes.into_iter().flatten(), config.max_percent, config.min_pods);
+    let crowds = Crowds::new(nodes.into_iter().flatten(), config.max_percent, config.min_pods);
     mark(&members, &crowds, workload)
 }
 

@@ -88,7 +88,7 @@ fn filling(pods: &Pods, repeats: usize) {
 }
 
 fn row<S: Store>(pods: &Pods, scale: &Scale) {
-    let (store, bytes) = memory::of(|| S::new(pods));
+    let (store, bytes) = memory::measure(|| S::new(pods));
     let elsewhere = S::new(pods);
     let Scale { repeats, run, calls, .. } = *scale;
     let get = once(repeats, calls, |random| {

@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Returns the result of `make`, and the bytes that are still allocated after it.
-pub(crate) fn of<T>(make: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn measure<T>(make: impl FnOnce() -> T) -> (T, usize) {
     BYTES.store(0, Relaxed);
     COUNTS.store(true, Relaxed);
     let made = make();

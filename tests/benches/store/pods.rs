@@ -47,7 +47,7 @@ impl Pods {
             changing.insert(modified.at, [Arc::clone(&all[modified.at]), read(population.json(modified.at))]);
         }
         // Created again, when all shared text exists.
-        let (_again, bytes) = memory::of(|| (0..pods).map(|at| read(population.json(at))).collect::<Vec<_>>());
+        let (_again, bytes) = memory::measure(|| (0..pods).map(|at| read(population.json(at))).collect::<Vec<_>>());
         let names = all.iter().map(|pod| name(pod)).collect();
         let changing = changing.into_values().collect();
         Self { all, names, value_bytes: bytes / pods, changing, revision: AtomicU64::new(population.revision()) }

@@ -43,7 +43,7 @@ pub(super) const LISTED: u64 = 1_000;
 const STUCK: Duration = Duration::from_secs(3_600);
 
 pub fn run(input: &[u8]) {
-    let script = Script::of(input);
+    let script = Script::new(input);
     let whole = script.follow(usize::MAX);
     let sum: usize = input.iter().map(|byte| usize::from(*byte)).sum();
     let pieces = script.follow(1 + sum % 61);
@@ -72,7 +72,7 @@ struct Followed {
 }
 
 impl<'a> Script<'a> {
-    fn of(input: &'a [u8]) -> Self {
+    fn new(input: &'a [u8]) -> Self {
         if let Some(at) = input.windows(2).position(|bytes| bytes == b"\n\n") {
             let list = input[..=at].to_vec();
             let paged = list.starts_with(br#"{"kind":"PodList""#);

@@ -20,7 +20,7 @@ use crate::programs::{Choices, Program, Vocabulary};
 ///
 /// # Errors
 /// Returns an error if the target is unknown, or if a Pod cannot be decoded.
-pub fn of(target: &str, pods: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
+pub fn for_target(target: &str, pods: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     let mut states: Vec<Vec<String>> =
         vec![(0..3).map(|at| sample::pod("cart-0", 1, 1_001 + at)).collect(), vec![sample::pod("cart-1", 2, 1_010)]];
     states.extend_from_slice(pods);

@@ -90,7 +90,8 @@ impl Signer {
         let media_type = manifest["mediaType"].as_str().context("a manifest without a type")?;
         let text = manifest.to_string();
         self.send("PUT", &format!("{}/manifests/{name}", self.base), media_type, text.clone()).await?;
-        Ok(json!({ "mediaType": media_type, "digest": Digest::of(text.as_bytes()).to_string(), "size": text.len() }))
+        let digest = Digest::sha256(text.as_bytes()).to_string();
+        Ok(json!({ "mediaType": media_type, "digest": digest, "size": text.len() }))
     }
 
     /// Writes a blob, and returns its descriptor.
@@ -99,7 +100,7 @@ impl Signer {
     /// Returns an error if the registry refuses it.
     pub async fn blob(&self, media_type: &str, text: &str) -> Result<Value> {
         let started = self.send("POST", &format!("{}/blobs/uploads/", self.base), "", String::new()).await?;
-        let digest = Digest::of(text.as_bytes()).to_string();
+        let digest = Digest::sha256(text.as_bytes()).to_string();
         let url = format!("{}&digest={digest}", started["location"].to_str()?);
         self.send("PUT", &url, "application/octet-stream", text.to_owned()).await?;
         Ok(json!({ "mediaType": media_type, "digest": digest, "size": text.len() }))
@@ -153,7 +154,7 @@ impl Signer {
             "layers": [layer],
             "subject": { "mediaType": IMAGE, "digest": of.to_string(), "size": 1 },
         });
-        let digest = Digest::of(manifest.to_string().as_bytes()).to_string();
+        let digest = Digest::sha256(manifest.to_string().as_bytes()).to_string();
         let entry = self.put(&digest, &manifest).await?;
         let index =
             json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry] });

@@ -31,7 +31,7 @@ fn replay(name: &str) {
         println!("{}", input.display());
         target(&fs::read(&input).unwrap());
     }
-    for seed in seeds::of(name, &[]).unwrap() {
+    for seed in seeds::for_target(name, &[]).unwrap() {
         target(&seed);
     }
 }
@@ -42,7 +42,7 @@ fn explored(name: &str, usual: u64) {
     let number = |variable: &str, usual| env::var(variable).map_or(usual, |asked| asked.parse().unwrap());
     let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
     let show = env::var_os("PODIUM_FUZZ_SHOW").is_some();
-    let seeds = seeds::of(name, &[]).unwrap();
+    let seeds = seeds::for_target(name, &[]).unwrap();
     explore(*target, &seeds, number("PODIUM_FUZZ_RUNS", usual), number("PODIUM_FUZZ_SEED", 1), show);
 }
 

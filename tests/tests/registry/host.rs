@@ -242,7 +242,7 @@ async fn answer(mut stream: TcpStream, attack: Attack, manifest: String) -> Resu
 }
 
 fn manifest(layers: usize) -> String {
-    let digest = Digest::of(b"never these bytes").to_string();
+    let digest = Digest::sha256(b"never these bytes").to_string();
     let of = |media_type: &str, size: usize| json!({ "mediaType": media_type, "digest": digest, "size": size });
     let layers = vec![of("application/wasm", SIZE); layers];
     json!({ "schemaVersion": 2, "config": of("application/vnd.wasm.config.v0+json", 2), "layers": layers }).to_string()
@@ -266,7 +266,7 @@ async fn a_registry_that_attacks_takes_little_memory_of_the_host() -> Result<()>
     ];
     for (attack, layers, words) in cases {
         let manifest = manifest(layers);
-        let pinned = Digest::of(manifest.as_bytes());
+        let pinned = Digest::sha256(manifest.as_bytes());
         let (address, connections) = attacker(attack, manifest).await?;
         let place = Place::new(&json!({ "registries": listed(&address) })).await?;
         place.image(&format!("{address}/a@{pinned}"))?;
@@ -296,7 +296,7 @@ async fn a_registry_that_attacks_takes_little_memory_of_the_host() -> Result<()>
 async fn a_registry_that_is_not_listed_gets_no_connection() -> Result<()> {
     let (address, connections) = attacker(Attack::Others, manifest(1)).await?;
     let place = Place::new(&json!({ "registries": listed("registry.example") })).await?;
-    place.image(&format!("{address}/a@{}", Digest::of(b"")))?;
+    place.image(&format!("{address}/a@{}", Digest::sha256(b"")))?;
     place.logs("which is not listed").await?;
     fs::write(place.path("policy.yaml"), "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n")?;
     place.logs("which is not listed").await?;

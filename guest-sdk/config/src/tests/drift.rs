@@ -188,7 +188,8 @@ fn the_schema_and_the_types_have_the_same_fields() {
         for sample in (subject.samples)() {
             let read = (subject.read)(&sample.to_string());
             let read = read.unwrap_or_else(|problems| panic!("{sample:#}\n{problems:#?}"));
-            let (mut of_schema, mut of_types) = (BTreeSet::new(), BTreeSet::new());
+            let mut of_schema = BTreeSet::new();
+            let mut of_types = BTreeSet::new();
             paths(&sample, "", &mut of_schema);
             paths(&read, "", &mut of_types);
             assert_eq!(of_schema, of_types);
@@ -297,7 +298,8 @@ pub(crate) fn mutations(value: &Value) -> Vec<Value> {
 
 #[test]
 fn documents_that_the_pass_accepts_are_accepted_by_the_types() {
-    let (mut accepted, mut refused) = (0, 0);
+    let mut accepted = 0;
+    let mut refused = 0;
     for subject in SUBJECTS {
         for sample in (subject.samples)() {
             // Every fifth one of them: reading takes milliseconds.

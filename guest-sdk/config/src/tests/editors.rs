@@ -160,7 +160,8 @@ fn checkout(path: &str) -> std::path::PathBuf {
 #[test]
 fn the_checked_in_schemas_are_those_of_the_types() {
     for (name, schema) in [("plugin", plugin_schema()), ("policy", policy_schema())] {
-        let (file, text) = (checkout(&format!("docs/{name}.schema.json")), format!("{schema:#}\n"));
+        let file = checkout(&format!("docs/{name}.schema.json"));
+        let text = format!("{schema:#}\n");
         if std::env::var_os("PODIUM_RENEW_SCHEMAS").is_some() {
             fs::write(&file, &text).unwrap();
         }
@@ -478,7 +479,8 @@ fn the_rules_of_texts_and_their_expressions_agree() {
     assert_eq!(formats.len(), text::RULES.len());
     for rule in text::RULES {
         for text in texts.into_iter().chain(long.iter().map(String::as_str)) {
-            let (by_rule, by_schema) = (rule.check(text).is_ok(), is_valid(&formats[rule.format], &json!(text)));
+            let by_rule = rule.check(text).is_ok();
+            let by_schema = is_valid(&formats[rule.format], &json!(text));
             // An expression has one length for the domain and the name.
             let is_looser = text.len() > 60;
             assert!(by_rule == by_schema || by_schema && is_looser, "{}: {text:?} {by_rule} {by_schema}", rule.format);

@@ -148,7 +148,8 @@ mod tests {
                 json!([pod.header, pod.labels, pod.annotations, pod.owners, pod.lifecycle, pod.spec, pod.status])
             })
         };
-        let (mut opaque, mut others) = (0, 0);
+        let mut opaque = 0;
+        let mut others = 0;
         for (path, pointer) in strings {
             let path: Vec<_> = path.iter().map(String::as_str).collect();
             let traced = decoded(&pointer, SENTINEL);

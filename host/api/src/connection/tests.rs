@@ -28,7 +28,8 @@ struct Cluster {
 impl Cluster {
     /// Returns a client with the token that is configured now.
     fn client(self: &Arc<Self>) -> kube::Client {
-        let (of, token) = (self.clone(), self.configured.load(Relaxed));
+        let of = self.clone();
+        let token = self.configured.load(Relaxed);
         let service = service_fn(move |_: Request<Body>| {
             of.requests.fetch_add(1, Relaxed);
             let (code, body) = match of.accepted.load(Relaxed) == token {

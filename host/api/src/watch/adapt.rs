@@ -88,7 +88,8 @@ impl PageSize {
         self.bad = 0;
         self.good += 1;
         if self.good >= GROW_AFTER {
-            (self.now, self.good) = (self.now.saturating_mul(2).min(self.usual), 0);
+            self.now = self.now.saturating_mul(2).min(self.usual);
+            self.good = 0;
         }
     }
 }

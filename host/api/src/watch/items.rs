@@ -92,7 +92,8 @@ impl Split {
                     }
                     if self.depth == 2 && self.in_items && chunk[at] == b'{' {
                         self.envelope.extend_from_slice(&chunk[from..at]);
-                        (from, self.in_item) = (at, true);
+                        from = at;
+                        self.in_item = true;
                     }
                     self.depth += 1;
                 }
@@ -100,7 +101,8 @@ impl Split {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 2 && self.in_item {
                         items.push(self.item(chunk.slice(from..=at)));
-                        (from, self.in_item) = (at + 1, false);
+                        from = at + 1;
+                        self.in_item = false;
                     }
                     self.in_items &= self.depth >= 2;
                 }

@@ -274,7 +274,7 @@ impl Watch {
         loop {
             match timeout(silence, items.next()).await {
                 Ok(Part::Items(batch)) => {
-                    batch.iter().try_for_each(|item| self.list_pod(Object::of(item), compare, pods))?;
+                    batch.iter().try_for_each(|item| self.list_pod(Object::new(item), compare, pods))?;
                 }
                 Ok(Part::End(envelope)) => {
                     let page = ListPage::read(&envelope)?;

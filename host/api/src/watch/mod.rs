@@ -303,7 +303,8 @@ impl Watch {
     /// several times a second.
     fn log_failure(&mut self, failed: &'static str, error: &str, wait: Duration) {
         let Some(count) = self.failures.failed(error, Instant::now()) else { return };
-        let (retry_in_ms, relist) = (wait.as_millis() as u64, self.position.is_none());
+        let retry_in_ms = wait.as_millis() as u64;
+        let relist = self.position.is_none();
         let namespace = self.options.namespace.as_deref().unwrap_or("all");
         tracing::warn!(resource = "pods", namespace, error, count, retry_in_ms, relist, "{failed}");
     }

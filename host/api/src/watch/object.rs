@@ -34,7 +34,7 @@ pub(super) struct Object<'a> {
 
 impl<'a> Object<'a> {
     /// Returns an object whose bytes were not scanned yet.
-    pub(super) fn of(json: &'a [u8]) -> Self {
+    pub(super) fn new(json: &'a [u8]) -> Self {
         Self { json, line: None }
     }
 

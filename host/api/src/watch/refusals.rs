@@ -31,7 +31,8 @@ impl Refusals {
         self.code = code;
         let list = self.in_a_row >= self.limit;
         if list {
-            (self.in_a_row, self.limit) = (0, (self.limit * 2).min(MAX_IN_A_ROW));
+            self.in_a_row = 0;
+            self.limit = (self.limit * 2).min(MAX_IN_A_ROW);
         }
         list
     }

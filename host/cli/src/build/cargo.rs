@@ -108,7 +108,7 @@ pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
 /// Returns when the toolchain that compiles the package has the target, and installs a missing one if `install` allows
 /// it. Without this check cargo compiles first and then names a missing crate `core`.
 pub(super) fn require_target(package: &Package, target: Target, install: Install) -> anyhow::Result<()> {
-    let toolchain = Toolchain::of(&package.directory, std::env::var("RUSTUP_TOOLCHAIN").ok());
+    let toolchain = Toolchain::new(&package.directory, std::env::var("RUSTUP_TOOLCHAIN").ok());
     // Written directly, because the test harness captures printed output.
     let mut report = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
     Ok(toolchain.require(target.triple(), install, &mut report)?)

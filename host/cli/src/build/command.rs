@@ -134,7 +134,8 @@ mod tests {
             std::fs::write(folder.path().join(name).join("Cargo.toml"), "").unwrap();
         }
         let error = one_crate(folder.path()).unwrap_err().to_string();
-        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let a = folder.path().join("a");
+        let b = folder.path().join("b");
         assert!(error.ends_with(&format!("build one of them: {}, {}", a.display(), b.display())), "{error}");
         assert!(one_crate(&a).is_ok());
     }

@@ -122,7 +122,7 @@ fn evaluate(observed: &Observed) -> Vec<Result> {
 
 impl Observed {
     /// Returns each Pod of a workload by its name; `None` if it does not exist.
-    fn of<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (String, Option<&'a Pod>)> + use<'a> {
+    fn pods<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (String, Option<&'a Pod>)> + use<'a> {
         workload.pod_names().map(|(namespace, name)| {
             let key = (namespace.to_owned(), name);
             let pod = self.pods.get(&key);
@@ -132,7 +132,7 @@ impl Observed {
 
     /// Returns the only Pod of an incident.
     fn one(&self, workload: &Workload) -> std::result::Result<(String, &Pod), String> {
-        match self.of(workload).next() {
+        match self.pods(workload).next() {
             Some((name, Some(pod))) => Ok((name, pod)),
             Some((name, None)) => Err(format!("Pod {name} is not there")),
             None => Err(format!("{} has no Pods", workload.name)),
@@ -166,15 +166,15 @@ fn labelled(seen: &Observed) -> Explanation {
 }
 
 fn rolled_out(seen: &Observed) -> Explanation {
-    for (name, pod) in seen.of(&WEB_AFTER) {
+    for (name, pod) in seen.pods(&WEB_AFTER) {
         let label = pod.and_then(|pod| pod.labels().get(WORKLOAD));
         if label.map(String::as_str) != Some(WEB_AFTER.name) {
             return Err(format!("Pod {name} has {WORKLOAD}={label:?}"));
         }
     }
-    match seen.of(&WEB_BEFORE).find(|(_, pod)| pod.is_some()) {
+    match seen.pods(&WEB_BEFORE).find(|(_, pod)| pod.is_some()) {
         Some((name, _)) => Err(format!("old Pod {name} is still there")),
-        None => Ok(format!("{} new Pods, each with {WORKLOAD}={}", seen.of(&WEB_AFTER).count(), WEB_AFTER.name)),
+        None => Ok(format!("{} new Pods, each with {WORKLOAD}={}", seen.pods(&WEB_AFTER).count(), WEB_AFTER.name)),
     }
 }
 
@@ -209,7 +209,7 @@ fn finished(seen: &Observed) -> Explanation {
 
 fn crowded(seen: &Observed) -> Explanation {
     let mut text = String::new();
-    for (name, pod) in seen.of(&CROWDED.pod) {
+    for (name, pod) in seen.pods(&CROWDED.pod) {
         let pod = pod.ok_or_else(|| format!("Pod {name} is not there"))?;
         text = pod.annotations().get(CROWDING).ok_or_else(|| format!("Pod {name} has no {CROWDING}"))?.clone();
     }

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_delay_must_appear_in_every_measurement() {
-        let (slow, well) = (comparison(6, 600, 0), comparison(6, 12, 0));
+        let slow = comparison(6, 600, 0);
+        let well = comparison(6, 12, 0);
         assert!(held_up(&[slow.clone(), slow.clone(), slow.clone()]));
         assert!(!held_up(&[slow.clone(), well, slow]));
         assert!(!held_up(&[]));

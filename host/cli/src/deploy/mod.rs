@@ -278,7 +278,7 @@ mod tests {
         let deploy = Command::parse_from(["deploy", "--configmap"]).deploy;
         check::accepted(&file, Some(&built), None).unwrap();
         let (planned, _) = plan(&deploy, &file, Some(&built)).unwrap();
-        let sha256 = podium_registry::Digest::of(&std::fs::read(&built).unwrap()).hex();
+        let sha256 = podium_registry::Digest::sha256(&std::fs::read(&built).unwrap()).hex();
         assert_eq!(planned[0].1.plugin["spec"]["source"]["configMap"]["sha256"], sha256);
     }
 

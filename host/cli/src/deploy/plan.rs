@@ -87,7 +87,7 @@ pub(super) fn plan(
             }
             let name = inspect::name("plugin", &defined.spec);
             let target = Target { namespace: account.namespace, name, key: key.clone() };
-            let place = json!({ "name": target.name, "key": key, "sha256": Digest::of(bytes).hex() });
+            let place = json!({ "name": target.name, "key": key, "sha256": Digest::sha256(bytes).hex() });
             plugin["spec"]["source"] = match defined.spec.language {
                 Some(language) => json!({ "script": { "language": language.name(), "configMap": place } }),
                 None => json!({ "configMap": place }),
@@ -105,7 +105,7 @@ pub(super) fn plan(
 fn spec(defined: &Defined, plugin: &Value) -> anyhow::Result<PluginSpec> {
     let plugin = podium_config::plugin_object(plugin).map_err(|problems| {
         let lines = problems.into_iter().map(|problem| {
-            let line = Some(defined.lines.of(&problem.field));
+            let line = Some(defined.lines.line(&problem.field));
             let file = defined.file.clone();
             ConfigError { file, line, field: problem.field, message: problem.message }.to_string()
         });
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn code_for_a_config_map_is_named_with_its_digest_and_may_be_read() {
-        let sha256 = Digest::of(b"code").hex();
+        let sha256 = Digest::sha256(b"code").hex();
         for (source, key, place) in [
             (script(), "plugin.js", "/spec/source/script"),
             (json!({ "file": "hello.wasm" }), "hello.wasm", "/spec/source"),

@@ -86,7 +86,7 @@ pub(super) fn place(message: &str, defined: &Defined) -> Option<String> {
     }
     let mut words = message.split(' ').map(|word| word.trim_end_matches([':', ';', ',']));
     let field = words.find(|word| ["spec.", "metadata."].iter().any(|start| word.starts_with(start)))?;
-    Some(format!("{}:{}", text::path(&defined.file), defined.lines.of(field)))
+    Some(format!("{}:{}", text::path(&defined.file), defined.lines.line(field)))
 }
 
 #[cfg(test)]

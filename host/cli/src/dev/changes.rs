@@ -21,7 +21,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn of(crates: &[Crate]) -> anyhow::Result<Self> {
+    pub(super) fn new(crates: &[Crate]) -> anyhow::Result<Self> {
         let (sender, paths) = mpsc::channel(PATHS);
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // An event about a read would make each build cause the next one.
@@ -75,7 +75,7 @@ mod tests {
         for one in &crates {
             std::fs::create_dir_all(one.directory.join("src")).unwrap();
         }
-        let mut changes = Changes::of(&crates).unwrap();
+        let mut changes = Changes::new(&crates).unwrap();
         for file in ["lib.rs", "more.rs"] {
             std::fs::write(crates[1].directory.join("src").join(file), "").unwrap();
         }
@@ -92,7 +92,7 @@ mod tests {
         for one in &crates {
             std::fs::create_dir_all(one.directory.join("src")).unwrap();
         }
-        let mut changes = Changes::of(&crates).unwrap();
+        let mut changes = Changes::new(&crates).unwrap();
         for number in 0..2 * PATHS {
             std::fs::write(crates[1].directory.join("src").join(format!("{number}.rs")), "").unwrap();
         }

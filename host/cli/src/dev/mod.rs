@@ -28,7 +28,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     ui::log(&arguments.log)?;
     let crates = crates::find(&arguments.paths)?;
     // Started before the first build, so that a save during the build is not missed.
-    let mut changes = Changes::of(&crates)?;
+    let mut changes = Changes::new(&crates)?;
     let languages: Vec<_> =
         Language::ALL.into_iter().filter(|language| crates.iter().any(|one| one.script() == Some(*language))).collect();
     let named = arguments.runners.runners.as_deref();

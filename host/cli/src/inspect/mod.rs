@@ -298,7 +298,8 @@ mod tests {
             notes.pop()
         };
         assert_eq!(owners(&spec, args::Impersonation::Plain), None);
-        let (api_version, kind) = ("v1".to_owned(), "ConfigMap".to_owned());
+        let api_version = "v1".to_owned();
+        let kind = "ConfigMap".to_owned();
         spec.grants.write.objects = vec![ObjectGrant { api_version, kind, resource: "configmaps".to_owned() }];
         let note = owners(&spec, args::Impersonation::Plain).unwrap();
         let rules = note.split_once("rules ").unwrap().1;

@@ -105,7 +105,7 @@ async fn into_configmap(configmap: &str, artifact: &Artifact, arguments: &args::
         let what = format!("writing ConfigMap {}/{}", target.namespace, target.name);
         reported(&what, target.apply(&manifest, arguments)).await?;
     }
-    let sha256 = Digest::of(&artifact.bytes).hex();
+    let sha256 = Digest::sha256(&artifact.bytes).hex();
     let source = json!({ "source": { "configMap": { "name": target.name, "key": target.key, "sha256": sha256 } } });
     let printed = match (arguments.output, arguments.apply) {
         (Output::Json, applied) => {

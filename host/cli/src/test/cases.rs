@@ -106,9 +106,9 @@ pub(super) fn parse(file: &Path, text: &str, problems: &mut Vec<String>) -> Vec<
             Ok(case) => cases.push(Located {
                 file: file.to_owned(),
                 text: text.clone(),
-                line: document.lines.of(""),
-                expect: case.expect.as_ref().map(|_| document.lines.of("expect")),
-                pods_line: document.lines.of("pods"),
+                line: document.lines.line(""),
+                expect: case.expect.as_ref().map(|_| document.lines.line("expect")),
+                pods_line: document.lines.line("pods"),
                 case,
             }),
             Err(found) => problems.extend(found.into_iter().map(|problem| mistake(file, problem))),

@@ -34,7 +34,8 @@ pub(super) fn prepare_create(definition: &mut Value, now: &str) {
 
 pub(super) fn check(definition: &Value, causes: &mut Vec<Cause>) {
     let spec = &definition["spec"];
-    let (group, plural) = (meta::text(spec, &["group"]), meta::text(spec, &["names", "plural"]));
+    let group = meta::text(spec, &["group"]);
+    let plural = meta::text(spec, &["names", "plural"]);
     for (field, value) in [
         ("spec.group", group),
         ("spec.names.plural", plural),

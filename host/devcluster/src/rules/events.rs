@@ -66,7 +66,8 @@ fn rename(object: &mut Value, direction: impl Fn((&'static str, &'static str)) -
 /// rules, and one in the newer version by the strictest.
 pub(super) fn check_create(kind: &Kind, event: &Value, causes: &mut Vec<Cause>) {
     let text = |field: &str| meta::text(event, &[field]);
-    let (own, about) = (meta::namespace(event), meta::text(event, &["involvedObject", "namespace"]));
+    let own = meta::namespace(event);
+    let about = meta::text(event, &["involvedObject", "namespace"]);
     let timed = !text("eventTime").is_empty();
     let fits = match (timed, about) {
         (false, "") => own == "default",

@@ -70,7 +70,8 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
 
 pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (before, after) = (meta::at(old, &["metadata", field]), meta::at(new, &["metadata", field]));
+        let before = meta::at(old, &["metadata", field]);
+        let after = meta::at(new, &["metadata", field]);
         if before != after {
             let after = after.unwrap_or(&Value::Null);
             causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));

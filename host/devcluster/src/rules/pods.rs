@@ -79,7 +79,8 @@ pub(super) fn prepare_create(pod: &mut Value) {
     let mut tolerations = meta::list(spec, &["tolerations"]).to_vec();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = tolerations.iter().any(|t| {
-            let (effect, its) = (meta::text(t, &["effect"]), meta::text(t, &["key"]));
+            let effect = meta::text(t, &["effect"]);
+            let its = meta::text(t, &["key"]);
             (its == key || (its.is_empty() && t["operator"] == "Exists"))
                 && (effect.is_empty() || effect == "NoExecute")
         });
@@ -143,10 +144,12 @@ fn qos(spec: &Value) -> &'static str {
         let all = meta::at(container, &["resources", which]).and_then(Value::as_object).cloned().unwrap_or_default();
         all.into_iter().filter(|(name, _)| name == "cpu" || name == "memory").collect()
     };
-    let (mut any, mut guaranteed) = (false, true);
+    let mut any = false;
+    let mut guaranteed = true;
     for list in ["initContainers", "containers"] {
         for container in meta::list(spec, &[list]) {
-            let (limits, requests) = (quantities(container, "limits"), quantities(container, "requests"));
+            let limits = quantities(container, "limits");
+            let requests = quantities(container, "requests");
             any |= !limits.is_empty() || !requests.is_empty();
             guaranteed &= limits.len() == 2 && limits == requests;
         }

@@ -17,7 +17,8 @@ pub(super) fn start(pod: &mut Value, host: &str, address: &str, now: &str) {
     let statuses: Vec<Value> = meta::list(pod, &["spec", "containers"])
         .iter()
         .map(|container| {
-            let (name, image) = (meta::text(container, &["name"]), meta::text(container, &["image"]));
+            let name = meta::text(container, &["name"]);
+            let image = meta::text(container, &["image"]);
             json!({
                 "name": name, "image": image, "imageID": format!("{image}@devcluster"),
                 "containerID": format!("podium://{}/{name}/0", meta::uid(pod)),
@@ -69,7 +70,8 @@ pub(super) fn exit(pod: &mut Value, now: &str) {
 
 pub(super) fn back_off(pod: &mut Value, pace: &Pace, now: &str) {
     let uid = meta::uid(pod).to_owned();
-    let (name, namespace) = (meta::name(pod).to_owned(), meta::namespace(pod).to_owned());
+    let name = meta::name(pod).to_owned();
+    let namespace = meta::namespace(pod).to_owned();
     each_status(pod, |status| {
         let wait = step::back_off(status, pace).as_secs();
         let container = meta::text(status, &["name"]).to_owned();

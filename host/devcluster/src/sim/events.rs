@@ -19,7 +19,7 @@ pub(super) const UNSCHEDULABLE: Words<'static> =
     ("Warning", "FailedScheduling", "default-scheduler", "0 nodes are available.");
 
 /// Returns the kubelet's Event for a step; the scheduler's Events name the node.
-pub(super) fn of(step: Step) -> Option<Words<'static>> {
+pub(super) fn words(step: Step) -> Option<Words<'static>> {
     match step {
         Step::Start | Step::Restart => Some(("Normal", "Started", "kubelet", "Container started")),
         Step::BackOff => Some(("Warning", "BackOff", "kubelet", "Back-off restarting failed container")),

@@ -190,7 +190,7 @@ impl Kubelet {
         let Some(kind) = state.kinds.find("", "v1", "pods") else { return Ok(()) };
         let Some(pod) = state.store.get("pods", &life.key).cloned() else { return Ok(()) };
         let now = core.clock.now();
-        if let Some(words) = events::of(life.step) {
+        if let Some(words) = events::words(life.step) {
             events::emit(state, core, &pod, words);
         }
         match life.step {

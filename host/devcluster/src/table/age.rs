@@ -12,7 +12,9 @@ pub(super) fn since(start: &str, now_millis: i64) -> String {
 
 /// Formats seconds like client-go's `HumanDuration`: two units while the first is small.
 pub(super) fn human(seconds: i64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let minutes = seconds / 60;
+    let hours = seconds / 3600;
+    let days = seconds / 86_400;
     let pair = |big: i64, unit: char, small: i64, smaller: char| {
         if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{smaller}") }
     };

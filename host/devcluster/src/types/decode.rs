@@ -121,7 +121,7 @@ struct Seed<'a> {
 }
 
 impl<'a> Seed<'a> {
-    fn of(kind: &'a Type, walk: &'a mut Walk) -> Self {
+    fn new(kind: &'a Type, walk: &'a mut Walk) -> Self {
         let place =
             if let Type::Struct(name) = kind { Position::Struct(Struct::named(name)) } else { Position::Type(kind) };
         Self { place, walk }
@@ -172,7 +172,7 @@ impl<'a> Seed<'a> {
         loop {
             let item = self
                 .walk
-                .below(format_args!("[{}]", list.len()), |walk| items.next_element_seed(Seed::of(element, walk)));
+                .below(format_args!("[{}]", list.len()), |walk| items.next_element_seed(Seed::new(element, walk)));
             match item? {
                 Some(Value::Null) => list.push(zero(element)),
                 Some(item) => list.push(item),
@@ -187,7 +187,7 @@ impl<'a> Seed<'a> {
             if map.contains_key(&key) {
                 self.walk.report_duplicate(&key);
             }
-            let value = self.walk.at_key(&key, |walk| entries.next_value_seed(Seed::of(element, walk)))?;
+            let value = self.walk.at_key(&key, |walk| entries.next_value_seed(Seed::new(element, walk)))?;
             map.insert(key, if value.is_null() { zero(element) } else { value });
         }
         Ok(map.into())
@@ -207,17 +207,18 @@ impl<'a> Seed<'a> {
                 self.walk.report_duplicate(&key);
             }
             let Some(field) = field else {
-                let value = self.walk.at_key(&key, |walk| entries.next_value_seed(Seed::of(&Type::Any, walk)))?;
+                let value = self.walk.at_key(&key, |walk| entries.next_value_seed(Seed::new(&Type::Any, walk)))?;
                 map.insert(key, value);
                 continue;
             };
-            let (depth, owner) = (self.walk.fields.len(), self.walk.owner);
+            let depth = self.walk.fields.len();
+            let owner = self.walk.owner;
             if !field.embedded.is_empty() {
                 self.walk.fields.push(field.embedded.clone());
             }
             self.walk.fields.push(key.clone());
             self.walk.owner = Some(kind.short_name());
-            let value = self.walk.at_key(&key, |walk| entries.next_value_seed(Seed::of(&field.kind, walk)))?;
+            let value = self.walk.at_key(&key, |walk| entries.next_value_seed(Seed::new(&field.kind, walk)))?;
             self.walk.fields.truncate(depth);
             self.walk.owner = owner;
             match map.get_mut(&key) {

@@ -86,14 +86,14 @@ impl Struct {
     }
 
     /// Returns the struct of a kind's objects.
-    pub(crate) fn of(kind: &Kind) -> &'static Self {
+    pub(crate) fn for_kind(kind: &Kind) -> &'static Self {
         if kind.custom { &CUSTOM } else { Self::of_object(&kind.group, &kind.kind) }
     }
 
     /// Returns the struct of a subresource's request body.
     pub(crate) fn of_subresource(kind: &Kind, subresource: &str) -> &'static Self {
         let own = kind.subresources.iter().find(|sub| sub.name == subresource);
-        own.map_or_else(|| Self::of(kind), |sub| Self::of_object(sub.group_version.0, sub.kind))
+        own.map_or_else(|| Self::for_kind(kind), |sub| Self::of_object(sub.group_version.0, sub.kind))
     }
 
     fn of_object(group: &str, kind: &str) -> &'static Self {
@@ -136,7 +136,8 @@ impl Field {
 
 impl Type {
     fn parse(word: &'static str) -> Option<Self> {
-        let (inner, close) = (word.get(1..).unwrap_or_default(), |end| word.rfind(end));
+        let inner = word.get(1..).unwrap_or_default();
+        let close = |end| word.rfind(end);
         let shown = |end: usize| word.get(end + 1..).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default();
         let element = |end: usize| Self::parse(inner.get(..end.checked_sub(1)?)?).map(Box::new);
         if word.starts_with('[') {
@@ -206,7 +207,7 @@ mod tests {
             parsed.fields.iter().for_each(|field| check(&field.kind));
         }
         for kind in Kinds::default().iter() {
-            assert!(!Struct::of(kind).open, "{} is not in the table", kind.kind);
+            assert!(!Struct::for_kind(kind).open, "{} is not in the table", kind.kind);
             for sub in &kind.subresources {
                 assert!(!Struct::of_subresource(kind, sub.name).open, "{} is not in the table", sub.kind);
             }

@@ -94,7 +94,8 @@ pub(super) fn quantity(text: &str) -> Result<(), String> {
 /// Returns an error if the text is not base64 with padding. Line breaks are ignored, as in Go.
 pub(super) fn base64(text: &str) -> Result<(), String> {
     let corrupt = |at: usize| Err(format!("illegal base64 data at input byte {at}"));
-    let (mut place, mut padding) = (0_usize, 0_usize);
+    let mut place = 0_usize;
+    let mut padding = 0_usize;
     for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n')) {
         match byte {
             b'=' if place % 4 >= 2 => padding += 1,

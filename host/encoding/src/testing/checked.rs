@@ -72,7 +72,9 @@ impl Checked {
         let object = read.packed.section(identity(&read), Section::Full).into_owned();
         self.same_object(json, &object, &read);
         let namespace = read.namespace.to_string();
-        let (name, uid, packed) = (read.name.to_string(), read.uid.to_string(), read.packed.clone());
+        let name = read.name.to_string();
+        let uid = read.uid.to_string();
+        let packed = read.packed.clone();
         // Without the previous state, pruned fields are checked too.
         let is_valid = podium_wire::json::decode(json).is_ok();
         self.same_in_other_forms(if is_valid { json } else { &object }, &object, &read);
@@ -123,7 +125,8 @@ impl Checked {
 
     /// Reads the Pod again, as an item of a list, unshared, and from its stored form.
     fn same_in_other_forms(&mut self, json: &[u8], object: &[u8], read: &Read<'_>) {
-        let (identity, packed) = (identity(read), &read.packed);
+        let identity = identity(read);
+        let packed = &read.packed;
         let is_same = |other: &Packed, form: &str| {
             assert!(differing(other, packed, &read.name, &read.uid).is_empty(), "{form}");
             for (one, other) in [(other, packed), (packed, other)] {
@@ -171,7 +174,8 @@ fn identity<'a>(read: &'a Read<'_>) -> PodIdentity<'a> {
 
 /// Compares a Pod that was read with the decoder's output.
 pub(crate) fn same_as_decoded(read: &Read<'_>, decoded: &Pod) {
-    let (identity, expected) = (identity(read), SectionBytes::encode(decoded).unwrap());
+    let identity = identity(read);
+    let expected = SectionBytes::encode(decoded).unwrap();
     for section in Section::ALL.into_iter().filter(|section| *section != Section::Full) {
         assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
     }

@@ -88,7 +88,7 @@ fn skeletons_count_towards_their_namespace_while_it_has_pods() {
 
 #[test]
 fn a_namespace_at_its_limit_learns_nothing() {
-    let structure = |key: &str| Structure::of(Fragment::Object, key.as_bytes(), &FixedState::with_seed(1)).unwrap();
+    let structure = |key: &str| Structure::new(Fragment::Object, key.as_bytes(), &FixedState::with_seed(1)).unwrap();
     let structure = structure(r#"{"metadata":{"annotations":{"a":"b"}}}"#);
     let (pool, mut scratch) = pool();
     let packed = read(&pool, &mut scratch, &pod("shop", "web-aaaaa", "", "", ""), None);
@@ -101,9 +101,9 @@ fn a_namespace_at_its_limit_learns_nothing() {
         usage.store(used, Relaxed);
         let mut learned = Learned::new(FixedState::with_seed(1));
         assert_eq!(learned.generalise(1, &positions, &usage), learns);
-        assert_eq!(!learned.of(1, owner, &structure).0.is_empty(), learns);
+        assert_eq!(!learned.recall(1, owner, &structure).0.is_empty(), learns);
         learned.record_skeleton(2, owner, skeleton, &structure, &positions, &usage);
-        assert_eq!(!learned.of(2, owner, &structure).0.is_empty(), learns);
+        assert_eq!(!learned.recall(2, owner, &structure).0.is_empty(), learns);
         assert!(learned.size() + used <= MAX_BYTES_OF_ONE_USER.max(1) && usage.load(Relaxed) == used + learned.size());
     }
 }
@@ -111,7 +111,7 @@ fn a_namespace_at_its_limit_learns_nothing() {
 #[test]
 fn deeply_nested_json_has_no_structure_and_is_decoded() {
     let deep = |depth: usize| format!(r#"{{"later":{}"a"{}}}"#, "[".repeat(depth), "]".repeat(depth));
-    let structure = |depth| Structure::of(Fragment::Spec, deep(depth).as_bytes(), &FixedState::with_seed(1));
+    let structure = |depth| Structure::new(Fragment::Spec, deep(depth).as_bytes(), &FixedState::with_seed(1));
     assert!(structure(100).is_some() && structure(200).is_none());
     let (pool, mut scratch) = pool();
     let deep = deep(200);

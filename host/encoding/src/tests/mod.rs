@@ -105,7 +105,8 @@ fn sections_reported_as_common_have_equal_bytes_for_all_pods() {
     let (pool, mut scratch) = pool();
     let mut read =
         |object: &Value| pool.read(&PodJson::new(written(object).as_bytes()), None, &mut scratch).unwrap().packed;
-    let (one, other) = (read(&pod(1, 1, "Running")), read(&pod(1, 2, "Running")));
+    let one = read(&pod(1, 1, "Running"));
+    let other = read(&pod(1, 2, "Running"));
     assert!(one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
     // Each of them contains a different time.
     assert!(!one.has_in_common(&other, Section::Annotations) && !one.has_in_common(&other, Section::Full));
@@ -123,7 +124,9 @@ fn sections_reported_as_common_have_equal_bytes_for_all_pods() {
         (object["metadata"]["name"], object["metadata"]["labels"]["pod-name"]) = (name.clone(), name);
         read(&object)
     };
-    let (_unshared, one, other) = (named(1), named(2), named(3));
+    let _unshared = named(1);
+    let one = named(2);
+    let other = named(3);
     assert!(Arc::ptr_eq(one.skeleton(Fragment::Object), other.skeleton(Fragment::Object)));
     assert!(!one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
 }
@@ -185,7 +188,8 @@ fn values_that_are_not_of_the_shape_are_not_packed() {
     assert_eq!(packed(all).unwrap().own_bytes(), read.packed.own_bytes());
     for fragment in Fragment::ALL.into_iter().filter(|fragment| !all[*fragment].is_empty()) {
         let more = [all[fragment], &[0]].concat();
-        let (mut short, mut long) = (all, all);
+        let mut short = all;
+        let mut long = all;
         short[fragment] = &all[fragment][..all[fragment].len() - 1];
         long[fragment] = &more;
         assert!(packed(short).is_none() && packed(long).is_none(), "{fragment:?}");
@@ -204,7 +208,8 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     assert!(scratch.drafts[Fragment::Object].text.is_empty(), "the object around it was scanned again");
     assert!(!scratch.drafts[Fragment::Status].text.is_empty());
     same_as_decoded(&second, json.as_bytes());
-    let (name, uid) = (second.name.to_string(), second.uid.to_string());
+    let name = second.name.to_string();
+    let uid = second.uid.to_string();
     assert_eq!(second.packed.changed_from(&first, &name, &uid), of_the_whole_and(Section::Status));
     object["spec"]["containers"][0]["image"] = "registry.example/app:2".into();
     let json = written(&object);
@@ -241,10 +246,12 @@ fn pruned_annotations_are_not_stored_and_not_a_change() {
     for (with, without) in cases {
         for spaced in [false, true] {
             let mut keep = |json: String| checked.read(json.as_bytes(), false).unwrap();
-            let (pruned, plain) = (keep(json(&with, spaced)), keep(json(&without, spaced)));
+            let pruned = keep(json(&with, spaced));
+            let plain = keep(json(&without, spaced));
             let identity = PodIdentity { name: "web-abcde", uid: "u", revision: 5 };
             for section in Section::ALL {
-                let (here, there) = (pruned.section(identity, section), plain.section(identity, section));
+                let here = pruned.section(identity, section);
+                let there = plain.section(identity, section);
                 assert_eq!(here, there, "{} of {with}", section.name());
                 assert!(!String::from_utf8_lossy(&here).contains("secret"));
             }

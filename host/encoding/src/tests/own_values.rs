@@ -83,7 +83,8 @@ fn a_unique_value_costs_its_bytes_and_the_rest_is_shared() {
 
 /// Returns the annotation of OVN-Kubernetes: a gateway that the Pods of a node share, and an address of each Pod.
 fn pod_networks(own: u64) -> String {
-    let (node, pod) = (own % 7, own + 2);
+    let node = own % 7;
+    let pod = own + 2;
     let mac = format!("0a:58:0a:80:{node:02x}:{pod:02x}");
     json!({"default": {
         "ip_addresses": [format!("10.128.{node}.{pod}/23")], "mac_address": mac, "role": "primary",
@@ -129,7 +130,8 @@ fn only_the_suffix_of_a_generated_value_is_stored() {
     for own in 0..200 {
         let mut object = pod_json(1, own, "Running");
         let without = read(&other_pool, &mut other_scratch, &object, None).own_bytes().len();
-        let (volume, tier) = (format!("istio-envoy-{}", suffix(own)), format!("value-{:02}", own * 7 % 30));
+        let volume = format!("istio-envoy-{}", suffix(own));
+        let tier = format!("value-{:02}", own * 7 % 30);
         object["metadata"]["annotations"]["note"] = json!({"volumes": [volume]}).to_string().into();
         object["metadata"]["labels"]["tier"] = tier.into();
         object["spec"]["containers"][0]["volumeMounts"] = json!([{"name": volume, "mountPath": "/etc/istio"}]);
@@ -220,7 +222,8 @@ fn pods_of_any_generation_share_their_skeletons() {
     };
     let mut kept: Vec<Packed> = Vec::new();
     for own in 0..40 {
-        let (generation, observed) = (own * own * own, own * own * own / 2);
+        let generation = own * own * own;
+        let observed = own * own * own / 2;
         kept.push(read(&pool, &mut scratch, &object(own, generation.into(), observed.into()), None));
     }
     assert_eq!(pool.shared_texts(), FRAGMENTS);
@@ -257,7 +260,8 @@ fn a_value_that_is_repeated_takes_one_byte_more() {
         })
         .collect();
     assert_eq!(own(&kept[19]), own(&without[19]) + 4);
-    let (one, other) = (&kept[18], &kept[19]);
+    let one = &kept[18];
+    let other = &kept[19];
     assert!(one.changed_from(other, "", "").contains(Section::Spec));
 }
 
@@ -301,7 +305,8 @@ fn generalising_in_one_namespace_does_not_affect_another() {
 #[test]
 fn a_namespace_of_many_structures_stays_within_its_limit() {
     let (pool, mut scratch) = pool();
-    let (mut kept, mut undivided) = (Vec::new(), 0);
+    let mut kept = Vec::new();
+    let mut undivided = 0;
     for own in 0..400 {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["namespace"] = "hostile".into();

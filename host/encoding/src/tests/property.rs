@@ -166,7 +166,8 @@ fn modified_bytes() -> impl Strategy<Value = States> {
             bytes.truncate(cut.index(bytes.len()));
         }
         if let Some((from, to)) = twice.filter(|_| !bytes.is_empty()) {
-            let (from, to) = (from.index(bytes.len()), to.index(bytes.len()));
+            let from = from.index(bytes.len());
+            let to = to.index(bytes.len());
             let (from, to) = (from.min(to), from.max(to));
             let piece = bytes[from..to].to_vec();
             bytes.splice(to..to, piece);

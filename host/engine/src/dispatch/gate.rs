@@ -195,7 +195,8 @@ impl Gates {
             entry.read_failed(now);
             return;
         };
-        (entry.ask, entry.failures) = (now + PATIENCE, 0);
+        entry.ask = now + PATIENCE;
+        entry.failures = 0;
         match pod {
             Some(pod) if pod.key.uid == key.uid => {
                 // An older revision than that of a write means that the API server's history was set back.
@@ -203,7 +204,8 @@ impl Gates {
                     entry.revision = pod.revision;
                 }
                 entry.deletion &= is_going(pod);
-                (entry.unknown, entry.gone) = (false, false);
+                entry.unknown = false;
+                entry.gone = false;
             }
             _ => (entry.unknown, entry.gone) = (false, entry.gone || entry.unknown),
         }

@@ -97,7 +97,9 @@ impl Active {
         let elapsed = self.begun.map_or(WINDOW * 2, |begun| now.saturating_duration_since(begun));
         if elapsed >= WINDOW {
             self.before = if elapsed < WINDOW * 2 { self.now } else { 0 };
-            (self.window, self.begun, self.now) = (self.window + 1, Some(now), 0);
+            self.window += 1;
+            self.begun = Some(now);
+            self.now = 0;
         }
         if *seen != self.window {
             (*seen, self.now) = (self.window, self.now + 1);
@@ -193,7 +195,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_costs_no_other_tenant_or_plugin_a_line() {
-        let (loud, quiet) = (tenant("loud"), tenant("quiet"));
+        let loud = tenant("loud");
+        let quiet = tenant("quiet");
         let mut rates = LogRates::default();
         let [flooding, beside, other] = [&loud, &loud, &quiet].map(|tenant| rates.plugin(tenant.clone()));
         for _ in 0..600 {

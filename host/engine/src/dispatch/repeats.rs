@@ -56,7 +56,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nine_thousand_refusals_about_725_pods_are_a_handful_of_lines() {
         let repeats = Repeats::default();
-        let (mut lines, mut counted) = (0, 0);
+        let mut lines = 0;
+        let mut counted = 0;
         for attempt in 0..13 {
             for number in 0..725 {
                 let pod = pod(number);

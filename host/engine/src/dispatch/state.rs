@@ -35,7 +35,7 @@ impl Drop for State {
 }
 
 impl State {
-    pub(super) fn of(share: Share) -> Self {
+    pub(super) fn new(share: Share) -> Self {
         Self { entries: BTreeMap::new(), by_version: BTreeMap::new(), version: 0, bytes: 0, share }
     }
 

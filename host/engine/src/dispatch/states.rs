@@ -84,7 +84,7 @@ impl States {
         });
         let of_tenant = tenants.entry(tenant).or_default();
         let share = Share { tenant: of_tenant.bytes.clone(), total: self.total.clone() };
-        let state = Arc::new(Mutex::new(State::of(share)));
+        let state = Arc::new(Mutex::new(State::new(share)));
         of_tenant.states.push(Arc::downgrade(&state));
         state
     }
@@ -182,7 +182,8 @@ mod tests {
     fn beyond_the_bound_of_the_host_the_tenant_with_the_most_loses_values() {
         let states = States::default();
         states.set_most(4 << 20);
-        let (small, large) = (states.create(shop("bank")), [(); 4].map(|()| states.create(shop("shop"))));
+        let small = states.create(shop("bank"));
+        let large = [(); 4].map(|()| states.create(shop("shop")));
         small.lock().put("k", vec![0; 1 << 20 >> 1], None).unwrap();
         for (at, key) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
             large[at % 4].lock().put(key, vec![0; (1 << 19) - 1], None).unwrap();

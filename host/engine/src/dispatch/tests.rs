@@ -89,7 +89,8 @@ impl Deliver for Script {
             if let Some(sending) = &*self.sending.lock() {
                 sending();
             }
-            let (retry_after, events) = (self.retry_after.lock().take(), std::mem::take(&mut *self.events.lock()));
+            let retry_after = self.retry_after.lock().take();
+            let events = std::mem::take(&mut *self.events.lock());
             let closings = std::mem::take(&mut *self.closings.lock());
             let event_requests = super::budget::count(staged.events.len());
             let mut sent = Sent { retry_after, events, event_requests, closings, ..Sent::default() };
@@ -196,7 +197,8 @@ fn rig_with(
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), entries);
-    let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
+    let script = Arc::new(Script::default());
+    let server = Arc::new(Server::default());
     // A tenant has place for one run.
     let budget = MemoryBudget::new(2 * registry::claimed(&spec()));
     let queue = Arc::new(Queue::new(Backoff::default(), 1, 1).within(budget, registry.clone()));
@@ -220,7 +222,9 @@ fn rig_with(
 
 fn pod(revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = "cart-0".into();
+    pod.header.uid = "u1".into();
     pod.header.resource_version = revision.to_string();
     Arc::new(CachedPod::new(&pod).unwrap())
 }
@@ -281,7 +285,8 @@ fn entries(directory: &std::path::Path) -> (PluginEntries, journal::Opened) {
 fn report(result: Result<Outcome, Failure>, actions: Vec<Action>) -> RunReport<Staged> {
     let pattern = || vec![KeyPattern("team".into())];
     let mut grants = Grants::default();
-    (grants.write.labels, grants.write.delete) = (pattern(), true);
+    grants.write.labels = pattern();
+    grants.write.delete = true;
     let writes =
         (0..).zip(actions).map(|(id, action)| authorize(&spec().scope(), &grants, Write { id, action }).unwrap());
     RunReport { result, staged: Staged { writes: writes.collect(), events: Vec::new() }, usage: Usage::default() }
@@ -452,7 +457,8 @@ async fn a_run_that_ends_after_an_unload_leaves_no_expectations() {
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
     rig.add();
-    let (dispatch, lane) = (rig.dispatch.clone(), rig.lane);
+    let dispatch = rig.dispatch.clone();
+    let lane = rig.lane;
     *hook.lock() = Some(Box::new(move || {
         dispatch.registry.remove(&spec().id);
         dispatch.queue.remove_lane(lane);

@@ -247,7 +247,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         };
         // Under the lock: an unload of the plugin comes before, or else forgets this tombstone.
         if !queue.is_orphaned(job.lane, &job.slot) {
-            (tombstone.seen, tombstone.running) = (true, true);
+            tombstone.seen = true;
+            tombstone.running = true;
         }
         FoundSubject { subject: Subject::Deleted(tombstone.last.clone()), gone_for: Some(now - tombstone.since) }
     }

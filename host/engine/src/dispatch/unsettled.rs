@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn reports_are_bounded_and_each_pod_keeps_one() {
-        let (unsettled, lane) = (Unsettled::default(), Lane(1));
+        let unsettled = Unsettled::default();
+        let lane = Lane(1);
         let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
         let many = || Reports { reports: (0..1_000).flat_map(|_| report(0).reports).collect(), attempts: 1 };
         for index in (0..200).chain(0..200) {
@@ -144,7 +145,9 @@ mod tests {
 
     #[test]
     fn a_plugins_reports_have_at_most_64_kib_of_text() {
-        let (unsettled, lane, other) = (Unsettled::default(), Lane(1), Lane(2));
+        let unsettled = Unsettled::default();
+        let lane = Lane(1);
+        let other = Lane(2);
         let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
         for index in 0..10_000 {
             unsettled.inner.lock().put(lane, &uid(index), report(1_000));

@@ -54,7 +54,7 @@ impl Values {
     ) -> Self {
         let mut values: BTreeMap<_, Value> = BTreeMap::new();
         for Write { id, action } in staged.writes.iter().map(Authorized::get) {
-            let (field, value) = Field::of(action);
+            let (field, value) = Field::changed_by(action);
             let of = values.entry((action.pod().unwrap_or(subject).clone(), field)).or_default();
             of.ids.push(*id);
             of.value = value;

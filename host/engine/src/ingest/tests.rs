@@ -75,7 +75,9 @@ fn spec(app: Option<&str>) -> PluginSpec {
 
 pub(super) fn pod(name: &str, uid: &str, app: &str, revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), uid.into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = name.into();
+    pod.header.uid = uid.into();
     pod.header.resource_version = revision.to_string();
     pod.labels.insert("app".into(), app.into());
     Arc::new(CachedPod::new(&pod).unwrap())
@@ -158,7 +160,8 @@ impl Harness {
             clock: Clock::starting_at(1_000),
             seed: 1,
         });
-        let (status, workers) = (Arc::default(), JoinSet::new());
+        let status = Arc::default();
+        let workers = JoinSet::new();
         Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers, most: 0 }
     }
 

@@ -133,7 +133,8 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         file.set_len(end).map_err(unusable(&path))?;
     }
     state.enforce_all(now_millis);
-    (state.bytes, state.damaged) = (end, damage.places);
+    state.bytes = end;
+    state.damaged = damage.places;
     let mut store = Store {
         directory: directory.to_owned(),
         file,
@@ -315,7 +316,7 @@ impl Store {
                 || io::Error::new(io::ErrorKind::UnexpectedEof, "the journal has lost entries that were written");
             let entry = entries.next().map_err(unreadable)?.ok_or_else(ends_early)?;
             if let Entry::Runs { plugin, uid, .. } = &entry
-                && journal.state.lock().pairs.contains(Number(*plugin), PackedUid::of(uid))
+                && journal.state.lock().pairs.contains(Number(*plugin), PackedUid::pack(uid))
             {
                 kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }
@@ -331,7 +332,10 @@ impl Store {
         file.sync_all()?;
         let end = file.metadata()?.len();
         fs::rename(&next, self.directory.join(JOURNAL))?;
-        (self.file, self.end, self.entries, self.damaged) = (file, end, kept, 0);
+        self.file = file;
+        self.end = end;
+        self.entries = kept;
+        self.damaged = 0;
         // Without this sync a crash of the machine may restore the old file.
         File::open(&self.directory)?.sync_all()
     }

@@ -220,7 +220,7 @@ impl Journal {
     /// Records that the Pod is gone. Returns the plugins to which its deletion has to be delivered, loaded or not.
     pub fn gone(&self, key: &PodKey) -> Vec<Number> {
         let mut state = self.state.lock();
-        let plugins = state.pairs.plugins_of(PackedUid::of(&key.uid));
+        let plugins = state.pairs.plugins_of(PackedUid::pack(&key.uid));
         for plugin in &plugins {
             state.pending_deletions.entry(*plugin).or_default().insert(key.clone());
         }
@@ -294,7 +294,9 @@ impl Journal {
     /// Records a successful write. `bytes` is the file's length.
     fn record_written(&self, upto: u64, bytes: u64) {
         let mut state = self.state.lock();
-        (state.written, state.bytes, state.stuck) = (state.written.max(upto), bytes, 0);
+        state.written = state.written.max(upto);
+        state.bytes = bytes;
+        state.stuck = 0;
         state.noted_by.clear();
         let failed = state.failing.take();
         drop(state);
@@ -485,7 +487,7 @@ impl PluginEntries {
 
     /// Returns the number of the entry to wait for if this is the first run.
     fn note(&self, key: &PodKey) -> Option<u64> {
-        let uid = PackedUid::of(&key.uid);
+        let uid = PackedUid::pack(&key.uid);
         let mut state = self.journal.state.lock();
         if state.pairs.contains(self.number, uid) || !self.is_known(&state) {
             return None;
@@ -504,7 +506,7 @@ impl PluginEntries {
     /// Records that a run found the Pod gone: its deletion is pending.
     pub fn gone(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if self.is_known(&state) && state.pairs.contains(self.number, PackedUid::of(&key.uid)) {
+        if self.is_known(&state) && state.pairs.contains(self.number, PackedUid::pack(&key.uid)) {
             state.pending_deletions.entry(self.number).or_default().insert(key.clone());
         }
     }
@@ -512,7 +514,7 @@ impl PluginEntries {
     /// Records that the Pod's deletion has settled for the plugin.
     pub fn settled(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if !self.is_known(&state) || !state.pairs.remove(self.number, PackedUid::of(&key.uid)) {
+        if !self.is_known(&state) || !state.pairs.remove(self.number, PackedUid::pack(&key.uid)) {
             return;
         }
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {

@@ -33,7 +33,7 @@ pub(super) struct PairSet {
 pub(super) struct PackedUid([u8; 16]);
 
 impl PackedUid {
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn pack(text: &str) -> Self {
         Self(uuid_of(text).unwrap_or_else(|| hashed(text)))
     }
 }
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn a_uuid_is_stored_exactly_and_other_texts_are_distinguished() {
-        assert_eq!(PackedUid::of(UID).0, 0x0b1c_2d3e_4f50_6172_8394_a5b6_c7d8_e9fa_u128.to_be_bytes());
+        assert_eq!(PackedUid::pack(UID).0, 0x0b1c_2d3e_4f50_6172_8394_a5b6_c7d8_e9fa_u128.to_be_bytes());
         let others = ["", "u1", "u2", "0B1c2d3e-4f50-6172-8394-a5b6c7d8e9fa", "0b1c2d3e04f50-6172-8394-a5b6c7d8e9fa"];
-        let mut all: Vec<_> = others.iter().chain([&UID]).map(|text| PackedUid::of(text).0).collect();
+        let mut all: Vec<_> = others.iter().chain([&UID]).map(|text| PackedUid::pack(text).0).collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 6);
@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(size_of::<(PackedUid, u64)>(), 24);
         let mut pairs = PairSet::default();
         for plugin in (0..PAGE).map(|number| Number(u32::try_from(number).unwrap())) {
-            assert!(pairs.insert(plugin, PackedUid::of(UID)));
-            assert!(!pairs.insert(plugin, PackedUid::of(UID)));
+            assert!(pairs.insert(plugin, PackedUid::pack(UID)));
+            assert!(!pairs.insert(plugin, PackedUid::pack(UID)));
         }
         assert_eq!((pairs.pages.len(), pairs.pages[0].len(), pairs.len()), (1, 1, PAGE));
     }
@@ -158,27 +158,28 @@ mod tests {
     #[test]
     fn plugins_beyond_the_first_page_are_found_and_forgotten() {
         let mut pairs = PairSet::default();
-        let (near, far) = (Number(3), Number(64 * 2 + 5));
+        let near = Number(3);
+        let far = Number(64 * 2 + 5);
         for uid in ["u1", "u2"] {
-            assert!(pairs.insert(far, PackedUid::of(uid)));
+            assert!(pairs.insert(far, PackedUid::pack(uid)));
         }
-        assert!(pairs.insert(near, PackedUid::of("u2")));
-        assert_eq!(pairs.plugins_of(PackedUid::of("u2")), [near, far]);
-        assert!(!pairs.contains(near, PackedUid::of("u1")) && pairs.contains(far, PackedUid::of("u1")));
+        assert!(pairs.insert(near, PackedUid::pack("u2")));
+        assert_eq!(pairs.plugins_of(PackedUid::pack("u2")), [near, far]);
+        assert!(!pairs.contains(near, PackedUid::pack("u1")) && pairs.contains(far, PackedUid::pack("u1")));
         assert_eq!((pairs.count_of(near), pairs.count_of(far), pairs.len()), (1, 2, 3));
-        assert!(!pairs.remove(near, PackedUid::of("u1")));
+        assert!(!pairs.remove(near, PackedUid::pack("u1")));
         pairs.remove_plugin(far);
-        assert_eq!((pairs.plugins_of(PackedUid::of("u2")), pairs.len()), (vec![near], 1));
-        assert!(pairs.remove(near, PackedUid::of("u2")) && pairs.pages.iter().all(HashMap::is_empty));
+        assert_eq!((pairs.plugins_of(PackedUid::pack("u2")), pairs.len()), (vec![near], 1));
+        assert!(pairs.remove(near, PackedUid::pack("u2")) && pairs.pages.iter().all(HashMap::is_empty));
     }
     #[test]
     fn the_pairs_of_64_plugins_are_not_walked_for_one_that_has_none() {
         let mut pairs = PairSet::default();
         let busy = Number(3);
         let idle = Number(5);
-        pairs.insert(busy, PackedUid::of("u1"));
+        pairs.insert(busy, PackedUid::pack("u1"));
         // A walk would count the first one and drop the second one.
-        pairs.pages[0].extend([(PackedUid::of("u2"), 1 << idle.0), (PackedUid::of("u3"), 0)]);
+        pairs.pages[0].extend([(PackedUid::pack("u2"), 1 << idle.0), (PackedUid::pack("u3"), 0)]);
         assert_eq!((pairs.count_of(busy), pairs.count_of(idle)), (1, 0));
         pairs.remove_plugin(idle);
         assert_eq!((pairs.pages[0].len(), pairs.len()), (3, 1));

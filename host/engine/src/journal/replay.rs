@@ -75,10 +75,10 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             if known.id.namespace.as_deref().is_some_and(|own| *own != *namespace) {
                 return Err(format!("a run of {} on a Pod of the namespace {namespace}", known.id));
             }
-            state.pairs.insert(Number(plugin), PackedUid::of(&uid));
+            state.pairs.insert(Number(plugin), PackedUid::pack(&uid));
         }
         Entry::Settled { plugin, uid } => {
-            state.pairs.remove(Number(plugin), PackedUid::of(&uid));
+            state.pairs.remove(Number(plugin), PackedUid::pack(&uid));
         }
         Entry::Cluster { uid } => state.cluster = Some(uid.into()),
     }
@@ -128,7 +128,7 @@ impl Recovery {
                         continue;
                     }
                     let mut state = journal.state.lock();
-                    if !state.pairs.contains(plugin, PackedUid::of(&uid)) {
+                    if !state.pairs.contains(plugin, PackedUid::pack(&uid)) {
                         continue;
                     }
                     let key = PodKey::new(&of, &name, &uid);

@@ -147,7 +147,8 @@ pub(super) struct RecentRuns {
 impl RecentRuns {
     pub(super) fn ran(&mut self, held: Duration, cost: u64, now: Instant) {
         self.held = Some(self.held.map_or(held, |longest| held.max(longest - longest / 8)));
-        (self.cost, self.since) = (self.cost(now).saturating_add(cost), Some(now));
+        self.cost = self.cost(now).saturating_add(cost);
+        self.since = Some(now);
     }
 
     fn cost(&self, now: Instant) -> u64 {

@@ -197,7 +197,8 @@ mod tests {
     fn naive(members: &[Member<u8>], of: u8) -> Vec<u8> {
         let member = |lane: u8| members.iter().find(|member| member.lane == lane);
         let chain = |of: u8| {
-            let (mut found, mut next) = (Vec::new(), vec![of]);
+            let mut found = Vec::new();
+            let mut next = vec![of];
             while let Some(at) = next.pop().and_then(member) {
                 for named in at.after.iter().filter_map(|lane| member(*lane)) {
                     if (named.group, named.phase) == (at.group, at.phase) && !found.contains(&named.lane) {

@@ -149,7 +149,8 @@ where
     }
 
     pub(super) fn set_budget(&mut self, budget: MemoryBudget, claims: Arc<dyn Claims<L>>) {
-        (self.budget, self.claims) = (budget, Some(claims));
+        self.budget = budget;
+        self.claims = Some(claims);
     }
 
     pub(super) fn set_occupancy(&mut self, occupancy: Occupancy) {
@@ -383,7 +384,8 @@ where
         self.place(lane, now);
         let account = (old != claim.tenant).then(|| self.open_account(claim.tenant, now));
         if let Some(state) = self.lanes.get_mut(&lane) {
-            (state.tenant, state.bytes) = (claim.tenant, claim.bytes);
+            state.tenant = claim.tenant;
+            state.bytes = claim.bytes;
             state.account = account.unwrap_or(state.account);
         }
     }

@@ -26,7 +26,8 @@ impl Account {
 
     /// Charges a cost in advance. `turn` is greater than that of every other account.
     pub(super) fn charge(&mut self, nanos: u64, turn: u64) {
-        (self.time, self.turn) = (self.time.saturating_add(nanos), turn);
+        self.time = self.time.saturating_add(nanos);
+        self.turn = turn;
     }
 
     /// Replaces a cost that was charged in advance by the cost that was used.

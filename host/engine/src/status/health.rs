@@ -179,7 +179,8 @@ mod tests {
     async fn a_failure_on_many_pods_is_one_entry_until_10_minutes_after_the_last() {
         let health = Health::default();
         for number in 0..1_000 {
-            let (pod, now) = (pod(number), Instant::now());
+            let pod = pod(number);
+            let now = Instant::now();
             health.failed("retry", &format!("no team of shop/{}", pod.name), &pod, number as u64 + 1_000, now);
             tokio::time::advance(Duration::from_secs(1)).await;
         }

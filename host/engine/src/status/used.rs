@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn last_run_and_peak_are_shown_for_limits_that_were_used() {
-        let (uses, limits) = (Uses::default(), Limits::default());
+        let uses = Uses::default();
+        let limits = Limits::default();
         assert_eq!(uses.used(), []);
         uses.record(&usage(3_149, 12), &limits);
         uses.record(&usage(400, 2), &Limits { host_calls: 500, ..limits });

@@ -60,7 +60,8 @@ mod tests {
             let mut random = SmallRng::seed_from_u64(seed);
             (0..1_000).map(|_| backoff.delay(9, &mut random)).collect::<Vec<_>>()
         };
-        let (least, most) = (delays(1).into_iter().min(), delays(1).into_iter().max());
+        let least = delays(1).into_iter().min();
+        let most = delays(1).into_iter().max();
         assert!((Some(Duration::from_millis(5_000))..Some(Duration::from_millis(5_100))).contains(&least), "{least:?}");
         assert!((Some(Duration::from_millis(9_900))..=Some(Duration::from_secs(10))).contains(&most), "{most:?}");
         assert_eq!(delays(7), delays(7));

@@ -80,7 +80,8 @@ impl<P: Parts> Plugin<P> {
                 self.unload(common);
             }
             self.object = None;
-            (self.record, self.is_dirty) = (Record::new(""), true);
+            self.record = Record::new("");
+            self.is_dirty = true;
         }
     }
 

@@ -341,7 +341,8 @@ mod tests {
             let mut pod = pod(&format!("p{at:02}"), &format!("u{at}"), at + 1, "shared");
             let word = if at < 6 { "shared" } else { "other" };
             pod.header.namespace = ["bank", "cart", "shop"][at as usize % 3].into();
-            (pod.spec.node_name, pod.status.phase) = (Some(word.to_owned()), word.to_owned());
+            pod.spec.node_name = Some(word.to_owned());
+            pod.status.phase = word.to_owned();
             pod.owners[0].uid = word.to_owned();
             pod.labels = [("app".to_owned(), word.to_owned())].into();
             if at < 3 {
@@ -393,7 +394,8 @@ mod tests {
             |phase: &str| reader.snapshot().count(&PodQuery { phase: Some(phase.into()), ..PodQuery::default() });
         let mut changed = pod("cart", "u", 1, "x");
         for (revision, phase) in [(1, ""), (2, "Pending"), (3, "Running")] {
-            (changed.header.resource_version, changed.status.phase) = (revision.to_string(), phase.into());
+            changed.header.resource_version = revision.to_string();
+            changed.status.phase = phase.into();
             writer.apply(vec![PodEvent::applied(cached(&changed))]).publish();
             let expected = ["", "Pending", "Running"].map(|other| u64::from(other == phase));
             assert_eq!(["", "Pending", "Running"].map(found), expected, "{phase:?}");
@@ -473,7 +475,8 @@ mod tests {
         for (count, digits) in [(2, 1), (4, 2), (8, 3)] {
             let (examined, effort) = merged(count);
             let merges = (effort - plain(examined)) / Effort::MERGE;
-            let (least, most) = (examined - count as u64, 2 * digits * examined + 2 * count as u64);
+            let least = examined - count as u64;
+            let most = 2 * digits * examined + 2 * count as u64;
             assert!((least..=most).contains(&merges), "{merges} comparisons of {examined} candidates, {count} sources");
         }
         let phase = PodQuery { phase: Some("none".into()), node: Some("none".into()), ..PodQuery::default() };
@@ -505,7 +508,8 @@ mod tests {
             assert_eq!((slice.examined, slice.early, slice.next.is_none()), (examined, false, most == u64::MAX));
         }
         // Read as from the API server, with an annotation that no other Pod has.
-        let (pool, mut scratch) = (Pool::new(7), Scratch::default());
+        let pool = Pool::new(7);
+        let mut scratch = Scratch::default();
         for at in 0..8_u64 {
             let mut json = pod_json(1, at, "Running");
             let letter = |state: &mut u64| {

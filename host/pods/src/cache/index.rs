@@ -188,7 +188,7 @@ impl Indexes {
     }
 
     /// Builds the indexes of Pods in their order, with the same seed; their positions are numbered from 0.
-    pub(super) fn of(&self, pods: &[Arc<CachedPod>]) -> Self {
+    pub(super) fn rebuild(&self, pods: &[Arc<CachedPod>]) -> Self {
         let mut within = OrdMap::new();
         let mut nodes = OrdMap::new();
         let mut single = Vec::new();
@@ -388,7 +388,9 @@ mod tests {
     fn pod(namespace: &str, name: &str, revision: u64, label: Option<(&str, &str)>) -> Arc<CachedPod> {
         let mut pod = podium_wire::Pod::default();
         let header = &mut pod.header;
-        (header.namespace, header.name, header.uid) = (namespace.into(), name.into(), format!("u-{namespace}-{name}"));
+        header.namespace = namespace.into();
+        header.name = name.into();
+        header.uid = format!("u-{namespace}-{name}");
         header.resource_version = revision.to_string();
         pod.labels.extend(label.map(|(key, value)| (key.to_owned(), value.to_owned())));
         Arc::new(CachedPod::new(&pod).unwrap())
@@ -396,7 +398,8 @@ mod tests {
 
     /// Returns the Pods with a label in the whole cluster, and those in the namespace `shop`.
     fn found(reader: &Reader, key: &str, value: &str) -> [String; 2] {
-        let (operator, values) = (LabelOperator::In, vec![value.to_owned()]);
+        let operator = LabelOperator::In;
+        let values = vec![value.to_owned()];
         let labels = LabelSelector(vec![LabelRequirement { key: key.to_owned(), operator, values }]);
         [None, Some("shop".into())].map(|namespace| {
             let pods = reader.snapshot().find(

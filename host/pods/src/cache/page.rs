@@ -200,7 +200,9 @@ mod tests {
         let buffers = Arc::<BufferPool>::default();
         let pod = |at: usize, length: usize| {
             let mut pod = podium_wire::Pod::default();
-            (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), format!("p{at:02}"), "u".into());
+            pod.header.namespace = "shop".into();
+            pod.header.name = format!("p{at:02}");
+            pod.header.uid = "u".into();
             pod.header.resource_version = "1".to_owned();
             pod.annotations.insert("text".into(), "x".repeat(length));
             let json = podium_wire::Record::open(

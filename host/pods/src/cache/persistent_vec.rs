@@ -102,7 +102,8 @@ mod tests {
         fn versions_do_not_change(
             steps in prop::collection::vec((0..10_000usize, any::<u32>(), any::<bool>()), 0..200),
         ) {
-            let (mut vector, mut model) = (PersistentVec::default(), BTreeMap::new());
+            let mut vector = PersistentVec::default();
+            let mut model = BTreeMap::new();
             let mut versions = Vec::new();
             for (index, value, keep) in steps {
                 vector.set(index, Arc::new(value));

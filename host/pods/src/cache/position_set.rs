@@ -57,7 +57,7 @@ impl PositionSet {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Many(_, len) => *len as usize,
-            few => Ranges::of(few.chunk(0)).map(|range| range.len()).sum(),
+            few => Ranges::new(few.chunk(0)).map(|range| range.len()).sum(),
         }
     }
 
@@ -95,7 +95,7 @@ impl PositionSet {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Position> {
-        self.chunks().flat_map(Ranges::of).flatten()
+        self.chunks().flat_map(Ranges::new).flatten()
     }
 
     /// Returns the ranges from the first position for which `before` is false; the first may be empty.
@@ -104,7 +104,7 @@ impl PositionSet {
         let chunk = entries(self.chunk(at));
         let (_, [_, right], tail) = cut(&chunk, before);
         let first: SmallVec<[_; 4]> = iter::once(right).chain(ranges(tail)).collect();
-        first.into_iter().chain(self.chunks().skip(at + 1).flat_map(Ranges::of))
+        first.into_iter().chain(self.chunks().skip(at + 1).flat_map(Ranges::new))
     }
 
     /// Replaces the entries of a chunk. `len` returns the new number of positions of a set of several chunks.
@@ -157,7 +157,7 @@ impl PositionSet {
     /// Returns the index of the last chunk for whose first position `before` is true, or of the first chunk if there is
     /// none.
     fn chunk_at(&self, before: impl Fn(Position) -> bool) -> usize {
-        let is_before = |chunk: &Chunk| Ranges::of(chunk).next().is_some_and(|range| before(range.start));
+        let is_before = |chunk: &Chunk| Ranges::new(chunk).next().is_some_and(|range| before(range.start));
         match self {
             Self::Many(chunks, _) => chunks[1..].partition_point(is_before),
             _ => 0,
@@ -239,7 +239,7 @@ impl Iterator for Stored<'_> {
 struct Ranges<'a>(Stored<'a>);
 
 impl<'a> Ranges<'a> {
-    fn of(chunk: &'a [u8]) -> Self {
+    fn new(chunk: &'a [u8]) -> Self {
         Self(Stored { bytes: chunk, last: 0 })
     }
 }
@@ -457,7 +457,8 @@ mod tests {
 
     #[test]
     fn a_position_in_a_long_range_is_found_in_few_comparisons() {
-        let (mut set, comparisons) = (PositionSet::from_ordered(&Vec::from_iter(0..100_000)), Cell::new(0));
+        let mut set = PositionSet::from_ordered(&Vec::from_iter(0..100_000));
+        let comparisons = Cell::new(0);
         let compare = |position: Position, at| {
             comparisons.set(comparisons.get() + 1);
             position.cmp(&at)

@@ -130,7 +130,7 @@ impl Snapshot {
     /// order.
     pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
         self.pods = Pods::from_records(self.pods.hasher.clone(), records, pods);
-        self.indexes = self.indexes.of(pods);
+        self.indexes = self.indexes.rebuild(pods);
         let mut positions = 0..;
         let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
         let namespaces = namespaces.filter_map(|pods| {

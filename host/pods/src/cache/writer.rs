@@ -326,7 +326,8 @@ mod tests {
         let relisted = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600)).publish();
         let (mut followed, of_events) = cache::new(7);
         followed.apply(pods.into_iter().map(PodEvent::applied).collect()).publish();
-        let (one, other) = (of_list.snapshot(), of_events.snapshot());
+        let one = of_list.snapshot();
+        let other = of_events.snapshot();
         assert_eq!((one.len(), relisted.len()), (450, 450));
         assert!(one.iter().eq(other.iter()));
         let equal = |value: &str| LabelRequirement {

@@ -128,7 +128,8 @@ mod tests {
         let some = some.sorted();
         for (at, uid) in uids.iter().enumerate() {
             let mut pod = podium_wire::Pod::default();
-            (pod.header.name, pod.header.namespace) = ("cart".to_owned(), "shop".to_owned());
+            pod.header.name = "cart".to_owned();
+            pod.header.namespace = "shop".to_owned();
             pod.header.uid = uid.clone();
             pod.header.resource_version = "1".to_owned();
             let record = Record::from(Arc::new(CachedPod::new(&pod).unwrap()));

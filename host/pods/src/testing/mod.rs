@@ -52,7 +52,8 @@ pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
 
 /// A selector of Pods with this label.
 pub fn selector(key: &str, value: &str) -> LabelSelector {
-    let (operator, values) = (LabelOperator::In, vec![value.to_owned()]);
+    let operator = LabelOperator::In;
+    let values = vec![value.to_owned()];
     LabelSelector(vec![LabelRequirement { key: key.to_owned(), operator, values }])
 }
 

@@ -60,7 +60,7 @@ pub fn verify(keys: &[Key], manifest: &Digest, claims: &Claims) -> Result<usize,
 impl Claims {
     /// Removes the claims that are of none of the keys.
     #[must_use]
-    pub fn of(mut self, keys: &[Key], manifest: &Digest) -> Self {
+    pub fn signed_by(mut self, keys: &[Key], manifest: &Digest) -> Self {
         self.claims.retain(|claim| keys.iter().any(|key| claim.is_of(key, manifest)));
         self
     }

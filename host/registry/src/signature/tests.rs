@@ -53,7 +53,7 @@ impl Signer {
 }
 
 fn manifest() -> Digest {
-    Digest::of(b"a manifest")
+    Digest::sha256(b"a manifest")
 }
 
 fn payload() -> Value {
@@ -104,7 +104,7 @@ fn a_signature_of_either_form_is_accepted() {
 #[test]
 fn a_payload_that_says_something_else_is_no_signature() {
     let signer = Signer::new();
-    let other = Digest::of(b"another").to_string();
+    let other = Digest::sha256(b"another").to_string();
     for (pointer, value) in [
         ("/critical/image/docker-manifest-digest", json!(other)),
         ("/critical/image/docker-manifest-digest", json!(manifest().hex())),
@@ -119,7 +119,7 @@ fn a_payload_that_says_something_else_is_no_signature() {
 #[test]
 fn a_statement_that_says_something_else_is_no_signature() {
     let signer = Signer::new();
-    let other = json!({ "digest": { "sha256": Digest::of(b"another").hex() } });
+    let other = json!({ "digest": { "sha256": Digest::sha256(b"another").hex() } });
     for (pointer, value) in [
         ("/predicateType", json!("https://cosign.sigstore.dev/attestation/v1")),
         ("/predicateType", json!("https://sigstore.dev/cosign/sign/v2")),
@@ -196,7 +196,8 @@ fn every_changed_byte_of_a_bundles_signed_parts_is_noticed() {
 
 #[test]
 fn the_signature_of_another_key_is_refused_and_counted() {
-    let (signer, other) = (Signer::new(), Signer::new());
+    let signer = Signer::new();
+    let other = Signer::new();
     let claims =
         Claims { claims: vec![signer.classic(&payload()), of_json(&signer.bundle(&statement()))], passed_over: 3 };
     let Err(Error::Denied(message)) = verify(&[other.key()], &manifest(), &claims) else { panic!("accepted") };
@@ -209,7 +210,8 @@ fn the_signature_of_another_key_is_refused_and_counted() {
 
 #[test]
 fn what_others_attached_does_not_hide_a_valid_signature() {
-    let (signer, other) = (Signer::new(), Signer::new());
+    let signer = Signer::new();
+    let other = Signer::new();
     let attestation = with(statement(), "/predicateType", json!("https://cosign.sigstore.dev/attestation/v1"));
     let claims = vec![
         Claim::Bundle(b"{".to_vec()),

@@ -22,7 +22,7 @@ async fn guarded(authorization: &'static str, challenge: impl Into<String>) -> S
         if asked.headers.get("authorization").map(String::as_str) != Some(authorization) {
             return Reply::status(401).with("WWW-Authenticate", challenge.clone());
         }
-        let manifest = manifest(WASM.len(), &Digest::of(WASM));
+        let manifest = manifest(WASM.len(), &Digest::sha256(WASM));
         if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::ok(WASM) }
     })
     .await
@@ -51,7 +51,7 @@ async fn a_token_is_of_the_repositories_that_the_challenge_names() {
                 let challenge = format!("Bearer realm=\"http://{}/token\"{scope}", asked.headers["host"]);
                 return Reply::status(401).with("WWW-Authenticate", challenge);
             }
-            let manifest = manifest(WASM.len(), &Digest::of(WASM));
+            let manifest = manifest(WASM.len(), &Digest::sha256(WASM));
             if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::ok(WASM) }
         })
         .await;
@@ -92,7 +92,7 @@ async fn an_identity_token_is_exchanged_at_the_realm_and_sent_nowhere_else() {
             let realm = format!("Bearer realm=\"http://{}/token\",service=\"s r\"", asked.headers["host"]);
             return Reply::status(401).with("WWW-Authenticate", realm);
         }
-        let manifest = manifest(WASM.len(), &Digest::of(WASM));
+        let manifest = manifest(WASM.len(), &Digest::sha256(WASM));
         if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::ok(WASM) }
     })
     .await;
@@ -200,7 +200,7 @@ async fn a_token_that_expired_is_renewed_and_not_for_ever() {
             // The first token is good for the manifest only.
             let is_blob = asked.path.contains("/blobs/");
             match (asked.headers.get("authorization").map(String::as_str), is_blob) {
-                (Some("Bearer t0"), false) => Reply::ok(manifest(WASM.len(), &Digest::of(WASM))),
+                (Some("Bearer t0"), false) => Reply::ok(manifest(WASM.len(), &Digest::sha256(WASM))),
                 (Some("Bearer t1"), true) => Reply::ok(WASM),
                 _ => {
                     let realm = format!("Bearer realm=\"http://{}/token\"", asked.headers["host"]);

@@ -76,7 +76,7 @@ async fn serving(manifest: String, blob: impl Fn(&Asked) -> Reply + Send + Sync 
 }
 
 async fn honest() -> Server {
-    serving(manifest(WASM.len(), &Digest::of(WASM)), |_| Reply::ok(WASM)).await
+    serving(manifest(WASM.len(), &Digest::sha256(WASM)), |_| Reply::ok(WASM)).await
 }
 
 async fn pull(server: &Server) -> Result<podium_registry::Component, podium_registry::Error> {

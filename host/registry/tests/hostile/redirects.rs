@@ -23,7 +23,7 @@ async fn redirecting(to: impl Into<String>) -> Server {
             return Reply::status(401).with("WWW-Authenticate", "Basic realm=\"x\"");
         }
         if asked.path.contains("/manifests/") {
-            return Reply::ok(manifest(WASM.len(), &Digest::of(WASM)));
+            return Reply::ok(manifest(WASM.len(), &Digest::sha256(WASM)));
         }
         Reply::redirect(to.clone())
     })
@@ -38,7 +38,7 @@ fn user() -> Vec<Credentials> {
 async fn a_redirect_to_a_listed_host_is_followed_without_credentials() {
     let blobs = Server::start(|_| Reply::ok(WASM)).await;
     let host = format!("blobs.test:{}", blobs.address.port());
-    let paths = ["/x?signature=y".to_owned(), format!("/v2/team/plugin/blobs/{}?signature=y", Digest::of(WASM))];
+    let paths = ["/x?signature=y".to_owned(), format!("/v2/team/plugin/blobs/{}?signature=y", Digest::sha256(WASM))];
     for (number, path) in paths.iter().enumerate() {
         let server = redirecting(format!("http://{host}{path}")).await;
         let own = Registry { hops: Hops::Listed(vec![host.parse().unwrap()]), ..entry("registry.test", &server) };
@@ -64,7 +64,7 @@ const SECRET: &str = "confidential build 7.3 at node-12.corp";
 #[tokio::test]
 async fn a_registry_is_no_way_to_ask_another_listed_one() {
     let internal = Server::start(|_| Reply::status(404).with_body(SECRET)).await;
-    let digest = Digest::of(WASM);
+    let digest = Digest::sha256(WASM);
     for path in ["/admin".to_owned(), "/v2/other/manifests/1".to_owned(), format!("/v2/other/blobs/{digest}")] {
         let to = format!("http://internal.test:{}{path}", internal.address.port());
         // All requests, those for the manifest and its signatures too.
@@ -107,14 +107,14 @@ async fn after_a_redirect_no_error_has_anything_of_the_answer() {
             .await;
             let hops = Hops::Listed(vec![format!("listed.test:{}", listed.address.port()).parse().unwrap()]);
             let client = client(vec![Registry { hops, ..entry("registry.test", &server) }]);
-            for reference in [reference(&server), reference(&server).with_digest(Digest::of(b"x"))] {
+            for reference in [reference(&server), reference(&server).with_digest(Digest::sha256(b"x"))] {
                 let error = client.pull(&reference, &[], &LIMITS).await.unwrap_err().to_string();
                 let lower = error.to_lowercase();
                 for secret in ["confidential", "node-12", "corp"] {
                     assert!(!lower.contains(secret), "{error}");
                 }
                 for body in [SECRET.as_bytes(), layers.to_string().as_bytes()] {
-                    assert!(!error.contains(&Digest::of(body).to_string()), "{error}");
+                    assert!(!error.contains(&Digest::sha256(body).to_string()), "{error}");
                 }
             }
         }
@@ -122,13 +122,13 @@ async fn after_a_redirect_no_error_has_anything_of_the_answer() {
     // A blob as well, whose digest the registry's manifest chose.
     let to = Server::start(|_| Reply::ok(WASM)).await;
     let target = format!("http://listed.test:{}/x", to.address.port());
-    let other = manifest(WASM.len(), &Digest::of(b"other"));
+    let other = manifest(WASM.len(), &Digest::sha256(b"other"));
     let server = serving(other, move |_| Reply::redirect(target.clone())).await;
     let hops = Hops::Listed(vec![format!("listed.test:{}", to.address.port()).parse().unwrap()]);
     let client = client(vec![Registry { hops, ..entry("registry.test", &server) }]);
     let error = client.pull(&reference(&server), &[], &LIMITS).await.unwrap_err();
     assert!(matches!(error, Error::DigestMismatch(_)), "{error:?}");
-    assert!(!error.to_string().contains(&Digest::of(WASM).to_string()), "{error}");
+    assert!(!error.to_string().contains(&Digest::sha256(WASM).to_string()), "{error}");
 }
 
 #[tokio::test]

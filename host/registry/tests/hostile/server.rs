@@ -100,10 +100,12 @@ impl Server {
     pub(crate) async fn start(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (asked, written) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::new(AtomicU64::new(0));
         let handler: Arc<Handler> = Arc::new(handler);
         let task = tokio::spawn({
-            let (asked, written) = (asked.clone(), written.clone());
+            let asked = asked.clone();
+            let written = written.clone();
             async move {
                 let mut connections = tokio::task::JoinSet::new();
                 while let Ok((stream, _)) = listener.accept().await {
@@ -184,7 +186,8 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     let mut words = line.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let method = words.next()?.to_owned();
+    let path = words.next()?.to_owned();
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();

@@ -25,11 +25,11 @@ const NEXT: &str = "</v2/team/plugin/referrers/second>; rel=\"next\"";
 type Texts = BTreeMap<String, String>;
 
 fn signed() -> Digest {
-    Digest::of(b"the signed manifest")
+    Digest::sha256(b"the signed manifest")
 }
 
 fn descriptor(media_type: &str, text: &str) -> serde_json::Value {
-    json!({ "mediaType": media_type, "digest": Digest::of(text.as_bytes()).to_string(), "size": text.len() })
+    json!({ "mediaType": media_type, "digest": Digest::sha256(text.as_bytes()).to_string(), "size": text.len() })
 }
 
 /// Adds the manifest of the classic form with these payloads and signatures.
@@ -40,7 +40,9 @@ fn classic(texts: &mut Texts, layers: &[(&str, &str)]) {
         layer
     };
     let layers_json: Vec<_> = layers.iter().map(layer).collect();
-    texts.extend(layers.iter().map(|(payload, _)| (Digest::of(payload.as_bytes()).to_string(), (*payload).to_owned())));
+    texts.extend(
+        layers.iter().map(|(payload, _)| (Digest::sha256(payload.as_bytes()).to_string(), (*payload).to_owned())),
+    );
     let manifest = json!({ "schemaVersion": 2, "layers": layers_json }).to_string();
     texts.insert(format!("sha256-{}.sig", signed().hex()), manifest);
 }
@@ -51,8 +53,8 @@ fn bundle(texts: &mut Texts, subject: &Digest, media_type: &str, json: &str) -> 
     let layers = [descriptor(media_type, json)];
     let manifest = json!({ "schemaVersion": 2, "layers": layers, "subject": subject }).to_string();
     let entry = descriptor(MANIFEST, &manifest);
-    texts.insert(Digest::of(json.as_bytes()).to_string(), json.to_owned());
-    texts.insert(Digest::of(manifest.as_bytes()).to_string(), manifest);
+    texts.insert(Digest::sha256(json.as_bytes()).to_string(), json.to_owned());
+    texts.insert(Digest::sha256(manifest.as_bytes()).to_string(), manifest);
     entry
 }
 
@@ -199,7 +201,7 @@ async fn a_valid_signature_suffices_beside_entries_that_cannot_be_read() {
     let entries =
         [bundle(&mut texts, &signed(), BUNDLE, "{}"), bundle(&mut texts, &signed(), BUNDLE, &signatures.bundle)];
     let bundles = Texts::from([(format!("sha256-{}", signed().hex()), index(&entries))]);
-    let lost = [Digest::of(b"lost"), Digest::of(b"{}")].map(|digest| format!("/blobs/{digest}"));
+    let lost = [Digest::sha256(b"lost"), Digest::sha256(b"{}")].map(|digest| format!("/blobs/{digest}"));
     for without in [format!("sha256-{}", signed().hex()), format!("sha256-{}.sig", signed().hex())] {
         for status in [401, 403, 429, 503] {
             let mut texts: Texts = texts.clone().into_iter().chain(bundles.clone()).collect();
@@ -369,7 +371,8 @@ async fn a_failure_of_any_request_is_an_error_and_not_unsigned() {
     assert_eq!(paths.len(), 6, "{paths:?}");
     for status in [401, 403, 429, 500, 503] {
         for failing in &paths {
-            let (texts, path) = (texts.clone(), failing.clone());
+            let texts = texts.clone();
+            let path = failing.clone();
             let server = Server::start(move |asked| {
                 let name = asked.path.rsplit('/').next().unwrap();
                 match texts.get(name) {
@@ -394,10 +397,10 @@ async fn a_failure_of_any_request_is_an_error_and_not_unsigned() {
 async fn entries_that_are_no_signature_of_this_manifest_are_passed_over() {
     let mut texts = Texts::new();
     let entries = [
-        bundle(&mut texts, &Digest::of(b"another"), BUNDLE, "{\"other\":1}"),
+        bundle(&mut texts, &Digest::sha256(b"another"), BUNDLE, "{\"other\":1}"),
         bundle(&mut texts, &signed(), "text/plain", "note"),
         json!({ "mediaType": MANIFEST, "digest": "sha256:x", "size": 1 }),
-        json!({ "mediaType": MANIFEST, "digest": Digest::of(b"z").to_string(), "size": 1_u64 << 40 }),
+        json!({ "mediaType": MANIFEST, "digest": Digest::sha256(b"z").to_string(), "size": 1_u64 << 40 }),
         bundle(&mut texts, &signed(), BUNDLE, &"x".repeat(70 << 10)),
         bundle(&mut texts, &signed(), BUNDLE, "{\"good\":1}"),
     ];

@@ -89,7 +89,8 @@ async fn presenting(server: &Server, chain: &[u8], key: &[u8]) -> u16 {
 
 async fn accepting(server: &Server, acceptor: TlsAcceptor) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (port, behind) = (listener.local_addr().unwrap().port(), server.address);
+    let port = listener.local_addr().unwrap().port();
+    let behind = server.address;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
@@ -177,7 +178,7 @@ async fn a_redirect_from_https_to_http_is_refused() {
     let plain = Server::start(|_| Reply::ok(WASM)).await;
     let to = format!("http://plain.test:{}/x", plain.address.port());
     let server = Server::start(move |asked| {
-        let manifest = manifest(WASM.len(), &Digest::of(WASM));
+        let manifest = manifest(WASM.len(), &Digest::sha256(WASM));
         if asked.path.contains("/manifests/") { Reply::ok(manifest) } else { Reply::redirect(to.clone()) }
     })
     .await;

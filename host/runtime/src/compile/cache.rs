@@ -84,7 +84,7 @@ impl Owner {
     pub(super) const PLATFORM: Self = Self { tag: [0xff; TAG_BYTES], max_bytes: u64::MAX };
 
     pub(super) fn new(tenant: &Tenant, max_bytes: u64) -> Self {
-        let Sha256(digest) = Sha256::of(tenant.to_string().as_bytes());
+        let Sha256(digest) = Sha256::hash(tenant.to_string().as_bytes());
         let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&digest[..TAG_BYTES]);
         Self { tag, max_bytes }

@@ -81,7 +81,7 @@ const MAX_CODE_BYTES: usize = 128 << 20;
 struct Sha256([u8; 32]);
 
 impl Sha256 {
-    fn of(bytes: &[u8]) -> Self {
+    fn hash(bytes: &[u8]) -> Self {
         Self::from(digest::digest(&digest::SHA256, bytes))
     }
 
@@ -226,7 +226,7 @@ impl Compiler {
     }
 
     pub(super) fn key(class: LimitClass, wasm: &[u8]) -> Key {
-        Key { digest: Sha256::of(wasm), class: class.name() }
+        Key { digest: Sha256::hash(wasm), class: class.name() }
     }
 
     /// Returns a component that a plugin uses already.
@@ -236,7 +236,7 @@ impl Compiler {
 
     /// Returns the key of a plugin's own prepared script.
     pub(super) fn script_key(plugin: &PluginId) -> Key {
-        Key { digest: Sha256::of(plugin.to_string().as_bytes()), class: "script" }
+        Key { digest: Sha256::hash(plugin.to_string().as_bytes()), class: "script" }
     }
 
     /// Counts code as used by a plugin, for as long as the result lives.

@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn a_refused_component_is_retried_after_a_minute_up_to_an_hour() {
-        let (refusals, mut now) = (Refusals::default(), Instant::now());
+        let refusals = Refusals::default();
+        let mut now = Instant::now();
         assert!(refusals.get(KEY, now).is_none());
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
             refusals.record(KEY, &refused(), now);
@@ -82,7 +83,8 @@ mod tests {
 
     #[test]
     fn only_lasting_refusals_are_remembered_within_a_bound() {
-        let (refusals, now) = (Refusals::default(), Instant::now());
+        let refusals = Refusals::default();
+        let now = Instant::now();
         refusals.record(KEY, &Err::<(), _>(LoadProblem::Killed), now);
         assert!(refusals.get(KEY, now).is_none());
         for number in 0..MAX_REFUSALS as u64 + 10 {

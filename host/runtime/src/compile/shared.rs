@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn concurrent_threads_share_one_making_and_its_failure() {
-        let (shared, made, all) = (Shared::default(), AtomicU32::new(0), Barrier::new(8));
+        let shared = Shared::default();
+        let made = AtomicU32::new(0);
+        let all = Barrier::new(8);
         let failures = thread::scope(|scope| {
             let ask = || {
                 all.wait();

@@ -27,7 +27,8 @@ impl Watchdog {
         if self.tick == tick {
             self.ran += now.saturating_sub(self.looked).min(STEP);
         } else {
-            (self.tick, self.ran) = (tick, Duration::ZERO);
+            self.tick = tick;
+            self.ran = Duration::ZERO;
         }
         self.looked = now;
         self.ran

@@ -46,7 +46,9 @@ const PROMISED: Duration = Duration::from_secs(30);
 fn pod(namespace: &str, name: &str, revision: u64, finalizers: &[&str]) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
     let uid = format!("u-{namespace}-{name}");
-    (pod.header.namespace, pod.header.name, pod.header.uid) = (namespace.into(), name.into(), uid);
+    pod.header.namespace = namespace.into();
+    pod.header.name = name.into();
+    pod.header.uid = uid;
     pod.header.resource_version = revision.to_string();
     pod.lifecycle.finalizers = finalizers.iter().map(|name| (*name).to_owned()).collect();
     Arc::new(CachedPod::new(&pod).unwrap())
@@ -195,7 +197,8 @@ impl Objects {
             return Response::new(Full::new(Bytes::from(list.to_string())).boxed_unsync());
         }
         let lines = stream::unfold(BTreeMap::new(), move |before| {
-            let (objects, path) = (self.clone(), path.clone());
+            let objects = self.clone();
+            let path = path.clone();
             async move {
                 sleep(Duration::from_millis(250)).await;
                 let now = objects.of_path(&path);
@@ -230,7 +233,7 @@ struct Pods {
 }
 
 impl Pods {
-    fn of(&self, namespace: &str) -> usize {
+    fn count(&self, namespace: &str) -> usize {
         self.sent.lock().iter().filter(|(account, pod, _)| account == CLEANUP && &*pod.namespace == namespace).count()
     }
 }
@@ -341,8 +344,10 @@ impl Rig {
         });
         let removals = Removals::default();
         let undecoded = Arc::<Mutex<Option<&str>>>::default();
-        let (releases, forbidden) = (Releases::default(), Arc::<Mutex<bool>>::default());
-        let (of_decoding, flag) = (undecoded.clone(), forbidden.clone());
+        let releases = Releases::default();
+        let forbidden = Arc::<Mutex<bool>>::default();
+        let of_decoding = undecoded.clone();
+        let flag = forbidden.clone();
         let cleanup = Cleanup {
             api,
             known: follower.known(),
@@ -415,7 +420,7 @@ async fn another_account_removes_finalizers_if_the_plugins_own_is_refused() {
     sleep(Duration::from_secs(6)).await;
     let sent = rig.pods.sent.lock().clone();
     assert!(sent.len() >= 3 && sent[0].0 == "system:serviceaccount:shop:own", "{sent:?}");
-    assert_eq!(rig.pods.of("shop"), 2, "{sent:?}");
+    assert_eq!(rig.pods.count("shop"), 2, "{sent:?}");
     assert!(sent.iter().all(|(.., write)| write.contains(HOLD)), "{sent:?}");
     assert_eq!(rig.removal("a").unwrap().pods, 0);
     assert!(rig.objects.patched().is_empty(), "a write of a run may still arrive");
@@ -454,7 +459,7 @@ async fn promised(tenants: usize, plugins: usize, pods: usize, answer: fn(&PodKe
     }
     rig.hold("zzz", 150, HOLD).await;
     sleep(PROMISED).await;
-    assert_eq!(rig.pods.of("zzz"), 150, "{:?}", rig.removal("victim"));
+    assert_eq!(rig.pods.count("zzz"), 150, "{:?}", rig.removal("victim"));
     rig.gone("victim").await;
     rig
 }
@@ -524,7 +529,7 @@ async fn the_hosts_finalizer_is_put_back_when_it_was_taken_off() {
     }
     rig.objects.put(deleting(held(object(Some("shop"), "a", &[HOLD]))));
     rig.gone("a").await;
-    assert_eq!(rig.pods.of("shop"), 2, "the finalizers of its pods are removed before");
+    assert_eq!(rig.pods.count("shop"), 2, "the finalizers of its pods are removed before");
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,7 +98,8 @@ async fn get(connection: &Connection) -> Result<bytes::Bytes, podium_api::ApiErr
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
     let _ = ring::default_provider().install_default();
-    let (servers, clients) = (["s1", "s2"].map(certified), ["c1", "c2"].map(certified));
+    let servers = ["s1", "s2"].map(certified);
+    let clients = ["c1", "c2"].map(certified);
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
     let write = |name: &str, text: &str| fs::write(file(name), text).unwrap();
@@ -120,8 +121,10 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
         ("client certificate", format!("client-certificate: {}\n    client-key: {}", path("c.crt"), path("c.key"))),
     ];
     for (kind, user) in users {
-        let (second, admitted) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(Admitted::default())));
-        let (of_servers, of_clients) = (servers.each_ref(), clients.each_ref());
+        let second = Arc::new(Mutex::new(false));
+        let admitted = Arc::new(Mutex::new(Admitted::default()));
+        let of_servers = servers.each_ref();
+        let of_clients = clients.each_ref();
         let port = api_server(of_servers, of_clients, second.clone(), admitted.clone()).await;
         let place = |number: usize| {
             let token = ["first", "second"][number];

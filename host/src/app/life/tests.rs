@@ -129,7 +129,9 @@ async fn driver_until(
         std::future::pending::<()>().await;
     });
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = "cart-0".into();
+    pod.header.uid = "u1".into();
     pod.header.resource_version = "5".into();
     let pods = [Arc::new(CachedPod::new(&pod).unwrap()).into()].into_iter().collect();
     observe.send(Observation::Relisted { pods, revision: Revision(5) }).await.unwrap();
@@ -164,7 +166,8 @@ async fn driver_until(
     });
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-    let (given, holds) = (<_>::default(), Holds::default());
+    let given = <_>::default();
+    let holds = Holds::default();
     let files = Files::new();
     let runners = Runners::new(None);
     let components = Components { engine, api, store, simulated: false, files, holds, runners, given };
@@ -274,7 +277,9 @@ async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
 #[test]
 fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
     let failure = |retry_after: Option<u64>| {
-        let (reason, message, retry_after) = ("Busy", String::new(), retry_after.map(Duration::from_secs));
+        let reason = "Busy";
+        let message = String::new();
+        let retry_after = retry_after.map(Duration::from_secs);
         let failure = FetchFailure { step: Step::Fetched, reason, message, passing: true, retry_after };
         Arc::new(LoadFailure::Unfetched(failure))
     };
@@ -355,7 +360,9 @@ async fn a_suspended_plugin_is_taken_out_and_has_no_keys_until_it_is_resumed() {
     assert!(driver.plugins().iter().all(|plugin| !plugin.runs) && driver.dispatch.registry.all().is_empty());
 
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-1".into(), "u2".into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = "cart-1".into();
+    pod.header.uid = "u2".into();
     pod.header.resource_version = "6".into();
     observe.send(Observation::Events(vec![PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))])).await.unwrap();
     turns().await;
@@ -483,7 +490,9 @@ async fn loads_that_were_superseded_while_they_waited_are_not_fetched() {
     let (driver, _observe) = driver().await;
     let began = Instant::now();
     for at in 0..100 {
-        let (namespace, name, key) = ("shop".into(), "slow".into(), "a".into());
+        let namespace = "shop".into();
+        let name = "slow".into();
+        let key = "a".into();
         let source = Place::ConfigMap { namespace, name, key, sha256: "0".repeat(64) };
         driver.begin(PluginSpec { source, config: format!("{{\"at\":{at}}}"), ..spec() }, Source::File(true));
     }

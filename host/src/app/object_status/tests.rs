@@ -140,8 +140,11 @@ impl Reconcile for Team {
 /// Has the plugin run on a Pod that is new or has changed.
 async fn pod(observe: &mpsc::Sender<Observation>, number: u64) {
     let mut pod = podium_wire::Pod::default();
-    let (name, uid) = (format!("web-{number}"), format!("uid-{number}"));
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name, uid);
+    let name = format!("web-{number}");
+    let uid = format!("uid-{number}");
+    pod.header.namespace = "shop".into();
+    pod.header.name = name;
+    pod.header.uid = uid;
     pod.header.resource_version = (number + 6).to_string();
     let event = PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()));
     observe.send(Observation::Events(vec![event])).await.unwrap();
@@ -258,7 +261,8 @@ async fn failures_before_a_restart_are_marked_until_they_occur_again() {
     let since = "2026-01-01T00:00:00Z";
     let failure = json!({ "reason": "terminal", "message": "no team red for *", "pod": "shop/a", "since": since });
     for (digest, is_kept) in [("sha256:ab", true), ("sha256:cd", false)] {
-        let (server, team) = (Server::default(), Team::default());
+        let server = Server::default();
+        let team = Team::default();
         *server.object.lock() = json!({ "status": { "active": { "digest": digest }, "failures": [failure] } });
         let (_driver, observe) = server.running(&team).await;
         let mut marked = failure.clone();

@@ -266,7 +266,8 @@ async fn a_policy_that_cannot_be_stored_leaves_none_that_permits_more() {
 #[tokio::test(start_paused = true)]
 async fn the_policy_in_force_is_stored_also_while_the_files_have_mistakes() {
     let directory = tempfile::tempdir().unwrap();
-    let (stored, in_the_way) = (directory.path().join(LAST_GOOD), directory.path().join("policy.next"));
+    let stored = directory.path().join(LAST_GOOD);
+    let in_the_way = directory.path().join("policy.next");
     write(directory.path(), NARROW);
     let file = Arc::new(file_of(directory.path()));
     let (policy, images) = file.read().unwrap().unwrap();
@@ -305,7 +306,8 @@ fn only_a_version_that_a_listed_key_signed_stays() {
         let der = BASE64_STANDARD.encode(rcgen::KeyPair::generate().unwrap().subject_public_key_info());
         format!("-----BEGIN PUBLIC KEY-----\n{der}\n-----END PUBLIC KEY-----\n")
     };
-    let (one, other) = (key(), key());
+    let one = key();
+    let other = key();
     let directory = tempfile::tempdir().unwrap();
     let rules = |keys: &[&String]| {
         let images = serde_json::json!({ "signatureRequired": !keys.is_empty(), "signatureKeys": keys });

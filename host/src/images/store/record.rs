@@ -113,7 +113,7 @@ impl Store {
     }
 
     fn record_path(&self, plugin: &PluginId) -> PathBuf {
-        let name = Digest::of(plugin.to_string().as_bytes()).hex();
+        let name = Digest::sha256(plugin.to_string().as_bytes()).hex();
         self.directory.join(format!("{}-{name}.{RECORD}", owner(&plugin.tenant())))
     }
 }

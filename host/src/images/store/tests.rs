@@ -12,10 +12,10 @@ fn component(byte: u8, length: usize) -> Component {
     let bytes = Bytes::from(vec![byte; length]);
     let config = json!({ "mediaType": "application/vnd.wasm.config.v0+json", "digest": "sha256:", "size": 0 });
     let layer = json!({
-        "mediaType": "application/wasm", "digest": Digest::of(&bytes).to_string(), "size": length,
+        "mediaType": "application/wasm", "digest": Digest::sha256(&bytes).to_string(), "size": length,
     });
     let manifest = json!({ "schemaVersion": 2, "config": config, "layers": [layer] }).to_string();
-    Component::stored(Digest::of(manifest.as_bytes()), manifest.into(), bytes).unwrap()
+    Component::stored(Digest::sha256(manifest.as_bytes()), manifest.into(), bytes).unwrap()
 }
 
 fn reference(text: &str) -> Reference {
@@ -60,7 +60,8 @@ fn a_component_is_returned_to_its_tenant_and_repository_only() {
 #[test]
 fn a_file_with_any_byte_changed_is_removed() {
     let state = tempfile::tempdir().unwrap();
-    let (shop, pulled) = (tenant("shop"), component(7, 100));
+    let shop = tenant("shop");
+    let pulled = component(7, 100);
     let store = Store::open(state.path()).unwrap();
     store.put(&shop, &pulled);
     let path = store.files().unwrap().remove(0).path;
@@ -89,7 +90,8 @@ fn a_file_with_any_byte_changed_is_removed() {
 #[test]
 fn a_file_that_others_can_write_or_that_is_a_link_is_removed() {
     let state = tempfile::tempdir().unwrap();
-    let (shop, pulled) = (tenant("shop"), component(7, 100));
+    let shop = tenant("shop");
+    let pulled = component(7, 100);
     let store = Store::open(state.path()).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     store.put(&shop, &pulled);
@@ -109,7 +111,8 @@ fn a_file_that_others_can_write_or_that_is_a_link_is_removed() {
 fn a_tenant_with_many_components_removes_its_own_oldest() {
     let state = tempfile::tempdir().unwrap();
     let store = Store { max_bytes: 60_000, ..Store::open(state.path()).unwrap() };
-    let (shop, bank) = (tenant("shop"), tenant("bank"));
+    let shop = tenant("shop");
+    let bank = tenant("bank");
     let of_bank = component(0, 5_000);
     store.put(&bank, &of_bank);
     let of_shop: Vec<_> = (1..=10).map(|byte| component(byte, 10_000)).collect();
@@ -141,7 +144,7 @@ fn room_is_made_with_components_and_never_with_records_or_tags() {
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
     let record = Record::new("u");
     store.keep_record(&id, Some(&record), Held::new).unwrap();
-    store.tag_names(&id, &reference("a.example/a:1"), &Digest::of(b"a"));
+    store.tag_names(&id, &reference("a.example/a:1"), &Digest::sha256(b"a"));
     for file in store.files().unwrap() {
         aged(&file.path, 1);
     }
@@ -153,7 +156,7 @@ fn room_is_made_with_components_and_never_with_records_or_tags() {
     assert!(store.tag(&id).exists());
     // Without components the bound refuses new files.
     let store = Store { max_bytes: 1, ..store };
-    store.tag_names(&id, &reference("a.example/b:1"), &Digest::of(b"b"));
+    store.tag_names(&id, &reference("a.example/b:1"), &Digest::sha256(b"b"));
     assert!(store.record(&id).unwrap().is_some() && store.files().unwrap().len() == 2, "only the record and the tag");
 }
 
@@ -163,7 +166,7 @@ fn a_file_that_cannot_be_read_now_is_not_removed() {
     let store = Store::open(state.path()).unwrap();
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
     store.keep_record(&id, Some(&Record::new("u")), Held::new).unwrap();
-    store.store_bytes(&tenant("shop"), &Digest::of(b"a").hex(), b"a");
+    store.store_bytes(&tenant("shop"), &Digest::sha256(b"a").hex(), b"a");
     let files = store.files().unwrap();
     // The system does not open a socket as a file.
     for file in &files {
@@ -171,7 +174,7 @@ fn a_file_that_cannot_be_read_now_is_not_removed() {
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         fs::rename(&socket, &file.path).unwrap();
     }
-    assert!(store.record(&id).is_err() && store.load_bytes(&tenant("shop"), &Digest::of(b"a").hex()).is_none());
+    assert!(store.record(&id).is_err() && store.load_bytes(&tenant("shop"), &Digest::sha256(b"a").hex()).is_none());
     assert!(files.len() == 2 && files.iter().all(|file| file.path.exists()));
 }
 
@@ -185,15 +188,16 @@ fn aged(path: &Path, seconds: u64) {
 fn a_tenant_has_a_bounded_number_of_components_of_any_size() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::open(state.path()).unwrap();
-    let (shop, bank) = (tenant("shop"), tenant("bank"));
-    let sha256 = |at: usize| Digest::of(&[at as u8]).hex();
+    let shop = tenant("shop");
+    let bank = tenant("bank");
+    let sha256 = |at: usize| Digest::sha256(&[at as u8]).hex();
     let put = |tenant: &Tenant, at: usize| {
         store.store_bytes(tenant, &sha256(at), &[at as u8]);
         aged(&store.bytes(tenant, &sha256(at)), at as u64 + 1);
     };
     put(&bank, 0);
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
-    store.tag_names(&id, &reference("a.example/a:1"), &Digest::of(b"a"));
+    store.tag_names(&id, &reference("a.example/a:1"), &Digest::sha256(b"a"));
     aged(&store.tag(&id), 0);
     for at in 0..MAX_COMPONENTS + 10 {
         put(&shop, at);
@@ -213,7 +217,7 @@ fn a_tenant_with_many_tags_removes_its_own_oldest() {
         |namespace: &str, name: usize| PluginId { namespace: Some(namespace.into()), name: name.to_string().into() };
     let image = reference("a.example/a:1");
     let put = |id: &PluginId, age: u64| {
-        store.tag_names(id, &image, &Digest::of(b"a"));
+        store.tag_names(id, &image, &Digest::sha256(b"a"));
         aged(&store.tag(id), age);
     };
     (0..2).for_each(|at| put(&id("bank", at), 1));
@@ -232,8 +236,9 @@ fn a_tag_is_remembered_for_its_plugin_and_its_text() {
     let state = tempfile::tempdir().unwrap();
     let store = Store::open(state.path()).unwrap();
     let id = |name: &str| PluginId { namespace: Some("shop".into()), name: name.into() };
-    let (image, digest) = (reference("a.example/a:1"), Digest::of(b"a"));
-    store.tag_names(&id("tidy"), &image, &Digest::of(b"b"));
+    let image = reference("a.example/a:1");
+    let digest = Digest::sha256(b"a");
+    store.tag_names(&id("tidy"), &image, &Digest::sha256(b"b"));
     store.tag_names(&id("tidy"), &image, &digest);
     let store = Store::open(state.path()).unwrap();
     assert_eq!(store.tagged(&id("tidy"), &image), Some(digest));
@@ -272,7 +277,8 @@ fn the_file_of_a_plugin_with_the_most_finalizers_is_read_again() {
     let ran = podium_life::Ran { generation: 1, spec: spec.clone(), manifest: None };
     let refused = podium_life::Refused { spec, tried: podium_life::Tried::After, failure: "it failed".to_owned() };
     let mut record = Record::new("u");
-    (record.ran, record.refused) = (Some(ran), Some(refused));
+    record.ran = Some(ran);
+    record.refused = Some(refused);
     let held = Held::from([("u".to_owned(), json!("a".repeat(MOST_HELD_BYTES)))]);
     store.keep_record(&id, Some(&record), || held.clone()).unwrap();
     assert!(store.record(&id).unwrap() == Some(record));

@@ -173,7 +173,8 @@ fn a_condition_has_a_new_time_only_when_it_changes() {
     let second = status(&facts(failed(Step::Compiled, "InvalidComponent")), &first, 9_000).unwrap();
     let times: Vec<_> =
         second["conditions"].as_array().unwrap().iter().map(|of| of["lastTransitionTime"].as_str().unwrap()).collect();
-    let (old, new) = ("1970-01-01T00:00:01Z", "1970-01-01T00:00:09Z");
+    let old = "1970-01-01T00:00:01Z";
+    let new = "1970-01-01T00:00:09Z";
     assert_eq!(times, [old, old, new, new, new, old]);
 }
 

@@ -18,9 +18,15 @@ fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
     let figures = move || {
         let removed = PluginId { namespace: Some("shop".into()), name: "removed".into() };
         let half = Duration::from_millis(1_500);
-        let (waiting, stale, without_tokens, refused) = (9, 6, 4, [3, 5, 7]);
+        let waiting = 9;
+        let stale = 6;
+        let without_tokens = 4;
+        let refused = [3, 5, 7];
         let tenant = TenantFigures { runs: 2, deliveries: 1, waiting, stale, without_tokens, refused, debt: half };
-        let (entries, pending_deletions, dropped_entries, damaged) = (5, 2, 1, 6);
+        let entries = 5;
+        let pending_deletions = 2;
+        let dropped_entries = 1;
+        let damaged = 6;
         let journal =
             journal::Figures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries, damaged };
         let plugin = |(id, _)| (id, PluginFigures { depth: 3, deletions: 4 });
@@ -199,7 +205,8 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
 fn a_limit_shows_the_last_run_and_the_peak_from_its_first_use_on() {
     let status = Arc::new(Status::default());
     let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
-    let (plugin, limits) = (status.plugin(&id), Limits::default());
+    let plugin = status.plugin(&id);
+    let limits = Limits::default();
     let of_limits = || {
         let text = render(&status);
         let lines = text.lines().filter(|line| line.starts_with("podium_run_used{") || line.contains("_run_limit{"));

@@ -33,7 +33,7 @@ impl Fake {
             rustc: self.path("rustc").into(),
             rustup: self.path("rustup").into(),
             pauses: vec![Duration::ZERO; 3],
-            ..Toolchain::of(self.0.path(), Some("1.95.0".into()))
+            ..Toolchain::new(self.0.path(), Some("1.95.0".into()))
         }
     }
 

@@ -92,11 +92,11 @@ impl Memories {
     pub(super) fn step(&mut self, manager: &str, event: &Event, now: Instant) -> Step {
         let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
         let mut note = event.note.clone();
-        let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
-        if !self.sent.contains(&digest) && self.is_one_of_many(Digest::of(&about), digest, now) {
+        let mut digest = Digest::new(&[about.as_slice(), &[note.as_str()]].concat());
+        if !self.sent.contains(&digest) && self.is_one_of_many(Digest::new(&about), digest, now) {
             note = combined(&note);
             // Without the note: all of them become one Event.
-            digest = Digest::of(&about);
+            digest = Digest::new(&about);
         }
         if self.waiting.has(&digest) {
             return Step::Nothing;
@@ -109,7 +109,7 @@ impl Memories {
             }
             step = Step::Repeat { digest, count: sent.count };
         }
-        let pod = Digest::of(&[manager, &*event.target.uid]);
+        let pod = Digest::new(&[manager, &*event.target.uid]);
         let bucket = self.buckets.get_or_insert_mut(pod, || Bucket::full(POD_RATE, now));
         let may_create = bucket.try_take(POD_EVENT, now);
         if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.try_take(1, now) {

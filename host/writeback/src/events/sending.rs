@@ -113,7 +113,7 @@ impl Events {
         let mut managers: Vec<String> = waiting.map(|(manager, _)| manager.clone()).collect();
         turns.order.sort(&mut managers);
         for manager in managers {
-            let Some(memories) = all.of(&manager).and_then(|of| of.peek_mut(&manager)) else { continue };
+            let Some(memories) = all.get_mut(&manager).and_then(|of| of.peek_mut(&manager)) else { continue };
             if !memories.all.wait(1, now).is_zero() {
                 continue;
             }

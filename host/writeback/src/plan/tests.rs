@@ -76,12 +76,15 @@ pub(crate) fn label(key_: &str, value: &str) -> Action {
 }
 
 fn condition(status: ConditionStatus, reason: &str) -> Action {
-    let (condition_type, reason, message) = ("x.example/C".into(), reason.into(), String::new());
+    let condition_type = "x.example/C".into();
+    let reason = reason.into();
+    let message = String::new();
     Action::SetCondition { target: key(), condition_type, status, reason, message }
 }
 
 fn finalizer(add: bool, name: &str) -> Action {
-    let (target, name) = (key(), name.into());
+    let target = key();
+    let name = name.into();
     if add { Action::AddFinalizer { target, name } } else { Action::RemoveFinalizer { target, name } }
 }
 
@@ -118,7 +121,8 @@ fn an_object_is_applied_only_for_an_existing_owner() {
         assert_eq!(planned(&view, [apply(owner)]).requests.len(), 1);
     }
     let going = cached(|pod| pod.lifecycle.deletion_timestamp = Some(Timestamp(1)));
-    let (dead, other) = (PodKey::new("shop", "cart-0", "dead"), PodKey::new("shop", "cart-1", "u1"));
+    let dead = PodKey::new("shop", "cart-0", "dead");
+    let other = PodKey::new("shop", "cart-1", "u1");
     for (view, owner) in [(&view, dead), (&view, other), (&going, key()), (&View(Vec::new()), key())] {
         let plan = planned(view, [apply(Some(owner))]);
         assert_eq!((plan.requests, plan.results), (Vec::new(), [(0, WriteResult::Gone)].into()));
@@ -163,7 +167,8 @@ fn writes_that_would_change_nothing_make_no_request() {
 #[test]
 fn a_write_to_a_pruned_annotation_is_always_sent() {
     let annotate = |name: &str, value: Option<&str>| {
-        let (target, key) = (key(), format!("x.example/{name}"));
+        let target = key();
+        let key = format!("x.example/{name}");
         match value {
             Some(value) => Action::SetAnnotation { target, key, value: value.into() },
             None => Action::RemoveAnnotation { target, key },

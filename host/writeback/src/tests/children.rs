@@ -225,7 +225,8 @@ async fn an_object_that_came_between_read_and_apply_is_not_the_plugins() {
     let theirs = || stored(&body, "o1", MANAGER, "Apply", Some("1"));
     let ours = || stored(&adopted, "o1", MANAGER, "Apply", None);
     for before in [vec![absent(), theirs()], vec![absent(), None, theirs()]] {
-        let (writes, reads) = (2, before.len() as u32 - 1);
+        let writes = 2;
+        let reads = before.len() as u32 - 1;
         let wire = Wire::answering(before.into_iter().chain([ours(), ours()]));
         let writeback = wire.writeback();
         assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Applied, writes, reads));
@@ -279,7 +280,8 @@ async fn a_replaced_object_is_read_before_it_is_applied_again() {
 #[tokio::test]
 async fn a_field_of_another_manager_stays_in_an_object_that_others_created() {
     let plain = |uid: &str| Some((200, json!({ "metadata": { "name": "summary", "uid": uid } })));
-    let (created, adopted) = (first_body(absent()).await, first_body(plain("o1")).await);
+    let created = first_body(absent()).await;
+    let adopted = first_body(plain("o1")).await;
     let mut edited = created.clone();
     for mark in edited["metadata"]["annotations"].as_object_mut().unwrap().values_mut() {
         *mark = json!("by hand");

@@ -35,7 +35,9 @@ fn evict() -> Action {
 }
 
 fn condition() -> Action {
-    let (condition_type, reason, message) = ("x.example/C".into(), "R".into(), "m".into());
+    let condition_type = "x.example/C".into();
+    let reason = "R".into();
+    let message = "m".into();
     let status = podium_vocabulary::ConditionStatus::True;
     Action::SetCondition { target: key(), condition_type, status, reason, message }
 }
@@ -414,7 +416,9 @@ fn staged_event(actions: Vec<Action>) -> Staged {
 
 fn event(target: PodKey, reason: &str) -> Authorized<Event> {
     let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
-    let (reason, action, note) = (reason.into(), "Diagnose".into(), "it crashes".into());
+    let reason = reason.into();
+    let action = "Diagnose".into();
+    let note = "it crashes".into();
     let event = Event { target, event_type: EventType::Warning, reason, action, note };
     podium_vocabulary::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
 }

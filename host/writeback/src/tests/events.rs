@@ -41,7 +41,8 @@ struct Wire {
 
 impl Wire {
     fn new() -> (Self, Writeback) {
-        let (create, patch) = (Arc::new(AtomicU16::new(201)), Arc::new(AtomicU16::new(200)));
+        let create = Arc::new(AtomicU16::new(201));
+        let patch = Arc::new(AtomicU16::new(200));
         let odd = Arc::new(Mutex::new((201, Value::Null, Duration::ZERO)));
         let (made, requests, set_millis, loaded) = <_>::default();
         let wire = Self { create, patch, odd, made, requests, began: Instant::now(), loaded, set_millis };
@@ -107,7 +108,8 @@ impl Wire {
 
     /// Sends waiting Events for this many seconds. Returns the results of a plugin's Events and their seconds.
     async fn sent(&self, writeback: &Writeback, of: &str, seconds: u64) -> Vec<(EventResult, u64)> {
-        let (results, began) = (Mutex::new(Vec::new()), Instant::now());
+        let results = Mutex::new(Vec::new());
+        let began = Instant::now();
         let sending = writeback.send_waiting_events(
             || self.loaded.lock().clone(),
             |manager, result| {
@@ -152,7 +154,9 @@ fn sender() -> Sender {
 
 fn event(target: &PodKey) -> Authorized<Event> {
     let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
-    let (reason, action, note) = ("CrashLoop".into(), "Diagnose".into(), "it crashes".into());
+    let reason = "CrashLoop".into();
+    let action = "Diagnose".into();
+    let note = "it crashes".into();
     let event = Event { target: target.clone(), event_type: EventType::Warning, reason, action, note };
     authorize(&Scope::Cluster, &grants, event).unwrap()
 }

@@ -115,8 +115,11 @@ fn name(index: u64) -> String {
 
 /// A cluster of [`PODS`] Pods with workers. `rule` returns the server's error by time, account and path.
 fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync + 'static) -> Cluster {
-    let (began, requests) = (Instant::now(), Arc::<Mutex<Vec<_>>>::default());
-    let (log, rule, revision) = (requests.clone(), Arc::new(rule), Arc::new(AtomicU64::new(9)));
+    let began = Instant::now();
+    let requests = Arc::<Mutex<Vec<_>>>::default();
+    let log = requests.clone();
+    let rule = Arc::new(rule);
+    let revision = Arc::new(AtomicU64::new(9));
     let pods: Arc<Mutex<BTreeMap<String, Value>>> = Arc::default();
     let (mut writer, reader) = cache::new(7);
     let listed = (0..PODS).map(|index| {
@@ -132,7 +135,10 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
     let expectations = Arc::<Expectations>::default();
     let seen = expectations.clone();
     let service = service_fn(move |request: http::Request<Body>| {
-        let (log, rule, revision, pods) = (log.clone(), rule.clone(), revision.clone(), pods.clone());
+        let log = log.clone();
+        let rule = rule.clone();
+        let revision = revision.clone();
+        let pods = pods.clone();
         let watch = watch.clone();
         let seen = seen.clone();
         async move {
@@ -233,7 +239,8 @@ async fn a_busy_api_server_gets_one_probe_a_second() {
         (25..45, _) => Some(unavailable(5)),
         _ => None,
     });
-    let (a, b) = (cluster.labels("a"), cluster.labels("b"));
+    let a = cluster.labels("a");
+    let b = cluster.labels("b");
     cluster.add(a, 0..PODS);
     cluster.at(12).await;
     cluster.add(b, 0..PODS);
@@ -249,7 +256,8 @@ async fn a_busy_api_server_gets_one_probe_a_second() {
     assert!(cluster.requests(None, 26, 27) <= WORKERS, "only requests that were in flight");
     assert!((1..=18).contains(&cluster.requests(None, 27, 45)), "{}", cluster.requests(None, 27, 45));
     // After a lost response one live read determines the expectation of the next run.
-    let (writes, reads) = (2 * PODS as usize, 2 * WORKERS);
+    let writes = 2 * PODS as usize;
+    let reads = 2 * WORKERS;
     assert!((writes..=writes + reads).contains(&cluster.requests(None, 45, 50)));
     assert!(cluster.attempts.load(SeqCst) > 1);
 }
@@ -263,7 +271,8 @@ async fn a_tenant_with_refused_evictions_delays_only_its_own_keys() {
 async fn evictions(refused: fn(u64) -> Refusal) {
     let cluster = cluster(move |_, _, path| path.ends_with("/eviction").then(|| refused(10)));
     let evict = |request: &Request| Action::EvictPod { target: request.key.clone() };
-    let (a, b) = (cluster.load("evict", "a", evict), cluster.labels("b"));
+    let a = cluster.load("evict", "a", evict);
+    let b = cluster.labels("b");
     cluster.add(a, 0..100);
     cluster.at(5).await;
     cluster.add(b, 0..PODS);

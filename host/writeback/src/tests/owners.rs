@@ -96,7 +96,8 @@ async fn a_deployment_is_the_owner_and_is_read_every_ten_minutes() {
     let read = || [replica_set(), found("cart", None)];
     let first = read().into_iter().chain([absent(), applied(), applied()]);
     let wire = Wire::answering(first.chain(read()).chain([absent(), applied()]));
-    let (writeback, view) = (wire.writeback(), of_replica_set());
+    let writeback = wire.writeback();
+    let view = of_replica_set();
     let sent = deliver(&writeback, &view, "1").await;
     assert_eq!((results(&sent), sent.requests, sent.reads), (vec![WriteResult::Applied], 1, 3));
     assert_eq!(deliver(&writeback, &view, "2").await.reads, 0);
@@ -157,7 +158,8 @@ async fn the_owner_is_the_last_readable_object_of_the_chain() {
 async fn a_refused_read_of_an_owner_is_not_repeated_for_30_s() {
     let answers = [forbidden("replicasets"), forbidden("replicasets"), replica_set(), found("cart", None), absent()];
     let wire = Wire::answering(answers.into_iter().chain([applied()]));
-    let (writeback, view) = (wire.writeback(), of_replica_set());
+    let writeback = wire.writeback();
+    let view = of_replica_set();
     for reads in [1, 0] {
         let sent = deliver(&writeback, &view, "1").await;
         assert!(matches!(results(&sent)[0], WriteResult::Forbidden(_)));
@@ -191,7 +193,8 @@ async fn cycles_and_long_chains_end() {
     let (refused, _) = result(&of_replica_set(), round.take(2)).await;
     assert!(matches!(&refused, WriteResult::Invalid(text) if text.contains("more than 8")), "{refused:?}");
     let chain = (0..8).map(|step| {
-        let (name, above) = (if step == 0 { "cart-7d4".into() } else { format!("r{step}") }, format!("r{}", step + 1));
+        let name = if step == 0 { "cart-7d4".into() } else { format!("r{step}") };
+        let above = format!("r{}", step + 1);
         found(&name, Some(("shop.example/v1", "Ring", above.as_str())))
     });
     let (refused, _) = result(&of_replica_set(), chain).await;
@@ -211,7 +214,9 @@ async fn references_that_would_leave_the_path_are_refused() {
         Owner { uid: String::new(), ..owner("apps/v1", "ReplicaSet", "cart") },
     ] {
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+        pod.header.namespace = "shop".into();
+        pod.header.name = "cart-0".into();
+        pod.header.uid = "u1".into();
         pod.header.resource_version = "5".into();
         pod.owners.push(reference.clone());
         let view = View(vec![std::sync::Arc::new(podium_pods::pod::CachedPod::new(&pod).unwrap())]);

@@ -75,7 +75,7 @@ impl Population {
             pod["metadata"]["resourceVersion"] = revision.to_string().into();
             testing::written(&pod)
         });
-        Self::of(pods)
+        Self::from_pods(pods)
     }
 
     /// Returns a number of Pods of other namespaces behind those of the plugin's.
@@ -90,14 +90,14 @@ impl Population {
             pod
         });
         let pods: Vec<_> = own.into_iter().chain(others).collect();
-        Self::of(pods.into_iter().enumerate().map(|(at, mut pod)| {
+        Self::from_pods(pods.into_iter().enumerate().map(|(at, mut pod)| {
             pod["metadata"]["resourceVersion"] = (1_000 + at).to_string().into();
             testing::written(&pod)
         }))
     }
 
     /// Reads the Pods as the watch does, each with the Pods before it in the cache.
-    fn of(pods: impl Iterator<Item = String>) -> Self {
+    fn from_pods(pods: impl Iterator<Item = String>) -> Self {
         let (mut writer, reader) = cache::new(7);
         let mut pool = Pool::new(7);
         pool.prune = Prune::default();

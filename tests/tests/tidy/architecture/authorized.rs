@@ -54,7 +54,7 @@ fn is_authorized(path: &syn::Path) -> bool {
 }
 
 impl Makers {
-    fn of(text: &str) -> Vec<&'static str> {
+    fn in_text(text: &str) -> Vec<&'static str> {
         let mut makers = Self::default();
         makers.visit_file(&syn::parse_file(text).unwrap());
         makers.found
@@ -98,18 +98,18 @@ impl<'ast> Visit<'ast> for Makers {
 
 #[test]
 fn every_way_to_make_an_authorized_value_is_found() {
-    let within = |item: &str| Makers::of(&format!("impl<T> Authorized<T> {{ {item} }}"));
+    let within = |item: &str| Makers::in_text(&format!("impl<T> Authorized<T> {{ {item} }}"));
     assert_eq!(within("pub fn forge(value: T) -> Self { Self(value) }"), ["constructor"]);
     assert_eq!(within("pub fn forge(value: T) -> Self { Self { 0: value } }"), ["literal"]);
     assert_eq!(within("pub fn value(&self) -> &T { &self.0 }"), [""; 0]);
-    assert_eq!(Makers::of("fn forge(value: u8) -> Authorized<u8> { Authorized { 0: value } }"), ["literal"]);
+    assert_eq!(Makers::in_text("fn forge(value: u8) -> Authorized<u8> { Authorized { 0: value } }"), ["literal"]);
     assert_eq!(
-        Makers::of("fn forge(value: Option<u8>) -> Option<Authorized<u8>> { value.map(Authorized) }"),
+        Makers::in_text("fn forge(value: Option<u8>) -> Option<Authorized<u8>> { value.map(Authorized) }"),
         ["constructor"]
     );
-    assert_eq!(Makers::of("type Open<T> = super::Authorized<T>;"), ["alias"]);
-    assert_eq!(Makers::of("use super::Authorized as Open;"), ["other name"]);
-    assert_eq!(Makers::of("struct Other(u8); impl Other { fn new() -> Self { Self(1) } }"), [""; 0]);
+    assert_eq!(Makers::in_text("type Open<T> = super::Authorized<T>;"), ["alias"]);
+    assert_eq!(Makers::in_text("use super::Authorized as Open;"), ["other name"]);
+    assert_eq!(Makers::in_text("struct Other(u8); impl Other { fn new() -> Self { Self(1) } }"), [""; 0]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn authorize_is_the_only_maker_of_an_authorized_value() {
     let all = texts.concat();
     assert!(all.contains("pub struct Authorized<T>(T);"), "its field is private");
     assert!(all.contains("Ok(Authorized(value))"), "at the end of authorize");
-    let makers: Vec<_> = texts.iter().flat_map(|text| Makers::of(text)).collect();
+    let makers: Vec<_> = texts.iter().flat_map(|text| Makers::in_text(text)).collect();
     assert_eq!(makers, ["constructor"]);
     let by_trait = ["for Authorized", "Default for", "transmute", "unsafe", "macro_rules"];
     assert!(by_trait.iter().all(|way| !all.contains(way)), "another way to make one");

@@ -241,7 +241,8 @@ impl Cases {
 
     fn target(&mut self) -> PodKey {
         let namespace = self.text("shop", NAMESPACES, 63);
-        let (name, uid) = (self.text("cart-0", NAMES, 253), self.text("u1", UIDS, 128));
+        let name = self.text("cart-0", NAMES, 253);
+        let uid = self.text("u1", UIDS, 128);
         PodKey::new(&namespace, &name, &uid)
     }
 
@@ -288,7 +289,8 @@ impl Cases {
             },
             2 => Action::RemoveLabel { target: self.target(), key: self.key(&write.labels) },
             3 => {
-                let (target, key) = (self.target(), self.key(&write.annotations));
+                let target = self.target();
+                let key = self.key(&write.annotations);
                 Action::SetAnnotation { target, key, value: self.long(65_536) }
             }
             4 => Action::RemoveAnnotation { target: self.target(), key: self.key(&write.annotations) },

@@ -314,13 +314,15 @@ fn an_object_has_no_reserved_key_and_no_ungranted_finalizer() {
     // As on Pods an exact grant covers a reserved key, and a wildcard does not.
     let keys = ["app.kubernetes.io/managed-by", "pod-template-hash", "control-plane.alpha.kubernetes.io/leader"];
     let finalizers = ["kubernetes.io/pvc-protection", "bank.example/*", "shop.example/a"];
-    (grants.write.labels, grants.write.annotations) = (patterns(&keys), patterns(&keys));
+    grants.write.labels = patterns(&keys);
+    grants.write.annotations = patterns(&keys);
     grants.write.finalizers = patterns(&finalizers);
     for metadata in reserved {
         assert_eq!(verdict(&grants, metadata.clone()), None, "{metadata}");
     }
     let wide = ["podium.dev/*", "app.kubernetes.io/*", "podium.dev/applied-0123"];
-    (grants.write.labels, grants.write.annotations) = (patterns(&wide), patterns(&wide));
+    grants.write.labels = patterns(&wide);
+    grants.write.annotations = patterns(&wide);
     for metadata in never.into_iter().chain([json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}})]) {
         assert_eq!(verdict(&grants, metadata.clone()), Some(Refused::NotGranted), "{metadata}");
     }
@@ -349,7 +351,9 @@ fn an_owner_is_in_the_namespace_of_what_it_owns() {
 }
 
 fn event(reason: &str, action: &str, note: &str) -> Event {
-    let (reason, action, note) = (reason.into(), action.into(), note.into());
+    let reason = reason.into();
+    let action = action.into();
+    let note = note.into();
     Event { target: pod(), event_type: EventType::Warning, reason, action, note }
 }
 

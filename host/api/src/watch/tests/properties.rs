@@ -101,7 +101,8 @@ impl Harness {
     fn new(streaming_lists: bool) -> Self {
         let cluster = Cluster::new(streaming_lists);
         let (writer, reader, observations, task) = begin(&cluster);
-        let (checker, revision) = (ChangeChecker::default(), Revision(0));
+        let checker = ChangeChecker::default();
+        let revision = Revision(0);
         Self {
             cluster,
             writer,
@@ -192,7 +193,8 @@ impl Harness {
                 self.cluster.was_listed(u64::MAX);
                 // The journal knows the Pods that were deleted meanwhile.
                 self.checker = ChangeChecker::default();
-                (self.listed, self.restarted) = (false, true);
+                self.listed = false;
+                self.restarted = true;
                 (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster);
             }
         }

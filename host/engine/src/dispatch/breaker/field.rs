@@ -50,7 +50,7 @@ fn text(value: Option<&String>) -> u64 {
 impl Field {
     /// Returns the field that a write changes, and a digest of the value that it sets. Values of objects are not
     /// distinguished.
-    pub(in super::super) fn of(action: &Action) -> (Self, u64) {
+    pub(in super::super) fn changed_by(action: &Action) -> (Self, u64) {
         let (kind, name, value) = match action {
             Action::SetLabel { key, value, .. } => (FieldKind::Label, key.clone(), text(Some(value))),
             Action::RemoveLabel { key, .. } => (FieldKind::Label, key.clone(), text(None)),

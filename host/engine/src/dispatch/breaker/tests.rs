@@ -12,7 +12,8 @@ fn uid(name: &str) -> Arc<str> {
 
 /// Sends values as soon as they may be sent, until `end`; returns the seconds at which each was sent.
 fn loops(breaker: &Breaker, begin: Instant, end: Duration, every: Duration) -> Vec<u64> {
-    let (mut now, mut sent) = (begin, Vec::new());
+    let mut now = begin;
+    let mut sent = Vec::new();
     while now < begin + end {
         match breaker.wait(Lane(1), &uid("a"), now) {
             Some(wait) => now += wait,
@@ -35,7 +36,8 @@ async fn after_ten_values_a_minute_waits_double_up_to_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_values_a_minute_never_wait_and_ended_loops_are_forgotten() {
-    let (breaker, now) = (Breaker::default(), Instant::now());
+    let breaker = Breaker::default();
+    let now = Instant::now();
     assert_eq!(loops(&breaker, now, 600 * SECOND, 6 * SECOND).len(), 100, "one every 6 s");
     let breaker = Breaker::default();
     let sent = loops(&breaker, now, 20 * SECOND, Duration::from_millis(1));
@@ -47,7 +49,9 @@ async fn ten_values_a_minute_never_wait_and_ended_loops_are_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn a_value_that_comes_later_than_the_wait_shortens_the_next() {
-    let (breaker, mut now, a) = (Breaker::default(), Instant::now(), uid("a"));
+    let breaker = Breaker::default();
+    let mut now = Instant::now();
+    let a = uid("a");
     loops(&breaker, now, 8 * SECOND, Duration::from_millis(1));
     now += 8 * SECOND;
     assert_eq!(breaker.wait(Lane(1), &a, now).map(|wait| wait.as_secs()), Some(7));
@@ -61,7 +65,8 @@ async fn a_value_that_comes_later_than_the_wait_shortens_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn other_pods_and_plugins_go_on() {
-    let (breaker, now) = (Breaker::default(), Instant::now());
+    let breaker = Breaker::default();
+    let now = Instant::now();
     loops(&breaker, now, SECOND / 2, Duration::from_millis(1));
     assert!(breaker.wait(Lane(1), &uid("a"), now).is_some());
     for (lane, pod) in [(2, "a"), (1, "b")] {
@@ -71,7 +76,9 @@ async fn other_pods_and_plugins_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn the_sender_of_a_value_is_found_among_the_other_plugins() {
-    let (breaker, now, a) = (Breaker::default(), Instant::now(), uid("a"));
+    let breaker = Breaker::default();
+    let now = Instant::now();
+    let a = uid("a");
     for (lane, value) in [(1, 10), (2, 20), (3, 30)] {
         breaker.changed(Lane(lane), &a, &[(7, value)], now);
     }
@@ -83,7 +90,8 @@ async fn the_sender_of_a_value_is_found_among_the_other_plugins() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_are_forgotten_when_quiet_and_with_their_pod_or_plugin() {
-    let (breaker, now) = (Breaker::default(), Instant::now());
+    let breaker = Breaker::default();
+    let now = Instant::now();
     for lane in 1..=3 {
         for pod in ["a", "b"] {
             breaker.changed(Lane(lane), &uid(pod), &[(7, 0)], now);
@@ -101,7 +109,8 @@ async fn changes_are_forgotten_when_quiet_and_with_their_pod_or_plugin() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plugins_pods_are_bounded_and_displace_only_its_own() {
-    let (breaker, now) = (Breaker::default(), Instant::now());
+    let breaker = Breaker::default();
+    let now = Instant::now();
     breaker.changed(Lane(2), &uid("other"), &[(7, 0)], now);
     let pod = |index: usize| uid(&format!("u{index}"));
     for index in 0..MAX_PODS + 10 {
@@ -114,7 +123,8 @@ async fn a_plugins_pods_are_bounded_and_displace_only_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_pods_are_listed_by_name_and_their_number_is_bounded() {
-    let (breaker, begin) = (Breaker::default(), Instant::now());
+    let breaker = Breaker::default();
+    let begin = Instant::now();
     let field = Field { kind: field::FieldKind::Label, name: "example/step".into() };
     for index in 0..100 {
         let pod = PodKey::new("shop", &format!("cart-{index}"), &format!("u{index}"));
@@ -138,7 +148,9 @@ async fn waiting_pods_are_listed_by_name_and_their_number_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn the_field_that_changed_most_often_is_named_with_its_earlier_value() {
-    let (breaker, now, a) = (Breaker::default(), Instant::now(), uid("a"));
+    let breaker = Breaker::default();
+    let now = Instant::now();
+    let a = uid("a");
     let mut tripped = None;
     for change in 0..11 {
         // One field at each change, and others of which each changes once.
@@ -184,7 +196,9 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let _guard = runtime.enter();
-        let (breaker, mut reference, mut now) = (Breaker::default(), Reference::default(), Instant::now());
+        let breaker = Breaker::default();
+        let mut reference = Reference::default();
+        let mut now = Instant::now();
         for (pod, pause) in steps {
             let of = uid(&format!("u{pod}"));
             now += Duration::from_millis(pause);

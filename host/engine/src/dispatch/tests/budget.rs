@@ -11,7 +11,9 @@ const BURST: usize = 50;
 
 pub(super) fn named(name: &str, revision: usize) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), name.into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = name.into();
+    pod.header.uid = name.into();
     pod.header.resource_version = revision.to_string();
     Arc::new(CachedPod::new(&pod).unwrap())
 }
@@ -176,8 +178,10 @@ impl Reconcile for Eager {
 #[tokio::test(start_paused = true)]
 async fn a_commit_without_a_token_is_not_sent_and_the_key_is_run_again() {
     let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
-    let (old, eager) = (rig.dispatch.registry.get(rig.lane).unwrap(), Arc::new(Eager::default()));
-    let (sender, status) = (old.sender.clone(), rig.status.clone());
+    let old = rig.dispatch.registry.get(rig.lane).unwrap();
+    let eager = Arc::new(Eager::default());
+    let sender = old.sender.clone();
+    let status = rig.status.clone();
     rig.dispatch.registry.put(old.spec.clone(), eager.clone(), sender, status, None);
     rig.limited(1);
     // No token is left for the run.
@@ -209,7 +213,8 @@ impl Reconcile for Hopeless {
 async fn a_final_failure_after_an_unsent_commit_does_not_settle_the_key() {
     let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
-    let (sender, status) = (old.sender.clone(), rig.status.clone());
+    let sender = old.sender.clone();
+    let status = rig.status.clone();
     rig.dispatch.registry.put(old.spec.clone(), Arc::new(Hopeless), sender, status, None);
     rig.limited(1);
     let job = rig.dispatch.queue.next().await.unwrap();
@@ -245,12 +250,15 @@ async fn live_reads_beyond_the_budget_are_refused_and_not_sent() {
     let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
     let dispatch = Arc::get_mut(&mut rig.dispatch).unwrap();
     dispatch.live = Arc::new(Nowhere);
-    let (old, curious) = (rig.dispatch.registry.get(rig.lane).unwrap(), Arc::new(Curious(AtomicUsize::new(0))));
-    let (sender, status) = (old.sender.clone(), rig.status.clone());
+    let old = rig.dispatch.registry.get(rig.lane).unwrap();
+    let curious = Arc::new(Curious(AtomicUsize::new(0)));
+    let sender = old.sender.clone();
+    let status = rig.status.clone();
     rig.dispatch.registry.put(old.spec.clone(), curious.clone(), sender, status, None);
     rig.limited(20);
     rig.work_for(Duration::from_secs(60)).await;
-    let (reads, most) = (curious.0.load(SeqCst), 20 + 2 * 60);
+    let reads = curious.0.load(SeqCst);
+    let most = 20 + 2 * 60;
     assert!((most - 20..=most).contains(&reads), "{reads} live reads of {most}");
     assert!(rig.of_tenant().refused[budget::LIVE_READS] > 0);
     assert!(rig.status.runs() < 200, "{} runs for nothing", rig.status.runs());
@@ -271,7 +279,8 @@ async fn the_policy_of_a_tenant_bounds_its_plugins_together() {
 async fn another_policy_bounds_plugins_that_are_loaded() {
     let mut rig = rig(|request, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), vec![label(&request)]));
     rig.limited(20);
-    let (registry, queue) = (&rig.dispatch.registry, &rig.dispatch.queue);
+    let registry = &rig.dispatch.registry;
+    let queue = &rig.dispatch.queue;
     let slow = RequestRates { writes: 1, ..RATES };
     let changed = registry.replace_rates(|_| slow);
     assert_eq!(changed, [rig.lane]);

@@ -49,7 +49,8 @@ async fn a_deletion_brings_the_last_state_until_it_has_settled() {
 async fn a_run_that_ends_before_the_deletion_leaves_the_last_state() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
     let reported = Arc::new(Mutex::new(Vec::new()));
-    let (during, noted) = (hook.clone(), reported.clone());
+    let during = hook.clone();
+    let noted = reported.clone();
     let mut rig = rig(move |request, _| {
         if let Some(hook) = during.lock().take() {
             hook();

@@ -57,7 +57,8 @@ impl Bench {
         // After a delivery whose end was not seen, a live read decides.
         *rig.server.pod.lock() = Some(named("shop", "cart-0"));
         let through = Arc::new(Semaphore::new(0));
-        let (registry, workers) = (rig.dispatch.registry.clone(), Occupancy::new(4));
+        let registry = rig.dispatch.registry.clone();
+        let workers = Occupancy::new(4);
         let queue = Queue::new(Backoff::default(), workers.jobs_of_tenant(), 1).shared(workers);
         let dispatch = Arc::new(Dispatch {
             queue: Arc::new(queue.within(MemoryBudget::new(1 << 30), registry.clone())),
@@ -94,7 +95,8 @@ fn named(namespace: &str, name: &str) -> Arc<CachedPod> {
 
 fn named_at(namespace: &str, name: &str, revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name) = (namespace.into(), name.into());
+    pod.header.namespace = namespace.into();
+    pod.header.name = name.into();
     pod.header.uid = format!("{namespace}-{name}");
     pod.header.resource_version = revision.to_string();
     Arc::new(CachedPod::new(&pod).unwrap())

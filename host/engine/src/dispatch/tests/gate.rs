@@ -64,7 +64,8 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
-    let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
+    let dispatch = &rig.dispatch;
+    let key = pod(5).key.clone();
     let expected = [Expectation { key, shown: Shown::Deletion }];
     dispatch.expectations.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
     assert_eq!(dispatch.expectations.gates.len(), 0);
@@ -74,7 +75,8 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
 async fn a_pod_that_is_seen_to_be_gone_leaves_nothing_to_wait_for() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
+    let dispatch = &rig.dispatch;
+    let key = pod(5).key.clone();
     let expected = [Expectation { key: key.clone(), shown: Shown::Revision(Revision(9)) }];
     dispatch.expectations.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
     assert_eq!(dispatch.expectations.gates.len(), 1);
@@ -208,7 +210,8 @@ async fn after_a_commit_the_run_sees_its_own_write() {
         rig.script.results.lock().push_back(result);
         *rig.script.shown.lock() = Some(shown);
         *rig.server.pod.lock() = Some(pod(7));
-        let (dispatch, key) = (rig.dispatch.clone(), pod(5).key.clone());
+        let dispatch = rig.dispatch.clone();
+        let key = pod(5).key.clone();
         rig.add();
         let job = dispatch.queue.next().await.unwrap();
         let plugin = dispatch.registry.get(rig.lane).unwrap();
@@ -234,7 +237,8 @@ async fn unreadable_live_reads_become_rare_and_the_gate_stays_closed() {
         let expected = [Expectation { key: pod(5).key.clone(), shown }];
         rig.dispatch.expectations.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
         rig.add();
-        let (start, mut turns) = (Instant::now(), 0);
+        let start = Instant::now();
+        let mut turns = 0;
         while start.elapsed() < Duration::from_secs(24 * 3_600) {
             assert!(matches!(rig.turn().await, Next::Postponed(_)));
             turns += 1;

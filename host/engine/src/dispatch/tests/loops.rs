@@ -68,7 +68,7 @@ impl Applying {
     }
 
     fn write(&self, action: &Action, view: &dyn PodView, sent: &mut Sent) -> WriteResult {
-        let (field, value) = Field::of(action);
+        let (field, value) = Field::changed_by(action);
         if !would_change(view, action.pod().unwrap(), &field, value) {
             return WriteResult::Unchanged;
         }
@@ -179,7 +179,8 @@ impl Stage {
         *stage.server.lanes.lock() = stage.lanes.clone();
         for index in 0..pods {
             let mut pod = podium_wire::Pod::default();
-            (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{index}"));
+            pod.header.namespace = "shop".into();
+            pod.header.name = format!("cart-{index}");
             pod.header.uid = format!("u{index}");
             stage.server.publish(&mut pod);
             stage.server.pods.lock().insert(pod.header.name.clone(), pod);
@@ -211,7 +212,9 @@ impl Stage {
             let (result, actions) = code(&request, &pod);
             let mut grants = Grants::default();
             let keys = || vec![KeyPattern("shop.example/*".into())];
-            (grants.write.labels, grants.write.annotations, grants.write.finalizers) = (keys(), keys(), keys());
+            grants.write.labels = keys();
+            grants.write.annotations = keys();
+            grants.write.finalizers = keys();
             let writes =
                 (0..).zip(actions).map(|(id, action)| authorize(&scope, &grants, Write { id, action }).unwrap());
             RunReport {
@@ -377,7 +380,8 @@ async fn twelve_labels_in_one_delivery_are_one_change() {
 async fn runs_on_many_pods_may_each_write_to_one_of_them() {
     let code: Code = |request, _| {
         let target = PodKey::new("shop", "cart-0", "u0");
-        let (key, value) = (format!("shop.example/{}", request.key.name), "seen".to_owned());
+        let key = format!("shop.example/{}", request.key.name);
+        let value = "seen".to_owned();
         (Ok(Outcome::Settled), vec![Action::SetAnnotation { target, key, value }])
     };
     let stage = Stage::new(30, &[("a", code)]);
@@ -389,7 +393,8 @@ async fn runs_on_many_pods_may_each_write_to_one_of_them() {
 async fn a_loop_does_not_hold_back_the_removal_of_a_finalizer() {
     const NAME: &str = "shop.example/cleanup";
     let code: Code = |request, pod| {
-        let (target, name) = (request.key.clone(), NAME.to_owned());
+        let target = request.key.clone();
+        let name = NAME.to_owned();
         let mut writes = vec![set(request, KEY, number(pod, KEY) + 1)];
         if pod.lifecycle.deletion_timestamp.is_some() {
             writes.push(Action::RemoveFinalizer { target, name });
@@ -497,7 +502,9 @@ async fn a_progress_report_every_six_seconds_is_not_slowed() {
     let mut stage = Stage::new(0, &[]);
     stage.load("a", code);
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = "cart-0".into();
+    pod.header.uid = "u0".into();
     stage.server.publish(&mut pod);
     stage.server.pods.lock().insert("cart-0".into(), pod);
     stage.dispatch.queue.add([(stage.lanes[0], ("shop".into(), "cart-0".into()), "u0".into())]);
@@ -508,7 +515,8 @@ async fn a_progress_report_every_six_seconds_is_not_slowed() {
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_that_is_added_and_removed_is_not_slowed() {
     let code: Code = |request, pod| {
-        let (target, name) = (request.key.clone(), "shop.example/cleanup".to_owned());
+        let target = request.key.clone();
+        let name = "shop.example/cleanup".to_owned();
         let has = pod.lifecycle.finalizers.contains(&name);
         let writes = match number(pod, "shop.example/phase") {
             0 if !has => vec![Action::AddFinalizer { target, name }],

@@ -24,7 +24,8 @@ async fn the_memory_of_a_run_is_released_before_its_writes_are_sent() {
     let queue = Arc::new(std::sync::OnceLock::<Arc<PodQueue>>::new());
     let found = Arc::new(Mutex::new(Vec::new()));
     let look = {
-        let (queue, found) = (queue.clone(), found.clone());
+        let queue = queue.clone();
+        let found = found.clone();
         move |when: &'static str| {
             let job = queue.get().unwrap().next().now_or_never().flatten();
             found.lock().push((when, job.map(|job| job.lane)));
@@ -72,7 +73,8 @@ async fn a_tenant_is_a_namespace_or_one_cluster_plugin() {
 
     let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     let registry = &rig.dispatch.registry;
-    let (neighbour, stranger) = (load(&rig, "shop", "other", 20 << 20), load(&rig, "bank", "tidy", 8));
+    let neighbour = load(&rig, "shop", "other", 20 << 20);
+    let stranger = load(&rig, "bank", "tidy", 8);
     let [own, neighbour, stranger] = [rig.lane, neighbour, stranger].map(|lane| registry.claim(lane));
     assert_eq!((own.bytes, neighbour.bytes, stranger.bytes), (32 << 20, 32 << 20, 4 << 20));
     assert!(own.tenant == neighbour.tenant && own.tenant != stranger.tenant);

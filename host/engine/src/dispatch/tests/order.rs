@@ -55,7 +55,9 @@ fn chain(length: usize) -> Vec<(PluginSpec, Code)> {
 pub(super) fn change(stage: &Stage, change: impl FnOnce(&mut podium_wire::Pod)) {
     let mut pods = stage.server.pods.lock();
     let pod = pods.entry("cart-0".to_owned()).or_default();
-    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
+    pod.header.namespace = "shop".into();
+    pod.header.name = "cart-0".into();
+    pod.header.uid = "u0".into();
     change(pod);
     stage.server.publish(pod);
 }

@@ -37,8 +37,10 @@ fn rig_of(pods: u64) -> (Rig, Arc<LoadedPlugin>) {
     let mut rig = rig(|_, _| settled());
     let pod = |number: u64| {
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{number}"));
-        (pod.header.uid, pod.header.resource_version) = (format!("u{number}"), (number + 1).to_string());
+        pod.header.namespace = "shop".into();
+        pod.header.name = format!("cart-{number}");
+        pod.header.uid = format!("u{number}");
+        pod.header.resource_version = (number + 1).to_string();
         PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))
     };
     rig.writer.apply((0..pods).map(pod).collect());
@@ -107,7 +109,8 @@ async fn without_a_pod_an_instance_is_created() {
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_was_superseded_has_no_more_rights_and_ends() {
     let (rig, before) = rig_of(3);
-    let (wanted, runs) = (Arc::new(AtomicBool::new(true)), AtomicUsize::new(0));
+    let wanted = Arc::new(AtomicBool::new(true));
+    let runs = AtomicUsize::new(0);
     let version = Version(|_: Request, world: Box<dyn World>| {
         assert!(!world.is_revoked());
         wanted.store(false, SeqCst);

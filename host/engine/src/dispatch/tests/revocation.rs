@@ -89,7 +89,8 @@ struct Cut {
 fn working(work: Work) -> Cut {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    let (silent, after) = (Arc::<Silent>::default(), Arc::<AtomicUsize>::default());
+    let silent = Arc::<Silent>::default();
+    let after = Arc::<AtomicUsize>::default();
     let Dispatch { queue, registry, expectations, reader, clock, .. } = &*rig.dispatch;
     rig.dispatch = Arc::new(Dispatch {
         queue: queue.clone(),
@@ -110,7 +111,8 @@ fn working(work: Work) -> Cut {
 
 fn granted() -> PluginSpec {
     let mut spec = spec();
-    (spec.grants.write.labels, spec.grants.write.delete) = (vec![KeyPattern("team".into())], true);
+    spec.grants.write.labels = vec![KeyPattern("team".into())];
+    spec.grants.write.delete = true;
     spec
 }
 
@@ -167,7 +169,8 @@ async fn a_run_that_is_revoked_is_charged_its_time_up_to_its_limit() {
     let limit = spec().limits.cpu;
     for (ran, charged) in [(limit / 4, limit / 4), (limit * 50, limit)] {
         let cut = working(Work::Compute);
-        let (dispatch, run) = (cut.rig.dispatch.clone(), cut.begin().await);
+        let dispatch = cut.rig.dispatch.clone();
+        let run = cut.begin().await;
         let charge = || dispatch.queue.tenants().values().map(|tenant| tenant.debt).sum::<Duration>();
         let before = charge();
         tokio::time::advance(ran).await;
@@ -227,7 +230,8 @@ async fn keys_that_wait_for_the_next_version_are_looked_at_less_and_less_often()
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert!(rig.dispatch.registry.restrict(&spec()));
-    let (start, mut looks) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut looks = 0;
     while start.elapsed() < Duration::from_secs(600) {
         assert!(matches!(rig.turn().await, Next::Postponed(_)));
         looks += 1;
@@ -259,7 +263,8 @@ async fn a_cut_delivery_is_charged_for_all_its_writes() {
     cut.rig.dispatch.registry.restrict(&spec());
     run.await.unwrap();
     cut.load(limited, Work::StageOnly);
-    let (start, dispatch) = (Instant::now(), &cut.rig.dispatch);
+    let start = Instant::now();
+    let dispatch = &cut.rig.dispatch;
     let job = dispatch.queue.next().await.unwrap();
     dispatch.queue.done(&job, Next::Settled);
     assert!(start.elapsed() > Duration::from_secs(4), "{:?}", start.elapsed());

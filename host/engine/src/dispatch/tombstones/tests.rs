@@ -7,7 +7,8 @@ const BOUNDS: Bounds = Bounds { states: 2, waiting: 8, unsettled: 4, all: 8 };
 
 fn pod(number: usize, revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
-    (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{number}"));
+    pod.header.namespace = "shop".into();
+    pod.header.name = format!("cart-{number}");
     pod.header.uid = format!("u{number}");
     pod.header.resource_version = revision.to_string();
     Arc::new(CachedPod::new(&pod).unwrap())
@@ -45,7 +46,8 @@ impl Rig {
 
     /// Runs each due key once, and returns the uids, those with a last state marked.
     fn run(&self, next: Next) -> (Vec<String>, Excess) {
-        let (mut ran, mut excess) = (Vec::new(), Excess::default());
+        let mut ran = Vec::new();
+        let mut excess = Excess::default();
         while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
             let FoundSubject { subject, gone_for } =
                 self.tombstones.find_subject(&self.queue, &job, &*nothing(), Instant::now());
@@ -89,8 +91,10 @@ async fn deletions_of_one_name_are_bounded_and_the_oldest_are_given_up() {
     let mut given_up = Vec::new();
     for uid in 0..1_500 {
         let mut pod = podium_wire::Pod::default();
-        (pod.header.namespace, pod.header.name) = ("shop".into(), "cart".into());
-        (pod.header.uid, pod.header.resource_version) = (format!("u{uid}"), "5".into());
+        pod.header.namespace = "shop".into();
+        pod.header.name = "cart".into();
+        pod.header.uid = format!("u{uid}");
+        pod.header.resource_version = "5".into();
         let gone = Change::between(Some(Arc::new(CachedPod::new(&pod).unwrap())), None).unwrap();
         let mut plan = rig.tombstones.plan(&rig.queue, &[gone], |_| vec![1, 2], |_| Vec::new(), Instant::now());
         let excess = std::mem::take(&mut plan.excess).into_iter().filter(|(lane, _)| *lane == 1);

@@ -27,11 +27,14 @@ impl Drop for UnderWay {
 #[tokio::test(start_paused = true)]
 async fn a_reloaded_plugin_waits_for_its_previous_run_on_the_same_pod() {
     let mut harness = Harness::plain(Backoff::default());
-    let (runs, most) = (Arc::new(Mutex::new((0, 0))), Arc::new(tokio::sync::Semaphore::new(0)));
+    let runs = Arc::new(Mutex::new((0, 0)));
+    let most = Arc::new(tokio::sync::Semaphore::new(0));
     let body = || {
-        let (runs, go) = (runs.clone(), most.clone());
+        let runs = runs.clone();
+        let go = most.clone();
         move |_: Request, _: Delivered| {
-            let (runs, go) = (runs.clone(), go.clone());
+            let runs = runs.clone();
+            let go = go.clone();
             async move {
                 let _run = UnderWay::new(runs);
                 go.acquire().await.unwrap().forget();
@@ -68,7 +71,8 @@ async fn a_version_that_replaces_another_one_runs_on_all_pods() {
         Box::pin(std::future::ready(Ok(Outcome::Settled)))
     };
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
-    let (registry, status) = (harness.dispatch.registry.clone(), harness.status.clone());
+    let registry = harness.dispatch.registry.clone();
+    let status = harness.status.clone();
     let lane = registry.put(spec(None), Arc::new(Closure(Box::new(body))), sender, status, None);
     harness.work(1);
     let swapped = |harness: &mut Harness| harness.ingest.plugins_changed(Some(lane), oneshot::channel().0);
@@ -118,7 +122,8 @@ async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
     harness.list(pods(3_500).collect(), 9);
     let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
-    let (dispatch, status) = (harness.dispatch.clone(), harness.status.clone());
+    let dispatch = harness.dispatch.clone();
+    let status = harness.status.clone();
     let lane = dispatch.registry.put(spec(None), reconcile, sender, status, None);
     let Harness { mut ingest, observed, .. } = harness;
     let (done, mut queued) = oneshot::channel();

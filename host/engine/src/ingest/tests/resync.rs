@@ -55,7 +55,8 @@ fn a_resync_queues_every_pod_once_and_never_many_at_once() {
 
 #[test]
 fn pods_that_come_and_go_during_a_pass_do_not_stop_it() {
-    let (start, every) = (Instant::now(), Duration::from_secs(10));
+    let start = Instant::now();
+    let every = Duration::from_secs(10);
     let (mut writer, reader, loaded) = resyncing(0, every);
     let mut resyncs = Resyncs::default();
     resyncs.plan(&loaded, &reader.snapshot(), start);

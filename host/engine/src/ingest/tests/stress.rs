@@ -34,7 +34,10 @@ type Settled = Mutex<HashMap<Arc<str>, Vec<Option<u64>>>>;
 fn history(pods: usize, deleted: &mut HashMap<Arc<str>, u64>) -> Vec<Vec<PodEvent>> {
     let mut random = SmallRng::seed_from_u64(7);
     let mut names: Vec<_> = (0..ALIVE).map(|name| format!("cart-{name}")).collect();
-    let (mut batches, mut alive, mut made, mut revision) = (Vec::new(), Vec::<(usize, String)>::new(), 0, 1);
+    let mut batches = Vec::new();
+    let mut alive = Vec::<(usize, String)>::new();
+    let mut made = 0;
+    let mut revision = 1;
     while made < pods || !alive.is_empty() {
         let mut batch = Vec::new();
         for _ in 0..random.random_range(1..20) {
@@ -96,14 +99,16 @@ async fn every_deletion_is_delivered_once_with_the_last_state() {
     // The loop ends after the last observation.
     drop(observed);
     ingesting.join_next().await.unwrap().unwrap();
-    let (mut left, mut since) = (usize::MAX, Instant::now());
+    let mut left = usize::MAX;
+    let mut since = Instant::now();
     let in_time = loop {
         let now = deleted.len().abs_diff(settled.lock().len()) + dispatch.expectations.tombstones.figures(lane).all;
         if now == 0 && dispatch.queue.is_idle() {
             break true;
         }
         if now != left {
-            (left, since) = (now, Instant::now());
+            left = now;
+            since = Instant::now();
         }
         if since.elapsed() > STANDSTILL {
             break false;

@@ -343,7 +343,8 @@ fn no_file_is_written_through_a_link() {
     for name in ["journal", "lock", "journal.next"] {
         for target in ["important", "missing"] {
             let directory = used();
-            let (link, target) = (directory.path().join(name), directory.path().join(target));
+            let link = directory.path().join(name);
+            let target = directory.path().join(target);
             let _ = fs::remove_file(&link);
             fs::write(directory.path().join("important"), "text").unwrap();
             symlink(&target, &link).unwrap();
@@ -411,7 +412,8 @@ fn a_tenant_that_rotates_plugin_names_keeps_entries_of_100_of_them() {
         journal.absent(&plugin.id, number);
         journal.absent(&journal.plugin_entries(&id("ran-on-nothing")).id, number);
         // A run that was under way at the unload leaves nothing in the entries of the number's next plugin.
-        let (unloaded, next) = (journal.plugin_entries(&id("short")), id("next"));
+        let unloaded = journal.plugin_entries(&id("short"));
+        let next = id("next");
         journal.absent(&unloaded.id, number);
         let next = journal.plugin_entries(&next);
         enter(&next, &key(2));
@@ -439,7 +441,7 @@ fn unloaded_plugins_have_250000_pending_deletions_in_a_namespace() {
     for (since, name) in ["first", "second"].into_iter().enumerate() {
         let plugin = journal.plugin_entries(&id(name));
         let mut state = journal.state.lock();
-        (0..PODS).for_each(|pod| _ = state.pairs.insert(plugin.number, PackedUid::of(&key(pod).uid)));
+        (0..PODS).for_each(|pod| _ = state.pairs.insert(plugin.number, PackedUid::pack(&key(pod).uid)));
         drop(state);
         journal.absent(&plugin.id, since as u64);
     }

@@ -77,7 +77,9 @@ impl Model {
     }
 
     fn restart(&mut self) {
-        (self.pairs, self.gone, self.waiting) = (self.on_disk.clone(), Pairs::new(), Pairs::new());
+        self.pairs = self.on_disk.clone();
+        self.gone = Pairs::new();
+        self.waiting = Pairs::new();
     }
 }
 
@@ -317,7 +319,8 @@ proptest! {
         let (directory, ends) = grown(&entered);
         let path = directory.path().join("journal");
         let whole = fs::read(&path).unwrap();
-        let (mut bytes, mut lost) = (whole.clone(), BTreeSet::new());
+        let mut bytes = whole.clone();
+        let mut lost = BTreeSet::new();
         for (at, change, length) in changes {
             if entered.is_empty() {
                 break;

@@ -380,11 +380,14 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let checked: Result<(), TestCaseError> = runtime.block_on(async {
             let queue = Arc::new(queue(BUDGET, &declared, 3));
-            let (taken, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let taken = Arc::new(AtomicU64::new(0));
+            let most = Arc::new(AtomicU64::new(0));
             let times: Arc<Vec<u64>> = Arc::new(added.iter().map(|(_, _, takes)| *takes).collect());
             let working: Vec<_> = (0..workers)
                 .map(|_| {
-                    let (queue, taken, most) = (Arc::clone(&queue), Arc::clone(&taken), Arc::clone(&most));
+                    let queue = Arc::clone(&queue);
+                    let taken = Arc::clone(&taken);
+                    let most = Arc::clone(&most);
                     let times = Arc::clone(&times);
                     tokio::spawn(async move {
                         while let Some(job) = queue.next().await {

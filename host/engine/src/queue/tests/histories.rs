@@ -85,7 +85,8 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
     let mut oracle = Oracle::default();
     for op in ops {
         oracle.operation += 1;
-        let (now, count) = (Instant::now(), oracle.running.len());
+        let now = Instant::now();
+        let count = oracle.running.len();
         match *op {
             Op::Add(lanes, name, item, is_change) => {
                 let keys: Vec<Key> =
@@ -107,7 +108,8 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
                 oracle.running[at % count].ran = true;
             }
             Op::Done(at, next, stop) if count > 0 => {
-                let (at, delay) = (at % count, Duration::from_millis(700));
+                let at = at % count;
+                let delay = Duration::from_millis(700);
                 let all = [
                     Next::Settled,
                     Next::Settled,

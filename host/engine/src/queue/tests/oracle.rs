@@ -79,7 +79,8 @@ impl Oracle {
 
     /// Checks that this job may start now, and starts it.
     pub(super) fn take(&mut self, job: TestJob, scarce: bool, now: Instant) {
-        let (key, tenant) = (key(&job), job.lane / 3);
+        let key = key(&job);
+        let tenant = job.lane / 3;
         let overlaps = |running: &&Running| (running.job.lane, running.job.slot) == (job.lane, job.slot);
         assert!(self.running.iter().find(overlaps).is_none(), "two at once: {key:?}");
         let waits = self.waiting.remove(&key);
@@ -151,7 +152,8 @@ impl Oracle {
 
     /// Notes the keys that a stop of a running job may remove.
     pub(super) fn stop(&mut self, order: &Order<u8>, at: usize) {
-        let (key, began) = (key(&self.running[at].job), self.running[at].began);
+        let key = key(&self.running[at].job);
+        let began = self.running[at].began;
         let is_after = |other: &Key| (other.1, other.2) == (key.1, key.2) && order.binds(key.0, other.0);
         let waiting = self.waiting.iter().map(|(other, (_, added))| (*other, *added));
         let dirty = self.running.iter().filter_map(|of| Some((self::key(&of.job), of.dirty?)));

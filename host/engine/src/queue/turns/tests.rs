@@ -94,7 +94,8 @@ fn tenants_with_due_keys_get_the_same_processor_time() {
         }
         simulation.run_for(Duration::from_secs(60));
         let used: Vec<f64> = (0..100).map(|tenant| simulation.used(tenant).as_secs_f64()).collect();
-        let (sum, squares) = (used.iter().sum::<f64>(), used.iter().map(|used| used * used).sum::<f64>());
+        let sum = used.iter().sum::<f64>();
+        let squares = used.iter().map(|used| used * used).sum::<f64>();
         let jain = sum * sum / (100.0 * squares);
         println!("Jain index {jain:.4}");
         assert!(jain >= 0.95, "{jain}: {used:?}");
@@ -187,7 +188,8 @@ fn a_plugin_that_fails_slowly_delays_its_sibling_by_one_of_its_runs() {
             simulation.arrive(ms(500 * at + 13 * (at % 37)), 1, 1);
         }
         simulation.run_for(Duration::from_secs(510));
-        let (took, own) = (simulation.took(1, 1), cost + ms(1));
+        let took = simulation.took(1, 1);
+        let own = cost + ms(1);
         assert!(took.len() > 250, "{} runs", took.len());
         let p99 = percentile(&took, 99);
         assert!(p99 <= Duration::from_secs(2) + own, "{p99:?} beside runs of 2 s");

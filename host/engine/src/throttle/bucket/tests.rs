@@ -75,10 +75,13 @@ proptest! {
         need in 0..50_u32,
     ) {
         let start = Instant::now();
-        let (mut bucket, mut now) = (Bucket::full(Rate { per_second, burst }, start), start);
+        let mut bucket = Bucket::full(Rate { per_second, burst }, start);
+        let mut now = start;
         // The reference: the moment at which the bucket is full, in units of a nanosecond divided by the rate.
-        let (unit, size) = (i128::from(per_second), i128::from(burst));
-        let (mut full_at, mut at) = (0_i128, 0_i128);
+        let unit = i128::from(per_second);
+        let size = i128::from(burst);
+        let mut full_at = 0_i128;
+        let mut at = 0_i128;
         for step in steps {
             match step {
                 Step::Advance(nanos) => {

@@ -100,7 +100,8 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     let history = History::new(steps);
     let (writer, reader) = cache::new(7);
     let mut harness = Harness { writer, reader, checker: ChangeChecker::default() };
-    let (mut head, mut position) = (0_usize, 0_usize);
+    let mut head = 0_usize;
+    let mut position = 0_usize;
     for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
         let changes = match *delivery {
             Delivery::Advance(count) => {
@@ -189,7 +190,8 @@ fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
 
 /// Returns the Pods of all pages. Each page is read from a snapshot that `snapshot` returns.
 fn all_pages(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snapshot>) -> Vec<Arc<CachedPod>> {
-    let (mut found, mut after) = (Vec::new(), None);
+    let mut found = Vec::new();
+    let mut after = None;
     loop {
         let page = snapshot().find(query, limit, after.as_ref());
         found.extend(page.pods);
@@ -248,11 +250,14 @@ proptest! {
         let page = snapshot.find(&query, limit, None);
         prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
         prop_assert_eq!(all_pages(&query, limit, || Arc::clone(&snapshot)), expected.clone());
-        let (mut sliced, mut examined, mut after) = (Vec::new(), 0, None);
+        let mut sliced = Vec::new();
+        let mut examined = 0;
+        let mut after = None;
         loop {
             let slice = snapshot.search(&query, usize::MAX, most as u64 * Effort::CANDIDATE, after.as_ref());
             prop_assert!((slice.examined <= most || slice.examined == 1) && slice.pods.len() <= slice.examined);
-            (examined, after) = (examined + slice.examined, slice.next);
+            examined += slice.examined;
+            after = slice.next;
             sliced.extend(slice.pods);
             if after.is_none() {
                 break;

@@ -158,10 +158,12 @@ fn no_byte_of_any_part_of_a_file_can_change() {
     };
     let mut changed = good.clone();
     for flip in 0..flips {
-        let (mut start, part) = (0, below(parts(CODE_BYTES).len()));
+        let mut start = 0;
+        let part = below(parts(CODE_BYTES).len());
         parts(CODE_BYTES)[..part].iter().for_each(|(_, length)| start += length);
         let (name, length) = parts(CODE_BYTES)[part];
-        let (at, by) = (start + below(length), 1 + below(255) as u8);
+        let at = start + below(length);
+        let by = 1 + below(255) as u8;
         changed[at] ^= by;
         fs::write(&path, &changed).unwrap();
         set_mode(&path, 0o600);
@@ -176,7 +178,8 @@ fn no_byte_of_any_part_of_a_file_can_change() {
 #[test]
 fn files_of_another_key_are_unused_and_a_readable_key_replaced() {
     let state = tempfile::tempdir().unwrap();
-    let (cache, key) = (open_cache(state.path()), state.path().join(KEY_FILE));
+    let cache = open_cache(state.path());
+    let key = state.path().join(KEY_FILE);
     let spoil: [(&str, &dyn Fn()); 5] = [
         ("removed", &|| fs::remove_file(&key).unwrap()),
         ("open to others", &|| set_mode(&key, 0o640)),
@@ -201,7 +204,8 @@ fn files_of_another_key_are_unused_and_a_readable_key_replaced() {
 fn files_that_others_can_access_are_removed_without_reading() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
-    let (path, elsewhere) = (cache.path(COMPONENT), state.path().join("elsewhere"));
+    let path = cache.path(COMPONENT);
+    let elsewhere = state.path().join("elsewhere");
     cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
     fs::copy(&path, &elsewhere).unwrap();
     let spoil: [(&str, &dyn Fn()); 5] = [

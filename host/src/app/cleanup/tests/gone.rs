@@ -53,13 +53,13 @@ async fn an_object_that_lost_the_hosts_finalizer_leaves_none_on_pods() {
     let rig = Rig::holding(None).await;
     rig.remove("a");
     sleep(PROMISED).await;
-    assert_eq!(rig.pods.of("shop"), 2, "{:?}", rig.removals.lock());
+    assert_eq!(rig.pods.count("shop"), 2, "{:?}", rig.removals.lock());
     sleep(PROMISED).await;
     assert!(rig.removal("a").is_none() && !rig.driver.components.holds.has(&id("a"), "u-a"), "nothing is left to do");
     let rig = Rig::holding(None).await;
     rig.objects.put(waiting(object(Some("shop"), "a", &[HOLD])));
     sleep(PROMISED).await;
-    assert_eq!(rig.pods.of("shop"), 2, "{:?}", rig.removals.lock());
+    assert_eq!(rig.pods.count("shop"), 2, "{:?}", rig.removals.lock());
     assert_eq!(rig.objects.patched().len(), 1, "none can be added to an object that is being deleted");
 }
 
@@ -70,7 +70,7 @@ async fn a_write_of_a_run_that_came_late_is_removed_too() {
     sleep(LATE_WRITES - Duration::from_secs(1)).await;
     rig.hold("shop", 3, HOLD).await;
     sleep(PROMISED).await;
-    assert_eq!(rig.pods.of("shop"), 3);
+    assert_eq!(rig.pods.count("shop"), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +84,7 @@ async fn nothing_of_a_kind_that_is_not_served_is_removed() {
     assert!(rig.pods.sent.lock().is_empty(), "it is not known which objects there are");
     *rig.objects.failing.lock() = None;
     sleep(Duration::from_secs(300)).await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +102,7 @@ async fn a_finalizer_that_a_live_plugin_holds_stays_when_another_is_gone() {
     gone["metadata"]["deletionTimestamp"] = "2026-01-04T00:00:00Z".into();
     rig.objects.put(gone);
     rig.gone("later").await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_plugin_that_was_created_again_keeps_its_finalizers_only() {
         sleep(Duration::from_millis(100)).await;
         rig.objects.put(again(finalizers));
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(rig.pods.of("shop"), expected, "{finalizers:?}");
+        assert_eq!(rig.pods.count("shop"), expected, "{finalizers:?}");
         let holds = &rig.driver.components.holds;
         assert!(holds.has(&id("a"), "u-again") && !holds.has(&id("a"), "u-a"), "{finalizers:?}");
     }
@@ -135,7 +135,7 @@ async fn a_host_that_starts_cleans_up_after_objects_that_went_meanwhile() {
         assert_eq!(files(state.path()), 1, "{suspended}");
         let rig = Rig::restarted(state.path(), objects.clone()).await;
         sleep(PROMISED).await;
-        assert_eq!(rig.pods.of("shop"), 2, "{suspended} {objects:?}");
+        assert_eq!(rig.pods.count("shop"), 2, "{suspended} {objects:?}");
         sleep(PROMISED).await;
         let held = Store::open(state.path()).unwrap().held().unwrap().0;
         assert!(
@@ -160,7 +160,7 @@ async fn a_removal_that_a_restart_interrupts_goes_on() {
     assert_eq!((rig.removal("a"), files(state.path())), (Some(refused), 1), "its file stays");
     let rig = Rig::restarted(state.path(), Vec::new()).await;
     sleep(PROMISED).await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +209,7 @@ async fn a_disk_that_fails_at_the_start_forgets_no_finalizer() {
     assert!(rig.pods.sent.lock().is_empty());
     std::fs::rename(&away, &directory).unwrap();
     sleep(Duration::from_secs(120)).await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
     let held = Store::open(state.path()).unwrap().held().unwrap().0;
     assert!(held.iter().flat_map(|(_, held)| held.keys()).eq(["u-again"]), "{held:?}");
 }
@@ -221,7 +221,7 @@ async fn an_ordinary_removal_leaves_no_file() {
     rig.objects.put(deleting(held(object(Some("shop"), "a", &[HOLD]))));
     rig.gone("a").await;
     sleep(Duration::from_secs(5)).await;
-    assert_eq!((rig.pods.of("shop"), files(state.path())), (2, 0));
+    assert_eq!((rig.pods.count("shop"), files(state.path())), (2, 0));
 }
 
 /// An object of which a host before said that it let it hold [`HOLD`].
@@ -238,7 +238,7 @@ async fn the_status_of_a_host_before_says_what_a_plugin_may_hold() {
         let rig = Rig::on(None, objects, frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
         rig.hold("shop", 2, HOLD).await;
         sleep(PROMISED).await;
-        assert_eq!(rig.pods.of("shop"), 2, "{:?}", rig.removals.lock());
+        assert_eq!(rig.pods.count("shop"), 2, "{:?}", rig.removals.lock());
     }
     let mut suspended = object(Some("shop"), "a", &[HOLD]);
     suspended["spec"]["suspend"] = true.into();
@@ -246,7 +246,7 @@ async fn the_status_of_a_host_before_says_what_a_plugin_may_hold() {
     rig.hold("shop", 2, HOLD).await;
     sleep(PROMISED).await;
     assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))], "it was taken off, and is put back");
-    assert_eq!(rig.pods.of("shop"), 0);
+    assert_eq!(rig.pods.count("shop"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,5 +262,5 @@ async fn what_another_replica_let_a_plugin_hold_is_known_from_its_status() {
     assert_eq!(rig.objects.patched(), [("a".to_owned(), json!([HELD]))]);
     rig.remove("a");
     sleep(PROMISED).await;
-    assert_eq!(rig.pods.of("shop"), 2, "{:?}", rig.removals.lock());
+    assert_eq!(rig.pods.count("shop"), 2, "{:?}", rig.removals.lock());
 }

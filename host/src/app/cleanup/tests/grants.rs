@@ -27,7 +27,7 @@ async fn a_refused_plugin_has_no_finalizers_of_another_one_removed() {
     assert!(accepted.pods.sent.lock().is_empty(), "{:?}", accepted.pods.sent.lock());
     accepted.objects.put(deleting(platform()));
     accepted.gone("guard").await;
-    assert_eq!(accepted.pods.of("shop"), 2);
+    assert_eq!(accepted.pods.count("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn a_later_plugin_keeps_no_finalizer_from_being_removed() {
     let rig = Rig::started(vec![later, elsewhere, shop().remove(0)], frees).await;
     rig.hold("shop", 2, HOLD).await;
     rig.gone("a").await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn a_version_beside_a_later_conflict_keeps_its_finalizers() {
         assert!(rig.driver.read(&id("later"), is_loaded).unwrap(), "the finalizer belongs to it now");
         rig.remove("later");
         sleep(PROMISED).await;
-        assert_eq!(rig.pods.of("shop"), 2);
+        assert_eq!(rig.pods.count("shop"), 2);
     }
 }
 
@@ -75,7 +75,7 @@ async fn nothing_is_removed_in_a_namespace_that_the_policy_excludes() {
     rig.hold("shop", 2, HOLD).await;
     rig.hold("bank", 2, HOLD).await;
     rig.gone("b").await;
-    assert_eq!((rig.pods.of("shop"), rig.pods.of("bank")), (0, 2));
+    assert_eq!((rig.pods.count("shop"), rig.pods.count("bank")), (0, 2));
     let Removal { pods: 2, refused: Some(refused) } = rig.removal("a").unwrap() else { unreachable!("it is refused") };
     assert!(refused.contains("policy.yaml: spec.namespaces.shop.excluded)"), "{refused}");
     rig.hold_all("shop", 2, &[]).await;
@@ -104,7 +104,7 @@ async fn finalizers_are_not_judged_on_a_stale_cache() {
     assert!(rig.pods.sent.lock().is_empty() && rig.objects.patched().is_empty());
     rig.observe.send(Observation::Live).await.unwrap();
     rig.gone("a").await;
-    assert_eq!(rig.pods.of("shop"), 1);
+    assert_eq!(rig.pods.count("shop"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +152,7 @@ async fn an_object_whose_name_a_file_has_leaves_only_the_files_finalizers() {
         load(&rig.driver, spec.clone()).await;
         rig.hold_all("shop", 2, finalizers).await;
         rig.gone("a").await;
-        assert_eq!(rig.pods.of("shop"), expected);
+        assert_eq!(rig.pods.count("shop"), expected);
         let sent = rig.pods.sent.lock().clone();
         assert!(sent.iter().all(|(.., write)| !write.contains(HOLD)), "the file's plugin keeps it: {sent:?}");
     }

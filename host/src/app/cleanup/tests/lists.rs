@@ -28,7 +28,7 @@ async fn a_kind_that_is_not_served_at_first_loses_no_holds() {
     sleep(Duration::from_secs(20)).await;
     *rig.objects.failing.lock() = None;
     rig.gone("a").await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,7 +64,8 @@ impl Rig {
         let held = |index: usize| {
             let mut pod = podium_wire::Pod::default();
             let name = format!("cart-{index}");
-            (pod.header.namespace, pod.header.uid) = (namespace.into(), format!("u-{namespace}-{name}"));
+            pod.header.namespace = namespace.into();
+            pod.header.uid = format!("u-{namespace}-{name}");
             pod.header.name = name;
             pod.header.resource_version = (self.revision.fetch_add(1, Relaxed) + 1).to_string();
             pod.lifecycle.finalizers = vec!["bank.example/other".to_owned(), finalizer.to_owned()];
@@ -77,7 +78,7 @@ impl Rig {
     /// Returns after how many seconds a number of Pods were written to; `None` if that takes more than an hour.
     async fn freed(&self, namespace: &str, count: usize) -> Option<u64> {
         for second in 0..3_600 {
-            if self.pods.of(namespace) >= count {
+            if self.pods.count(namespace) >= count {
                 return Some(second);
             }
             sleep(Duration::from_secs(1)).await;
@@ -101,7 +102,7 @@ async fn a_namespace_that_ends_has_no_pods_of_a_plugin_that_does_not_run() {
         assert!((60..90).contains(&seconds), "{seconds} {object}");
         assert_eq!(rig.released(), Some(Released::NamespaceEnds));
         sleep(Duration::from_secs(60)).await;
-        assert_eq!((rig.pods.of("shop"), rig.pods.of("bank")), (40, 0), "each once, and none elsewhere");
+        assert_eq!((rig.pods.count("shop"), rig.pods.count("bank")), (40, 0), "each once, and none elsewhere");
         assert!(rig.objects.has("a") && rig.removals.lock().is_empty(), "its object stays");
         sleep(Duration::from_secs(700)).await;
         assert_eq!(rig.released(), None, "it is not shown for ever");
@@ -166,7 +167,7 @@ async fn a_moment_without_runs_does_not_shorten_the_ten_minutes() {
         sleep(Duration::from_secs(45)).await;
         *rig.forbidden.lock() = false;
     }
-    assert_eq!(rig.pods.of("shop"), 0);
+    assert_eq!(rig.pods.count("shop"), 0);
     let seconds = rig.freed("shop", 2).await.unwrap();
     assert!((120..150).contains(&seconds), "{seconds}");
 }
@@ -286,7 +287,7 @@ async fn without_the_right_to_see_namespaces_the_command_is_shown() {
     sleep(Duration::from_secs(120)).await;
     let Some(Released::NamespaceForbidden(message)) = rig.released() else { unreachable!("{:?}", rig.released()) };
     assert!(message.ends_with("kubectl --namespace shop delete reconcileplugin a"), "{message}");
-    assert_eq!(rig.pods.of("shop"), 0);
+    assert_eq!(rig.pods.count("shop"), 0);
     *rig.objects.namespace.lock() = ending();
     assert!(rig.freed("shop", 2).await.unwrap() < 60);
 }

@@ -16,7 +16,7 @@ async fn a_standby_removes_no_finalizer_and_goes_on_after_the_holder() {
     assert_eq!((rig.pods.sent.lock().len(), rig.objects.patched().len(), rig.removal("a")), (0, 0, None));
     rig.driver.feed(Event::Owned(Shards::ALL));
     rig.gone("a").await;
-    assert_eq!(rig.pods.of("shop"), 2);
+    assert_eq!(rig.pods.count("shop"), 2);
     // At least that the other replica let hold finalizers before this one was started.
     assert!(rig.objects.patched().contains(&("b".to_owned(), json!([HELD]))), "{:?}", rig.objects.patched());
 }

@@ -206,7 +206,8 @@ async fn a_plugin_that_is_stopped_or_deleted_leaves_no_version_behind() {
 async fn a_record_that_could_not_be_written_is_written_later() {
     let state = tempfile::tempdir().unwrap();
     let (driver, _observe) = driver_on(Rules::default(), Some(state.path())).await;
-    let (components, away) = (state.path().join("components"), state.path().join("away"));
+    let components = state.path().join("components");
+    let away = state.path().join("away");
     std::fs::rename(&components, &away).unwrap();
     seen(&driver, "u", 1, "1", false).await;
     let is_recorded = || {

@@ -157,7 +157,8 @@ impl Scene {
             let written = names.iter().find(|name| is_of(name)).cloned();
             record.lock().extend(written.clone().map(|name| (name, Instant::now())));
             let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=1"));
-            let (watch, list) = (watch.clone(), list.clone());
+            let watch = watch.clone();
+            let list = list.clone();
             // The list of the start only: later ones, after silent watches, would have to have all changes.
             let is_late = !is_watch && request.method() == http::Method::GET && is_listed.swap(true, Relaxed);
             async move {
@@ -188,7 +189,8 @@ impl Scene {
         let mut scene =
             Self { driver, objects, events, follower, known, api, applied, watchdog, _observe: Box::new(observe) };
         for made in scene.objects.values_mut() {
-            (made.runs, made.is_same) = (true, true);
+            made.runs = true;
+            made.is_same = true;
         }
         tests::take(&scene.driver);
         scene.sleep(60).await;
@@ -270,7 +272,8 @@ fn chunk(random: &mut SmallRng, objects: &mut BTreeMap<String, Made>, made: &mut
 #[tokio::test(start_paused = true)]
 async fn whatever_changes_at_once_exactly_what_is_desired_runs() {
     for seed in 0..12_u64 {
-        let (state, mut random) = (tempfile::tempdir().unwrap(), SmallRng::seed_from_u64(seed));
+        let state = tempfile::tempdir().unwrap();
+        let mut random = SmallRng::seed_from_u64(seed);
         let fails = seed.is_multiple_of(2);
         let mut scene = Scene::new(8, state.path(), SlowDisk::new(20, seed, fails)).await;
         let mut made = 0;
@@ -292,7 +295,8 @@ async fn whatever_changes_at_once_exactly_what_is_desired_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_hangs_for_an_hour_delays_no_change() {
-    let (state, disk) = (tempfile::tempdir().unwrap(), SlowDisk::new(1, 1, false));
+    let state = tempfile::tempdir().unwrap();
+    let disk = SlowDisk::new(1, 1, false);
     let mut scene = Scene::new(40, state.path(), disk.clone()).await;
     disk.hangs.store(true, Relaxed);
     for at in 0..38 {

@@ -143,7 +143,8 @@ fn api_server(objects: &[Made], silent: bool) -> (Api, UnboundedSender<String>, 
             || (silent && request.method() != http::Method::GET);
         let list =
             json!({ "metadata": { "resourceVersion": "7" }, "items": if is_cluster { &[][..] } else { &items } });
-        let (watch, count) = (watch.clone(), count.clone());
+        let watch = watch.clone();
+        let count = count.clone();
         async move {
             if hangs {
                 count.fetch_add(usize::from(!is_list && !is_watch), Relaxed);
@@ -265,7 +266,8 @@ fn change(random: &mut SmallRng, made: &mut Made) -> String {
 #[tokio::test(start_paused = true)]
 async fn effects_that_hang_delay_no_change_of_a_hundred_other_plugins() {
     for (seed, kind) in (0..).zip(KINDS) {
-        let (state, mut random) = (tempfile::tempdir().unwrap(), SmallRng::seed_from_u64(seed));
+        let state = tempfile::tempdir().unwrap();
+        let mut random = SmallRng::seed_from_u64(seed);
         let mut others: Vec<Made> =
             (0..10 * TENANTS).map(|at| Made::new(&format!("n{}", at % TENANTS), &format!("p{at}"), at)).collect();
         // The server of the tests does not answer for objects of the first name.

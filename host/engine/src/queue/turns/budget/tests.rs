@@ -66,7 +66,9 @@ impl Bench {
         let mut slots = Slots::new(Backoff::default(), 4, 1);
         slots.turns.set_budget(MemoryBudget::new(1_000), demands.clone());
         slots.turns.set_occupancy(Occupancy::new(8));
-        let (begin, running, most_running) = (Instant::now(), VecDeque::new(), 0);
+        let begin = Instant::now();
+        let running = VecDeque::new();
+        let most_running = 0;
         let (runs, spent, waited) = <_>::default();
         Self { slots, demands, begin, now: begin, running, runs, spent, waited, most_running }
     }
@@ -142,7 +144,8 @@ fn ten_plugins_of_a_tenant_share_its_budget_equally() {
     (0..10).for_each(|plugin| bench.add((1, plugin), 50));
     bench.run_for(seconds(100), &writes_for_ever);
     let each: Vec<_> = (0..10).map(|plugin| bench.spent((1, plugin), WRITES)).collect();
-    let (sum, expected) = (each.iter().sum::<u64>(), 60 + 40 * 100);
+    let sum = each.iter().sum::<u64>();
+    let expected = 60 + 40 * 100;
     assert!((expected - 1..=expected + 3).contains(&sum), "{sum} writes: {each:?}");
     assert!(each.iter().all(|each| (380..=430).contains(each)), "{each:?}");
 }
@@ -354,7 +357,8 @@ fn check(turns: &Turns<Lane>) {
     }
     let mut timers = turns.tenants.values().filter_map(|tenant| tenant.tokens.timer).count();
     for lane in turns.lanes.values() {
-        let (waits, listed) = (lane.tokens.waits != Waits::No, lane.listed.is_some());
+        let waits = lane.tokens.waits != Waits::No;
+        let listed = lane.listed.is_some();
         assert_eq!(turns.may_start(lane), listed || waits, "a lane is lost: {lane:?}");
         assert!(!(listed && waits));
         timers += usize::from(matches!(lane.tokens.waits, Waits::Timer(_)));

@@ -72,7 +72,8 @@ struct Reference {
 impl Tenant {
     fn ran(&mut self, held: Duration, cost: Duration, now: Instant) {
         self.held = Some(self.held.map_or(held, |longest| held.max(longest - longest / 8)));
-        (self.cost, self.since) = (self.cost(now) + cost, Some(now));
+        self.cost = self.cost(now) + cost;
+        self.since = Some(now);
     }
 
     fn cost(&self, now: Instant) -> Duration {
@@ -158,7 +159,8 @@ proptest! {
                     added += 1;
                     slots.add(lane, added, (), now);
                     reference.turns += 1;
-                    let (turn, present) = (reference.turns, reference.present);
+                    let turn = reference.turns;
+                    let present = reference.present;
                     let fresh = || Tenant { time: present, turn, ..Tenant::default() };
                     let tenant = reference.tenants.entry(tenant(lane)).or_insert_with(fresh);
                     let present = tenant.present;
@@ -184,12 +186,16 @@ proptest! {
                     let lane = of.lanes.get_mut(&job.lane).unwrap();
                     prop_assert_eq!(job.slot, lane.slots.remove(0), "not the first of its lane");
                     let charged = lane.estimate.max(job_cost);
-                    (lane.time, lane.turn) = (lane.time + charged, reference.turns);
-                    (of.time, of.turn) = (of.time + charged, reference.turns);
+                    lane.time += charged;
+                    lane.turn = reference.turns;
+                    of.time += charged;
+                    of.turn = reference.turns;
                     lane.jobs += 1;
                     // The lane begins to wait again.
                     lane.waited = false;
-                    (of.runs, of.jobs, reference.running) = (of.runs + 1, of.jobs + 1, reference.running + 1);
+                    of.runs += 1;
+                    of.jobs += 1;
+                    reference.running += 1;
                     of.weigh(now);
                     started.push(Started { job, since: now, charged, ran: false });
                 }
@@ -207,7 +213,8 @@ proptest! {
                         of.time = of.time - *charged + used;
                         of.ran(now - *since, JOB + cost, now);
                         of.weigh(now);
-                        (of.runs, reference.running) = (of.runs - 1, reference.running - 1);
+                        of.runs -= 1;
+                        reference.running -= 1;
                     }
                 }
                 Step::Done(at, failed) if !started.is_empty() => {
@@ -221,7 +228,8 @@ proptest! {
                     if !ran {
                         lane.time = lane.time - charged + job_cost;
                         of.time = of.time - charged + job_cost;
-                        (of.runs, reference.running) = (of.runs - 1, reference.running - 1);
+                        of.runs -= 1;
+                        reference.running -= 1;
                     }
                     lane.jobs -= 1;
                     of.jobs -= 1;

@@ -171,18 +171,18 @@ impl Simulation {
 
     /// How many runs of the tenant have ended.
     pub(super) fn runs(&self, tenant: u32) -> usize {
-        self.of(tenant).map(|figures| figures.took.len()).sum()
+        self.figures(tenant).map(|figures| figures.took.len()).sum()
     }
 
     pub(super) fn used(&self, tenant: u32) -> Duration {
-        self.of(tenant).map(|figures| figures.used).sum()
+        self.figures(tenant).map(|figures| figures.used).sum()
     }
 
     pub(super) fn used_by(&self, tenant: u32, plugin: u32) -> Duration {
         self.figures[&(tenant, plugin)].used
     }
 
-    fn of(&self, tenant: u32) -> impl Iterator<Item = &Figures> {
+    fn figures(&self, tenant: u32) -> impl Iterator<Item = &Figures> {
         self.figures.range((tenant, 0)..=(tenant, u32::MAX)).map(|(_, figures)| figures)
     }
 }
