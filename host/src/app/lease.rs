@@ -256,7 +256,7 @@ impl Keeper {
                 let lease = Sharing::name(NAME, index);
                 tracing::info!(lease, reason, "handing the Lease over; runs have ended");
                 if why == Why::Given {
-                    // Writes under way have until the Lease is released.
+                    // Requests that were sent already have until the Lease is released.
                     self.last.insert(index, mark);
                     return None;
                 }

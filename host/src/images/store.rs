@@ -239,7 +239,7 @@ impl Store {
     fn write(&self, path: &Path, parts: &[&[u8]]) {
         if let Err(error) = self.try_write(path, parts) {
             let file = text::path(path);
-            tracing::warn!(file, %error, "component cannot be stored; a restart asks its registry again");
+            tracing::warn!(file, %error, "component cannot be stored; a restart fetches it again");
         }
     }
 

@@ -384,7 +384,10 @@ fn panicked(
 }
 
 fn revoked() -> Failure {
-    let message = "ended: the plugin's configuration was removed or permits less than before".to_owned();
+    let message =
+        "ended: this version may not run any more: its configuration was removed or permits less, the policy \
+                   forbids it, or the host lost the Lease"
+            .to_owned();
     Failure { kind: FailureKind::Revoked, message }
 }
 

@@ -60,7 +60,8 @@ pub struct LoadedPlugin {
     /// Where its runs are recorded.
     pub(super) records: Book,
     /// Ends this version's runs.
-    pub(super) revocation: Revocation,
+    /// That of the version before, if this one may do as much: whatever ends this version ends the runs of both.
+    pub(super) revocation: Arc<Revocation>,
     /// The results of this version's runs, for its trial and for that of the next version.
     pub(super) runs: Runs,
 }
@@ -307,8 +308,8 @@ impl Registry {
     }
 
     /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
-    /// new one. Runs of the version before continue if `spec` permits everything that the version may do; otherwise
-    /// they are ended.
+    /// new one. Runs of the version before continue if `spec` permits everything that the version may do, until this
+    /// version is revoked too; otherwise they are ended.
     pub fn put(
         &self,
         spec: PluginSpec,
@@ -329,7 +330,14 @@ impl Registry {
         let records = inner.records.book(&spec.id);
         let repeats = Repeats::default();
         let log_rate = inner.log_rates.plugin(spec.tenant());
-        let revocation = Revocation::default();
+        let revocation = match inner.plugins.get(&lane).filter(|before| !before.is_revoked()) {
+            Some(before) if spec.permits(&before.spec) => Arc::clone(&before.revocation),
+            Some(before) => {
+                before.revocation.revoke();
+                Arc::default()
+            }
+            None => Arc::default(),
+        };
         let runs = Runs::default();
         let health = status.health();
         let loaded = Arc::new(LoadedPlugin {
@@ -349,11 +357,7 @@ impl Registry {
             revocation,
             runs,
         });
-        if let Some(before) = inner.plugins.insert(lane, Arc::clone(&loaded))
-            && !loaded.spec.permits(&before.spec)
-        {
-            before.revocation.revoke();
-        }
+        inner.plugins.insert(lane, loaded);
         lane
     }
 

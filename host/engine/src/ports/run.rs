@@ -73,7 +73,8 @@ pub enum FailureKind {
     Deadline,
     /// The run exceeded its limit of memory, tables or instances.
     Memory,
-    /// The plugin was unloaded, or its configuration permits less than when the run began.
+    /// The version may not run any more: its configuration was removed or permits less, the policy forbids it, or the
+    /// host lost the Lease.
     Revoked,
     /// An error in the host.
     Host,

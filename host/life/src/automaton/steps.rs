@@ -92,13 +92,14 @@ impl<P: Parts> Plugin<P> {
         self.object = None;
     }
 
-    /// Removes the installed version and all that is known of it.
+    /// The plugin is not wanted any more: notes that a restart runs nothing, and withdraws it.
     fn unload(&mut self, common: &mut Common<P>) {
         self.note_stopped();
         self.withdraw(common);
     }
 
-    /// Removes the installed version.
+    /// Ends permissions and the attempt under way: removes the installed version, and what a fetch, compilation or probe
+    /// returns later changes nothing.
     fn withdraw(&mut self, common: &mut Common<P>) {
         if self.is_wanted() {
             let was_loaded = self.remove(common) || matches!(self.state, State::Suspended);
@@ -136,7 +137,8 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// Begins the load again under other requirements of the platform, if they may change its result.
+    /// Ends the runs of an installed version that the platform's requirements do not permit now, by
+    /// [`Effect::Remove`]; otherwise begins the load again if they may change its result.
     pub(super) fn judge(&mut self, common: &mut Common<P>) {
         let stays = |version: &Version<P::Code>| P::stays(&common.rules, &version.spec, &version.code);
         if self.installed.as_ref().is_some_and(|version| !stays(version)) {
@@ -449,7 +451,7 @@ impl<P: Parts> Plugin<P> {
         }
     }
 
-    /// Removes the installed version, and returns the one that a restart would run, if it is known.
+    /// As [`Self::remove`]; returns the version that a restart would run, if it is known.
     fn removed(&mut self, common: &mut Common<P>) -> Option<Recorded> {
         let ran = self.before.take().or_else(|| self.running().cloned());
         self.remove(common);
@@ -457,7 +459,8 @@ impl<P: Parts> Plugin<P> {
         Some(Recorded { record: self.record.clone(), spec: Ok(ran.spec) })
     }
 
-    /// Removes the installed version. Returns false if there is none.
+    /// Takes the installed version out of the registry, which ends its runs and deliveries in this step. Returns false
+    /// if there is none.
     fn remove(&mut self, common: &mut Common<P>) -> bool {
         self.before = None;
         let was_there = self.installed.take().is_some();

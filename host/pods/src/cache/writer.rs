@@ -87,6 +87,7 @@ impl Writer {
     }
 
     /// Applies a complete list: afterwards the cache has the Pods of the list, and those that are newer than the list.
+    /// The others are reported as deletions, as those of Pods that went during a gap of the watch (410).
     pub fn relist(&mut self, pods: PodList, revision: Revision) -> Update<'_> {
         let mut changes = Vec::new();
         let rolled_back = std::mem::take(&mut self.rolled_back);

@@ -123,6 +123,15 @@ impl Cut {
         self.rig.dispatch.registry.put(spec, guest, sender, self.rig.status.clone(), None);
     }
 
+    /// Replaces the version by one that may do as much, and that one by one that may do more.
+    fn replace_by_more(&self) {
+        let mut more = granted();
+        more.grants.write.evict = true;
+        assert!(!self.rig.dispatch.registry.restrict(&more));
+        self.load(granted(), Work::StageOnly);
+        self.load(more, Work::StageOnly);
+    }
+
     /// Runs the key until the run waits.
     async fn begin(&self) -> tokio::task::JoinHandle<Next> {
         let dispatch = self.rig.dispatch.clone();
@@ -165,6 +174,34 @@ async fn a_run_ends_when_its_plugin_is_restricted_or_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_of_a_replaced_version_ends_with_the_versions_after_it() {
+    type Change = fn(&Cut);
+    let changes: [(&str, Change); 3] = [
+        ("restricted", |cut| assert!(cut.rig.dispatch.registry.restrict(&spec()))),
+        ("replaced by less", |cut| cut.load(spec(), Work::StageOnly)),
+        ("taken out", |cut| assert!(cut.rig.dispatch.registry.remove(&spec().id).is_some())),
+    ];
+    for work in [Work::ReadLive, Work::Commit, Work::Compute, Work::StageOnly] {
+        for (name, change) in changes {
+            let cut = working(work);
+            let run = cut.begin().await;
+            cut.replace_by_more();
+            change(&cut);
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            assert!(run.is_finished(), "{name}: the run continues");
+            assert_eq!(run.await.unwrap(), Next::Postponed(Duration::ZERO), "{name}");
+            assert_eq!((cut.revoked(), cut.rig.status.active()), (1, 0), "{name}");
+            assert_eq!(cut.after.load(SeqCst), 0, "{name}: the run continued");
+            cut.load(granted(), Work::StageOnly);
+            let next = cut.rig.dispatch.registry.get(cut.rig.lane).unwrap();
+            assert!(!next.is_revoked(), "{name}: a later version may run");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_is_revoked_is_charged_its_time_up_to_its_limit() {
     let limit = spec().limits.cpu;
     for (ran, charged) in [(limit / 4, limit / 4), (limit * 50, limit)] {
@@ -187,11 +224,7 @@ async fn a_run_that_is_revoked_is_charged_its_time_up_to_its_limit() {
 async fn a_run_goes_on_when_its_plugin_is_replaced_by_as_much_or_more() {
     let cut = working(Work::Compute);
     let run = cut.begin().await;
-    let mut more = granted();
-    more.grants.write.evict = true;
-    assert!(!cut.rig.dispatch.registry.restrict(&more));
-    cut.load(granted(), Work::StageOnly);
-    cut.load(more, Work::StageOnly);
+    cut.replace_by_more();
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }

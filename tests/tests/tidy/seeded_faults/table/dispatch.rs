@@ -12,7 +12,13 @@ fn runs() -> Vec<Fault> {
     let state = In { file: "host/engine/src/dispatch/state.rs", tests: "dispatch::" };
     let unsettled = In { file: "host/engine/src/dispatch/unsettled.rs", tests: "dispatch::" };
     let trial = In { file: "host/engine/src/dispatch/trial.rs", tests: "dispatch::" };
+    let registry = In { file: "host/engine/src/dispatch/registry.rs", tests: "dispatch::" };
     vec![
+        registry.fault(
+            "a run of a replaced version outlives the plugin",
+            "Some(before) if spec.permits(&before.spec) => «Arc::clone(&before.revocation)»,",
+            "Arc::default()",
+        ),
         module.fault("a revoked plugin runs", "if let Some(pause) = «plugin.revocation.pause()» {", "None"),
         module.fault("a run starts while its account is held", "if let Some(wait) = «self.held(plugin)» {", "None"),
         module.fault("a run is not noted in the journal", "«entries.enter(key).await;»", ""),
