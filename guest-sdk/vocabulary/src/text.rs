@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Shared with the SDK's test host.
-pub use podium_wire::text::{MESSAGE_BYTES, bounded, cut, escape, for_people, line};
+pub use podium_wire::text::{Escaped, MESSAGE_BYTES, bounded, cut, escape, for_people, line};
 
 /// The most bytes of a name in a message.
 const NAME_BYTES: usize = 128;

@@ -1,5 +1,7 @@
 //! Bounds and escapes for text from outside, shared by the host and the SDK's test host.
 
+use std::fmt::{self, Write};
+
 /// The most bytes of a message.
 pub const MESSAGE_BYTES: usize = 2 << 10;
 
@@ -17,22 +19,30 @@ pub fn cut(text: &str, limit: usize) -> &str {
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => escaped.push_str("\\n"),
-            '\r' => escaped.push_str("\\r"),
-            '\t' => escaped.push_str("\\t"),
-            _ if is_hidden(character) => {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    escaped.push_str("\\u");
-                    let digit = |shift: u32| char::from_digit(u32::from(*unit) >> shift & 0xf, 16);
-                    escaped.extend([12, 8, 4, 0].into_iter().filter_map(digit));
-                }
-            }
-            _ => escaped.push(character),
-        }
-    }
+    // A text accepts all that is written to it.
+    let _ = Escaped(&mut escaped).write_str(text);
     escaped
+}
+
+/// Writes texts as [`escape`] returns them, without a text between.
+#[derive(Debug)]
+pub struct Escaped<W>(pub W);
+
+impl<W: Write> Write for Escaped<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return self.0.write_str(text);
+        }
+        text.chars().try_for_each(|character| match character {
+            '\n' => self.0.write_str("\\n"),
+            '\r' => self.0.write_str("\\r"),
+            '\t' => self.0.write_str("\\t"),
+            _ if is_hidden(character) => {
+                character.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(self.0, "\\u{unit:04x}"))
+            }
+            _ => self.0.write_char(character),
+        })
+    }
 }
 
 fn is_hidden(character: char) -> bool {

@@ -2,7 +2,7 @@
 //! one
 //! `tracing` field: [`NAME`], a JSON object of texts.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use podium_engine::ports::PLUGIN_TARGET;
 use podium_vocabulary::text;
@@ -45,8 +45,8 @@ impl Text<'_> {
     fn write(&mut self, text: fmt::Arguments<'_>) {
         let space = if std::mem::take(&mut self.first) { "" } else { " " };
         // Also for a terminal, to which lines go without the buffer. Colours are not in the fields.
-        let text = text::escape(&text.to_string());
-        self.result = self.result.and_then(|()| write!(self.writer, "{space}{text}"));
+        let written = self.result.and_then(|()| self.writer.write_str(space));
+        self.result = written.and_then(|()| text::Escaped(&mut self.writer).write_fmt(text));
     }
 }
 
