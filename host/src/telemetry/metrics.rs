@@ -11,24 +11,17 @@ use podium_engine::{
     journal,
     ports::FailureKind,
     queue::TenantFigures,
-    status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used},
+    status::{LoadState, PluginState, PluginStatus, RunResult, Status},
 };
 use podium_vocabulary::PluginId;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet, text::encode},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
-    registry::{Registry, Unit},
+    encoding::{DescriptorEncoder, text::encode},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
 };
 
-use super::{ApiRequests, COMMIT, Dropped, Source, VERSION, process::Process};
-
-/// Upper bounds of the buckets in seconds, in steps of 2 or 2.5, from 50 us (a warm run) to a minute, about where
-/// [`Histogram`] ends.
-const BOUNDS: [f64; 19] = [
-    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    25.0, 60.0,
-];
+use super::{ApiRequests, COMMIT, Dropped, Source, VERSION, families::Families, process::Process};
 
 /// The figures of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -134,16 +127,18 @@ impl fmt::Debug for Scrapes {
 type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Scrapes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let figures = (self.figures)();
         let plugins = figures.status.plugins();
-        let encoder = &mut encoder;
-        encode_runs(encoder, &plugins)?;
-        figures.encode_loads(encoder, &plugins)?;
-        figures.encode_queue(encoder, &plugins)?;
-        figures.encode_deliveries(encoder, &plugins)?;
-        figures.encode_host(encoder)?;
-        self.process.encode(encoder)
+        let mut families = Families(encoder);
+        encode_runs(&mut families, &plugins)?;
+        figures.encode_loads(&mut families, &plugins)?;
+        figures.encode_queue(&mut families, &plugins)?;
+        figures.encode_deliveries(&mut families, &plugins)?;
+        encode_limits(&mut families, &plugins)?;
+        encode_times(&mut families, &plugins)?;
+        figures.encode_host(&mut families)?;
+        self.process.encode(&mut families)
     }
 }
 
@@ -152,138 +147,231 @@ impl Figures {
         self.plugins.get(id).copied().unwrap_or_default()
     }
 
-    fn encode_loads(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-        let requests = "Requests sent to the API server for a plugin's writes";
-        counter(encoder, plugins, "podium_write_requests", requests, PluginStatus::requests)?;
-        let help = "Processor time of runs that the tenant is charged";
-        let mut cpu = encoder.encode_descriptor("podium_run_cpu", help, Some(&Unit::Seconds), MetricType::Counter)?;
-        for (id, status) in plugins {
-            let labels = [("controller", id.to_string()), ("tenant", tenant(id))];
-            ConstCounter::new(status.cpu().as_secs_f64()).encode(cpu.encode_family(&labels)?)?;
-        }
+    fn encode_loads(&self, families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+        let help = "Requests sent to the API server for a plugin's writes";
+        families.counter("podium_write_requests", help, each(plugins, |_, status| status.requests()))?;
+        let cpu = plugins
+            .iter()
+            .map(|(id, status)| ([("controller", id.to_string()), ("tenant", tenant(id))], status.cpu().as_secs_f64()));
+        families.counter("podium_run_cpu_seconds", "Processor time of runs that the tenant is charged", cpu)?;
         let help = "Pods with a finalizer of a plugin that was deleted";
-        let mut metric = encoder.encode_descriptor("podium_plugin_finalizers_left", help, None, MetricType::Gauge)?;
-        for (id, pods) in &self.removals {
-            let labels = [("controller", id.to_string())];
-            let pods = i64::try_from(*pods).unwrap_or(i64::MAX);
-            ConstGauge::new(pods).encode(metric.encode_family(&labels)?)?;
-        }
-        let help = "1 while a version of the configured plugin is loaded";
+        let removals = self.removals.iter().map(|(id, pods)| ([("controller", id.to_string())], *pods));
+        families.gauge("podium_plugin_finalizers_left", help, removals)?;
         let loads = self.status.loads();
-        by_load(encoder, &loads, "podium_plugin_ready", help, |plugin| plugin.runs)?;
+        let help = "1 while a version of the configured plugin is loaded";
+        families.gauge("podium_plugin_ready", help, loads.iter().map(|plugin| configured(plugin, plugin.runs)))?;
         let help = "1 while the configuration of the plugin suspends it";
-        by_load(encoder, &loads, "podium_plugin_suspended", help, |plugin| plugin.load == LoadState::Suspended)?;
+        let suspended = loads.iter().map(|plugin| configured(plugin, plugin.load == LoadState::Suspended));
+        families.gauge("podium_plugin_suspended", help, suspended)?;
         let loading = loads.iter().filter(|plugin| plugin.load == LoadState::Loading).count();
         let help = "Plugins whose present configuration is being loaded";
-        unlabelled(encoder, "podium_plugins_loading", help, i64::try_from(loading).unwrap_or(i64::MAX))
+        families.single("podium_plugins_loading", help, ConstGauge::new(loading))
     }
 
-    fn encode_queue(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-        gauge(encoder, plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| {
-            i64::try_from(status.active()).unwrap_or(i64::MAX)
-        })?;
-        let most = i64::try_from(self.most_runs).unwrap_or(i64::MAX);
+    fn encode_queue(&self, families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+        let active = each(plugins, |_, status| status.active());
+        families.gauge("controller_runtime_active_workers", "Runs in progress", active)?;
         let help = "The most runs of a plugin, and of its tenant, at once";
-        gauge(encoder, plugins, "controller_runtime_max_concurrent_reconciles", help, |_, _| most)?;
+        let most = each(plugins, |_, _| self.most_runs);
+        families.gauge("controller_runtime_max_concurrent_reconciles", help, most)?;
         let lengths = |status: &PluginStatus| status.active_runs().into_iter().map(|run| run.since.elapsed());
         let help = "Time that the runs in progress have taken together";
-        gauge(encoder, plugins, "workqueue_unfinished_work_seconds", help, |_, status| {
-            lengths(status).sum::<Duration>().as_secs_f64()
-        })?;
+        let together = each(plugins, |_, status| lengths(status).sum::<Duration>().as_secs_f64());
+        families.gauge("workqueue_unfinished_work_seconds", help, together)?;
         let help = "Time that the longest run in progress has taken";
-        gauge(encoder, plugins, "workqueue_longest_running_processor_seconds", help, |_, status| {
-            lengths(status).max().unwrap_or_default().as_secs_f64()
-        })?;
-        gauge(encoder, plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
-            i64::try_from(self.plugin(id).depth).unwrap_or(i64::MAX)
-        })?;
-        encode_tenants(encoder, &self.tenants)
+        let longest = each(plugins, |_, status| lengths(status).max().unwrap_or_default().as_secs_f64());
+        families.gauge("workqueue_longest_running_processor_seconds", help, longest)?;
+        let depth = each(plugins, |id, _| self.plugin(id).depth);
+        families.gauge("workqueue_depth", "Keys waiting to be processed", depth)?;
+        self.encode_tenants(families)
     }
 
-    fn encode_deliveries(&self, encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-        let unsettled = "Deletions on which the plugin has not settled yet";
-        gauge(encoder, plugins, "podium_deletions_unsettled", unsettled, |id, _| {
-            i64::try_from(self.plugin(id).deletions).unwrap_or(i64::MAX)
-        })?;
-        let dropped = "Last states of deleted Pods that were dropped because too many waited for the plugin";
-        counter(encoder, plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
-        let given_up = "Deletions that were given up because the plugin did not settle on them";
-        counter(encoder, plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
-        let unlisted = "Failures that the status of the plugin did not list, because it listed 8 others";
-        let many: Vec<_> = plugins.iter().filter(|(_, status)| status.failures_unlisted() > 0).cloned().collect();
-        counter(encoder, &many, "podium_failures_unlisted", unlisted, PluginStatus::failures_unlisted)?;
-        let lost = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
-        let lossy: Vec<_> = plugins.iter().filter(|(_, status)| status.log_lines_dropped() > 0).cloned().collect();
-        counter(encoder, &lossy, "podium_plugin_log_dropped_lines", lost, PluginStatus::log_lines_dropped)?;
-        limits(encoder, plugins)?;
-        let run = "Duration of a run including its writes";
-        histogram(encoder, plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
-        histogram(encoder, plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
-        let queue = "Time from an event to the run that handles it";
-        histogram(encoder, plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
-        let write = "Time from an event to the API server's response to the write";
-        let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
-        histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)?;
-        let seen = "Time from the API server's response to the write until the cache shows it";
-        histogram(encoder, &wrote, "podium_write_to_seen", seen, |status| &status.write_to_seen)
-    }
-
-    fn encode_host(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let CacheFigures { pods, stale, revision } = self.cache;
-        unlabelled(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(pods).unwrap_or(i64::MAX))?;
-        let revision = i64::try_from(revision).unwrap_or(i64::MAX);
-        unlabelled(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
-        unlabelled(encoder, "podium_cache_stale", "1 while the watch is interrupted", stale.into())?;
-        let help =
-            "Accounts and plugins whose requests wait because the API server answered Retry-After, and 1 if all wait";
-        unlabelled(encoder, "podium_requests_held", help, i64::try_from(self.held).unwrap_or(i64::MAX))?;
-        let help = "Log lines dropped because standard error was not read in time";
-        let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
-        for source in Source::ALL {
-            ConstCounter::new(self.dropped.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
+    fn encode_tenants(&self, families: &mut Families<'_>) -> fmt::Result {
+        let gauges: [(&str, &str, fn(&TenantFigures) -> f64); 6] = [
+            ("podium_tenant_runs", "Runs in progress", |tenant| tenant.runs as f64),
+            ("podium_tenant_deliveries", "Runs that have ended and whose writes are being sent", |tenant| {
+                tenant.deliveries as f64
+            }),
+            ("podium_tenant_waiting_keys", "Keys waiting to be processed", |tenant| tenant.waiting as f64),
+            ("podium_tenant_stale_keys", "Keys that have waited for more than 30 s to be processed", |tenant| {
+                tenant.stale as f64
+            }),
+            (
+                "podium_tenant_keys_without_tokens",
+                "Keys that wait because the requests per second of the plugin or the tenant are used up",
+                |tenant| tenant.without_tokens as f64,
+            ),
+            (
+                "podium_tenant_debt_seconds",
+                "Processor time by which the tenant is ahead of the one whose turn it is",
+                |tenant| tenant.debt.as_secs_f64(),
+            ),
+        ];
+        for (name, help, figure) in gauges {
+            families.gauge(name, help, self.tenants.iter().map(|(name, tenant)| (by_tenant(name), figure(tenant))))?;
         }
-        self.requests.encode(encoder)?;
-        let help = "Version and commit of the program";
-        let mut build = encoder.encode_descriptor("podium_build_info", help, None, MetricType::Gauge)?;
-        ConstGauge::new(1_i64).encode(build.encode_family(&[("version", VERSION), ("commit", COMMIT)])?)?;
-        let tasks = i64::try_from(self.tasks).unwrap_or(i64::MAX);
-        unlabelled(encoder, "podium_runtime_tasks", "Asynchronous tasks that have not ended", tasks)?;
-        if let Some(refused) = self.policy_refused {
-            let help = "1 while the policy's files have mistakes, and the policy before them is in force";
-            unlabelled(encoder, "podium_policy_refused", help, refused.into())?;
-        }
-        if let Some(lease) = self.lease {
-            encode_lease(encoder, lease)?;
-        }
-        if let Some(journal) = self.journal {
-            encode_journal(encoder, journal)?;
+        let counters = [
+            (budget::WRITES, "podium_tenant_writes_without_tokens", "Writes that were not sent"),
+            (budget::LIVE_READS, "podium_tenant_live_reads_without_tokens", "Live reads that were refused"),
+            (budget::EVENTS, "podium_tenant_events_without_tokens", "Events that were dropped"),
+        ];
+        for (kind, name, refused) in counters {
+            let help = format!("{refused} because the requests per second were used up");
+            let figures = self.tenants.iter().map(|(name, tenant)| (by_tenant(name), tenant.refused[kind]));
+            families.counter(name, &help, figures)?;
         }
         Ok(())
     }
+
+    fn encode_deliveries(&self, families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+        let help = "Deletions on which the plugin has not settled yet";
+        let deletions = each(plugins, |id, _| self.plugin(id).deletions);
+        families.gauge("podium_deletions_unsettled", help, deletions)?;
+        let help = "Last states of deleted Pods that were dropped because too many waited for the plugin";
+        let dropped = each(plugins, |_, status| status.states_dropped());
+        families.counter("podium_deletion_states_dropped", help, dropped)?;
+        let help = "Deletions that were given up because the plugin did not settle on them";
+        let given_up = each(plugins, |_, status| status.deletions_given_up());
+        families.counter("podium_deletions_given_up", help, given_up)?;
+        let help = "Failures that the status of the plugin did not list, because it listed 8 others";
+        let unlisted = above_zero(plugins, PluginStatus::failures_unlisted);
+        families.counter("podium_failures_unlisted", help, unlisted)?;
+        let help = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
+        let dropped = above_zero(plugins, PluginStatus::log_lines_dropped);
+        families.counter("podium_plugin_log_dropped_lines", help, dropped)
+    }
+
+    fn encode_host(&self, families: &mut Families<'_>) -> fmt::Result {
+        let CacheFigures { pods, stale, revision } = self.cache;
+        families.single("podium_cache_pods", "Pods in the cache", ConstGauge::new(pods))?;
+        families.single("podium_cache_revision", "The newest observed revision", ConstGauge::new(revision))?;
+        let stale = ConstGauge::new(i64::from(stale));
+        families.single("podium_cache_stale", "1 while the watch is interrupted", stale)?;
+        let help =
+            "Accounts and plugins whose requests wait because the API server answered Retry-After, and 1 if all wait";
+        families.single("podium_requests_held", help, ConstGauge::new(self.held))?;
+        let help = "Log lines dropped because standard error was not read in time";
+        let lines = Source::ALL.map(|source| ([("source", source.name())], self.dropped.lines(source)));
+        families.counter("podium_log_dropped_lines", help, lines)?;
+        self.requests.encode(families)?;
+        let build = [([("version", VERSION), ("commit", COMMIT)], 1_i64)];
+        families.gauge("podium_build_info", "Version and commit of the program", build)?;
+        let help = "Asynchronous tasks that have not ended";
+        families.single("podium_runtime_tasks", help, ConstGauge::new(self.tasks))?;
+        if let Some(refused) = self.policy_refused {
+            let help = "1 while the policy's files have mistakes, and the policy before them is in force";
+            families.single("podium_policy_refused", help, ConstGauge::new(i64::from(refused)))?;
+        }
+        if let Some(lease) = self.lease {
+            encode_lease(families, lease)?;
+        }
+        self.journal.map_or(Ok(()), |journal| encode_journal(families, journal))
+    }
 }
 
-fn encode_runs(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-    by_result(encoder, plugins, "controller_runtime_reconcile", "Runs by result", |status| {
+fn encode_runs(families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+    let runs = by_result(plugins, |status| {
         RunResult::ALL.iter().map(|result| (result.name(), status.runs_by(*result))).collect()
-    })?;
-    by_result(encoder, plugins, "podium_writes", "Writes by result", |status| status.writes().into_iter().collect())?;
-    by_result(encoder, plugins, "podium_events", "Events by result", |status| status.events().into_iter().collect())?;
-    by_result(encoder, plugins, "podium_run_failures", "Failed runs by reason", |status| {
+    });
+    families.counter("controller_runtime_reconcile", "Runs by result", runs)?;
+    families.counter("podium_writes", "Writes by result", by_result(plugins, PluginStatus::writes))?;
+    families.counter("podium_events", "Events by result", by_result(plugins, PluginStatus::events))?;
+    let failures = by_result(plugins, |status| {
         // The objective of runs needs this one before its first occurrence.
         let mut failures = status.failures();
         failures.entry(FailureKind::Host.name()).or_default();
-        failures.into_iter().collect()
-    })?;
-    loops(encoder, plugins)?;
-    let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
-    counter(encoder, plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
-    let panics = "Runs that trapped or exceeded a limit";
-    counter(encoder, plugins, "controller_runtime_reconcile_panics", panics, PluginStatus::panics)?;
-    let terminal = "Runs whose failure the plugin called terminal";
-    let figure = |status: &PluginStatus| status.failures_by(FailureKind::Terminal);
-    counter(encoder, plugins, "controller_runtime_terminal_reconcile_errors", terminal, figure)?;
-    counter(encoder, plugins, "workqueue_adds", "Wake-ups", PluginStatus::adds)?;
-    counter(encoder, plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)
+        failures
+    });
+    families.counter("podium_run_failures", "Failed runs by reason", failures)?;
+    encode_loops(families, plugins)?;
+    let errors = each(plugins, |_, status| status.runs_by(RunResult::Error));
+    families.counter("controller_runtime_reconcile_errors", "Runs that failed", errors)?;
+    let panics = each(plugins, |_, status| status.panics());
+    families.counter("controller_runtime_reconcile_panics", "Runs that trapped or exceeded a limit", panics)?;
+    let help = "Runs whose failure the plugin called terminal";
+    let terminal = each(plugins, |_, status| status.failures_by(FailureKind::Terminal));
+    families.counter("controller_runtime_terminal_reconcile_errors", help, terminal)?;
+    families.counter("workqueue_adds", "Wake-ups", each(plugins, |_, status| status.adds()))?;
+    let retries = each(plugins, |_, status| status.retries());
+    families.counter("workqueue_retries", "Runs that were not a first attempt", retries)
+}
+
+/// Encodes the figures of loops and missing rights, only of plugins that have any.
+fn encode_loops(families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+    let help = "Pods that a plugin changed too often within a minute, by the field that changed most often and the \
+                sender of its other values";
+    let loops = plugins.iter().flat_map(|(id, status)| {
+        status.loops().into_iter().map(|((field, counterpart), count)| {
+            let labels = [("controller", id.to_string()), ("field", field.to_owned()), ("counterpart", counterpart)];
+            (labels, count)
+        })
+    });
+    families.counter("podium_write_loops", help, loops)?;
+    let help = "Writes that were not sent because changes of their Pods wait";
+    families.counter("podium_writes_withheld", help, above_zero(plugins, PluginStatus::writes_withheld))?;
+    let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
+    families.counter("podium_forbidden_closings", help, above_zero(plugins, PluginStatus::closings))
+}
+
+/// Encodes the limits of runs and what runs used of them. A limit of which a plugin never used anything has no series,
+/// and so a plugin that never ran has none.
+fn encode_limits(families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+    let uses: Vec<_> = plugins
+        .iter()
+        .flat_map(|(id, status)| status.uses().into_iter().map(|used| (id.to_string(), used)))
+        .map(|(id, used)| ([("controller", id), ("limit", used.of.name().to_owned())], used.in_base_units()))
+        .collect();
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let help = "Use of the limits of runs in bytes, seconds or numbers: by the last run, and the most by any run";
+    let runs = uses.iter().flat_map(|([id, limit], [last, peak, _])| {
+        [("last", last), ("peak", peak)]
+            .map(|(run, value)| ([id.clone(), limit.clone(), ("run", run.to_owned())], *value))
+    });
+    families.gauge("podium_run_used", help, runs)?;
+    let help = "The limits of the plugin's runs, in bytes, seconds or numbers";
+    families.gauge("podium_run_limit", help, uses.iter().map(|(labels, [_, _, limit])| (labels.clone(), *limit)))
+}
+
+fn encode_times(families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
+    let help = "Duration of a run including its writes";
+    for name in ["controller_runtime_reconcile_time_seconds", "workqueue_work_duration_seconds"] {
+        families.histogram(name, help, each(plugins, |_, status| &status.run_time))?;
+    }
+    let help = "Time from an event to the run that handles it";
+    families.histogram("workqueue_queue_duration_seconds", help, each(plugins, |_, status| &status.queue_time))?;
+    let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
+    let help = "Time from an event to the API server's response to the write";
+    families.histogram("podium_event_to_write_seconds", help, each(&wrote, |_, status| &status.event_to_write))?;
+    let help = "Time from the API server's response to the write until the cache shows it";
+    families.histogram("podium_write_to_seen_seconds", help, each(&wrote, |_, status| &status.write_to_seen))
+}
+
+fn encode_journal(families: &mut Families<'_>, journal: journal::Figures) -> fmt::Result {
+    let help = "Pairs of a plugin and a Pod on which it ran";
+    families.single("podium_journal_entries", help, ConstGauge::new(journal.entries))?;
+    let help = "Deletions that have not settled for a plugin that ran on the Pod";
+    families.single("podium_journal_pending_deletions", help, ConstGauge::new(journal.pending_deletions))?;
+    families.single("podium_journal_bytes", "Length of the journal's file", ConstGauge::new(journal.bytes))?;
+    let failing = ConstGauge::new(i64::from(journal.failing));
+    families.single("podium_journal_failing", "1 while the journal cannot be written", failing)?;
+    let help = "Entries that were not recorded because too many waited for the disk";
+    families.single("podium_journal_dropped_entries", help, ConstCounter::new(journal.dropped_entries))?;
+    let help = "Damaged places in the journal's file at the start, each of which has lost at least one entry";
+    families.single("podium_journal_damaged_places", help, ConstCounter::new(journal.damaged))
+}
+
+fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Result {
+    let LeaseFigures { leads, shards, takeovers, unowned } = figures;
+    let help = "1 while this replica holds a Lease and runs plugins";
+    families.gauge("leader_election_master_status", help, [([("name", "podium-host")], i64::from(leads))])?;
+    let help = "Shards of tenants whose plugins this replica runs";
+    families.single("podium_lease_shards", help, ConstGauge::new(shards))?;
+    let help = "How often this replica has taken a Lease";
+    families.single("podium_lease_takeovers", help, ConstCounter::new(takeovers))?;
+    let help = "Time for which no living replica has held some Lease";
+    families.single("podium_lease_unheld_seconds", help, ConstGauge::new(unowned.as_secs_f64()))
 }
 
 /// Returns the tenant of a plugin as [`Figures::tenants`] has it.
@@ -291,221 +379,42 @@ fn tenant(id: &PluginId) -> String {
     id.namespace.as_ref().map_or_else(|| format!("cluster/{id}"), ToString::to_string)
 }
 
-fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[(String, TenantFigures)]) -> fmt::Result {
-    let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, figure: &dyn Fn(&TenantFigures) -> f64| {
-        let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        for (tenant, figures) in tenants {
-            ConstGauge::new(figure(figures)).encode(metric.encode_family(&[("tenant", tenant.as_str())])?)?;
-        }
-        Ok(())
-    };
-    gauge("podium_tenant_runs", "Runs in progress", None, &|of| of.runs as f64)?;
-    let deliveries = "Runs that have ended and whose writes are being sent";
-    gauge("podium_tenant_deliveries", deliveries, None, &|of| of.deliveries as f64)?;
-    gauge("podium_tenant_waiting_keys", "Keys waiting to be processed", None, &|of| of.waiting as f64)?;
-    let stale = "Keys that have waited for more than 30 s to be processed";
-    gauge("podium_tenant_stale_keys", stale, None, &|of| of.stale as f64)?;
-    let without = "Keys that wait because the requests per second of the plugin or the tenant are used up";
-    gauge("podium_tenant_keys_without_tokens", without, None, &|of| of.without_tokens as f64)?;
-    let debt = "Processor time by which the tenant is ahead of the one whose turn it is";
-    gauge("podium_tenant_debt", debt, Some(&Unit::Seconds), &|of| of.debt.as_secs_f64())?;
-    let mut counter = |name: &str, help: &str, kind: usize| {
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (tenant, figures) in tenants {
-            let labels = [("tenant", tenant.as_str())];
-            ConstCounter::new(figures.refused[kind]).encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
-    };
-    let writes = "Writes that were not sent because the requests per second were used up";
-    counter("podium_tenant_writes_without_tokens", writes, budget::WRITES)?;
-    let reads = "Live reads that were refused because the requests per second were used up";
-    counter("podium_tenant_live_reads_without_tokens", reads, budget::LIVE_READS)?;
-    let events = "Events that were dropped because the requests per second were used up";
-    counter("podium_tenant_events_without_tokens", events, budget::EVENTS)
+fn by_tenant(tenant: &str) -> [(&'static str, String); 1] {
+    [("tenant", tenant.to_owned())]
 }
 
-fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: journal::Figures) -> fmt::Result {
-    let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-    let entries = "Pairs of a plugin and a Pod on which it ran";
-    unlabelled(encoder, "podium_journal_entries", entries, figure(journal.entries))?;
-    let pending = "Deletions that have not settled for a plugin that ran on the Pod";
-    unlabelled(encoder, "podium_journal_pending_deletions", pending, figure(journal.pending_deletions))?;
-    let bytes = i64::try_from(journal.bytes).unwrap_or(i64::MAX);
-    unlabelled(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
-    unlabelled(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
-    let dropped = ConstCounter::new(journal.dropped_entries);
-    let help = "Entries that were not recorded because too many waited for the disk";
-    dropped.encode(encoder.encode_descriptor("podium_journal_dropped_entries", help, None, MetricType::Counter)?)?;
-    let damaged = ConstCounter::new(journal.damaged);
-    let help = "Damaged places in the journal's file at the start, each of which has lost at least one entry";
-    damaged.encode(encoder.encode_descriptor("podium_journal_damaged_places", help, None, MetricType::Counter)?)
+/// A configured plugin's gauge, also of one that was never loaded.
+fn configured(plugin: &PluginState, value: bool) -> ([(&'static str, String); 1], i64) {
+    ([("controller", plugin.id.to_string())], value.into())
 }
 
-fn unlabelled(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+/// Returns a figure of each plugin under the labels of controller-runtime.
+fn each<'p, N>(
+    plugins: &'p Plugins,
+    figure: impl Fn(&'p PluginId, &'p PluginStatus) -> N,
+) -> impl Iterator<Item = ([(&'static str, String); 2], N)> {
+    plugins
+        .iter()
+        .map(move |(id, status)| ([("controller", id.to_string()), ("name", id.to_string())], figure(id, status)))
 }
 
-fn encode_lease(encoder: &mut DescriptorEncoder<'_>, figures: LeaseFigures) -> fmt::Result {
-    let LeaseFigures { leads, shards, takeovers, unowned } = figures;
-    let help = "1 while this replica holds a Lease and runs plugins";
-    let mut metric = encoder.encode_descriptor("leader_election_master_status", help, None, MetricType::Gauge)?;
-    ConstGauge::new(i64::from(leads)).encode(metric.encode_family(&[("name", "podium-host")])?)?;
-    let help = "Shards of tenants whose plugins this replica runs";
-    unlabelled(encoder, "podium_lease_shards", help, i64::try_from(shards).unwrap_or(i64::MAX))?;
-    let help = "How often this replica has taken a Lease";
-    let metric = encoder.encode_descriptor("podium_lease_takeovers", help, None, MetricType::Counter)?;
-    ConstCounter::new(takeovers).encode(metric)?;
-    let help = "Time for which no living replica has held some Lease";
-    let metric = encoder.encode_descriptor("podium_lease_unheld", help, Some(&Unit::Seconds), MetricType::Gauge)?;
-    ConstGauge::new(unowned.as_secs_f64()).encode(metric)
+/// Returns a figure of the plugins that have any of it.
+fn above_zero(
+    plugins: &Plugins,
+    figure: fn(&PluginStatus) -> u64,
+) -> impl Iterator<Item = ([(&'static str, String); 2], u64)> {
+    each(plugins, move |_, status| figure(status)).filter(|(_, count)| *count > 0)
 }
 
 fn by_result(
-    encoder: &mut DescriptorEncoder<'_>,
     plugins: &Plugins,
-    name: &str,
-    help: &str,
-    figures: impl Fn(&PluginStatus) -> Vec<(&'static str, u64)>,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (id, status) in plugins {
-        let id = id.to_string();
-        for (result, count) in figures(status) {
-            let labels = [("controller", id.as_str()), ("result", result)];
-            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
-        }
-    }
-    Ok(())
-}
-
-/// Encodes the figures of loops and missing rights, only of plugins that have any.
-fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-    let help = "Pods that a plugin changed too often within a minute, by the field that changed most often and the \
-                sender of its other values";
-    let mut metric = encoder.encode_descriptor("podium_write_loops", help, None, MetricType::Counter)?;
-    for (id, status) in plugins {
-        let id = id.to_string();
-        for ((field, counterpart), count) in status.loops() {
-            let labels = [("controller", id.as_str()), ("field", field), ("counterpart", counterpart.as_str())];
-            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
-        }
-    }
-    let has = |figure: fn(&PluginStatus) -> u64| -> Vec<_> {
-        plugins.iter().filter(|(_, status)| figure(status) > 0).cloned().collect()
-    };
-    let help = "Writes that were not sent because changes of their Pods wait";
-    let figure = PluginStatus::writes_withheld;
-    counter(encoder, &has(figure), "podium_writes_withheld", help, figure)?;
-    let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
-    counter(encoder, &has(PluginStatus::closings), "podium_forbidden_closings", help, PluginStatus::closings)
-}
-
-fn counter(
-    encoder: &mut DescriptorEncoder<'_>,
-    plugins: &Plugins,
-    name: &str,
-    help: &str,
-    figure: impl Fn(&PluginStatus) -> u64,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (id, status) in plugins {
-        let id = id.to_string();
-        let labels = [("controller", id.as_str()), ("name", id.as_str())];
-        ConstCounter::new(figure(status)).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-fn gauge<N: EncodeGaugeValue>(
-    encoder: &mut DescriptorEncoder<'_>,
-    plugins: &Plugins,
-    name: &str,
-    help: &str,
-    figure: impl Fn(&PluginId, &PluginStatus) -> N,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (plugin, status) in plugins {
-        let id = plugin.to_string();
-        let labels = [("controller", id.as_str()), ("name", id.as_str())];
-        ConstGauge::new(figure(plugin, status)).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-/// Encodes the limits of runs and what runs used of them. A limit of which a plugin never used anything has no series,
-/// and so a plugin that never ran has none.
-fn limits(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
-    let uses = plugins.iter().map(|(id, status)| (id.to_string(), status.uses()));
-    let uses: Vec<(String, Vec<Used>)> = uses.filter(|(_, uses)| !uses.is_empty()).collect();
-    if uses.is_empty() {
-        return Ok(());
-    }
-    let help = "Use of the limits of runs in bytes, seconds or numbers: by the last run, and the most by any run";
-    let mut metric = encoder.encode_descriptor("podium_run_used", help, None, MetricType::Gauge)?;
-    for (id, used) in uses.iter().flat_map(|(id, uses)| uses.iter().map(move |used| (id, used))) {
-        let [last, peak, _] = used.in_base_units();
-        for (run, value) in [("last", last), ("peak", peak)] {
-            let labels = [("controller", id.as_str()), ("limit", used.of.name()), ("run", run)];
-            ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
-        }
-    }
-    let help = "The limits of the plugin's runs, in bytes, seconds or numbers";
-    let mut metric = encoder.encode_descriptor("podium_run_limit", help, None, MetricType::Gauge)?;
-    for (id, used) in uses.iter().flat_map(|(id, uses)| uses.iter().map(move |used| (id, used))) {
-        let [_, _, limit] = used.in_base_units();
-        let labels = [("controller", id.as_str()), ("limit", used.of.name())];
-        ConstGauge::new(limit).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-/// Encodes a gauge of every configured plugin, also of one that was never loaded.
-fn by_load(
-    encoder: &mut DescriptorEncoder<'_>,
-    plugins: &[PluginState],
-    name: &str,
-    help: &str,
-    is: impl Fn(&PluginState) -> bool,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for plugin in plugins {
-        let labels = [("controller", plugin.id.to_string())];
-        ConstGauge::new(i64::from(is(plugin))).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-fn histogram(
-    encoder: &mut DescriptorEncoder<'_>,
-    plugins: &Plugins,
-    name: &str,
-    help: &str,
-    figure: impl Fn(&PluginStatus) -> &Histogram,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-    for (id, status) in plugins {
-        let id = id.to_string();
-        let labels = [("controller", id.as_str()), ("name", id.as_str())];
-        encode_histogram(metric.encode_family(&labels)?, figure(status))?;
-    }
-    Ok(())
-}
-
-pub(super) fn encode_histogram(mut family: MetricEncoder<'_>, times: &Histogram) -> fmt::Result {
-    let cumulative = times.cumulative(&BOUNDS.map(Duration::from_secs_f64));
-    let count = times.count().max(cumulative.last().copied().unwrap_or_default());
-    let mut below = 0;
-    // A plugin that never ran has one bucket: with all of them, 500 idle plugins would have 40,000 series.
-    let (bounds, cumulative) = if count == 0 { (&[][..], Vec::new()) } else { (&BOUNDS[..], cumulative) };
-    let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BOUNDS.len() + 1);
-    for (bound, upto) in bounds.iter().zip(cumulative) {
-        buckets.push((*bound, upto - below));
-        below = upto;
-    }
-    buckets.push((f64::INFINITY, count - below));
-    family.encode_histogram::<NoLabelSet>(times.sum().as_secs_f64(), count, &buckets, None)
+    figures: impl Fn(&PluginStatus) -> BTreeMap<&'static str, u64>,
+) -> impl Iterator<Item = ([(&'static str, String); 2], u64)> {
+    plugins.iter().flat_map(move |(id, status)| {
+        figures(status)
+            .into_iter()
+            .map(|(result, count)| ([("controller", id.to_string()), ("result", result.to_owned())], count))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Logs and metrics, in the formats that operators' tools read.
 
 mod buffer;
+mod families;
 mod logs;
 mod metrics;
 mod plugin_fields;

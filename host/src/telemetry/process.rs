@@ -3,15 +3,13 @@
 
 use std::{fmt, fs};
 
-use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
-    registry::Unit,
-};
+use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 use rustix::{
     param::{clock_ticks_per_second, page_size},
     process::{Resource, getrlimit},
 };
+
+use super::families::Families;
 
 /// Values that do not change while the process lives.
 #[derive(Debug, Clone, Copy)]
@@ -40,34 +38,27 @@ impl Process {
         Self { ticks_per_second: clock_ticks_per_second() as f64, page_bytes: page_size() as u64, booted }
     }
 
-    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    pub(super) fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
         if let Some(stat) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(stat) {
             let cpu = ConstCounter::new(stat.cpu_ticks as f64 / self.ticks_per_second);
-            let help = "User and system time of the process";
-            let seconds = Some(&Unit::Seconds);
-            cpu.encode(encoder.encode_descriptor("process_cpu", help, seconds, MetricType::Counter)?)?;
+            families.single("process_cpu_seconds", "User and system time of the process", cpu)?;
             if let Some(booted) = self.booted {
                 let start = ConstGauge::new(booted + stat.start_ticks as f64 / self.ticks_per_second);
-                let help = "When the process started, since the epoch";
-                start.encode(encoder.encode_descriptor("process_start_time", help, seconds, MetricType::Gauge)?)?;
+                families.single("process_start_time_seconds", "When the process started, since the epoch", start)?;
             }
-            let resident = stat.resident_pages * self.page_bytes;
-            gauge(encoder, "process_resident_memory_bytes", "Memory of the process that is in RAM", resident)?;
-            gauge(encoder, "process_virtual_memory_bytes", "Address space of the process", stat.virtual_bytes)?;
+            let resident = ConstGauge::new(stat.resident_pages * self.page_bytes);
+            families.single("process_resident_memory_bytes", "Memory of the process that is in RAM", resident)?;
+            let size = ConstGauge::new(stat.virtual_bytes);
+            families.single("process_virtual_memory_bytes", "Address space of the process", size)?;
         }
         if let Ok(files) = fs::read_dir("/proc/self/fd") {
             // Except the descriptor through which the directory is read.
-            let open = files.count().saturating_sub(1);
-            gauge(encoder, "process_open_fds", "Open file descriptors", open as u64)?;
+            let open = ConstGauge::new(files.count().saturating_sub(1));
+            families.single("process_open_fds", "Open file descriptors", open)?;
         }
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        gauge(encoder, "process_max_fds", "The most file descriptors that may be open", most)
+        let most = getrlimit(Resource::Nofile).current.and_then(|most| i64::try_from(most).ok()).unwrap_or(i64::MAX);
+        families.single("process_max_fds", "The most file descriptors that may be open", ConstGauge::new(most))
     }
-}
-
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
 /// Parses `/proc/self/stat`. The second field is the program's name in parentheses and may hold anything, so fields

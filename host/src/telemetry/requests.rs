@@ -4,13 +4,8 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use parking_lot::Mutex;
 use podium_engine::status::Histogram;
-use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{MetricType, counter::ConstCounter},
-    registry::Unit,
-};
 
-use super::metrics::encode_histogram;
+use super::families::Families;
 
 /// The methods of the host's requests.
 const METHODS: [&str; 5] = ["DELETE", "GET", "PATCH", "POST", "PUT"];
@@ -46,19 +41,15 @@ impl ApiRequests {
         *counts.entry(pair).or_default() += 1;
     }
 
-    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests to the API server by status code";
-        let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
-        for ((method, code), count) in &*self.counts.lock() {
-            let labels = [("code", &**code), ("method", METHODS[*method]), ("host", &*self.host)];
-            ConstCounter::new(*count).encode(metric.encode_family(&labels)?)?;
-        }
-        let name = "rest_client_request_duration";
+    pub(super) fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
+        let counts = self.counts.lock().clone();
+        let counts = counts.iter().map(|((method, code), count)| {
+            ([("code", &**code), ("method", METHODS[*method]), ("host", &*self.host)], *count)
+        });
+        families.counter("rest_client_requests", "Requests to the API server by status code", counts)?;
+        let times = METHODS.iter().zip(&self.times).filter(|(_, times)| times.count() > 0);
+        let times = times.map(|(method, times)| ([("verb", *method), ("host", &*self.host)], times));
         let help = "Time from a request to the head of its response";
-        let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for (method, times) in METHODS.iter().zip(&self.times).filter(|(_, times)| times.count() > 0) {
-            encode_histogram(metric.encode_family(&[("verb", *method), ("host", &*self.host)])?, times)?;
-        }
-        Ok(())
+        families.histogram("rest_client_request_duration_seconds", help, times)
     }
 }
