@@ -116,11 +116,11 @@ pub(crate) fn bar(length: u64) -> ProgressBar {
     bar
 }
 
-fn draw_target() -> ProgressDrawTarget {
+pub(crate) fn draw_target() -> ProgressDrawTarget {
     if interactive() { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() }
 }
 
-fn style(template: &str) -> ProgressStyle {
+pub(crate) fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
 }
 

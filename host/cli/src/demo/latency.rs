@@ -67,6 +67,11 @@ impl Comparison {
     }
 }
 
+/// Returns a time as programs and tables show it.
+pub(super) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
+
 /// Returns true if every measurement shows a delay, and there is one.
 pub(super) fn held_up(measured: &[Comparison]) -> bool {
     !measured.is_empty() && measured.iter().all(Comparison::held_up)

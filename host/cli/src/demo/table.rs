@@ -1,17 +1,15 @@
-//! The demo's output: steps, a row for each plugin, and checks.
+//! The demo's output: a row for each plugin, and checks.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use podium_engine::status::Status;
 use podium_vocabulary::PluginId;
 use serde::Serialize;
 
-use super::checks::Result;
+use super::{checks::Result, latency};
 use crate::ui;
 
 /// The figures of one plugin.
@@ -49,9 +47,7 @@ impl Statistics {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, status) in self.status.plugins() {
             let before = self.before.get(&id).map_or([].as_slice(), Vec::as_slice);
-            let millis = |quantile| {
-                status.event_to_write.quantile_since(before, quantile).map(|time| time.as_secs_f64() * 1_000.0)
-            };
+            let millis = |quantile| status.event_to_write.quantile_since(before, quantile).map(latency::millis);
             let row = Row {
                 name: id.to_string(),
                 runs: status.runs(),
@@ -63,57 +59,6 @@ impl Statistics {
             rows.insert(id, row);
         }
         rows.values().cloned().collect()
-    }
-}
-
-/// Shows steps and rows on a terminal, and otherwise only the steps, one line each. Writes to stderr.
-pub(super) struct Screen {
-    lines: MultiProgress,
-    step: ProgressBar,
-    rows: ProgressBar,
-}
-
-impl Screen {
-    pub(super) fn new() -> Self {
-        let target =
-            if ui::interactive() { ProgressDrawTarget::stderr_with_hz(8) } else { ProgressDrawTarget::hidden() };
-        let lines = MultiProgress::with_draw_target(target);
-        let line = |template: &str| {
-            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
-            lines.add(ProgressBar::new_spinner().with_style(style))
-        };
-        let step = line("\n{spinner} {msg}");
-        let rows = line("{msg}");
-        step.enable_steady_tick(Duration::from_millis(120));
-        Self { lines, step, rows }
-    }
-
-    /// Shows the present step.
-    pub(super) fn step(&self, what: &str) {
-        if ui::interactive() {
-            self.step.set_message(what.to_owned());
-        } else {
-            eprintln!("{what}");
-        }
-    }
-
-    /// Shows a result, which stays on the screen.
-    pub(super) fn note(&self, what: &str) {
-        if ui::interactive() {
-            // If the terminal is closed, the line is lost and the demo continues.
-            let _ = self.lines.println(format!("  {what}"));
-        } else {
-            eprintln!("  {what}");
-        }
-    }
-
-    pub(super) fn rows(&self, rows: &[Row]) {
-        self.rows.set_message(table(rows));
-    }
-
-    pub(super) fn finish(&self) {
-        self.step.finish_and_clear();
-        self.rows.finish_and_clear();
     }
 }
 
