@@ -7,21 +7,23 @@ use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, St
 use podium_vocabulary::{Refused, text::MESSAGE_BYTES};
 use podium_wire::refusal;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
-use wasmtime::{AsContextMut, Store, Trap, UpdateDeadline};
+use wasmtime::{
+    AsContextMut, Store, Trap, UpdateDeadline,
+    component::{ComponentType, Lower},
+};
 
 use super::{
-    bindings::{
-        json::exports::podium::reconcile::reconciler_json, native::exports::podium::reconcile::reconciler, types,
-    },
+    bindings::types,
     failure::{failure, is_argument_too_large, of_error, of_panic},
     hostcalls,
     limits::{self, CutReason},
     linking::{Json, Records},
     meter::Size,
-    plugin::{Linked, Plugin},
+    offer::WorldKind,
+    plugin::Plugin,
     reads::Format,
     run::{PluginContext, Run},
-    sandboxes::{Instance, Sandbox},
+    sandboxes::Sandbox,
     script::{Prepared, Runner},
     sending,
     text::cut,
@@ -35,6 +37,29 @@ const LONGEST_REQUEUE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The guest's answer, or the reason that there is none.
 type Answer = Result<Result<types::Outcome, types::Failure>, wasmtime::Error>;
+
+/// `request` of `reconciler` and `reconciler-json`, which differ in the form of a Pod.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct GuestRequest<P> {
+    key: types::PodKey,
+    subject: GuestSubject<P>,
+    #[component(name = "now-millis")]
+    now_millis: u64,
+    attempt: u32,
+    config: String,
+    #[component(name = "unsettled-writes")]
+    unsettled_writes: Vec<types::WriteReport>,
+}
+
+#[derive(ComponentType, Lower)]
+#[component(variant)]
+enum GuestSubject<P> {
+    #[component(name = "present")]
+    Present(P),
+    #[component(name = "deleted")]
+    Deleted(Option<P>),
+}
 
 /// Where a run finds its sandbox.
 enum SandboxSource {
@@ -125,7 +150,7 @@ impl Plugin {
         let call = async {
             match script {
                 Some((runner, source)) => runner.call_prepare(store, source).await.map(Some),
-                None => self.instance(store).await.map(|_| None),
+                None => self.linked.instance.instantiate_async(store).await.map(|_| None),
             }
         };
         match wall.within(spent.within(AssertUnwindSafe(call).catch_unwind()), lost).await {
@@ -133,13 +158,6 @@ impl Plugin {
             Some(Err(panic)) => Err(of_panic(&*panic)),
             Some(Ok(made)) => made.map_err(|error| of_error(&error, sandbox.store.data().budget.last_words())),
         }
-    }
-
-    async fn instance(&self, store: &mut Store<Run>) -> wasmtime::Result<Instance> {
-        Ok(match &self.linked {
-            Linked::Native(linked) => Instance::Native(linked.instantiate_async(store).await?),
-            Linked::Json(linked) => Instance::Json(linked.instantiate_async(store).await?),
-        })
     }
 
     /// Prepares a sandbox for a run at a time and with a seed: a new one, or one that is kept for this plugin.
@@ -183,56 +201,36 @@ impl Plugin {
 
     /// The error is the host's: the Pod cannot be rendered.
     async fn call(&self, sandbox: &mut Sandbox, request: Request) -> Result<Answer, Refused> {
+        match self.compiled.inspected.world {
+            WorldKind::Native => self.call_with::<Records>(sandbox, request).await,
+            WorldKind::Json | WorldKind::Script => self.call_with::<Json>(sandbox, request).await,
+        }
+    }
+
+    async fn call_with<F: Format>(&self, sandbox: &mut Sandbox, request: Request) -> Result<Answer, Refused> {
         let Sandbox { store, instance, .. } = sandbox;
-        let answer = match &self.linked {
-            Linked::Native(linked) => {
-                let (request, price) = native_request(&self.context, request)?;
-                if let Err(error) = self.charge(store, price) {
-                    return Ok(Err(error));
-                }
-                let native = match instance.take() {
-                    Some(Instance::Native(native)) => native,
-                    _ => match linked.instantiate_async(&mut *store).await {
-                        Ok(native) => native,
-                        Err(error) => return Ok(Err(error)),
-                    },
-                };
-                let answer = native.podium_reconcile_reconciler().call_reconcile(&mut *store, &request).await;
-                *instance = Some(Instance::Native(native));
-                answer
-            }
-            Linked::Json(linked) => {
-                let least = match &request.subject {
-                    Subject::Present(pod) | Subject::Deleted(Some(pod)) => {
-                        Json::least_price(pod, self.context.sections)
-                    }
-                    Subject::Deleted(None) => 0,
-                };
-                if let Err(error) = hostcalls::pay(store.as_context_mut(), least) {
-                    return Ok(Err(error));
-                }
-                let (request, price) = json_request(&self.context, request)?;
-                if let Err(error) = self.charge(store, price.saturating_sub(least)) {
-                    return Ok(Err(error));
-                }
-                let json = match instance.take() {
-                    Some(Instance::Json(json)) => json,
-                    _ => match linked.instantiate_async(&mut *store).await {
-                        Ok(json) => json,
-                        Err(error) => return Ok(Err(error)),
-                    },
-                };
-                let answer = json.podium_reconcile_reconciler_json().call_reconcile(&mut *store, &request).await;
-                *instance = Some(Instance::Json(json));
-                answer
-            }
+        let least = match &request.subject {
+            Subject::Present(pod) | Subject::Deleted(Some(pod)) => F::least_price(pod, self.context.sections),
+            Subject::Deleted(None) => 0,
         };
-        Ok(answer.and_then(|answer| {
+        if let Err(error) = hostcalls::pay(store.as_context_mut(), least) {
+            return Ok(Err(error));
+        }
+        let (request, price) = rendered::<F>(&self.context, request)?;
+        let answer = async {
+            self.charge(store, price.saturating_sub(least))?;
+            let instance = match instance {
+                Some(instance) => instance,
+                none => none.insert(self.linked.instance.instantiate_async(&mut *store).await?),
+            };
+            let reconcile = instance.get_typed_func::<_, (Result<_, _>,)>(&mut *store, &self.linked.reconcile)?;
+            let (answer,) = reconcile.call_async(&mut *store, (&request,)).await?;
             if answer.is_ok() {
                 charge_sending(store)?;
             }
             Ok(answer)
-        }))
+        };
+        Ok(answer.await)
     }
 
     /// The run pays for its request, with a Pod of this price.
@@ -255,39 +253,19 @@ fn charge_sending(store: &mut Store<Run>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-fn native_request(context: &PluginContext, request: Request) -> Result<(reconciler::Request, u64), Refused> {
+/// Returns the request with its Pod in this form, and the price of the Pod.
+fn rendered<F: Format>(context: &PluginContext, request: Request) -> Result<(GuestRequest<F::Pod>, u64), Refused> {
     let mut price = 0;
     let mut render = |pod: &_| {
-        let (rendered, its_price) = Records::pod(pod, context.sections)?;
+        let (rendered, its_price) = F::pod(pod, context.sections)?;
         price = its_price;
         Ok(rendered)
     };
-    let request = reconciler::Request {
+    let request = GuestRequest {
         key: (&request.key).into(),
         subject: match &request.subject {
-            Subject::Present(pod) => reconciler::Subject::Present(render(pod)?),
-            Subject::Deleted(pod) => reconciler::Subject::Deleted(pod.as_deref().map(&mut render).transpose()?),
-        },
-        now_millis: request.now_millis,
-        attempt: request.attempt,
-        config: context.config.clone(),
-        unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
-    };
-    Ok((request, price))
-}
-
-fn json_request(context: &PluginContext, request: Request) -> Result<(reconciler_json::Request, u64), Refused> {
-    let mut price = 0;
-    let mut render = |pod: &_| {
-        let (rendered, its_price) = Json::pod(pod, context.sections)?;
-        price = its_price;
-        Ok(rendered)
-    };
-    let request = reconciler_json::Request {
-        key: (&request.key).into(),
-        subject: match &request.subject {
-            Subject::Present(pod) => reconciler_json::Subject::Present(render(pod)?),
-            Subject::Deleted(pod) => reconciler_json::Subject::Deleted(pod.as_deref().map(&mut render).transpose()?),
+            Subject::Present(pod) => GuestSubject::Present(render(pod)?),
+            Subject::Deleted(pod) => GuestSubject::Deleted(pod.as_deref().map(&mut render).transpose()?),
         },
         now_millis: request.now_millis,
         attempt: request.attempt,

@@ -17,7 +17,7 @@ use wasmtime::{
 };
 
 use super::{
-    bindings::{log, pods, pods_json, state, types},
+    bindings::{log, state, types},
     offer::{Offer, WorldKind},
     reads::Format,
     run::Run,
@@ -58,8 +58,8 @@ impl Linkers {
             let mut instance = linker.instance(&format!("{PACKAGE}{interface}{VERSION}"))?;
             for function in offer.in_interface(interface) {
                 match interface {
-                    "pods-json" => add_json(&mut instance, function)?,
-                    _ => add(&mut instance, function)?,
+                    "pods-json" => add::<Json>(&mut instance, function)?,
+                    _ => add::<Records>(&mut instance, function)?,
                 }
             }
         }
@@ -86,27 +86,28 @@ fn stage(mut store: StoreContextMut<'_, Run>, action: Action) -> SingleResult<An
     answer(store.data_mut().stage(action))
 }
 
-/// Adds a function, of `pods` for the world `plugin`.
+/// Adds a function, with Pods in this form.
 #[expect(clippy::too_many_lines, reason = "one short arm for each host call")]
-fn add(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::Result<()> {
+fn add<F: Format>(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::Result<()> {
     let name = function.name();
     match function {
         Function::Get => instance.func_wrap(name, |mut store, (namespace, name): (String, String)| {
-            answer::<_, types::CallError>(store.data_mut().get_pod::<Records>(&namespace, &name))
+            answer::<_, types::CallError>(store.data_mut().get_pod::<F>(&namespace, &name))
         }),
         Function::Find => instance.func_wrap_async(
             name,
             |mut store, (query, limit, after): (types::PodQuery, u32, Option<String>)| {
                 Box::new(async move {
-                    let page = store.data_mut().find_pods::<Records>(query, limit, after).await;
-                    answer::<_, types::CallError>(page.map(|(pods, next)| pods::Page { pods, next }))
+                    answer::<_, types::CallError>(store.data_mut().find_pods::<F>(query, limit, after).await)
                 })
             },
         ),
-        Function::Count => add_count(instance, name),
+        Function::Count => instance.func_wrap_async(name, |mut store, (query,): (types::PodQuery,)| {
+            Box::new(async move { answer::<_, types::CallError>(store.data_mut().count_pods(query).await) })
+        }),
         Function::GetLive => instance.func_wrap_async(name, |mut store, (namespace, name): (String, String)| {
             Box::new(async move {
-                answer::<_, types::CallError>(store.data_mut().get_live_pod::<Records>(&namespace, &name).await)
+                answer::<_, types::CallError>(store.data_mut().get_live_pod::<F>(&namespace, &name).await)
             })
         }),
         Function::SetLabel => instance.func_wrap(name, |store, (target, key, value): (Key, String, String)| {
@@ -194,44 +195,6 @@ fn add(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::
             },
         ),
     }
-}
-
-/// Adds a function of `pods-json`.
-fn add_json(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::Result<()> {
-    let name = function.name();
-    match function {
-        Function::Get => instance.func_wrap(name, |mut store, (namespace, name): (String, String)| {
-            answer::<_, types::CallError>(store.data_mut().get_pod::<Json>(&namespace, &name))
-        }),
-        Function::Find => instance.func_wrap_async(
-            name,
-            |mut store, (query, limit, after): (types::PodQuery, u32, Option<String>)| {
-                Box::new(async move {
-                    let page = store.data_mut().find_pods::<Json>(query, limit, after).await;
-                    answer::<_, types::CallError>(page.map(|(pods, next)| {
-                        // A page of a withheld read is empty text, which is no array.
-                        let pods = if pods.is_empty() { Json::page(Vec::new()) } else { pods };
-                        pods_json::Page { pods, next }
-                    }))
-                })
-            },
-        ),
-        Function::Count => add_count(instance, name),
-        Function::GetLive => instance.func_wrap_async(name, |mut store, (namespace, name): (String, String)| {
-            Box::new(async move {
-                answer::<_, types::CallError>(store.data_mut().get_live_pod::<Json>(&namespace, &name).await)
-            })
-        }),
-        // `pods-json` has no others.
-        _ => Ok(()),
-    }
-}
-
-/// Is the same for both forms of a Pod.
-fn add_count(instance: &mut LinkerInstance<'_, Run>, name: &str) -> wasmtime::Result<()> {
-    instance.func_wrap_async(name, |mut store, (query,): (types::PodQuery,)| {
-        Box::new(async move { answer::<_, types::CallError>(store.data_mut().count_pods(query).await) })
-    })
 }
 
 impl From<log::Level> for LogLevel {

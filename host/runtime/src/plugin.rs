@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use podium_engine::ports::{self, Failure, Reconcile, Request, RunReport, Staged};
-use podium_vocabulary::PluginSpec;
-use wasmtime::component::Component;
+use podium_vocabulary::{PACKAGE, PluginSpec, VERSION};
+use wasmtime::component::{Component, ComponentExportIndex, InstancePre};
 
 use super::{
-    bindings::{json::PluginJsonPre, native::PluginPre},
     compile::{Charge, Compiled, Compiler, Requester},
     engine::Core,
     inspect::Import,
-    offer::WorldKind,
+    offer::Offer,
     run::{PluginContext, Run},
     sandboxes::Load,
     validate::{Inspected, LoadProblem, check_size},
@@ -31,10 +30,28 @@ pub struct Plugin {
     pub(super) _charge: Option<Charge>,
 }
 
-/// Linked to one of the two worlds.
-pub(super) enum Linked {
-    Native(PluginPre<Run>),
-    Json(PluginJsonPre<Run>),
+/// A component with the functions that its world offers it.
+#[derive(Clone)]
+pub(super) struct Linked {
+    pub(super) instance: InstancePre<Run>,
+    pub(super) reconcile: ComponentExportIndex,
+}
+
+impl Linked {
+    pub(super) fn new(core: &Core, compiled: &Compiled, offer: Offer) -> Result<Self, LoadProblem> {
+        let failed = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
+        let linker = core.linkers.get(offer).map_err(failed)?;
+        let instance = linker.instantiate_pre(&compiled.component).map_err(failed)?;
+        let reconcile = export(&compiled.component, offer.world.reconciler(), "reconcile");
+        let reconcile = reconcile.ok_or_else(|| LoadProblem::Link("it exports no reconcile".to_owned()))?;
+        Ok(Self { instance, reconcile })
+    }
+}
+
+/// Returns a function that a component exports in an interface of the contract.
+pub(super) fn export(component: &Component, interface: &str, function: &str) -> Option<ComponentExportIndex> {
+    let interface = component.get_export_index(None, &*format!("{PACKAGE}{interface}{VERSION}"))?;
+    component.get_export_index(Some(&interface), function)
 }
 
 impl Drop for Plugin {
@@ -86,14 +103,7 @@ pub(super) fn compile(
     let requester = Requester { tenant: Some(&tenant), code_bytes, file: &file };
     let (compiled, charge) = component(core, spec, wasm, requester)?;
     check_initial_memory(spec, &compiled.component)?;
-    let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
-    let inspected = &compiled.inspected;
-    let linker = core.linkers.get(inspected.offer(spec)).map_err(link)?;
-    let instance = linker.instantiate_pre(&compiled.component).map_err(link)?;
-    let linked = match inspected.world {
-        WorldKind::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
-        WorldKind::Json | WorldKind::Script => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
-    };
+    let linked = Linked::new(core, &compiled, compiled.inspected.offer(spec))?;
     let context = PluginContext::new(spec, Arc::default());
     let load = core.sandboxes.load();
     Ok(Plugin { core: Arc::clone(core), load, context: Arc::new(context), linked, compiled, _charge: Some(charge) })

@@ -8,6 +8,7 @@ use podium_vocabulary::{
 };
 use podium_wire::{Record, Section, SectionSet, refusal};
 use serde_json::Value;
+use wasmtime::component::{ComponentType, Lower};
 
 use super::{
     bindings::types,
@@ -28,10 +29,18 @@ const KEY_BYTES: usize = 317;
 /// a millisecond, and one to two thousand Pods for a short selector.
 const SLICE_FUEL: u64 = 5_000_000;
 
+/// A page of Pods, and the text that continues behind it.
+#[derive(Debug, ComponentType, Lower)]
+#[component(record)]
+pub(super) struct Page<P> {
+    pods: P,
+    next: Option<String>,
+}
+
 /// How a world wants to see Pods.
-pub(super) trait Format {
-    type Pod;
-    type Page: Default;
+pub(super) trait Format: 'static {
+    /// A Pod, and the Pods of a page.
+    type Pod: ComponentType + Lower + Send + Sync + 'static;
     /// Returns the Pod in this form, and the price of rendering it.
     ///
     /// # Errors
@@ -42,12 +51,11 @@ pub(super) trait Format {
         0
     }
     fn size(pod: &Self::Pod) -> usize;
-    fn page(pods: Vec<Self::Pod>) -> Self::Page;
+    fn page(pods: Vec<Self::Pod>) -> Self::Pod;
 }
 
 impl Format for Records {
     type Pod = Vec<u8>;
-    type Page = Vec<u8>;
 
     fn pod(pod: &CachedPod, sections: SectionSet) -> Result<(Vec<u8>, u64), Refused> {
         let record = pod.record(sections).map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))?;
@@ -70,7 +78,6 @@ impl Format for Records {
 
 impl Format for Json {
     type Pod = String;
-    type Page = String;
 
     /// With the grant of `full` the JSON is the full object, which contains all other sections.
     fn pod(pod: &CachedPod, sections: SectionSet) -> Result<(String, u64), Refused> {
@@ -153,18 +160,17 @@ impl Run {
         Ok(admission)
     }
 
-    /// A page, and the text that continues behind it.
     pub(super) async fn find_pods<F: Format>(
         &mut self,
         query: types::PodQuery,
         limit: u32,
         after: Option<String>,
-    ) -> Result<(F::Page, Option<String>), Refused> {
+    ) -> Result<Page<F::Pod>, Refused> {
         let query = PodQuery::from(query);
         let arguments = size_of(&query).and(Size::of_texts(&[after.as_deref().unwrap_or_default()]));
         let answer = match self.admit(Function::Find, arguments) {
             Ok(Admission::Admitted) => self.page::<F>(query, limit, after).await,
-            Ok(Admission::Withheld) => Ok(Default::default()),
+            Ok(Admission::Withheld) => Ok(Page { pods: F::page(Vec::new()), next: None }),
             Err(refused) => Err(refused),
         };
         self.record(Function::Find, answer.as_ref().err());
@@ -176,13 +182,13 @@ impl Run {
         query: PodQuery,
         limit: u32,
         after: Option<String>,
-    ) -> Result<(F::Page, Option<String>), Refused> {
+    ) -> Result<Page<F::Pod>, Refused> {
         if limit == 0 {
             return Err(Refused::Invalid("limit: must be at least 1".to_owned()));
         }
         let not_one = || Refused::Invalid("after: not the `next` of a page".to_owned());
         let after = after.as_deref().map(|text| Cursor::parse(text).ok_or_else(not_one)).transpose()?;
-        let Some(query) = self.within_scope(query)? else { return Ok((F::page(Vec::new()), None)) };
+        let Some(query) = self.within_scope(query)? else { return Ok(Page { pods: F::page(Vec::new()), next: None }) };
         let limit = limit.min(PAGE_PODS) as usize;
         // One more, to see whether more follow.
         let mut found = Vec::new();
@@ -194,12 +200,12 @@ impl Run {
             let rendered = self.rendered::<F>(pod)?;
             bytes += F::size(&rendered);
             if bytes > PAGE_BYTES && last.is_some() {
-                return Ok((F::page(pods), last));
+                return Ok(Page { pods: F::page(pods), next: last });
             }
             pods.push(rendered);
             last = Some(pod.cursor().to_string());
         }
-        Ok((F::page(pods), last.filter(|_| found.len() > limit)))
+        Ok(Page { pods: F::page(pods), next: last.filter(|_| found.len() > limit) })
     }
 
     pub(super) async fn count_pods(&mut self, query: types::PodQuery) -> Result<u64, Refused> {

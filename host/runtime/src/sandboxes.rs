@@ -18,12 +18,9 @@ use podium_engine::ports::{LogLevel, Staged, StateEntry, StateError, World};
 use podium_pods::pod::{CachedPod, PodView, Slice};
 use podium_vocabulary::{Cursor, PodQuery, Refused, Revision, WriteReport};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use wasmtime::Store;
+use wasmtime::{Store, component::Instance};
 
-use super::{
-    bindings::{json::PluginJson, native},
-    run::Run,
-};
+use super::run::Run;
 
 /// A sandbox: its place, its store and the instance in it.
 pub(super) struct Sandbox {
@@ -34,12 +31,6 @@ pub(super) struct Sandbox {
     pub(super) runs: u32,
     /// Returned when the sandbox is dropped.
     pub(super) _place: OwnedSemaphorePermit,
-}
-
-/// An instance of a component of one of the two worlds.
-pub(super) enum Instance {
-    Native(native::Plugin),
-    Json(PluginJson),
 }
 
 /// One load of a plugin.

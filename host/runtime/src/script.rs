@@ -9,7 +9,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use podium_engine::ports::{Failure, FailureKind};
-use podium_vocabulary::{Grants, LimitClass, Limits, PACKAGE, PluginSpec, VERSION, text};
+use podium_vocabulary::{Grants, LimitClass, Limits, PluginSpec, text};
 use wasmtime::{
     Store,
     component::{ComponentExportIndex, ComponentType, Lift},
@@ -17,11 +17,10 @@ use wasmtime::{
 
 use super::{
     Engine, LoadError, Plugin,
-    bindings::json::PluginJsonPre,
     compile::{Compiled, Compiler, Requester},
     engine::Core,
     offer::{Offer, WorldKind},
-    plugin::{Linked, check_initial_memory, check_memory},
+    plugin::{Linked, check_initial_memory, check_memory, export},
     run::{PluginContext, Run},
     sandboxes::NoWorld,
     validate::{Inspected, LoadProblem, check_size},
@@ -37,7 +36,7 @@ const PREPARED_BYTES: usize = 2 << 20;
 /// A compiled runner.
 pub struct Runner {
     compiled: Arc<Compiled>,
-    linked: PluginJsonPre<Run>,
+    linked: Linked,
     prepare: ComponentExportIndex,
 }
 
@@ -98,11 +97,8 @@ fn runner(core: &Core, file: &Path, wasm: &[u8]) -> Result<Runner, LoadProblem> 
     }
     let requester = Requester { tenant: None, code_bytes: u64::MAX, file };
     let compiled = core.compiler.compile(Compiler::key(CLASS, wasm), CLASS, wasm, &inspected, requester)?;
-    let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
-    let linker = core.linkers.get(Offer::new(WorldKind::Script, CLASS, &Grants::default())).map_err(link)?;
-    let linked = linker.instantiate_pre(&compiled.component).and_then(PluginJsonPre::new).map_err(link)?;
-    let interface = compiled.component.get_export_index(None, &*format!("{PACKAGE}preparation{VERSION}"));
-    let prepare = interface.and_then(|interface| compiled.component.get_export_index(Some(&interface), "prepare"));
+    let linked = Linked::new(core, &compiled, Offer::new(WorldKind::Script, CLASS, &Grants::default()))?;
+    let prepare = export(&compiled.component, "preparation", "prepare");
     Ok(Runner { prepare: prepare.ok_or(LoadProblem::NoRunner)?, compiled, linked })
 }
 
@@ -123,7 +119,7 @@ async fn prepare(
     let plugin = |context, charge| Plugin {
         core: Arc::clone(core),
         context: Arc::new(context),
-        linked: Linked::Json(runner.linked.clone()),
+        linked: runner.linked.clone(),
         load: core.sandboxes.load(),
         compiled: Arc::clone(&runner.compiled),
         _charge: charge,
@@ -152,7 +148,7 @@ async fn prepare(
 
 impl Runner {
     pub(super) async fn call_prepare(&self, store: &mut Store<Run>, source: &str) -> wasmtime::Result<Prepared> {
-        let instance = self.linked.instance_pre().instantiate_async(&mut *store).await?;
+        let instance = self.linked.instance.instantiate_async(&mut *store).await?;
         let prepare = instance.get_typed_func::<(&str,), (Prepared,)>(&mut *store, &self.prepare)?;
         Ok(prepare.call_async(store, (source,)).await?.0)
     }
