@@ -149,7 +149,7 @@ impl Figures {
 
     fn encode_loads(&self, families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
         let help = "Requests sent to the API server for a plugin's writes";
-        families.counter("podium_write_requests", help, each(plugins, |_, status| status.requests()))?;
+        families.counter("podium_write_requests", help, each(plugins, |_, status| status.requests.get()))?;
         let cpu = plugins
             .iter()
             .map(|(id, status)| ([("controller", id.to_string()), ("tenant", tenant(id))], status.cpu().as_secs_f64()));
@@ -228,16 +228,16 @@ impl Figures {
         let deletions = each(plugins, |id, _| self.plugin(id).deletions);
         families.gauge("podium_deletions_unsettled", help, deletions)?;
         let help = "Last states of deleted Pods that were dropped because too many waited for the plugin";
-        let dropped = each(plugins, |_, status| status.states_dropped());
+        let dropped = each(plugins, |_, status| status.states_dropped.get());
         families.counter("podium_deletion_states_dropped", help, dropped)?;
         let help = "Deletions that were given up because the plugin did not settle on them";
-        let given_up = each(plugins, |_, status| status.deletions_given_up());
+        let given_up = each(plugins, |_, status| status.deletions_given_up.get());
         families.counter("podium_deletions_given_up", help, given_up)?;
         let help = "Failures that the status of the plugin did not list, because it listed 8 others";
         let unlisted = above_zero(plugins, PluginStatus::failures_unlisted);
         families.counter("podium_failures_unlisted", help, unlisted)?;
         let help = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
-        let dropped = above_zero(plugins, PluginStatus::log_lines_dropped);
+        let dropped = above_zero(plugins, |status| status.log_lines_dropped.get());
         families.counter("podium_plugin_log_dropped_lines", help, dropped)
     }
 
@@ -291,8 +291,8 @@ fn encode_runs(families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
     let help = "Runs whose failure the plugin called terminal";
     let terminal = each(plugins, |_, status| status.failures_by(FailureKind::Terminal));
     families.counter("controller_runtime_terminal_reconcile_errors", help, terminal)?;
-    families.counter("workqueue_adds", "Wake-ups", each(plugins, |_, status| status.adds()))?;
-    let retries = each(plugins, |_, status| status.retries());
+    families.counter("workqueue_adds", "Wake-ups", each(plugins, |_, status| status.adds.get()))?;
+    let retries = each(plugins, |_, status| status.retries.get());
     families.counter("workqueue_retries", "Runs that were not a first attempt", retries)
 }
 
@@ -308,9 +308,9 @@ fn encode_loops(families: &mut Families<'_>, plugins: &Plugins) -> fmt::Result {
     });
     families.counter("podium_write_loops", help, loops)?;
     let help = "Writes that were not sent because changes of their Pods wait";
-    families.counter("podium_writes_withheld", help, above_zero(plugins, PluginStatus::writes_withheld))?;
+    families.counter("podium_writes_withheld", help, above_zero(plugins, |status| status.writes_withheld.get()))?;
     let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
-    families.counter("podium_forbidden_closings", help, above_zero(plugins, PluginStatus::closings))
+    families.counter("podium_forbidden_closings", help, above_zero(plugins, |status| status.closings.get()))
 }
 
 /// Encodes the limits of runs and what runs used of them. A limit of which a plugin never used anything has no series,

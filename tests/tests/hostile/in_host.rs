@@ -179,7 +179,7 @@ fn recorded(attack: &Attack, status: &PluginStatus) -> Result<()> {
             ensure!(last.contains(text), "failed with {}", cut(&last));
             is_one_line(&last, 8 << 10)?;
             ensure!(!kind.is_panic() || status.panics() > 0, "no panic is counted");
-            ensure!(status.requests() == 0 || attack.sends, "{} requests of failed runs", status.requests());
+            ensure!(status.requests.get() == 0 || attack.sends, "{} requests of failed runs", status.requests.get());
         }
         End::Succeeds(..) => {
             let last = status.last_failure();

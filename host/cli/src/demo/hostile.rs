@@ -205,7 +205,7 @@ impl Attacks<'_> {
             let sample = self.probe(PROBES).await?;
             let mut progress = Progress::new();
             while !is_refused && status.runs() == 0 {
-                if !progress.continues(status.adds()) {
+                if !progress.continues(status.adds.get()) {
                     bail!("the attack did not run");
                 }
                 tokio::time::sleep(INTERVAL).await;

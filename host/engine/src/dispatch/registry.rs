@@ -77,7 +77,7 @@ impl LoadedPlugin {
     /// Counts and reports the deletions and last states that were dropped because the plugin exceeded its bounds.
     pub fn exceeded(&self, excess: Excess) {
         let Excess { states, given_up } = excess;
-        if let Some(dropped) = self.status.dropped_states(states) {
+        if let Some(dropped) = self.status.states_dropped.grow(states) {
             tracing::warn!(
                 plugin = %self.spec.id, dropped,
                 "too many deleted pods wait for the plugin or do not settle: the oldest last states are dropped"
@@ -91,7 +91,7 @@ impl LoadedPlugin {
 
     /// Counts deletions that are not delivered any more.
     pub(super) fn gave_up(&self, deletions: u64) {
-        if let Some(given_up) = self.status.gave_up(deletions) {
+        if let Some(given_up) = self.status.deletions_given_up.grow(deletions) {
             tracing::warn!(
                 plugin = %self.spec.id, given_up,
                 "too many deleted pods wait for the plugin or do not settle: the oldest deletions are given up"

@@ -141,7 +141,7 @@ impl Dispatch {
         }
         events.extend(sent.closings.iter().filter_map(|closing| report_closing(plugin, subject, closing)));
         if let Some(until) = until {
-            plugin.status.withheld(withheld.len() as u64);
+            plugin.status.writes_withheld.add(withheld.len() as u64);
             run.withheld(until);
             // Another write that failed has its own back-off.
             if sent.reports.iter().all(|report| report.result.is_settled()) {
@@ -201,7 +201,7 @@ fn report_closing(plugin: &LoadedPlugin, subject: &PodKey, closing: &Closing) ->
     let Closing { verb, resource, namespace, wait, is_first } = closing;
     let namespace = namespace.as_deref().unwrap_or_default();
     let seconds = wait.as_secs();
-    plugin.status.closed();
+    plugin.status.closings.add(1);
     tracing::warn!(
         verb,
         resource,

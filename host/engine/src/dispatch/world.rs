@@ -117,7 +117,7 @@ pub(super) fn log(plugin: &LoadedPlugin, level: LogLevel, message: &str, fields:
     }
     let text = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
     if let Line::Lost(due) = plugin.log_rate.take(text, Instant::now()) {
-        plugin.status.dropped_log_line();
+        plugin.status.log_lines_dropped.add(1);
         if let Some(lines) = due {
             tracing::warn!(lines, "log lines of the plugin were dropped: its tenant's share of the log is used up");
         }

@@ -234,7 +234,7 @@ impl Ingest {
     fn queue(&self, plan: Plan<Lane>) {
         for (lane, count) in self.expectations.queue(&self.queue, plan) {
             if let Some(loaded) = self.registry.get(lane) {
-                loaded.status.added(count);
+                loaded.status.adds.add(count);
             }
         }
     }
@@ -317,7 +317,7 @@ impl Ingest {
     fn queue_deletions(&self, lane: Lane, keys: impl FnOnce() -> Vec<PodKey>) {
         let Some(loaded) = self.registry.get(lane) else { return };
         let (count, excess) = self.expectations.tombstones.queue_deletions(&self.queue, lane, keys, Instant::now());
-        loaded.status.added(count as u64);
+        loaded.status.adds.add(count as u64);
         loaded.exceeded(excess);
     }
 
@@ -421,7 +421,7 @@ impl Ingest {
 
     fn add(&self, lane: Lane, keys: Vec<PodKey>, why: Why) {
         if let Some(loaded) = self.registry.get(lane) {
-            loaded.status.added(keys.len() as u64);
+            loaded.status.adds.add(keys.len() as u64);
             let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, why));
             self.queue.add_because(items, false);
         }

@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use active::{Active, Latest};
 pub use active::{ActiveRun, Panic};
 pub(crate) use health::{ATTEMPTS, is_refusal, without_pod};
 pub use health::{Failing, Health, VersionId};
@@ -23,6 +22,7 @@ pub use histogram::Histogram;
 pub use load::{LoadState, PluginState};
 use parking_lot::{Mutex, RwLock};
 use podium_vocabulary::{EventResult, Limits, PluginId, PodKey, WriteReport, WriteResult};
+use tokio::time::Instant;
 use used::Uses;
 pub use used::{Limit, Used};
 
@@ -35,14 +35,7 @@ const MAX_COUNTERPARTS: usize = 16;
 #[derive(Debug, Default)]
 pub struct Status {
     plugins: RwLock<BTreeMap<PluginId, Arc<PluginStatus>>>,
-    loads: RwLock<BTreeMap<PluginId, Load>>,
-}
-
-/// A [`PluginState`] without its key.
-#[derive(Debug, Default)]
-struct Load {
-    state: LoadState,
-    runs: bool,
+    loads: RwLock<BTreeMap<PluginId, PluginState>>,
 }
 
 impl Status {
@@ -62,16 +55,13 @@ impl Status {
 
     /// Records the result of an attempt to load a plugin, and whether a version of it runs.
     pub fn set_load(&self, id: &PluginId, state: LoadState, runs: bool) {
-        self.loads.write().insert(id.clone(), Load { state, runs });
+        self.loads.write().insert(id.clone(), PluginState { id: id.clone(), load: state, runs });
     }
 
     /// Returns the load state of every configured plugin, ordered by namespace, then name.
     #[must_use]
     pub fn loads(&self) -> Vec<PluginState> {
-        let loads = self.loads.read();
-        let state =
-            |(id, load): (&PluginId, &Load)| PluginState { id: id.clone(), load: load.state.clone(), runs: load.runs };
-        loads.iter().map(state).collect()
+        self.loads.read().values().cloned().collect()
     }
 
     /// Returns all plugins, ordered by namespace, then name.
@@ -118,24 +108,33 @@ pub struct PluginStatus {
     failures: Mutex<BTreeMap<&'static str, u64>>,
     /// Runs that were begun.
     begun: AtomicU64,
-    retries: AtomicU64,
-    adds: AtomicU64,
-    runs: Active,
+    /// Runs that were not a first attempt.
+    pub retries: Counter,
+    /// Wake-ups, including those that were merged into one run.
+    pub adds: Counter,
+    /// Runs under way, by number. There are at most as many as workers.
+    active: Mutex<BTreeMap<u64, ActiveRun>>,
     writes: Mutex<BTreeMap<&'static str, u64>>,
     events: Mutex<BTreeMap<&'static str, u64>>,
-    requests: AtomicU64,
+    /// Requests that were sent for this plugin's writes.
+    pub requests: Counter,
     /// Nanoseconds.
     cpu: AtomicU64,
-    dropped_states: AtomicU64,
-    given_up: AtomicU64,
-    log_lines_dropped: AtomicU64,
+    /// Last states of deleted Pods that were dropped because of the bounds.
+    pub states_dropped: Counter,
+    /// Deletions that were given up because of the bounds or of their age.
+    pub deletions_given_up: Counter,
+    /// Lines of the plugin's log that were dropped because of the rate.
+    pub log_lines_dropped: Counter,
     loops: Mutex<BTreeMap<(&'static str, String), u64>>,
-    withheld: AtomicU64,
-    closings: AtomicU64,
+    /// Writes that were not sent because values of their fields wait.
+    pub writes_withheld: Counter,
+    /// How often writes of one kind were stopped for a time because the account has no right to them.
+    pub closings: Counter,
     last_failure: Mutex<Option<String>>,
     /// That of the version that was installed last.
     health: Mutex<Arc<Health>>,
-    last_panic: Latest,
+    last_panic: Mutex<Option<Panic>>,
     uses: Uses,
     /// Time from start to end of a run, including waits and writes.
     pub run_time: Histogram,
@@ -150,26 +149,21 @@ pub struct PluginStatus {
 }
 
 impl PluginStatus {
-    /// Records that this many Pods woke the plugin.
-    pub fn added(&self, items: u64) {
-        self.adds.fetch_add(items, Relaxed);
-    }
-
     /// Records the start of a run on a Pod; `waited` is the time since the event. Returns the number of the run, of the
     /// plugin's own: a number of all runs would show plugins how much the others run.
     pub fn begin(&self, waited: Duration, attempt: u32, pod: &PodKey) -> u64 {
         self.queue_time.record(waited);
         if attempt > 1 {
-            self.retries.fetch_add(1, Relaxed);
+            self.retries.add(1);
         }
         let run = self.begun.fetch_add(1, Relaxed);
-        self.runs.add(run, pod);
+        self.active.lock().insert(run, ActiveRun { pod: pod.clone(), since: Instant::now() });
         run
     }
 
     /// Records that the code of a run has ended. Its writes may still have to be sent.
     pub fn left(&self, run: u64) {
-        self.runs.remove(run);
+        self.active.lock().remove(&run);
     }
 
     /// Counts a run that ended and whose writes were sent. Returns its result.
@@ -181,7 +175,10 @@ impl PluginStatus {
             Ok(Outcome::Settled | Outcome::Stop) => RunResult::Success,
             Err(failure) => {
                 *self.failures.lock().entry(failure.kind.name()).or_default() += 1;
-                self.last_panic.record(failure);
+                if failure.kind.is_panic() || failure.kind == FailureKind::Host {
+                    let message = failure.message.clone();
+                    *self.last_panic.lock() = Some(Panic { kind: failure.kind.name(), message, at: Instant::now() });
+                }
                 *self.last_failure.lock() = Some(failure.message.clone());
                 RunResult::Error
             }
@@ -193,13 +190,13 @@ impl PluginStatus {
     /// Returns the runs under way, in the order in which they started.
     #[must_use]
     pub fn active_runs(&self) -> Vec<ActiveRun> {
-        self.runs.all()
+        self.active.lock().values().cloned().collect()
     }
 
     /// Returns the latest run whose code did not return, or that ended by a panic of the host.
     #[must_use]
     pub fn last_panic(&self) -> Option<Panic> {
-        self.last_panic.get()
+        self.last_panic.lock().clone()
     }
 
     /// Records what a run used of its limits.
@@ -225,7 +222,7 @@ impl PluginStatus {
 
     /// Records the results of a run's writes and the number of requests.
     pub fn wrote(&self, reports: &[WriteReport], requests: u32) {
-        self.requests.fetch_add(requests.into(), Relaxed);
+        self.requests.add(requests.into());
         let mut writes = self.writes.lock();
         for report in reports {
             *writes.entry(report.result.name()).or_default() += 1;
@@ -235,38 +232,6 @@ impl PluginStatus {
     /// Records the result of an Event.
     pub fn event(&self, result: EventResult) {
         *self.events.lock().entry(result.name()).or_default() += 1;
-    }
-
-    /// Records dropped last states of deleted Pods. Returns the total if it has passed a power of two, so that the
-    /// number of log lines stays small.
-    pub fn dropped_states(&self, states: u64) -> Option<u64> {
-        grown(&self.dropped_states, states)
-    }
-
-    /// Records deletions that were given up. Returns the total as [`Self::dropped_states`] does.
-    pub fn gave_up(&self, deletions: u64) -> Option<u64> {
-        grown(&self.given_up, deletions)
-    }
-
-    /// Returns how many last states were dropped because of the bounds.
-    #[must_use]
-    pub fn states_dropped(&self) -> u64 {
-        self.dropped_states.load(Relaxed)
-    }
-    /// Returns how many deletions were given up because of the bounds or of their age.
-    #[must_use]
-    pub fn deletions_given_up(&self) -> u64 {
-        self.given_up.load(Relaxed)
-    }
-
-    /// Records that a line of the plugin's log was dropped because of the rate.
-    pub fn dropped_log_line(&self) {
-        self.log_lines_dropped.fetch_add(1, Relaxed);
-    }
-    /// Returns how many lines of the plugin's log were dropped because of the rate.
-    #[must_use]
-    pub fn log_lines_dropped(&self) -> u64 {
-        self.log_lines_dropped.load(Relaxed)
     }
 
     /// Records that values of a kind of field wait because too many were sent, and who sent the values between them:
@@ -282,24 +247,6 @@ impl PluginStatus {
     #[must_use]
     pub fn loops(&self) -> BTreeMap<(&'static str, String), u64> {
         self.loops.lock().clone()
-    }
-    /// Records writes that were not sent because values of their fields wait.
-    pub fn withheld(&self, writes: u64) {
-        self.withheld.fetch_add(writes, Relaxed);
-    }
-    /// Returns how many writes were not sent because values of their fields wait.
-    #[must_use]
-    pub fn writes_withheld(&self) -> u64 {
-        self.withheld.load(Relaxed)
-    }
-    /// Records that writes of one kind are not sent for a time because the account has no right to them.
-    pub fn closed(&self) {
-        self.closings.fetch_add(1, Relaxed);
-    }
-    /// Returns how often writes of one kind were stopped for a time because the account has no right to them.
-    #[must_use]
-    pub fn closings(&self) -> u64 {
-        self.closings.load(Relaxed)
     }
 
     /// Returns the failures of the version that was installed last.
@@ -346,20 +293,10 @@ impl PluginStatus {
         let panics = FailureKind::ALL.into_iter().filter(|kind| kind.is_panic());
         panics.map(|kind| self.failures_by(kind)).sum()
     }
-    /// Returns the number of runs that were not a first attempt.
-    #[must_use]
-    pub fn retries(&self) -> u64 {
-        self.retries.load(Relaxed)
-    }
-    /// Returns the number of wake-ups, including those that were merged into one run.
-    #[must_use]
-    pub fn adds(&self) -> u64 {
-        self.adds.load(Relaxed)
-    }
     /// Returns how many runs are under way.
     #[must_use]
     pub fn active(&self) -> usize {
-        self.runs.len()
+        self.active.lock().len()
     }
     /// Returns the number of writes by [`WriteResult::name`].
     #[must_use]
@@ -376,11 +313,6 @@ impl PluginStatus {
     pub fn writes_applied(&self) -> u64 {
         self.writes.lock().get(WriteResult::Applied.name()).copied().unwrap_or_default()
     }
-    /// Returns the number of requests that were sent for this plugin's writes.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Relaxed)
-    }
     /// Returns the message of the latest failed run.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
@@ -388,10 +320,27 @@ impl PluginStatus {
     }
 }
 
-/// Adds to a counter. Returns the sum if it has passed a power of two.
-fn grown(counter: &AtomicU64, by: u64) -> Option<u64> {
-    let before = counter.fetch_add(by, Relaxed);
-    (before.checked_ilog2() < (before + by).checked_ilog2()).then_some(before + by)
+/// Something that is counted.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Counts more.
+    pub fn add(&self, by: u64) {
+        self.0.fetch_add(by, Relaxed);
+    }
+
+    /// Counts more. Returns the sum if it has passed a power of two, so that the number of log lines stays small.
+    pub fn grow(&self, by: u64) -> Option<u64> {
+        let before = self.0.fetch_add(by, Relaxed);
+        (before.checked_ilog2() < (before + by).checked_ilog2()).then_some(before + by)
+    }
+
+    /// Returns the sum.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 #[cfg(test)]
@@ -430,7 +379,7 @@ mod tests {
         status.begin(Duration::ZERO, 2, &PodKey::new("shop", "cart-0", "u1"));
         let failure = |kind, message: &str| Err(Failure { kind, message: message.into() });
         assert_eq!(status.end(&failure(FailureKind::Trap, "unreachable"), 0, Duration::ZERO), RunResult::Error);
-        assert_eq!((status.panics(), status.retries(), status.failures_by(FailureKind::Trap)), (1, 1, 1));
+        assert_eq!((status.panics(), status.retries.get(), status.failures_by(FailureKind::Trap)), (1, 1, 1));
         assert_eq!(status.last_failure().as_deref(), Some("unreachable"));
         let _ = status.end(&failure(FailureKind::Retry, "later"), 0, Duration::ZERO);
         assert_eq!(status.last_failure().as_deref(), Some("later"));

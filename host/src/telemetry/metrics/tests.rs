@@ -175,8 +175,8 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
     }
     plugin.looped("label", "another manager");
     plugin.looped("label", "shop/tidy");
-    plugin.withheld(1);
-    plugin.closed();
+    plugin.writes_withheld.add(1);
+    plugin.closings.add(1);
     plugin.used(&Usage { host_calls: 1, ..Usage::default() }, &Limits::default());
     let text = render(&status);
     assert!(!text.contains("forged"), "{text}");

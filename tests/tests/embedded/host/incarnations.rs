@@ -45,6 +45,6 @@ async fn a_write_does_not_reach_the_next_incarnation() {
     assert_eq!(patches.iter().map(|patch| patch.code).collect::<Vec<_>>(), [422, 200]);
     let status = app.status().plugin(&id);
     assert_eq!(status.writes().get(WriteResult::Gone.name()), Some(&1));
-    assert_eq!(status.retries(), 0, "a write to a deleted Pod has settled");
+    assert_eq!(status.retries.get(), 0, "a write to a deleted Pod has settled");
     app.shutdown().await;
 }

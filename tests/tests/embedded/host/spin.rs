@@ -32,7 +32,7 @@ async fn a_spinning_plugin_is_stopped_and_delays_no_other() {
     .unwrap();
     assert_eq!(spinning.failures().keys().copied().collect::<Vec<_>>(), [FailureKind::Cpu.name()]);
     assert!(spinning.panics() >= PODS as u64, "a run that did not return counts as a panic");
-    assert_eq!((spinning.requests(), behaving.failures().len()), (0, 0), "what it staged was not sent");
+    assert_eq!((spinning.requests.get(), behaving.failures().len()), (0, 0), "what it staged was not sent");
     assert_eq!(wire.writes().len(), PODS);
     let last = spinning.last_failure().expect("it says why");
     assert!(last.contains("processor time"), "{last}");

@@ -373,7 +373,7 @@ async fn twelve_labels_in_one_delivery_are_one_change() {
     };
     let stage = Stage::new(1, &[("a", code)]);
     assert_eq!(stage.applied_within(1).await, 12);
-    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld()), (0, 0));
+    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld.get()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -386,7 +386,7 @@ async fn runs_on_many_pods_may_each_write_to_one_of_them() {
     };
     let stage = Stage::new(30, &[("a", code)]);
     assert_eq!(stage.applied_within(1).await, 30);
-    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld()), (0, 0));
+    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld.get()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -543,7 +543,7 @@ async fn a_rollout_of_300_pods_and_a_resync_of_them_are_not_slowed() {
         assert_eq!(stage.applied_within(2).await, 0);
         assert!(stage.dispatch.queue.is_idle());
     }
-    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld()), (0, 0));
+    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld.get()), (0, 0));
 }
 
 /// A watch that is cut off, and runs on several Pods that each write to one of them.

@@ -177,7 +177,7 @@ async fn a_version_that_replaces_another_one_gets_the_rest_of_the_deletions() {
     }
     harness.apply(pod("cart-x", "ux", "web", 11));
     harness.delete(pod("cart-x", "ux", "web", 12));
-    assert_eq!((harness.dispatch.queue.depth(lane), status.adds()), (2 * SLICE + 8, 2 * SLICE as u64 + 10));
+    assert_eq!((harness.dispatch.queue.depth(lane), status.adds.get()), (2 * SLICE + 8, 2 * SLICE as u64 + 10));
 }
 
 #[tokio::test(start_paused = true)]
