@@ -28,7 +28,7 @@ const MAX_CONTROLLERS: usize = 8;
 /// A Pod's namespace and name.
 pub(super) type Name = (String, String);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fake {
     pub(super) configuration: Configuration,
     pub(super) now: Timestamp,
@@ -78,32 +78,7 @@ type EventIdentity = (String, bool, String, String, String);
 
 impl Fake {
     pub(super) fn new() -> Self {
-        Self {
-            configuration: Configuration::default(),
-            now: NOW,
-            pods: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            changes: Vec::new(),
-            objects: BTreeMap::new(),
-            controllers: BTreeMap::new(),
-            state: BTreeMap::new(),
-            answer: None,
-            refusal: None,
-            revision: 0,
-            state_version: 0,
-            next_id: 0,
-            taken_writes: 0,
-            taken_calls: 0,
-            subject: None,
-            staged: Vec::new(),
-            staged_events: Vec::new(),
-            sent_events: BTreeMap::new(),
-            writes: Vec::new(),
-            events: Vec::new(),
-            reports: Vec::new(),
-            logs: Vec::new(),
-            pods_read: 0,
-        }
+        Self { now: NOW, ..Self::default() }
     }
 
     /// Stores a state of a Pod as a new revision.

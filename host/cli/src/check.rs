@@ -25,8 +25,8 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     plugins: Vec<Checked>,
-    errors: Vec<Mistake>,
-    warnings: Vec<Mistake>,
+    errors: Vec<ConfigError>,
+    warnings: Vec<ConfigError>,
 }
 
 /// A plugin whose configuration is valid.
@@ -49,21 +49,6 @@ struct Checked {
     ok: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct Mistake {
-    file: PathBuf,
-    line: Option<u64>,
-    field: String,
-    message: String,
-}
-
-impl From<ConfigError> for Mistake {
-    fn from(error: ConfigError) -> Self {
-        let ConfigError { file, line, field, message } = error;
-        Self { file, line, field, message }
-    }
-}
-
 /// Checks and prints.
 ///
 /// # Errors
@@ -78,7 +63,7 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     let report = check(&files, arguments.component.as_deref(), policy, arguments.runners.runners.as_deref())?;
     for (level, mistakes) in [("warning", &report.warnings), ("error", &report.errors)] {
         for mistake in mistakes {
-            ui::report(&format!("{level}: {}", line(mistake)));
+            ui::report(&format!("{level}: {mistake}"));
         }
     }
     match arguments.output {
@@ -96,7 +81,7 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
 pub(crate) fn accepted(file: &Path, component: Option<&Path>, runners: Option<&Path>) -> anyhow::Result<()> {
     let report = check(&[file.to_owned()], component, Ok(None), runners)?;
     let others = report.warnings.iter().filter(|warning| warning.field != ACCOUNT);
-    others.for_each(|warning| ui::report(&format!("warning: {}", line(warning))));
+    others.for_each(|warning| ui::report(&format!("warning: {warning}")));
     report.error.map_or(Ok(()), |error| bail!("{error}"))
 }
 
@@ -154,15 +139,16 @@ fn check(
     let config::Configurations { plugins, errors, warnings } = config::load(files);
     let (policy, of_policy) = policy.map_or_else(|errors| (None, errors), |policy| (policy, Vec::new()));
     let usable = of_policy.is_empty();
-    let mut report = Report {
-        errors: of_policy.into_iter().map(of_flag).chain(errors).map(Into::into).collect(),
-        warnings: warnings.into_iter().map(Into::into).collect(),
-        ..Report::default()
-    };
+    let mut report =
+        Report { errors: of_policy.into_iter().map(of_flag).chain(errors).collect(), warnings, ..Report::default() };
     if plugins.is_empty() && report.errors.is_empty() {
         let message = "contains no plugin; `podium new NAME` writes one".to_owned();
-        let none =
-            |file: &PathBuf| Mistake { file: file.clone(), line: None, field: String::new(), message: message.clone() };
+        let none = |file: &PathBuf| ConfigError {
+            file: file.clone(),
+            line: None,
+            field: String::new(),
+            message: message.clone(),
+        };
         report.errors.extend(files.iter().map(none));
     }
     let plugins = if usable { plugins } else { Vec::new() };
@@ -183,33 +169,25 @@ fn check(
             None => Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source)),
         };
         let ok = imports.is_ok() && forbidden.is_empty();
+        let of_plugin = |field: String, message: String| {
+            let message = format!("of plugin {}: {message}", spec.id);
+            ConfigError { file: file.clone(), line: Some(lines.line(&field)), field, message }
+        };
         // A plugin with a file is no object.
         if spec.impersonate.is_none() && spec.source.file().is_none() {
-            let field = ACCOUNT.to_owned();
-            let message = format!(
-                "of plugin {}: is missing: the admission policies of the chart refuse the object; name the \
-                 ServiceAccount that its writes are sent as",
-                spec.id
-            );
-            report.warnings.push(Mistake { file: file.clone(), line: Some(lines.line(&field)), field, message });
+            let message = "is missing: the admission policies of the chart refuse the object; name the ServiceAccount \
+                           that its writes are sent as";
+            report.warnings.push(of_plugin(ACCOUNT.to_owned(), message.to_owned()));
         }
-        for Problem { field, message, .. } in forbidden {
-            let line = Some(lines.line(&field));
-            let message = format!("of plugin {}: {message}", spec.id);
-            report.errors.push(Mistake { file: file.clone(), line, field, message });
-        }
-        let singular = singular(&spec).chain(copy).map(|(field, message)| {
-            let line = Some(lines.line(&field));
-            let message = format!("of plugin {}: {message}", spec.id);
-            Mistake { file: file.clone(), line, field, message }
-        });
-        report.warnings.extend(singular);
+        report.errors.extend(forbidden.into_iter().map(|Problem { field, message, .. }| of_plugin(field, message)));
+        let doubtful = singular(&spec).chain(copy);
+        report.warnings.extend(doubtful.map(|(field, message)| of_plugin(field, message)));
         let imports = imports.unwrap_or_else(|error| {
             let no_file = found.is_none() && spec.language.is_none();
             let field = if no_file { "spec.source.file".to_owned() } else { String::new() };
             let message = if no_file { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
             let line = (!field.is_empty()).then(|| lines.line(&field));
-            report.errors.push(Mistake { file: file.clone(), line, field, message });
+            report.errors.push(ConfigError { file: file.clone(), line, field, message });
             None
         });
         report.plugins.push(Checked {
@@ -226,7 +204,7 @@ fn check(
     }
     report.ok = report.errors.is_empty();
     if !report.ok {
-        report.error = Some(report.errors.iter().map(line).collect::<Vec<_>>().join("\n"));
+        report.error = Some(report.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
     Ok(report)
 }
@@ -268,11 +246,6 @@ pub(crate) fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
 
 fn is_crate(file: &Path) -> bool {
     file.with_file_name("Cargo.toml").is_file()
-}
-
-fn line(mistake: &Mistake) -> String {
-    let Mistake { file, line, field, message } = mistake;
-    ConfigError { file: file.clone(), line: *line, field: field.clone(), message: message.clone() }.to_string()
 }
 
 /// The table of plugins; empty where no configuration is valid.

@@ -2,8 +2,6 @@
 //! block.
 
 use std::{
-    fs,
-    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -82,22 +80,9 @@ pub(super) struct State {
 pub(super) fn state(directory: Option<&Path>, now_millis: u64) -> Result<State, journal::Error> {
     // The journal's lock keeps other hosts out of the directory.
     let journal = journal(directory, now_millis)?;
-    directory.into_iter().for_each(remove_checkpoint);
     let code = directory.and_then(|directory| compile::cache(directory, now_millis));
     let components = directory.and_then(components);
     Ok(State { journal, code, components })
-}
-
-/// Removes the files in which earlier builds saved their cache, because they contain complete Pods.
-fn remove_checkpoint(directory: &Path) {
-    for file in ["checkpoint", "checkpoint.next"].map(|name| directory.join(name)) {
-        if let Err(error) = fs::remove_file(&file)
-            && error.kind() != ErrorKind::NotFound
-        {
-            let file = text::path(&file);
-            tracing::warn!(file, %error, "a file with the Pods of an earlier build cannot be removed; delete it");
-        }
-    }
 }
 
 /// Opens the store of components in a state directory. Logs a failure; the host then fetches all components at each

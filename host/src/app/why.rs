@@ -56,7 +56,7 @@ impl Inspected for Observed {
                 runs: counter(PluginStatus::runs),
                 failed: counter(|status| status.runs_by(RunResult::Error)),
                 writes: counter(PluginStatus::writes_applied),
-                requests: counter(PluginStatus::requests),
+                requests: counter(|status| status.requests.get()),
                 cpu_micros: counter(|status| micros(status.cpu())),
                 running: status.map_or(0, |status| status.active()),
                 waiting: loaded.map_or(0, |loaded| self.queue.depth(loaded.lane)),

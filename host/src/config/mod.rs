@@ -22,6 +22,7 @@ use podium_config::{Document, Lines, Problem};
 use podium_vocabulary::{PluginId, PluginSpec, text};
 pub use policy::Policy;
 pub(crate) use policy::ReadFile;
+use serde::Serialize;
 
 /// The largest configuration file, far above any that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -38,7 +39,7 @@ pub struct Configurations {
 }
 
 /// One mistake in one file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 pub struct ConfigError {
     /// The file, as it was named or found in a named directory.
     pub file: PathBuf,

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
 use k8s_openapi::ByteString;
-use podium_api::{Api, ApiError};
+use podium_api::Api;
 use podium_engine::ports::Sender;
 use podium_registry::{Credentials, Error, Keyring, Reference};
 use podium_vocabulary::{PullSecret, text};
 use serde::Deserialize;
 
-use crate::objects::{FetchFailure, Step, get_as};
+use crate::objects::{FetchFailure, Readable, read_as};
+
+const FIELD: &str = "spec.source.oci.pullSecretName";
+const SECRET: Readable =
+    Readable { kind: "Secret", resource: "secrets", not_found: "PullSecretNotFound", forbidden: "PullSecretForbidden" };
 
 #[derive(Deserialize)]
 struct Secret {
@@ -33,27 +36,8 @@ pub(crate) async fn credentials(
 ) -> Result<Vec<Credentials>, FetchFailure> {
     let PullSecret { account, namespace, name } = secret;
     let sender = Sender { impersonate: Some(account.clone()), ..sender.clone() };
-    let failure = |reason, passing, message: String| {
-        let message = text::line(&format!("spec.source.oci.pullSecretName: {message}"));
-        FetchFailure { step: Step::Fetched, reason, message, passing, retry_after: None }
-    };
-    let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-    let bytes = get_as(api, &sender, &path).await.map_err(|error| match error.code().map(StatusCode::from_u16) {
-        Some(Ok(StatusCode::NOT_FOUND)) => {
-            failure("PullSecretNotFound", true, format!("there is no Secret {namespace}/{name}; create it"))
-        }
-        Some(Ok(StatusCode::FORBIDDEN)) => {
-            let message = format!(
-                "{account} may not get Secret {namespace}/{name}; grant it the verb get on secrets with this name, and \
-                 the host the verb impersonate on the ServiceAccount"
-            );
-            failure("PullSecretForbidden", true, message)
-        }
-        _ => failure("FetchFailed", true, format!("Secret {namespace}/{name}: {}", ApiError::for_guests(&error))),
-    })?;
-    // serde's own message may quote a password.
-    let Secret { kind, data } = serde_json::from_slice(&bytes)
-        .map_err(|_| failure("FetchFailed", true, "the API server's answer is malformed".to_owned()))?;
+    let invalid = |message: String| FetchFailure::fetching(FIELD, "PullSecretInvalid", &message);
+    let Secret { kind, data } = read_as(api, &sender, FIELD, &SECRET, (namespace, name)).await?;
     let mut data = data.unwrap_or_default();
     let mut read =
         |key: &str, parse: fn(&[u8]) -> Result<Keyring, Error>| data.remove(key).map(|ByteString(json)| parse(&json));
@@ -66,17 +50,17 @@ pub(crate) async fn credentials(
                  create secret docker-registry makes it",
                 text::name(other)
             );
-            return Err(failure("PullSecretInvalid", true, message));
+            return Err(invalid(message));
         }
     };
     let keyring = match keyring {
         Some(Ok(keyring)) => keyring,
         Some(Err(error)) => {
-            return Err(failure("PullSecretInvalid", true, format!("Secret {namespace}/{name}: {error}")));
+            return Err(invalid(format!("Secret {namespace}/{name}: {error}")));
         }
         None => {
             let message = format!("Secret {namespace}/{name} lacks the key of its type");
-            return Err(failure("PullSecretInvalid", true, message));
+            return Err(invalid(message));
         }
     };
     let found = keyring.matching(reference);
@@ -86,7 +70,7 @@ pub(crate) async fn credentials(
         let message = format!(
             "Secret {namespace}/{name} has no credentials for {host}{warnings}; add them, or remove pullSecretName"
         );
-        return Err(failure("PullSecretInvalid", true, message));
+        return Err(invalid(message));
     }
     Ok(found)
 }

@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bytes::Bytes;
 use http::Request;
 use k8s_openapi::ByteString;
 use podium_api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 use podium_engine::ports::Sender;
 use podium_registry::Digest;
 use podium_vocabulary::text;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::Step;
 
@@ -59,20 +58,64 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     Digest::sha256(bytes).hex()
 }
 
-/// Gets an object as the plugin's account, or as the host's if the plugin has none.
-///
-/// # Errors
-/// Those of the request. A path that is none of a URL is one that nothing was sent for.
-pub(crate) async fn get_as(api: &Api, sender: &Sender, path: &str) -> Result<Bytes, ApiError> {
-    let mut request = Request::get(path)
+impl FetchFailure {
+    /// Returns a failure that may pass, to fetch the object that a field names.
+    pub(crate) fn fetching(field: &str, reason: &'static str, message: &str) -> Self {
+        let message = text::line(&format!("{field}: {message}"));
+        Self { reason, message, passing: true, retry_after: None, step: Step::Fetched }
+    }
+}
+
+/// A kind of objects that are read as a plugin's account.
+pub(crate) struct Readable {
+    pub(crate) kind: &'static str,
+    pub(crate) resource: &'static str,
+    /// The reasons of the failures.
+    pub(crate) not_found: &'static str,
+    pub(crate) forbidden: &'static str,
+}
+
+const CONFIG_MAP: Readable = Readable {
+    kind: "ConfigMap",
+    resource: "configmaps",
+    not_found: "ConfigMapNotFound",
+    forbidden: "ConfigMapForbidden",
+};
+
+/// Reads an object that a field names, as the account of a plugin.
+pub(crate) async fn read_as<T: DeserializeOwned>(
+    api: &Api,
+    sender: &Sender,
+    field: &str,
+    readable: &Readable,
+    (namespace, name): (&str, &str),
+) -> Result<T, FetchFailure> {
+    let Readable { kind, resource, not_found, forbidden } = readable;
+    let account = sender.impersonate.as_deref();
+    let mut request = Request::get(format!("/api/v1/namespaces/{namespace}/{resource}/{name}"))
         .extension(LiveReadOf(sender.plugin().to_owned()))
         .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
-    if let Some(account) = &sender.impersonate {
+    if let Some(account) = account {
         request = request.header("impersonate-user", account);
     }
-    let request = request.body(Vec::new());
-    let request = request.map_err(|error| ApiError::Transport { sent: false, message: error.to_string() })?;
-    api.bytes(request).await
+    let failed = |message: String| FetchFailure::fetching(field, "FetchFailed", &message);
+    let request = request.body(Vec::new()).map_err(|error| failed(error.to_string()))?;
+    let bytes = api.bytes(request).await.map_err(|error| match error {
+        ApiError::Status { code: 404, .. } => {
+            FetchFailure::fetching(field, not_found, &format!("there is no {kind} {namespace}/{name}; create it"))
+        }
+        ApiError::Status { code: 403, .. } => {
+            let account = account.unwrap_or("the host's account");
+            let message = format!(
+                "{account} may not get {kind} {namespace}/{name}; grant it the verb get on {resource} with this name, \
+                 and the host the verb impersonate on the ServiceAccount"
+            );
+            FetchFailure::fetching(field, forbidden, &message)
+        }
+        error => failed(format!("{kind} {namespace}/{name}: {}", error.for_guests())),
+    })?;
+    // An error of the parser would show values of a Secret.
+    serde_json::from_slice(&bytes).map_err(|_| failed("the API server's answer is malformed".to_owned()))
 }
 
 /// Reads a key of a ConfigMap with one GET as the plugin's account, or as the host's if the plugin has none. The
@@ -88,35 +131,16 @@ pub(crate) async fn config_map(
     limit: usize,
 ) -> Result<Vec<u8>, FetchFailure> {
     let ConfigMapKey { field, namespace, name, key, sha256: expected } = source;
-    let failure = |reason, passing, message: String| {
-        let message = text::line(&format!("{field}: {message}"));
-        FetchFailure { reason, message, passing, retry_after: None, step: Step::Fetched }
-    };
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-    let bytes = get_as(api, sender, &path).await.map_err(|error| match error {
-        ApiError::Status { code: 404, .. } => {
-            failure("ConfigMapNotFound", true, format!("there is no ConfigMap {namespace}/{name}; create it"))
-        }
-        ApiError::Status { code: 403, .. } => {
-            let account = sender.impersonate.as_deref().unwrap_or("the host's account");
-            let message = format!(
-                "{account} may not get ConfigMap {namespace}/{name}; grant it the verb get on configmaps with this \
-                 name, and the host the verb impersonate on the ServiceAccount"
-            );
-            failure("ConfigMapForbidden", true, message)
-        }
-        error => failure("FetchFailed", true, format!("ConfigMap {namespace}/{name}: {}", error.for_guests())),
-    })?;
-    let ConfigMap { data, binary_data } = serde_json::from_slice(&bytes)
-        .map_err(|error| failure("FetchFailed", true, format!("the API server's answer is malformed: {error}")))?;
+    let failure = |reason, message: String| FetchFailure::fetching(field, reason, &message);
+    let ConfigMap { data, binary_data } = read_as(api, sender, field, &CONFIG_MAP, (namespace, name)).await?;
     let binary = binary_data.and_then(|mut entries| entries.remove(key)).map(|ByteString(bytes)| bytes);
     let Some(bytes) = binary.or_else(|| data?.remove(key).map(String::into_bytes)) else {
         let message = format!("ConfigMap {namespace}/{name} has no key {key}; add it under binaryData");
-        return Err(failure("KeyNotFound", true, message));
+        return Err(failure("KeyNotFound", message));
     };
     if bytes.len() > limit {
         let message = format!("{key} has {} bytes; at most {limit} are permitted for its class", bytes.len());
-        return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("TooLarge", true, message) });
+        return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("TooLarge", message) });
     }
     let found = sha256(&bytes);
     if found != expected {
@@ -124,7 +148,7 @@ pub(crate) async fn config_map(
             "{key} of ConfigMap {namespace}/{name} has the SHA-256 {found}, and not {expected}; correct sha256, or \
              write the expected bytes into the ConfigMap, which is read again within 5 minutes"
         );
-        return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("DigestMismatch", true, message) });
+        return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("DigestMismatch", message) });
     }
     Ok(bytes)
 }
@@ -133,6 +157,7 @@ pub(crate) async fn config_map(
 mod tests {
     use std::{convert::Infallible, time::Duration};
 
+    use bytes::Bytes;
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;

@@ -22,7 +22,7 @@ pub(crate) use bounds::Beyond;
 pub(crate) use desired::{Action, Decision, Desired, Removing, most_loaded};
 pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;
-pub(crate) use fetch::{CORRECTED, ConfigMapKey, config_map, get_as, sha256};
+pub(crate) use fetch::{CORRECTED, ConfigMapKey, Readable, config_map, read_as, sha256};
 pub(crate) use finalizers::{Earlier, OnPods};
 pub(crate) use names::Names;
 pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again};

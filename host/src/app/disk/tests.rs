@@ -1,4 +1,4 @@
-//! Credentials of a kubeconfig that are replaced while the host runs, and files of earlier builds.
+//! Credentials of a kubeconfig that are replaced while the host runs.
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -167,15 +167,4 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
             get(connection).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
         }
     }
-}
-
-#[test]
-fn the_checkpoint_of_an_earlier_build_is_removed_and_nothing_else() {
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["checkpoint", "checkpoint.next", "checkpoints"] {
-        fs::write(directory.path().join(name), "Pods").unwrap();
-    }
-    drop(state(Some(directory.path()), 1_000).unwrap());
-    let left = |name: &str| directory.path().join(name).exists();
-    assert_eq!(["checkpoint", "checkpoint.next", "checkpoints", "journal"].map(left), [false, false, true, true]);
 }
