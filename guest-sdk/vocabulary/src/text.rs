@@ -10,6 +10,18 @@ const NAME_BYTES: usize = 128;
 /// The most names of a list in a message.
 const NAMES: usize = 10;
 
+/// Returns the plural of a kind in lower case, by the rule that names most resources, of Kubernetes and of custom kinds
+/// (in client-go: `meta.UnsafeGuessKindToResource`).
+#[must_use]
+pub fn plural(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => format!("{kind}es"),
+        None => format!("{kind}s"),
+    }
+}
+
 /// Returns a name as part of one line, of at most 128 bytes.
 #[must_use]
 pub fn name(name: &str) -> String {

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use podium_config::Problem;
 use podium_host::config::{self, ConfigError, Defined, Policy};
-use podium_vocabulary::{Language, PluginSpec};
+use podium_vocabulary::{Language, PluginSpec, text};
 use serde::Serialize;
 
 use crate::{args, build, plugin, runners::Checker, script, ui};
@@ -218,10 +218,7 @@ fn singular(spec: &PluginSpec) -> impl Iterator<Item = (String, String)> {
             "{} is the singular of {}, and a resource is a plural, as kubectl api-resources prints; did you mean {}?",
             of.resource,
             of.kind,
-            match of.resource.strip_suffix('y') {
-                Some(stem) => format!("{stem}ies"),
-                None => format!("{}s", of.resource),
-            }
+            text::plural(&of.kind)
         );
         (format!("spec.grants.write.objects[{at}].resource"), message)
     })

@@ -14,12 +14,17 @@ use podium_vocabulary::text;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::{args::Output, cluster, ui};
+use crate::{
+    args::Output,
+    cluster,
+    deploy::apply::{field, path},
+    ui,
+};
 
-const API: &str = "/apis/podium.dev/v1alpha1";
+const VERSION: &str = "podium.dev/v1alpha1";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// The resources of the two kinds of plugins.
-const RESOURCES: [&str; 2] = ["reconcileplugins", "clusterreconcileplugins"];
+/// The two kinds of plugins.
+const KINDS: [&str; 2] = ["ReconcilePlugin", "ClusterReconcilePlugin"];
 /// How often the objects are listed while they go.
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -73,8 +78,8 @@ pub(crate) async fn run(arguments: &Uninstall) -> anyhow::Result<ExitCode> {
     let mut definitions = Vec::new();
     if arguments.crds && arguments.yes {
         // RunReports are questions without an answer then.
-        for resource in RESOURCES.into_iter().chain(["runreports"]) {
-            let name = format!("{resource}.podium.dev");
+        for kind in KINDS.into_iter().chain(["RunReport"]) {
+            let name = format!("{}.podium.dev", text::plural(kind));
             delete(&client, &format!("{DEFINITIONS}/{name}")).await?;
             definitions.push(name);
         }
@@ -128,14 +133,16 @@ async fn wait(client: &Client, deleted: usize, timeout: Duration) -> anyhow::Res
 /// Returns all plugin objects; none of a kind that is not served.
 async fn plugins(client: &Client) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
-    for resource in RESOURCES {
-        let request = Request::get(format!("{API}/{resource}")).body(Vec::new())?;
+    for kind in KINDS {
+        let resource = text::plural(kind);
+        let request = Request::get(format!("/apis/{VERSION}/{resource}")).body(Vec::new())?;
         match client.request::<Value>(request).await {
             Ok(mut list) => {
                 let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
                 all.extend(items.into_iter().map(|mut object| {
-                    // Items of a list have no kind.
-                    object["resource"] = resource.into();
+                    // Items of a list may have neither.
+                    object["apiVersion"] = VERSION.into();
+                    object["kind"] = kind.into();
                     object
                 }));
             }
@@ -151,19 +158,6 @@ async fn delete(client: &Client, path: &str) -> anyhow::Result<()> {
     match client.request::<Value>(Request::delete(path).body(Vec::new())?).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         answer => answer.map(drop).with_context(|| format!("cannot delete {path}")),
-    }
-}
-
-fn field<'a>(object: &'a Value, name: &str) -> &'a str {
-    object["metadata"][name].as_str().unwrap_or_default()
-}
-
-fn path(object: &Value) -> String {
-    let resource = object["resource"].as_str().unwrap_or_default();
-    let name = field(object, "name");
-    match field(object, "namespace") {
-        "" => format!("{API}/{resource}/{name}"),
-        namespace => format!("{API}/namespaces/{namespace}/{resource}/{name}"),
     }
 }
 

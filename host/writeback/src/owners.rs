@@ -151,16 +151,9 @@ impl Reference {
         matches!((self.group(), &*self.kind), ("apps" | "extensions", "ReplicaSet") | ("", "ReplicationController"))
     }
 
-    /// Returns the kind's plural by the rule that names most kinds, of Kubernetes and of custom resources (in
-    /// client-go: `meta.UnsafeGuessKindToResource`). Another plural is not found, and never a wrong object, because
-    /// uids are compared.
+    /// Another plural is not found, and never a wrong object, because uids are compared.
     fn resource(&self) -> String {
-        let kind = self.kind.to_lowercase();
-        match kind.strip_suffix('y') {
-            Some(stem) => format!("{stem}ies"),
-            None if kind.ends_with('s') => format!("{kind}es"),
-            None => format!("{kind}s"),
-        }
+        text::plural(&self.kind)
     }
 
     /// Returns the rule of RBAC that a read needs.

@@ -128,15 +128,16 @@ pub(super) fn named(object: &Value) -> String {
     }
 }
 
-fn field<'a>(object: &'a Value, name: &str) -> &'a str {
+/// Returns a text of the metadata.
+pub(crate) fn field<'a>(object: &'a Value, name: &str) -> &'a str {
     object["metadata"][name].as_str().unwrap_or_default()
 }
 
-/// Returns the path of an object. The plurals of all kinds that are planned end with `s`.
-fn path(object: &Value) -> String {
+/// Returns the path of an object.
+pub(crate) fn path(object: &Value) -> String {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let group = if version.contains('/') { "apis" } else { "api" };
-    let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+    let plural = text::plural(object["kind"].as_str().unwrap_or_default());
     let name = field(object, "name");
     match field(object, "namespace") {
         "" => format!("/{group}/{version}/{plural}/{name}"),

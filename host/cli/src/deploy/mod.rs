@@ -3,7 +3,7 @@
 //! Builds, checks, publishes and derives RBAC by the functions of the commands that do one of these. In plugin.yaml
 //! only the copy of a script is changed, as by `podium build`, and by a dry run nothing.
 
-mod apply;
+pub(crate) mod apply;
 mod args;
 mod plan;
 mod status;
