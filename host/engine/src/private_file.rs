@@ -8,9 +8,10 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
-    io::{self, ErrorKind, Read},
+    io::{self, ErrorKind, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use podium_vocabulary::text;
@@ -67,6 +68,70 @@ pub fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
 /// Creates a file that only the host's user can read and write. Fails if there is one.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Suffix of a file that [`replace`] is writing.
+pub const NEXT: &str = "next";
+
+/// Writes a file as a whole, in place of one of the path; also to the disk if `is_synced`. One call of a path at a time.
+///
+/// # Errors
+/// Those of the disk. Then the file is the one before.
+pub fn replace(path: &Path, parts: &[&[u8]], is_synced: bool) -> io::Result<()> {
+    let next = path.with_extension(NEXT);
+    remove(&next)?;
+    let written = create(&next).and_then(|mut file| {
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        if is_synced {
+            file.sync_all()?;
+        }
+        fs::rename(&next, path)
+    });
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(&next);
+    })
+}
+
+/// Removes a file, if there is one.
+///
+/// # Errors
+/// Those of the disk.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A regular file of a directory.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its path.
+    pub path: PathBuf,
+    /// The time of its last use, see [`touch`].
+    pub used: SystemTime,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Returns the regular files of a directory.
+///
+/// # Errors
+/// Those of the disk.
+pub fn entries(directory: &Path) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = match entry.metadata() {
+            // It is gone since.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            metadata => metadata?,
+        };
+        if metadata.is_file() {
+            entries.push(Entry { path: entry.path(), used: metadata.modified()?, bytes: metadata.len() });
+        }
+    }
+    Ok(entries)
 }
 
 /// Returns the length of a regular file. Fails if another user owns it, or can read or write it.

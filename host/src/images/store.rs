@@ -13,7 +13,7 @@ mod record;
 use std::{
     collections::BTreeMap,
     fs,
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -24,12 +24,10 @@ use podium_registry::{Component, Digest, Error, Reference, signature::Claims};
 use podium_vocabulary::{PluginId, Tenant, text};
 use serde::{Deserialize, Serialize};
 
-use podium_engine::private_file;
+use podium_engine::private_file::{self, Entry};
 pub(crate) use record::{Held, MOST_HELD_BYTES};
 
 const DIRECTORY: &str = "components";
-/// Suffix of a file that is being written.
-const NEXT: &str = "next";
 /// Suffix of the file with a plugin's tag.
 const TAG: &str = "tag";
 /// The most bytes of all files together.
@@ -132,7 +130,7 @@ impl Store {
             records: <_>::default(),
         };
         for file in store.files()? {
-            if file.path.extension().is_some_and(|end| end == NEXT) {
+            if file.path.extension().is_some_and(|end| end == private_file::NEXT) {
                 fs::remove_file(&file.path)?;
             }
         }
@@ -230,10 +228,7 @@ impl Store {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let _storing = self.storing.lock();
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        private_file::remove(path)
     }
 
     fn write(&self, path: &Path, parts: &[&[u8]]) {
@@ -247,14 +242,7 @@ impl Store {
         let length = parts.iter().map(|part| part.len() as u64).sum();
         let _storing = self.storing.lock();
         self.make_room(path, length)?;
-        let next = path.with_extension(NEXT);
-        let written = private_file::create(&next).and_then(|mut file| {
-            parts.iter().try_for_each(|part| file.write_all(part))?;
-            fs::rename(&next, path)
-        });
-        written.inspect_err(|_| {
-            let _ = fs::remove_file(&next);
-        })
+        private_file::replace(path, parts, false)
     }
 
     /// Removes components to make room for a new file: of the tenant that has the most bytes, the least recently used
@@ -302,22 +290,11 @@ impl Store {
     }
 
     fn files(&self) -> io::Result<Vec<Used>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            let metadata = match entry.metadata() {
-                // It is gone since.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                metadata => metadata?,
-            };
-            if metadata.is_file() {
-                let path = entry.path();
-                let bytes = metadata.len();
-                let is_tag = end_of(&path) == Some(TAG);
-                files.push(Used { owner: owner_of(&path), is_tag, path, used: metadata.modified()?, bytes });
-            }
-        }
-        Ok(files)
+        let used = |Entry { path, used, bytes }| {
+            let is_tag = end_of(&path) == Some(TAG);
+            Used { owner: owner_of(&path), is_tag, path, used, bytes }
+        };
+        Ok(private_file::entries(&self.directory)?.into_iter().map(used).collect())
     }
 }
 

@@ -31,7 +31,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_engine::private_file;
+use podium_engine::private_file::{self, Entry};
 use podium_vocabulary::{Tenant, text};
 use ring::hmac;
 
@@ -39,8 +39,6 @@ use super::{Artifact, Key, MAX_CODE_BYTES, Sha256};
 
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "compile.key";
-/// Suffix of a file that is being written.
-const NEXT: &str = ".next";
 /// The most bytes of all files together.
 const MAX_BYTES: u64 = 1 << 30;
 /// A start removes files that were not used for this long.
@@ -178,9 +176,7 @@ impl Cache {
     /// Removes the file of a component.
     pub(super) fn remove(&self, key: Key) {
         let path = self.path(key);
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != ErrorKind::NotFound
-        {
+        if let Err(error) = private_file::remove(&path) {
             tracing::warn!(file = text::path(&path), %error, "cached code cannot be removed");
         }
     }
@@ -234,14 +230,7 @@ impl Cache {
         let length = parts.iter().map(|part| part.len() as u64).sum();
         let _storing = self.storing.lock();
         self.make_room(length, owner)?;
-        let next = path.with_extension(&NEXT[1..]);
-        let written = private_file::create(&next).and_then(|mut file| {
-            parts.into_iter().try_for_each(|part| file.write_all(part))?;
-            fs::rename(&next, path)
-        });
-        written.inspect_err(|_| {
-            let _ = fs::remove_file(&next);
-        })
+        private_file::replace(path, &parts, false)
     }
 
     /// Removes files to make room for a new one: of its owner's while they are more than the owner may have, then
@@ -277,7 +266,7 @@ impl Cache {
     fn remove_old(&self, now: SystemTime) -> io::Result<()> {
         for file in self.files()? {
             let is_old = now.duration_since(file.used).is_ok_and(|age| age > MAX_AGE);
-            if is_old || file.path.to_string_lossy().ends_with(NEXT) {
+            if is_old || file.path.extension().is_some_and(|end| end == private_file::NEXT) {
                 fs::remove_file(&file.path)?;
             }
         }
@@ -285,17 +274,8 @@ impl Cache {
     }
 
     fn files(&self) -> io::Result<Vec<CacheFile>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_file() {
-                let path = entry.path();
-                let bytes = metadata.len();
-                files.push(CacheFile { owner: owner_of(&path), path, used: metadata.modified()?, bytes });
-            }
-        }
-        Ok(files)
+        let owned = |Entry { path, used, bytes }| CacheFile { owner: owner_of(&path), path, used, bytes };
+        Ok(private_file::entries(&self.directory)?.into_iter().map(owned).collect())
     }
 }
 

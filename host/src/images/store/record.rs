@@ -25,8 +25,6 @@ const MAX_BYTES: u64 = (3 << 20) + MOST_HELD_BYTES as u64;
 /// The file of a plugin.
 #[derive(Default, Serialize, Deserialize)]
 struct OfPlugin {
-    /// Empty in a file of an earlier host.
-    #[serde(default)]
     plugin: String,
     /// The objects of the name that may hold finalizers of Pods.
     #[serde(default)]

@@ -1,9 +1,6 @@
 //! Files of the host beside the directory of compiled code, trusted only if their MAC is right, as compiled code is.
 
-use std::{
-    fs,
-    io::{self, ErrorKind, Write},
-};
+use std::io;
 
 use podium_engine::private_file;
 use podium_vocabulary::text;
@@ -22,16 +19,8 @@ impl Cache {
     /// Those of the disk.
     pub fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.directory.with_file_name(name);
-        let next = path.with_extension("next");
-        match fs::remove_file(&next) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = private_file::create(&next)?;
-        file.write_all(bytes)?;
-        file.write_all(hmac::sign(&self.key, &authenticated(name, bytes)).as_ref())?;
-        file.sync_all()?;
-        fs::rename(&next, &path)
+        let mac = hmac::sign(&self.key, &authenticated(name, bytes));
+        private_file::replace(&path, &[bytes, mac.as_ref()], true)
     }
 
     /// Removes the bytes of the name, if there are any.
@@ -39,10 +28,7 @@ impl Cache {
     /// # Errors
     /// Those of the disk.
     pub fn forget(&self, name: &str) -> io::Result<()> {
-        match fs::remove_file(self.directory.with_file_name(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        private_file::remove(&self.directory.with_file_name(name))
     }
 
     /// Returns the bytes that this host stored under the name, if it did.
