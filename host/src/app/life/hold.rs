@@ -54,7 +54,7 @@ impl Components {
         }
         if !held {
             let request = hold(&spec.id, uid).map_err(|error| unheld(&error))?;
-            self.api.json(request).await.map_err(|error| unheld(&error))?;
+            self.api.for_tenant(spec.tenant()).json(request).await.map_err(|error| unheld(&error))?;
         }
         self.holds.let_hold(spec, uid);
         Ok(())
@@ -224,10 +224,17 @@ fn of_tenant<'a>(all: &'a All, namespace: Option<&Option<Arc<str>>>) -> impl Ite
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use podium_api::{Api, Permit};
     use podium_pods::testing;
+    use podium_runtime::{Engine, EngineOptions};
     use podium_vocabulary::KeyPattern;
 
-    use super::*;
+    use super::{
+        super::{Files, Runners},
+        *,
+    };
 
     #[test]
     fn objects_are_those_of_their_tenant_and_end_those_of_their_own_name_only() {
@@ -251,6 +258,39 @@ mod tests {
         assert_eq!(uids(Some(&Some("shop".into()))), ["2", "5", "3"], "the later one may not have the name");
         let_hold(Some("shop"), "a", "6", "x.example/a");
         assert_eq!(uids(None), ["1", "5", "6", "3", "4"]);
+    }
+
+    #[tokio::test]
+    async fn the_hosts_finalizer_is_added_only_with_the_right_to_write_for_the_tenant() {
+        for (namespace, expected) in [("shop", 0), ("bank", 1)] {
+            let sent = Arc::<Mutex<usize>>::default();
+            let received = sent.clone();
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                *received.lock() += 1;
+                let answer = http::Response::new(http_body_util::Full::new(bytes::Bytes::from_static(b"{}")));
+                std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+            });
+            // The shard of the other tenant is held.
+            let permit = Permit { left: Duration::from_secs(60), term: 1 };
+            let is_held = |tenant: &Tenant| *tenant != Tenant::Namespace("shop".into());
+            let fence = move |tenant: Option<&Tenant>| tenant.is_none_or(is_held).then_some(permit);
+            let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+            let components = Components {
+                engine: Engine::new(EngineOptions { tick: None, ..EngineOptions::default() }).unwrap(),
+                api: api.fenced_by(Arc::new(fence)),
+                store: None,
+                simulated: false,
+                files: Files::new(),
+                holds: Holds::default(),
+                runners: Runners::new(None),
+                given: <_>::default(),
+            };
+            let mut spec = testing::plugin(Some(namespace), "a");
+            spec.grants.write.finalizers = vec![KeyPattern("x.example/a".to_owned())];
+            let object = Object { uid: "1".into(), generation: 1, spec: "".into(), held: false };
+            let held = components.hold(&Rules::default(), &spec, Some(&object)).await;
+            assert_eq!((held.is_ok(), *sent.lock()), (expected == 1, expected), "{namespace}");
+        }
     }
 
     #[test]
