@@ -384,7 +384,7 @@ impl Cleanup {
         }
         match object.spec.as_deref().filter(|_| excluded.is_none() && progress.wait.is_over()) {
             Some(spec) if !progress.left.is_empty() => {
-                let (done, refusal) = self.remove_some(line, spec, progress).await;
+                let (done, refusal) = self.remove_some(line, object, spec, progress).await;
                 let done = done.len();
                 let mut removals = self.removals.lock();
                 let removal = removals.entry(id.clone()).or_default();
@@ -445,13 +445,19 @@ impl Cleanup {
     async fn remove_some(
         &self,
         line: &Line,
+        object: &Removing,
         spec: &PluginSpec,
         progress: &mut Progress,
     ) -> (Vec<(PodKey, WriteResult)>, Option<String>) {
+        let Removing { id, uid, .. } = object;
         let next: Vec<_> = progress.left.drain(..progress.batch.min(progress.left.len())).collect();
         let own_refused = progress.own_refused;
         let results = stream::iter(next).map(async |(pod, name)| {
             self.turn(line).await;
+            // A later object of the name may have what this one held.
+            if !self.driver.components.holds.has(id, uid) {
+                return (pod, WriteResult::NotSent, own_refused);
+            }
             let (result, own_refused) = self.remove(spec, &pod, name, own_refused).await;
             (pod, result, own_refused)
         });
@@ -483,7 +489,6 @@ impl Cleanup {
             progress.wait.refused();
             progress.batch = 1;
         }
-        let id = &spec.id;
         if let Some(error) = &refusal
             && let Some(count) = progress.losses.occurred(Instant::now())
         {

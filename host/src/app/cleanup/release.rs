@@ -171,7 +171,7 @@ impl Cleanup {
         if progress.left.is_empty() || !progress.wait.is_over() || stale(&self.dispatch.reader).is_some() {
             return 0;
         }
-        let (done, _) = self.remove_some(line, spec, progress).await;
+        let (done, _) = self.remove_some(line, object, spec, progress).await;
         // One that was gone, or had lost the finalizer, was not released.
         let freed: Vec<_> = done.iter().filter(|(_, result)| *result == WriteResult::Applied).collect();
         if !freed.is_empty() {

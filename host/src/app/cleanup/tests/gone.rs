@@ -9,7 +9,7 @@ use super::{
 use crate::images::Store;
 
 /// An object that is being deleted and waits for a finalizer of others.
-fn waiting(mut object: Value) -> Value {
+pub(super) fn waiting(mut object: Value) -> Value {
     object["metadata"]["finalizers"] = json!(["one.example/a"]);
     deleting(object)
 }
@@ -22,7 +22,7 @@ fn again(finalizers: &[&str]) -> Value {
 
 impl Rig {
     /// A cleanup whose plugin `a` runs, with 2 Pods that it holds.
-    async fn holding(state: Option<&Path>) -> Self {
+    pub(super) async fn holding(state: Option<&Path>) -> Self {
         let rig = Self::on(state, Vec::new(), frees, Some(CLEANUP), Rules::default(), Vec::new()).await;
         give(&rig.driver, &id("a"), Idle);
         rig.objects.put(object(Some("shop"), "a", &[HOLD]));
@@ -44,7 +44,7 @@ impl Rig {
     }
 }
 
-fn files(state: &Path) -> usize {
+pub(super) fn files(state: &Path) -> usize {
     std::fs::read_dir(state.join("components")).unwrap().count()
 }
 
@@ -117,6 +117,23 @@ async fn a_plugin_that_was_created_again_keeps_its_finalizers_only() {
         let holds = &rig.driver.components.holds;
         assert!(holds.has(&id("a"), "u-again") && !holds.has(&id("a"), "u-a"), "{finalizers:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_wait_for_their_turns_keep_what_a_later_object_of_the_name_holds() {
+    let rig = Rig::holding(None).await;
+    rig.hold("shop", 1_000, HOLD).await;
+    rig.remove("a");
+    while rig.pods.count("shop") < 200 {
+        sleep(INTERVAL).await;
+    }
+    rig.objects.put(again(&[HOLD]));
+    while !rig.driver.components.holds.has(&id("a"), "u-again") {
+        sleep(TURN / 4).await;
+    }
+    let before = rig.pods.count("shop");
+    sleep(PROMISED).await;
+    assert!(rig.pods.count("shop") <= before + 1, "{before} and {}", rig.pods.count("shop"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +242,7 @@ async fn an_ordinary_removal_leaves_no_file() {
 }
 
 /// An object of which a host before said that it let it hold [`HOLD`].
-fn said(mut object: Value) -> Value {
+pub(super) fn said(mut object: Value) -> Value {
     object["status"] = json!({ "finalizers": { "names": [HOLD], "since": "2026-01-01T00:00:00Z" } });
     object
 }
