@@ -13,6 +13,7 @@
 //! A tenant's work is a task of its own, so that no other tenant waits for its answers. Tenants write in rotation, and
 //! what the API server refuses is tried again with back-off.
 
+mod left;
 mod release;
 
 use std::{
@@ -22,6 +23,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
+use left::Elsewhere;
 use parking_lot::Mutex;
 use podium_api::Api;
 use podium_engine::{
@@ -49,7 +51,7 @@ use super::{
     objects::{Known, Shared},
     operator::stale,
 };
-use crate::objects::{Earlier, Kind, Object, OnPods, Removing, hold, release};
+use crate::objects::{Earlier, Object, OnPods, Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -212,8 +214,14 @@ impl Cleanup {
         recall.spawn(async move { driver.components.recall().await });
         let mut looks = JoinSet::new();
         let mut look = Instant::now();
+        let mut elsewhere = Elsewhere::new();
+        let mut forget = Instant::now();
         loop {
             sleep(INTERVAL).await;
+            if Instant::now() >= forget {
+                forget = Instant::now() + LOOK;
+                this.forget_elsewhere(&mut elsewhere);
+            }
             if this.driver.owns().is_empty() {
                 this.holding.forget();
             } else if Instant::now() >= look && looks.is_empty() {
@@ -248,14 +256,13 @@ impl Cleanup {
             return Vec::new();
         }
         // Only copied under the lock, however many objects there are.
-        let (desired, names, within) = {
+        let desired = {
             let known = self.known.lock();
-            let Known { desired, names, is_listed, namespace: within } = &*known;
+            let Known { desired, is_listed, .. } = &*known;
             if !is_listed {
                 return Vec::new();
             }
-            let desired = namespace.map_or_else(|| desired.clone(), |namespace| desired.part(namespace));
-            (desired, names.clone(), within.clone())
+            namespace.map_or_else(|| desired.clone(), |namespace| desired.part(namespace))
         };
         let unheld = desired.unheld().filter(|object| self.driver.components.holds.has(&object.id, &object.uid));
         let unheld = unheld.map(|object| (object.id.clone(), object.uid.clone(), Work::Hold));
@@ -270,16 +277,7 @@ impl Cleanup {
             let uid = object.uid.clone();
             (id.clone(), uid.clone(), Work::Free(Removing { id, uid, position: object.held, spec: Some(spec) }))
         });
-        // The names are known before the objects are.
-        let is_gone = |id: &PluginId, uid: &str| {
-            let is_known = within.is_none() || id.namespace == within;
-            is_known && names.lock().get(&Kind::from_id(id)).is_some_and(|names| !names.has(id, uid))
-        };
-        let is_left = |id: &PluginId, uid: &str| match desired.object(id).filter(|object| object.uid == uid) {
-            Some(object) => object.deleting && object.held.is_none(),
-            None => is_gone(id, uid),
-        };
-        let left = self.driver.components.holds.which(namespace, is_left).into_iter().map(|(id, uid, spec)| {
+        let left = self.left(&desired, namespace).into_iter().map(|(id, uid, spec)| {
             let object = Removing { id: id.clone(), uid: uid.clone(), position: None, spec: Some(spec) };
             (id, uid, Work::Remove(object))
         });

@@ -185,7 +185,10 @@ impl Follower {
     /// Records and decides a change.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
         let holds = &self.driver.components.holds;
-        let is_new = |object: &objects::Object| object.has_held() && !holds.has(&object.id, &object.uid);
+        // One that is being deleted and lost the host's finalizer was cleaned up before it did.
+        let is_cleaned = |object: &objects::Object| object.deleting && object.held.is_none();
+        let is_new =
+            |object: &objects::Object| object.has_held() && !is_cleaned(object) && !holds.has(&object.id, &object.uid);
         let mut adopted: Vec<&objects::Object> = match &change {
             Change::Listed(objects) if self.unadopted.remove(&kind) => {
                 objects.iter().filter(|object| object.held.is_some() || object.has_held()).collect()
@@ -252,6 +255,11 @@ impl Follower {
             owned.has(&id.tenant()) || names.lock().get(&Kind::from_id(id)).is_some_and(|names| names.has(id, uid))
         };
         self.driver.components.holds.adopt(&adopted, self.policy.borrow().as_ref(), is_there);
+        // The replica that runs the plugin has removed its finalizers from Pods. Later ones may be those of others.
+        let ended = desired.ended_since(&before, |id, uid| is_gone(&names, id, uid));
+        for (id, uid) in ended.into_iter().filter(|(id, _)| !owned.has(&id.tenant())) {
+            self.driver.let_go_later(id, uid);
+        }
         self.known.lock().desired = desired;
         actions
     }
@@ -285,6 +293,12 @@ impl Follower {
         };
         meant.into_iter().for_each(|(id, object)| self.driver.feed(Event::Meant(id, object)));
     }
+}
+
+/// Returns true if an object is not there any more. Of a kind that is not listed or not served nothing is known.
+pub(super) fn is_gone(names: &Mutex<BTreeMap<Kind, Names>>, id: &PluginId, uid: &str) -> bool {
+    // The names are known before the objects are.
+    names.lock().get(&Kind::from_id(id)).is_some_and(|names| !names.has(id, uid))
 }
 
 /// Returns what the automaton knows of an object.

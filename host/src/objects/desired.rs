@@ -4,6 +4,7 @@
 //! takes milliseconds for a tenant with many objects, so the caller makes it on a copy, while others may read the
 //! objects.
 
+mod ended;
 mod order;
 
 use std::{

@@ -96,6 +96,16 @@ impl Components {
 }
 
 impl Driver {
+    /// As [`Self::let_go`], without waiting for the disk.
+    pub(in crate::app) fn let_go_later(self: &Arc<Self>, id: PluginId, uid: String) {
+        let this = self.clone();
+        self.begin_task(async move {
+            // Otherwise the file of a host before would bring it back.
+            this.components.recall().await;
+            this.let_go(&id, &uid).await;
+        });
+    }
+
     /// Forgets an object that is gone and without finalizers on Pods, also on disk.
     pub(in crate::app) async fn let_go(self: &Arc<Self>, id: &PluginId, uid: &str) {
         if self.components.holds.all.lock().remove(&(id.clone(), uid.to_owned())).is_none() {
