@@ -359,10 +359,17 @@ impl Driver {
         if let Some(lane) = lane.filter(|lane| loaded != Some(*lane)) {
             self.dispatch.forget(lane);
         }
-        if let (None, Some(journal)) = (loaded, &self.journal) {
-            journal.absent(&id, self.dispatch.clock.now_millis());
+        if loaded.is_none() && !is_elsewhere(&life, &id) {
+            self.absent(&id);
         }
         self.step(&mut life, Event::Removed(id));
+    }
+
+    /// Records in the journal that a plugin is not loaded: its entries are kept for a while from now on.
+    fn absent(&self, id: &PluginId) {
+        if let Some(journal) = &self.journal {
+            journal.absent(id, self.dispatch.clock.now_millis());
+        }
     }
 
     /// Records in the journal which of its plugins are not loaded, and returns them with the numbers of their Pods.
@@ -370,9 +377,9 @@ impl Driver {
     pub(super) fn note_absent(&self) -> Vec<(PluginId, usize)> {
         let Some(journal) = &self.journal else { return Vec::new() };
         let life = self.life.lock();
-        let standby = life.plugins().filter(|id| life.plugin(id).is_some_and(Plugin::is_standby)).cloned();
+        let elsewhere = life.plugins().filter(|id| is_elsewhere(&life, id)).cloned();
         let loaded = self.dispatch.registry.all();
-        let loaded: Vec<_> = loaded.iter().map(|loaded| loaded.spec.id.clone()).chain(standby).collect();
+        let loaded: Vec<_> = loaded.iter().map(|loaded| loaded.spec.id.clone()).chain(elsewhere).collect();
         journal.all_absent_but(&loaded, self.dispatch.clock.now_millis())
     }
 
@@ -458,6 +465,10 @@ impl Driver {
             Report::Unloaded(was_loaded) => {
                 self.status.remove(plugin);
                 self.dispatch.registry.forget_runs(plugin);
+                // Of one that is being removed, `forget` records it.
+                if state.is_none_or(Plugin::is_removed) {
+                    self.absent(plugin);
+                }
                 if was_loaded {
                     tracing::info!(%plugin, "plugin unloaded");
                 }
@@ -474,6 +485,11 @@ impl Driver {
             }
         }
     }
+}
+
+/// Returns true if a plugin is configured and another replica runs it, or would.
+fn is_elsewhere(life: &Life<Host>, id: &PluginId) -> bool {
+    !life.owns().has(&id.tenant()) && life.plugin(id).is_some_and(Plugin::is_wanted)
 }
 
 #[cfg(test)]

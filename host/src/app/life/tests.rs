@@ -1,5 +1,6 @@
 //! Claims about loads and unloads that meet, over an ingest loop at work and without WebAssembly.
 
+mod absent;
 mod hangs;
 mod versions;
 
@@ -98,13 +99,14 @@ pub(in crate::app) async fn driver_beside(
     rules: Rules,
     store: Option<Disk>,
 ) -> (Arc<Driver>, mpsc::Sender<Observation>) {
-    driver_until(rules, store, std::future::pending()).await
+    driver_until(rules, store, None, std::future::pending()).await
 }
 
 /// A driver whose ingest loop hangs when a future has ended.
 async fn driver_until(
     rules: Rules,
     store: Option<Disk>,
+    journal: Option<Arc<Journal>>,
     hangs: impl Future<Output = ()> + Send + 'static,
 ) -> (Arc<Driver>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
@@ -171,7 +173,7 @@ async fn driver_until(
     let files = Files::new();
     let runners = Runners::new(None);
     let components = Components { engine, api, store, simulated: false, files, holds, runners, given };
-    let driver = Driver::new(dispatch, Arc::default(), handle, None, rules, components);
+    let driver = Driver::new(dispatch, Arc::default(), handle, journal, rules, components);
     tokio::spawn(driver.clone().run());
     (driver, observe)
 }

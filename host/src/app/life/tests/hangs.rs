@@ -47,7 +47,8 @@ async fn an_effect_that_never_ends_delays_no_suspension_and_no_deletion() {
         };
         let disk = Disk::new(Store::open(state.path()).unwrap(), blocking);
         let (hang, hangs) = tokio::sync::oneshot::channel::<()>();
-        let (driver, _observe) = driver_until(Rules::default(), Some(disk), async move { drop(hangs.await) }).await;
+        let (driver, _observe) =
+            driver_until(Rules::default(), Some(disk), None, async move { drop(hangs.await) }).await;
         let plugin = |namespace: &str, name: String, source: &str| PluginSpec {
             id: PluginId { namespace: Some(namespace.into()), name: name.as_str().into() },
             ..in_config_map(source, &"0".repeat(64))
