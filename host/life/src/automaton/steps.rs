@@ -165,6 +165,9 @@ impl<P: Parts> Plugin<P> {
             State::Installing | State::Running => {
                 self.before.as_ref().is_none_or(|before| P::stays(rules, &before.spec, &before.code))
             }
+            State::Standby { ref code } => {
+                matches!(self.want(), Some(Want::Run(spec)) if P::stays(rules, spec, code))
+            }
             State::Suspended | State::Waiting { .. } | State::Refused => {
                 let may_pass = self.failure.as_ref().is_some_and(|(failure, _)| P::depends(failure));
                 let is_refused = matches!(self.want(), Some(Want::Run(spec)) if P::refuse(rules, spec).is_some());

@@ -332,6 +332,27 @@ fn what_is_not_owned_is_compiled_and_runs_when_it_is() {
 }
 
 #[test]
+fn other_rules_leave_a_standby_the_code_that_they_permit() {
+    let mut world = World::new();
+    world.change(Change::Owned(false));
+    world.change(Change::Object("a", "1", "w"));
+    world.end_all();
+    world.change(Change::Rules(true));
+    assert_eq!(world.pending, [], "nothing is fetched again");
+    world.change(Change::Owned(true));
+    assert_eq!(running(&world), Some("w"), "at once");
+    world.change(Change::Owned(false));
+    world.end_all();
+    world.change(Change::Rules(false));
+    world.change(Change::Owned(true));
+    world.end_all();
+    assert_eq!(running(&world), None, "the rules do not permit it");
+    world.change(Change::Rules(true));
+    world.end_all();
+    assert_eq!(running(&world), Some("w"));
+}
+
+#[test]
 fn only_the_plugins_of_owned_shards_run_and_others_are_not_disturbed() {
     let of = |namespace: Option<&str>| PluginId { namespace: namespace.map(Into::into), name: "a".into() };
     let ids = [of(Some("shop")), of(Some("bank")), of(None)];

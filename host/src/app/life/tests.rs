@@ -226,8 +226,14 @@ async fn a_standby_compiles_and_queues_nothing_until_it_holds_the_lease() {
     driver.feed(Event::Owned(Shards::NONE));
     load(&driver, spec()).await;
     assert_eq!(states(&driver), [LoadState::Standby], "the start does not wait for the Lease");
-    // The component is missing from here on.
+    // The component is missing from here on, also when the policy is replaced.
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    std::fs::write(&file, "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n").unwrap();
     for _ in 0..2 {
+        driver.set_policy(Policy::read(&file).unwrap(), None);
+        turns().await;
+        assert_eq!(states(&driver), [LoadState::Standby]);
         seconds(600).await;
         assert!(driver.dispatch.registry.all().is_empty());
         driver.feed(Event::Owned(Shards::ALL));
