@@ -4,7 +4,8 @@
 //! The right to a write depends on the account, the verb, the resource and the namespace, and hardly ever on the Pod.
 //! A plugin that lacks a right would otherwise send a request for each Pod that it watches, again and again. After a
 //! refusal nothing of the kind is sent for 1 s, then one request as a probe; each probe that is refused too doubles the
-//! time, up to 60 s, and any other answer ends it.
+//! time, up to 60 s, and any other answer ends it. A kind of which no write comes is forgotten 10 minutes after its
+//! refusal: the status shows it until then, as it shows failures.
 //!
 //! A Role with `resourceNames` permits writes to some objects only. So that a refused object does not keep them out, it
 //! is not the next probe while writes to another object wait, and once another one was permitted, only the refused one
@@ -15,6 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 use parking_lot::Mutex;
 use podium_engine::{
     ports::{Closing, Sender},
+    status::FORGET,
     throttle::{HalfOpen, PROBE_PAUSE},
 };
 use podium_vocabulary::WriteResult;
@@ -157,7 +159,7 @@ impl Closings {
         Ok(Pass { of: self, kind, object, began: now, is_probe })
     }
 
-    /// Returns the kinds that are closed, at most 4,096.
+    /// Returns the kinds that are closed, or were and are tried by the next write, at most 4,096.
     pub(super) fn closed(&self, now: Instant) -> Vec<ClosedKind> {
         let mut all = self.closed.lock();
         let All { closed, refusals } = &mut *all;
@@ -227,7 +229,7 @@ impl Pass<'_> {
         let refused = std::mem::take(&mut self.object);
         let message = message.clone();
         all.refusals.insert(self.kind.clone(), Refused { at: now, wait, refused, other: None, narrow, message });
-        all.closed.close(self.kind.clone(), now + wait, now + wait + LONGEST, now);
+        all.closed.close(self.kind.clone(), now + wait, now + FORGET, now);
         let WriteKind { verb, resource, namespace, .. } = self.kind.clone();
         Some(Closing { verb, resource, namespace, wait, is_first })
     }
@@ -317,6 +319,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_pod_that_is_refused_now_and_then_is_shown_all_the_time() {
+        let of = Closings::default();
+        let begin = Instant::now();
+        let mut shown = Vec::new();
+        let mut firsts = 0;
+        // The status is looked at every 2 s, and the key comes back after 150 to 300 s.
+        for look in 0..1_800 {
+            let now = begin + 2 * look * SECOND;
+            if [0, 75, 225, 300, 400].contains(&(look % 450)) {
+                let (kind, object) = evict("a", "shop", "cart-0");
+                let closing = of.admit(kind, object, now).unwrap().answered(&forbidden("cart-0"), now);
+                firsts += usize::from(closing.unwrap().is_first);
+            }
+            let kinds: Vec<_> = of.closed(now).into_iter().map(|closed| (closed.manager, closed.resource)).collect();
+            if shown.last() != Some(&kinds) {
+                shown.push(kinds);
+            }
+        }
+        assert_eq!((shown.len(), firsts), (1, 1), "{shown:?}");
+        let last = begin + 2 * (3 * 450 + 400) * SECOND;
+        assert_eq!(of.closed(last + FORGET - SECOND).len(), 1);
+        assert_eq!(of.closed(last + FORGET), [], "10 minutes after its last refusal");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_closing_covers_one_plugin_account_verb_and_namespace() {
         let of = Closings::default();
         let now = Instant::now();
@@ -395,6 +422,6 @@ mod tests {
                 .answered(&forbidden("x"), now + Duration::from_millis(index as u64));
         }
         assert_eq!(of.closed.lock().refusals.len(), MAX_KINDS);
-        assert_eq!(of.closed(now + 2 * LONGEST), []);
+        assert_eq!(of.closed(now + 2 * FORGET), []);
     }
 }

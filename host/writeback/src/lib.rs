@@ -124,7 +124,7 @@ impl Writeback {
         self.events.send_waiting(&self.api, senders, report).await
     }
 
-    /// Returns the kinds of writes that are not sent for a time because RBAC refused one of them.
+    /// Returns the kinds of writes of which RBAC refused one within the last 10 minutes, and has permitted none since.
     #[must_use]
     pub fn closed_kinds(&self) -> Vec<ClosedKind> {
         self.closings.closed(Instant::now())

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The most entries of one version.
 const MOST: usize = 8;
 /// An entry is removed so long after its last occurrence: twice the longest back-off of a key.
-const FORGET: Duration = Duration::from_secs(600);
+pub const FORGET: Duration = Duration::from_secs(600);
 /// The most bytes of a message.
 const MESSAGE_BYTES: usize = 512;
 /// The attempt of a key, counted from the first that the API server refused, at which its refused writes are failures.

@@ -17,7 +17,7 @@ use std::{
 
 pub use active::{ActiveRun, Panic};
 pub(crate) use health::{ATTEMPTS, is_refusal, without_pod};
-pub use health::{Failing, Health, VersionId};
+pub use health::{FORGET, Failing, Health, VersionId};
 pub use histogram::Histogram;
 pub use load::{LoadState, PluginState};
 use parking_lot::{Mutex, RwLock};

@@ -40,7 +40,7 @@ pub(super) fn faults() -> Vec<Fault> {
         answer.fault("refused credentials are a missing right", "401 if «error.is_unauthenticated()»", "false"),
         closings.fault(
             "a 403 does not close its kind of writes",
-            "all.closed.close(self.kind.clone(), now + wait, now + wait + LONGEST, now);",
+            "all.closed.close(self.kind.clone(), now + wait, now + FORGET, now);",
             "",
         ),
         closings.fault("a 403 of a webhook closes a kind of writes", "«is_of_rbac(text)»", "true"),
