@@ -321,6 +321,43 @@ async fn a_standby_writes_no_status_and_the_next_holder_none_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_status_that_another_replica_wrote_meanwhile_is_the_one_before() {
+    let server = Server::default();
+    let team = Team::default();
+    let (driver, _observe) = server.running(&team).await;
+    let before = server.applied.lock().len();
+    assert_eq!(server.reasons(), ["Loaded"]);
+    // The other replica ran the next version, and its Event was sent.
+    driver.feed(Event::Owned(Shards::NONE));
+    install(&driver, "cd", &team);
+    let mut status = server.status();
+    status["active"]["digest"] = "sha256:cd".into();
+    status["active"]["generation"] = 5.into();
+    status["observedGeneration"] = 5.into();
+    {
+        let mut object = server.object.lock();
+        object["spec"]["config"] = json!({ "is": 5 });
+        object["metadata"]["generation"] = 5.into();
+        object["status"] = status;
+    }
+    sleep(Duration::from_secs(20)).await;
+    driver.feed(Event::Owned(Shards::ALL));
+    sleep(Duration::from_secs(7)).await;
+    assert!(server.applied.lock().len() <= before + 1, "{:#?}", server.applied.lock());
+    assert_eq!((&server.status()["active"]["digest"], server.reasons().len()), (&json!("sha256:cd"), 1));
+
+    // The other replica wrote a status that this one does not want, and this one wrote it before.
+    let written = server.applied.lock().len();
+    driver.feed(Event::Owned(Shards::NONE));
+    server.object.lock()["status"]["conditions"][5]["message"] = "another replica wrote it".into();
+    sleep(Duration::from_secs(20)).await;
+    driver.feed(Event::Owned(Shards::ALL));
+    sleep(Duration::from_secs(7)).await;
+    assert_eq!(server.applied.lock().len(), written + 1);
+    assert_eq!(server.reasons(), ["Loaded"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_status_is_written_only_when_it_changes() {
     let server = Server::default();
     let (_driver, _observe) = server.host(source("slow")).await;
