@@ -153,7 +153,7 @@ impl Observed {
 
     /// Returns the use of the plugin's limits by its runs; `None` before its first run.
     fn uses(&self, id: &PluginId) -> Option<String> {
-        let uses: Vec<String> = self.status.plugin(id).uses().iter().map(ToString::to_string).collect();
+        let uses: Vec<String> = self.status.get(id)?.uses().iter().map(ToString::to_string).collect();
         (!uses.is_empty()).then(|| format!("used by the last run (peak) of limit: {}", uses.join(", ")))
     }
 

@@ -47,6 +47,12 @@ impl Status {
         self.plugins.write().entry(id.clone()).or_default().clone()
     }
 
+    /// Returns the plugin's figures, if there are some.
+    #[must_use]
+    pub fn get(&self, id: &PluginId) -> Option<Arc<PluginStatus>> {
+        self.plugins.read().get(id).cloned()
+    }
+
     /// Removes the figures and the load state of an unloaded plugin.
     pub fn remove(&self, id: &PluginId) {
         self.plugins.write().remove(id);

@@ -77,6 +77,10 @@ fn readyz_waits_for_the_first_load_and_lists_failures() {
     let line = "[+]plugin/shop/good ok: used by the last run (peak) of limit: hostCalls 7 (7) of 1000\n";
     assert!(observed.readiness().render(true).contains(line), "{}", observed.readiness().render(true));
 
+    // It was unloaded since its state was copied.
+    let gone = PluginId { namespace: Some("shop".into()), name: "gone".into() };
+    assert_eq!((observed.uses(&gone), status.plugins().len()), (None, 1), "no figures are created");
+
     *stalled.lock() = Some("no ticks".to_owned());
     assert_eq!(failures(&observed), [("interruption".to_owned(), true, "no ticks".to_owned())]);
     *stalled.lock() = None;
