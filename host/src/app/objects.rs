@@ -208,6 +208,8 @@ impl Follower {
         let adopted: Vec<_> = adopted.collect();
         let changes = self.passed(kind, change);
         if changes.is_empty() {
+            // One that is not passed on has its finalizers all the same.
+            self.adopt(&adopted);
             return Vec::new();
         }
         self.decide(|desired| desired.change(kind, changes), adopted)
@@ -249,19 +251,26 @@ impl Follower {
             tracing::warn!(plugin = %id, reason, error = message, "plugin objects not loaded");
         }
         // Before the objects are known, which is when their finalizers may be removed.
+        self.adopt(&adopted);
+        // The replica that runs the plugin has removed its finalizers from Pods. Later ones may be those of others.
         let owned = self.driver.owns();
         let names = self.known.lock().names.clone();
-        let is_there = |id: &PluginId, uid: &str| {
-            owned.has(&id.tenant()) || names.lock().get(&Kind::from_id(id)).is_some_and(|names| names.has(id, uid))
-        };
-        self.driver.components.holds.adopt(&adopted, self.policy.borrow().as_ref(), is_there);
-        // The replica that runs the plugin has removed its finalizers from Pods. Later ones may be those of others.
         let ended = desired.ended_since(&before, |id, uid| is_gone(&names, id, uid));
         for (id, uid) in ended.into_iter().filter(|(id, _)| !owned.has(&id.tenant())) {
             self.driver.let_go_later(id, uid);
         }
         self.known.lock().desired = desired;
         actions
+    }
+
+    /// Records objects that another host may have let hold finalizers.
+    fn adopt(&self, adopted: &[(String, Arc<PluginSpec>)]) {
+        let owned = self.driver.owns();
+        let names = self.known.lock().names.clone();
+        let is_there = |id: &PluginId, uid: &str| {
+            owned.has(&id.tenant()) || names.lock().get(&Kind::from_id(id)).is_some_and(|names| names.has(id, uid))
+        };
+        self.driver.components.holds.adopt(adopted, self.policy.borrow().as_ref(), is_there);
     }
 
     /// Begins an action. Runs that it does not permit have ended when this returns.

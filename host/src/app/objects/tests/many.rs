@@ -145,3 +145,26 @@ async fn of_a_thousand_objects_those_beyond_have_one_status_and_no_work() {
     sleep(Duration::from_secs(3_600)).await;
     assert!(server.0.lock().written().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_an_object_beyond_the_number_are_known() {
+    let (driver, _observe) = tests::driver().await;
+    driver.set_policy(policy("{ namespaces: { shop: { maxPlugins: 1 } } }"), None);
+    let (mut follower, _started) = Follower::new(driver.clone(), &api(None, None), Some("shop"), [], 1);
+    let object = |name: &str, held: &[&str]| {
+        let source = json!({ "configMap": { "name": "missing", "key": "a", "sha256": "0".repeat(64) } });
+        let metadata = json!({ "name": name, "namespace": "shop", "uid": format!("u-{name}"), "generation": 1 });
+        let status = json!({ "finalizers": { "names": held } });
+        let text = json!({ "metadata": metadata, "spec": { "source": source }, "status": status }).to_string();
+        objects::Object::read(Kind::Namespaced, &text).unwrap()
+    };
+    let mut listed: Vec<_> = (0..60).map(|at| object(&format!("p{at:02}"), &[])).collect();
+    listed.push(object("q", &["shop.example/q"]));
+    follower.observe(Kind::Namespaced, Change::Listed(listed));
+    // Another replica has let it hold finalizers until this one took the Lease.
+    let last = object("z", &["shop.example/z"]);
+    let (id, uid) = (last.id.clone(), last.uid.clone());
+    follower.observe(Kind::Namespaced, Change::Applied(last.into()));
+    assert!(follower.known().lock().desired.object(&id).is_none(), "it is passed on");
+    assert!(driver.components.holds.has(&id, &uid));
+}
