@@ -1,3 +1,5 @@
+mod argo;
+
 use podium_pods::testing::{NASTY, assert_clean};
 use serde_json::json;
 
