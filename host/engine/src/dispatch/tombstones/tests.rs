@@ -3,6 +3,11 @@
 use super::*;
 use crate::queue::Backoff;
 
+thread_local! {
+    /// The deletions that were looked at to find one to give up.
+    pub(super) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 const BOUNDS: Bounds = Bounds { states: 2, waiting: 8, unsettled: 4, all: 8 };
 
 fn pod(number: usize, revision: u64) -> Arc<CachedPod> {
@@ -64,6 +69,18 @@ impl Rig {
 
 fn uids(keys: &[PodKey]) -> Vec<&str> {
     keys.iter().map(|key| &*key.uid).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_within_the_bounds_looks_at_no_other_one() {
+    let looked = |count: usize| {
+        let rig = Rig::within(Bounds::default());
+        LOOKED.set(0);
+        rig.delete(0..count, &[1]);
+        rig.run(Next::Failed);
+        LOOKED.get()
+    };
+    assert_eq!([10, 1_000].map(looked), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
