@@ -4,6 +4,7 @@
 mod commands;
 mod companies;
 mod manifests;
+mod processes;
 
 use std::{collections::BTreeSet, time::Duration};
 
