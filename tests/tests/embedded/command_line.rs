@@ -528,3 +528,24 @@ async fn a_killed_host_delivers_every_deletion_after_its_restart() {
     assert_eq!(host.metric("podium_journal_entries", &[]).await.unwrap(), 1.0, "the register's");
     assert_eq!(host.metric("workqueue_adds_total", &[]).await.unwrap(), 1.0, "no deletion twice");
 }
+
+/// docs/operating.md says so of hosts without --lease on.
+#[tokio::test]
+async fn two_hosts_without_a_lease_each_run_every_plugin() {
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
+    let hosts = [fixture.spawn(&["registrar.yaml"], &[]).await, fixture.spawn(&["registrar.yaml"], &[]).await];
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    fixture.labelled("cart-0").await;
+    for host in hosts {
+        until("a run", WITHIN, async || {
+            ensure!(host.metric("controller_runtime_reconcile_total", &[]).await? >= 1.0);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let log = host.log();
+        assert!(!log.contains("WARN") && !log.contains("ease"), "{log}");
+        assert!(host.terminate().await.unwrap().success());
+    }
+}

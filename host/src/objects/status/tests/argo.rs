@@ -6,7 +6,7 @@ use mlua::{Lua, Table};
 
 use super::*;
 
-/// Returns the value as Argo CD hands it to Lua: what is null is not there.
+/// Returns the value as Argo CD hands it to Lua, without fields that are null.
 fn of_lua<'lua>(lua: &'lua Lua, value: &Value) -> mlua::Value<'lua> {
     match value {
         Value::Null => mlua::Value::Nil,
