@@ -13,6 +13,7 @@
 //! A tenant's work is a task of its own, so that no other tenant waits for its answers. Tenants write in rotation, and
 //! what the API server refuses is tried again with back-off.
 
+mod found;
 mod left;
 mod release;
 
@@ -22,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use found::{Looks, OfObject};
 use futures::{StreamExt, stream};
 use left::Elsewhere;
 use parking_lot::Mutex;
@@ -33,9 +35,8 @@ use podium_engine::{
     throttle::Backoff,
 };
 use podium_life::{Plugin, Taker, taker};
-use podium_pods::pod::PodView;
 use podium_vocabulary::{
-    Action, Grants, PluginId, PluginSpec, PodKey, PodQuery, Write, WriteGrants, WriteResult, authz::authorize, text,
+    Action, Grants, PluginId, PluginSpec, PodKey, Write, WriteGrants, WriteResult, authz::authorize, text,
 };
 use podium_writeback::manager_name;
 use release::LOOK;
@@ -51,7 +52,7 @@ use super::{
     objects::{Known, Shared},
     operator::stale,
 };
-use crate::objects::{Earlier, Object, OnPods, Removing, hold, release};
+use crate::objects::{Removing, hold, release};
 
 /// How often a tenant's objects are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -150,16 +151,7 @@ struct Progress {
 struct Line {
     tenant: Taker,
     first: Semaphore,
-}
-
-/// The finalizers that the objects of a tenant which are gone, or are being deleted, are compared with.
-struct Found {
-    at: Instant,
-    on_pods: OnPods<PodKey>,
-    /// Pods may have had others, which could not be decoded.
-    undecoded: bool,
-    /// The finalizers of the plugins that stay when an object is gone.
-    beside_gone: Earlier,
+    looks: Arc<Looks>,
 }
 
 /// A pause after refusals in a row.
@@ -214,6 +206,7 @@ impl Cleanup {
         recall.spawn(async move { driver.components.recall().await });
         let mut looks = JoinSet::new();
         let mut look = Instant::now();
+        let mut shared: BTreeMap<Option<Arc<str>>, Arc<Looks>> = BTreeMap::new();
         let mut elsewhere = Elsewhere::new();
         let mut forget = Instant::now();
         loop {
@@ -239,10 +232,13 @@ impl Cleanup {
             let removed = work.iter().filter(|(.., work)| matches!(work, Work::Remove(_)));
             let removed: BTreeSet<&PluginId> = removed.map(|(id, ..)| id).collect();
             this.removals.lock().retain(|id, _| removed.contains(id));
+            shared.retain(|_, looks| Arc::strong_count(looks) > 1);
             for (id, ..) in work {
                 let tenant = taker(&id);
                 if busy.insert(tenant.clone()) {
-                    tasks.spawn(this.clone().of_tenant(tenant, id.namespace));
+                    let looks = shared.entry(id.namespace.clone()).or_default().clone();
+                    let line = Line { tenant, first: Semaphore::new(1), looks };
+                    tasks.spawn(this.clone().of_tenant(line, id.namespace));
                 }
             }
         }
@@ -286,8 +282,7 @@ impl Cleanup {
     }
 
     /// Works until nothing is left to do for the tenant, and returns it.
-    async fn of_tenant(self: Arc<Self>, tenant: Taker, namespace: Option<Arc<str>>) -> Taker {
-        let line = Line { tenant, first: Semaphore::new(1) };
+    async fn of_tenant(self: Arc<Self>, line: Line, namespace: Option<Arc<str>>) -> Taker {
         let mut all: BTreeMap<(String, u8), Progress> = BTreeMap::new();
         loop {
             let mut work = self.work(Some(&namespace));
@@ -300,12 +295,11 @@ impl Cleanup {
             all.retain(|of, _| keys.contains(of));
             work.sort_by_cached_key(|work| all.get(&key(work)).map_or(0, |progress| progress.wait.refusals));
             let mut done = 0;
-            let mut found = None;
             for work in work {
                 let progress = all.entry(key(&work)).or_insert_with(Progress::new);
                 match work {
                     (id, uid, Work::Hold) => self.put_back(&line, &id, &uid, progress).await,
-                    (.., Work::Remove(object)) => done += self.step(&line, &object, progress, &mut found).await,
+                    (.., Work::Remove(object)) => done += self.step(&line, &object, progress).await,
                     (.., Work::Free(object)) => done += self.free(&line, &object, progress).await,
                 }
             }
@@ -337,7 +331,7 @@ impl Cleanup {
     }
 
     /// Writes to some Pods, or ends the removal. Returns the number of Pods without the plugin's finalizers since.
-    async fn step(&self, line: &Line, object: &Removing, progress: &mut Progress, found: &mut Option<Found>) -> usize {
+    async fn step(&self, line: &Line, object: &Removing, progress: &mut Progress) -> usize {
         let id = &object.id;
         // Its unload is on its way. The plugin of a file stays, and so does that of a later object of the name.
         let is_latest = {
@@ -358,23 +352,20 @@ impl Cleanup {
         }
         let excluded = self.driver.rules().policy.as_ref().and_then(|policy| policy.excluded(&line.tenant.0));
         if now >= progress.scan {
-            progress.scan = now + SCAN;
             // Others have their turns between the scans of a tenant with many objects.
             yield_now().await;
-            if found.as_ref().is_none_or(|found| found.at.elapsed() >= INTERVAL) {
-                *found = Some(self.find(id));
-            }
-            let held = self.held(object, found.as_ref());
-            let was_undecoded = found.as_ref().is_some_and(|found| found.undecoded);
-            let undecoded = object.spec.is_some() && (was_undecoded || (self.undecoded)(id.namespace.as_deref()));
-            let is_late = found.as_ref().is_some_and(|found| found.at >= unloaded + LATE_WRITES);
+            let Some(OfObject { at, held, is_none, undecoded }) = self.held(object, &line.looks).await else {
+                return 0;
+            };
+            progress.scan = line.looks.next();
+            let is_late = at >= unloaded + LATE_WRITES;
             let refused = match &excluded {
-                _ if held.is_empty() => undecoded.then(|| "the host cannot decode pods that may have some".to_owned()),
+                _ if is_none => undecoded.then(|| "the host cannot decode pods that may have some".to_owned()),
                 Some(excluded) => Some(format!("{}; remove the finalizers as an administrator", text::line(excluded))),
                 None => self.refused(id),
             };
             self.removals.lock().insert(id.clone(), Removal { pods: held.len(), refused });
-            if held.is_empty() && !undecoded && is_late {
+            if is_none && !undecoded && is_late {
                 self.release(line, object, progress).await;
                 return 0;
             }
@@ -392,45 +383,6 @@ impl Cleanup {
             }
             _ => 0,
         }
-    }
-
-    /// Finds the finalizers of all Pods that the plugin of an object sees.
-    fn find(&self, id: &PluginId) -> Found {
-        let at = Instant::now();
-        let undecoded = (self.undecoded)(id.namespace.as_deref());
-        let desired = self.known.lock().desired.clone();
-        let holds = |other: &Object| self.driver.components.holds.has(&other.id, &other.uid);
-        let beside_gone = desired.beside_gone(id, holds);
-        let query = PodQuery { namespace: id.namespace.clone(), ..PodQuery::default() };
-        let mut on_pods = OnPods::default();
-        for pod in self.dispatch.reader.snapshot().find(&query, usize::MAX - 1, None).pods {
-            // A Pod that cannot be decoded has no finalizer that could be removed by name.
-            let finalizers = pod.lifecycle().map(|lifecycle| lifecycle.finalizers).unwrap_or_default();
-            finalizers.iter().for_each(|name| on_pods.add(name, pod.key.clone()));
-        }
-        Found { at, on_pods, undecoded, beside_gone }
-    }
-
-    /// Returns the Pods with a finalizer that the plugin of an object may hold and no plugin that keeps it, and the
-    /// first of these.
-    fn held(&self, object: &Removing, found: Option<&Found>) -> BTreeMap<PodKey, String> {
-        let (Some(spec), Some(found)) = (&object.spec, found) else { return BTreeMap::new() };
-        let before;
-        let kept = match object.position {
-            Some(_) => {
-                let desired = self.known.lock().desired.clone();
-                before = desired.before(&object.id, |other| self.has_version(other));
-                &before
-            }
-            None => &found.beside_gone,
-        };
-        let mut held = BTreeMap::new();
-        for (name, pods) in found.on_pods.of_plugin(spec) {
-            for pod in pods.iter().filter(|pod| !kept.has(&pod.namespace, name)) {
-                held.entry(pod.clone()).or_insert_with(|| name.clone());
-            }
-        }
-        held
     }
 
     /// Returns true if a version of a plugin runs, also one before that of the spec, or another replica may run one.

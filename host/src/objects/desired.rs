@@ -229,8 +229,7 @@ impl Desired {
     /// waits.
     pub(crate) fn removing(&self) -> impl Iterator<Item = Removing> {
         self.tenants.values().flat_map(|of_tenant| {
-            let waits = |object: &&Object| object.deleting && !of_tenant.decisions.contains_key(&object.id);
-            of_tenant.objects.values().filter(waits).filter_map(|object| {
+            of_tenant.objects.values().filter(|object| of_tenant.is_removing(object)).filter_map(|object| {
                 let position = Some(object.held?);
                 let spec = object.of_finalizers();
                 Some(Removing { id: object.id.clone(), uid: object.uid.clone(), position, spec })
@@ -528,11 +527,15 @@ mod tests {
         for (held, is_before) in [(Some(0), true), (None, false)] {
             desired.applied(Object { deleting: true, held, ..older.clone() });
             desired.applied(Object { deleting: true, held: Some(0), ..younger.clone() });
-            assert_eq!(
-                desired.before(&younger.id, |_| false).has(&"shop".into(), "a.example/x"),
-                is_before,
-                "{held:?}"
+            let mut before = BTreeMap::new();
+            desired.removing_in_order::<String>(
+                &younger.id.namespace,
+                |_| false,
+                |object, _, kept| {
+                    before.insert(object.id.clone(), kept.has(&"shop".into(), "a.example/x"));
+                },
             );
+            assert_eq!(before.get(&younger.id), Some(&is_before), "{held:?}");
         }
     }
 

@@ -59,6 +59,11 @@ impl Decision {
 }
 
 impl OfTenant {
+    /// Returns true if an object is being deleted and waits for the host, within the bounds.
+    pub(super) fn is_removing(&self, object: &Object) -> bool {
+        object.deleting && object.held.is_some() && !self.decisions.contains_key(&object.id)
+    }
+
     /// Adds an object, or replaces the one of its name.
     pub(super) fn put(&mut self, object: Object) {
         let id = object.id.clone();

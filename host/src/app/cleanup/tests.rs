@@ -1,5 +1,6 @@
 //! Claims about the removal of finalizers, beside an API server of plugin objects and one of Pods.
 
+mod found;
 mod gone;
 mod grants;
 mod lists;
@@ -20,7 +21,7 @@ use hyper::body::Frame;
 use kube::client::Body;
 use podium_engine::ports::{Deliver, Expectation, Sent, Shown};
 use podium_life::Event;
-use podium_pods::pod::{CachedPod, Observation, PodEvent, Staleness};
+use podium_pods::pod::{CachedPod, Observation, PodEvent, PodView, Staleness};
 use podium_vocabulary::{Revision, WriteReport};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -291,6 +292,8 @@ struct Rig {
     observe: mpsc::Sender<Observation>,
     /// The namespace with Pods that cannot be decoded.
     undecoded: Arc<Mutex<Option<&'static str>>>,
+    /// How often it was asked whether there are some.
+    decoding: Arc<AtomicU64>,
     /// The revision of the latest event.
     revision: Arc<AtomicU64>,
 }
@@ -347,6 +350,8 @@ impl Rig {
         let releases = Releases::default();
         let forbidden = Arc::<Mutex<bool>>::default();
         let of_decoding = undecoded.clone();
+        let decoding = Arc::<AtomicU64>::default();
+        let asked = decoding.clone();
         let flag = forbidden.clone();
         let cleanup = Cleanup {
             api,
@@ -355,6 +360,7 @@ impl Rig {
             dispatch,
             account: account.map(str::to_owned),
             undecoded: Box::new(move |namespace| {
+                asked.fetch_add(1, Relaxed);
                 of_decoding.lock().is_some_and(|of| namespace.is_none_or(|namespace| namespace == of))
             }),
             turn: Semaphore::new(1),
@@ -369,7 +375,7 @@ impl Rig {
         tokio::spawn(follower.run());
         tokio::spawn(cleanup.run());
         observe.send(Observation::Live).await.unwrap();
-        Self { objects: served, pods, removals, releases, forbidden, driver, observe, undecoded, revision }
+        Self { objects: served, pods, removals, releases, forbidden, driver, observe, undecoded, decoding, revision }
     }
 
     /// Adds Pods with a finalizer of others and this one.
@@ -574,23 +580,4 @@ async fn a_finalizer_that_cannot_be_put_back_is_tried_with_back_off() {
     *rig.objects.refusing.lock() = false;
     sleep(Duration::from_secs(301)).await;
     assert_eq!(rig.objects.all.lock()[0]["metadata"]["finalizers"], json!([HELD]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_an_object_that_the_host_accepted_gets_its_finalizer() {
-    let mut refused = object(Some("shop"), "refused", &["shop.example/a"]);
-    refused["spec"]["watch"] = json!(7);
-    let rig = Rig::started(vec![refused, object(Some("shop"), "a", &[HOLD])], frees).await;
-    sleep(Duration::from_secs(60)).await;
-    let has_held = |name: &str, uid: &str| rig.driver.components.holds.has(&id(name), uid);
-    assert!(has_held("a", "u-a") && !has_held("refused", "u-refused"));
-    let patched = rig.objects.patched();
-    assert!(patched.iter().all(|(name, _)| name == "a"), "{patched:?}");
-    // An object of the same name and spec is another one.
-    let mut again = object(Some("shop"), "a", &[HOLD]);
-    again["metadata"]["uid"] = "u-again".into();
-    rig.objects.put(again);
-    sleep(Duration::from_secs(60)).await;
-    assert!(has_held("a", "u-again") && !has_held("a", "u-a"));
-    assert_eq!(rig.objects.all.lock()[1]["metadata"]["finalizers"], json!([HELD]));
 }

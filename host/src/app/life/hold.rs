@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_hosts_finalizer_is_added_only_with_the_right_to_write_for_the_tenant() {
+    async fn the_hosts_finalizer_is_added_only_with_the_right_for_the_tenant() {
         for (namespace, expected) in [("shop", 0), ("bank", 1)] {
             let sent = Arc::<Mutex<usize>>::default();
             let received = sent.clone();

@@ -1,29 +1,44 @@
 //! The order in which plugins have the finalizers that several may hold of the same Pods. Pure.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use podium_vocabulary::{PluginId, PluginSpec};
 
 use super::{super::finalizers::Earlier, Desired, Namespace, Object};
 
 impl Desired {
-    /// Returns the finalizers of the other plugins that see Pods of the plugin of an object and keep theirs when it
-    /// goes: those that have theirs before it, and those of which a version runs beside it.
-    pub(crate) fn before(&self, id: &PluginId, runs: impl Fn(&PluginId) -> bool) -> Earlier {
-        let object = self.object(id);
-        let sees = |namespace: &Namespace| namespace.is_none() || id.namespace.is_none() || *namespace == id.namespace;
-        let tenants = self.tenants.iter().filter(|(namespace, _)| object.is_some() && sees(namespace));
-        let others = tenants.flat_map(|(_, of_tenant)| of_tenant.objects.values());
+    /// Calls `each` with the objects of a namespace, or with `None` of the cluster, that [`Self::removing`] returns and
+    /// whose plugins may hold finalizers, in order. The third argument has the finalizers of the other plugins that see
+    /// their Pods and keep theirs when the object goes: those that have theirs before it, and those of which a version
+    /// runs beside it.
+    pub(crate) fn removing_in_order<K: Ord + Clone + AsRef<str> + for<'k> From<&'k str>>(
+        &self,
+        namespace: &Namespace,
+        runs: impl Fn(&PluginId) -> bool,
+        mut each: impl FnMut(&Object, &PluginSpec, &Earlier<K>),
+    ) {
+        let seeing = self.tenants.iter().filter(|(of, _)| is_seen(namespace, of));
         // One that is beyond the bounds has no precedence over others.
-        let others = others.filter(|other| other.id != *id && !other.is_forgotten());
-        let kept = others.filter_map(|other| {
-            let spec = other.of_finalizers()?;
+        let running = seeing.flat_map(|(_, of_tenant)| of_tenant.objects.values());
+        let running = running.filter(|object| !object.deleting && !object.is_forgotten() && runs(&object.id));
+        let mut earlier =
+            Earlier::<K>::new(self.files_beside(namespace).chain(running.filter_map(Object::of_finalizers)));
+        let tenants = BTreeSet::from([None, namespace.clone()]);
+        let tenants = tenants.iter().filter_map(|of| self.tenants.get(of));
+        let objects = tenants.flat_map(|of_tenant| of_tenant.objects.values().map(move |object| (object, of_tenant)));
+        let mut objects: Vec<_> = objects.collect();
+        objects.sort_by_key(|(object, _)| object.precedence());
+        for (object, of_tenant) in objects {
+            let Some(spec) = object.of_finalizers() else { continue };
+            if object.id.namespace == *namespace && of_tenant.is_removing(object) {
+                each(object, &spec, &earlier);
+            }
             // One that was released has left what it had to others.
-            let is_released = other.deleting && other.held.is_none();
-            let is_before = object.is_some_and(|object| !is_released && other.precedence() < object.precedence());
-            (is_before || runs(&other.id)).then_some(spec)
-        });
-        Earlier::new(self.files_beside(id).chain(kept))
+            let is_released = object.deleting && object.held.is_none();
+            if !is_released && !object.is_forgotten() {
+                earlier.add(&spec);
+            }
+        }
     }
 
     /// Returns the plugins that may hold finalizers of a namespace's Pods, in the order in which they have them: those
@@ -43,18 +58,21 @@ impl Desired {
         files.chain(objects).collect()
     }
 
-    /// Returns the finalizers of the plugins that see Pods of a plugin whose object is gone: those of files, and of
-    /// objects that stay and that hold some.
-    pub(crate) fn beside_gone(&self, id: &PluginId, holds: impl Fn(&Object) -> bool) -> Earlier {
-        let sees = |namespace: &Namespace| namespace.is_none() || id.namespace.is_none() || *namespace == id.namespace;
-        let staying = self.staying().filter(|(object, _)| sees(&object.id.namespace) && holds(object));
-        Earlier::new(self.files_beside(id).chain(staying.map(|(_, spec)| spec)))
+    /// Returns the finalizers of the plugins that see Pods of the plugins of a namespace, or with `None` of the
+    /// cluster, whose objects are gone: those of files, and of objects that stay and that hold some.
+    pub(crate) fn beside_gone(&self, namespace: &Namespace, holds: impl Fn(&Object) -> bool) -> Earlier {
+        let staying = self.staying().filter(|(object, _)| is_seen(namespace, &object.id.namespace) && holds(object));
+        Earlier::new(self.files_beside(namespace).chain(staying.map(|(_, spec)| spec)))
     }
 
-    /// Returns the plugins of files that see Pods of a plugin.
-    fn files_beside(&self, id: &PluginId) -> impl Iterator<Item = Arc<PluginSpec>> {
-        let sees = |namespace: &Namespace| namespace.is_none() || id.namespace.is_none() || *namespace == id.namespace;
-        let of_files = self.rules.files.iter().filter(move |(namespace, _)| sees(namespace));
+    /// Returns the plugins of files that see Pods of the plugins of a namespace.
+    fn files_beside(&self, namespace: &Namespace) -> impl Iterator<Item = Arc<PluginSpec>> {
+        let of_files = self.rules.files.iter().filter(move |(of, _)| is_seen(namespace, of));
         of_files.flat_map(|(_, files)| files.values().cloned())
     }
+}
+
+/// Returns true if plugins of a namespace, or with `None` of the cluster, see Pods that those of another one see.
+fn is_seen(namespace: &Namespace, other: &Namespace) -> bool {
+    namespace.is_none() || other.is_none() || namespace == other
 }

@@ -120,7 +120,7 @@ async fn a_plugin_that_was_created_again_keeps_its_finalizers_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_wait_for_their_turns_keep_what_a_later_object_of_the_name_holds() {
+async fn pods_that_wait_for_their_turns_keep_what_a_later_object_holds() {
     let rig = Rig::holding(None).await;
     rig.hold("shop", 1_000, HOLD).await;
     rig.remove("a");

@@ -157,3 +157,22 @@ async fn an_object_whose_name_a_file_has_leaves_only_the_files_finalizers() {
         assert!(sent.iter().all(|(.., write)| !write.contains(HOLD)), "the file's plugin keeps it: {sent:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_an_object_that_the_host_accepted_gets_its_finalizer() {
+    let mut refused = object(Some("shop"), "refused", &["shop.example/a"]);
+    refused["spec"]["watch"] = json!(7);
+    let rig = Rig::started(vec![refused, object(Some("shop"), "a", &[HOLD])], frees).await;
+    sleep(Duration::from_secs(60)).await;
+    let has_held = |name: &str, uid: &str| rig.driver.components.holds.has(&id(name), uid);
+    assert!(has_held("a", "u-a") && !has_held("refused", "u-refused"));
+    let patched = rig.objects.patched();
+    assert!(patched.iter().all(|(name, _)| name == "a"), "{patched:?}");
+    // An object of the same name and spec is another one.
+    let mut again = object(Some("shop"), "a", &[HOLD]);
+    again["metadata"]["uid"] = "u-again".into();
+    rig.objects.put(again);
+    sleep(Duration::from_secs(60)).await;
+    assert!(has_held("a", "u-again") && !has_held("a", "u-a"));
+    assert_eq!(rig.objects.all.lock()[1]["metadata"]["finalizers"], json!([HELD]));
+}

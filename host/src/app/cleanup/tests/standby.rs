@@ -42,7 +42,7 @@ impl Rig {
         self.driver.components.holds.has(&id("a"), "u-a")
     }
 
-    /// Takes over beside Pods on which other controllers put the finalizer, and returns the number of writes to them.
+    /// Returns the number of writes to Pods on which other controllers put the finalizer, after it took over.
     async fn writes_after_taking_over(&self) -> usize {
         self.hold("shop", 2, HOLD).await;
         self.driver.feed(Event::Owned(Shards::ALL));
