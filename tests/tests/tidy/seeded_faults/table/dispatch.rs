@@ -84,7 +84,7 @@ fn deletions() -> Vec<Fault> {
             "false",
         ),
         table.fault("a Pod that is back stays deleted", "Some(tombstone) => «tombstone.back = true»,", ""),
-        table.fault("deletions that fail have no bound", "filter(|_| «unsettled.len() > bounds.unsettled»)", "false"),
+        table.fault("deletions that fail have no bound", "(«unsettled.len() > bounds.unsettled»)", "false"),
         table.fault("last states have no bound", "while «numbers.len() > most» && excess", "false"),
     ]
 }
