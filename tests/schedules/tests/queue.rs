@@ -106,7 +106,7 @@ fn order() -> Order<usize> {
 fn keys_of_ordered_lanes_are_all_run() {
     common::check(4_000, 1, || {
         let (queue, harness) = (queue(), Arc::new(Harness::default()));
-        queue.set_order(order());
+        queue.set_order(&[0], order());
         let (ran, runs) = mpsc::channel();
         let workers = [(); 3].map(|()| worker(Arc::clone(&queue), Arc::clone(&harness), ran.clone()));
         let adders = [(); 2].map(|()| {
@@ -123,7 +123,7 @@ fn keys_of_ordered_lanes_are_all_run() {
         let configuration = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                queue.set_order(if thread_rng().gen_range(0..2) == 0 { Order::default() } else { order() })
+                queue.set_order(&[0], if thread_rng().gen_range(0..2) == 0 { Order::default() } else { order() })
             })
         };
         adders.into_iter().for_each(|adder| adder.join().unwrap());

@@ -7,21 +7,18 @@ use podium_vocabulary::{Phase, PluginId, Tenant};
 use super::{Lane, LoadedPlugin};
 use crate::queue::{Member, Order};
 
-/// Returns the order of these plugins: by `spec.phase` and `spec.after` within a tenant, and cluster plugins of the
-/// phase `before` ahead of all tenants. Names in `after` that are not loaded do not count.
+/// Returns the order of the plugins of one tenant, which are this group: by `spec.phase` and `spec.after`, and cluster
+/// plugins of the phase `before` ahead of all tenants. Names in `after` that are not loaded do not count.
 #[must_use]
-pub fn order(plugins: &[Arc<LoadedPlugin>]) -> Order<Lane> {
+pub fn order(group: usize, plugins: &[Arc<LoadedPlugin>]) -> Order<Lane> {
     let lanes: BTreeMap<&PluginId, Lane> = plugins.iter().map(|loaded| (&loaded.spec.id, loaded.lane)).collect();
-    let mut tenants: BTreeMap<Tenant, usize> = BTreeMap::new();
     let member = |loaded: &Arc<LoadedPlugin>| {
         let spec = &loaded.spec;
-        let tenant = loaded.spec.tenant();
         let named = spec.after.iter().map(|name| PluginId { name: name.as_str().into(), ..spec.id.clone() });
-        let next = tenants.len();
         Member {
             lane: loaded.lane,
-            leads: tenant == Tenant::Cluster && spec.phase == Phase::Before,
-            group: *tenants.entry(tenant).or_insert(next),
+            leads: spec.tenant() == Tenant::Cluster && spec.phase == Phase::Before,
+            group,
             phase: spec.phase as u8,
             after: named.filter_map(|id| lanes.get(&id).copied()).collect(),
         }

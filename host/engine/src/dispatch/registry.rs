@@ -124,8 +124,9 @@ struct Inner {
     records: Records,
     /// The memory of all runs.
     memory: MemoryBudget,
-    /// Grows with each plugin that is added, replaced or removed.
-    changes: u64,
+    /// The namespaces of plugins that were added, replaced or removed since the ingest loop has read them; `None` for
+    /// those of the cluster.
+    changed: BTreeSet<Option<Arc<str>>>,
 }
 
 impl Inner {
@@ -184,10 +185,19 @@ impl Registry {
         self.inner.read().plugins.values().cloned().collect()
     }
 
-    /// Returns all loaded plugins and the number of changes of them so far, if that is another one than `seen`.
-    pub(crate) fn since(&self, seen: u64) -> Option<(u64, Vec<Arc<LoadedPlugin>>)> {
-        let inner = self.inner.read();
-        (inner.changes != seen).then(|| (inner.changes, inner.plugins.values().cloned().collect()))
+    /// Returns the loaded plugins of each namespace, or of the cluster, that have changed since the last call, in the
+    /// order of loading.
+    pub(crate) fn take_changed(&self) -> Vec<(Option<Arc<str>>, Vec<Arc<LoadedPlugin>>)> {
+        let mut inner = self.inner.write();
+        let changed = std::mem::take(&mut inner.changed);
+        let plugins = |namespace: Option<Arc<str>>| {
+            let first = PluginId { namespace: namespace.clone(), name: "".into() };
+            let lanes = inner.lanes.range(first..).take_while(|(id, _)| id.namespace == namespace);
+            let mut plugins: Vec<_> = lanes.filter_map(|(_, lane)| inner.plugins.get(lane).cloned()).collect();
+            plugins.sort_unstable_by_key(|loaded| loaded.lane);
+            (namespace, plugins)
+        };
+        changed.into_iter().map(plugins).collect()
     }
 
     /// The loaded plugin of that name.
@@ -320,7 +330,7 @@ impl Registry {
     ) -> Lane {
         let selector = Arc::new(Expressions::from(&spec.watch.selector));
         let mut inner = self.inner.write();
-        inner.changes += 1;
+        inner.changed.insert(spec.id.namespace.clone());
         let (lane, tenant) = inner.numbers(&spec);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         let bytes = inner.memory.counted(claimed(&spec));
@@ -366,7 +376,7 @@ impl Registry {
         let mut inner = self.inner.write();
         let lane = *inner.lanes.get(id)?;
         inner.claims.remove(&lane);
-        inner.changes += 1;
+        inner.changed.insert(id.namespace.clone());
         inner.plugins.remove(&lane).map(|loaded| {
             loaded.revocation.revoke();
             loaded.lane

@@ -22,7 +22,12 @@
 mod bounds;
 mod table;
 
-use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
 
 pub use bounds::{Bounds, Excess, Figures};
 use podium_pods::pod::{CachedPod, Change, PodView};
@@ -108,20 +113,22 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         Self { inner: Mutex::new(TombstoneTable::new(bounds)) }
     }
 
-    /// Sets which plugins share the bounds with others, as the number of the plugins of their tenant. Then
-    /// [`Tombstones::enforce`] has to be called.
-    pub fn share(&self, sharing: BTreeMap<L, usize>) {
-        self.inner.lock().sharing = sharing;
+    /// Sets the plugins of one tenant, which share its bounds, and those that are gone. Then [`Tombstones::enforce`]
+    /// has to be called for them.
+    pub fn share(&self, gone: &[L], sharing: &[L]) {
+        let mut inner = self.inner.lock();
+        gone.iter().for_each(|lane| _ = inner.sharing.remove(lane));
+        inner.sharing.extend(sharing.iter().map(|lane| (*lane, sharing.len())));
     }
 
-    /// Drops what exceeds the bounds, about 500 last states and deletions, and returns it. To be called again until
-    /// nothing is dropped.
+    /// Drops what exceeds the bounds of these plugins, about 500 last states and deletions, and returns it. To be
+    /// called again until nothing is dropped.
     #[must_use]
-    pub fn enforce(&self, queue: &Keys<L>) -> Vec<(L, Excess)> {
+    pub fn enforce(&self, queue: &Keys<L>, lanes: &BTreeSet<L>) -> Vec<(L, Excess)> {
         let mut inner = self.inner.lock();
         let mut left = AT_ONCE;
         let mut all = Vec::new();
-        for lane in inner.lanes() {
+        for lane in lanes.iter().copied() {
             let excess = inner.enforce(lane, queue, left);
             left = left.saturating_sub(excess.count());
             all.extend((excess != Excess::default()).then_some((lane, excess)));

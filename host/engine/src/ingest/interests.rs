@@ -25,45 +25,51 @@ pub(super) struct Published {
 pub(super) struct Interests {
     wake: Wake<Lane>,
     journal: Option<Arc<Journal>>,
-    /// The plugins in `wake`, by namespace.
-    plugins: BTreeMap<Option<Arc<str>>, Vec<Arc<LoadedPlugin>>>,
+    /// The plugins in `wake`, by namespace, with the number of their group in the order of the queue.
+    plugins: BTreeMap<Option<Arc<str>>, (usize, Vec<Arc<LoadedPlugin>>)>,
+    /// The number of the next group.
+    groups: usize,
     /// Loaded plugins by their number in the journal.
     lanes: BTreeMap<Number, Lane>,
 }
 
 impl Interests {
     pub(super) fn new(journal: Option<Arc<Journal>>) -> Self {
-        Self { wake: Wake::new([]), journal, plugins: BTreeMap::new(), lanes: BTreeMap::new() }
+        Self { wake: Wake::new([]), journal, plugins: BTreeMap::new(), groups: 0, lanes: BTreeMap::new() }
     }
 
     /// Returns the plugins of the latest [`Self::set_plugins`].
     pub(super) fn lanes(&self) -> BTreeSet<Lane> {
-        self.plugins.values().flatten().map(|loaded| loaded.lane).collect()
+        self.plugins.values().flat_map(|(_, plugins)| plugins).map(|loaded| loaded.lane).collect()
     }
 
-    /// Returns how many plugins the namespace of each plugin has.
-    pub(super) fn set_plugins(&mut self, plugins: &[Arc<LoadedPlugin>]) -> BTreeMap<Lane, usize> {
-        let mut by_namespace: BTreeMap<_, Vec<_>> =
-            self.plugins.keys().map(|tenant| (tenant.clone(), Vec::new())).collect();
-        for loaded in plugins {
-            by_namespace.entry(loaded.spec.id.namespace.clone()).or_default().push(loaded.clone());
-        }
-        // Only those that have changed are indexed again.
-        let same = |one: &Vec<Arc<LoadedPlugin>>, other: &Vec<Arc<LoadedPlugin>>| {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
-        };
-        for (namespace, plugins) in &by_namespace {
-            if !self.plugins.get(namespace).is_some_and(|before| same(before, plugins)) {
-                let plugins = plugins.iter().map(|loaded| (loaded.lane, &loaded.spec, loaded.selector.clone()));
-                self.wake.set(namespace.as_ref(), plugins);
+    /// Replaces the plugins of a namespace, or those of the cluster. Returns the number of the namespace, which it
+    /// keeps while it has plugins, and the lanes that are gone.
+    pub(super) fn set_plugins(
+        &mut self,
+        namespace: &Option<Arc<str>>,
+        plugins: &[Arc<LoadedPlugin>],
+    ) -> (usize, Vec<Lane>) {
+        let indexed = plugins.iter().map(|loaded| (loaded.lane, &loaded.spec, loaded.selector.clone()));
+        self.wake.set(namespace.as_ref(), indexed);
+        let before = self.plugins.remove(namespace);
+        let group = before.as_ref().map_or(self.groups, |(group, _)| *group);
+        self.groups = self.groups.max(group + 1);
+        let before = before.map(|(_, plugins)| plugins).unwrap_or_default();
+        let number = |loaded: &Arc<LoadedPlugin>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
+        for (number, lane) in before.iter().filter_map(number) {
+            // Another plugin may have its number by now.
+            if self.lanes.get(&number) == Some(&lane) {
+                self.lanes.remove(&number);
             }
         }
-        by_namespace.retain(|_, plugins| !plugins.is_empty());
-        self.plugins = by_namespace;
-        let number = |loaded: &Arc<LoadedPlugin>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
-        self.lanes = plugins.iter().filter_map(number).collect();
-        let of_namespaces = self.plugins.iter().filter(|(namespace, _)| namespace.is_some());
-        of_namespaces.flat_map(|(_, plugins)| plugins.iter().map(|loaded| (loaded.lane, plugins.len()))).collect()
+        self.lanes.extend(plugins.iter().filter_map(number));
+        let stay: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
+        let gone = before.iter().map(|loaded| loaded.lane).filter(|lane| !stay.contains(lane)).collect();
+        if !plugins.is_empty() {
+            self.plugins.insert(namespace.clone(), (group, plugins.to_vec()));
+        }
+        (group, gone)
     }
 
     /// Returns the plugins that watch the Pod. A deletion also concerns plugins that ran on the Pod while it matched

@@ -75,8 +75,6 @@ pub struct Ingest {
     blocking: Arc<dyn Blocking>,
     gone: Arc<GonePods>,
     interests: Interests,
-    /// The number of changes of `registry` that `interests` and the order of the queue have.
-    seen: u64,
     replay: Replay,
     /// Pods on which plugins ran before a restart, and which the API server has and the cache lacks because they
     /// cannot be decoded.
@@ -86,8 +84,8 @@ pub struct Ingest {
     resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
-    /// Tombstones exceed their bounds since the plugins of a tenant became more.
-    exceeds: bool,
+    /// Plugins whose tombstones may exceed their bounds since the plugins of their tenant became more.
+    exceeding: BTreeSet<Lane>,
     trims: TrimSchedule,
 }
 
@@ -109,13 +107,12 @@ impl Ingest {
             blocking,
             gone,
             interests: Interests::new(replay.journal()),
-            seen: 0,
             replay,
             undecoded: BTreeMap::new(),
             steps: Arc::default(),
             resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
-            exceeds: false,
+            exceeding: BTreeSet::new(),
             trims: TrimSchedule::default(),
         };
         (ingest, handle)
@@ -321,19 +318,25 @@ impl Ingest {
         loaded.exceeded(excess);
     }
 
-    /// Applies the changes of the registry. Returns false if there are none: of many removals that come at once, the
-    /// first request that is handled applies all.
+    /// Applies the changes of the registry, and looks only at the plugins of tenants that have changed. Returns false
+    /// if there are none: of many removals that come at once, the first request that is handled applies all.
     fn follow_registry(&mut self) -> bool {
-        let Some((seen, plugins)) = self.registry.since(self.seen) else { return false };
-        self.seen = seen;
-        let sharing = self.interests.set_plugins(&plugins);
-        self.expectations.tombstones.share(sharing);
+        let changed = self.registry.take_changed();
+        for (namespace, plugins) in &changed {
+            let (group, gone) = self.interests.set_plugins(namespace, plugins);
+            let lanes: Vec<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
+            // Each plugin of the cluster has the bounds by itself.
+            let sharing = if namespace.is_some() { &lanes[..] } else { &[] };
+            self.expectations.tombstones.share(&gone, sharing);
+            self.exceeding.extend(lanes);
+            self.queue.set_order(&[group], order(group, plugins));
+            if !gone.is_empty() {
+                self.resyncs.retain(|lane| !gone.contains(&lane));
+                self.sweeps.retain(|sweep| !gone.contains(&sweep.lane));
+            }
+        }
         self.enforce();
-        self.queue.set_order(order(&plugins));
-        let lanes: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
-        self.resyncs.retain(|lane| lanes.contains(&lane));
-        self.sweeps.retain(|sweep| lanes.contains(&sweep.lane));
-        true
+        !changed.is_empty()
     }
 
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
@@ -367,8 +370,10 @@ impl Ingest {
 
     /// Drops some of the deletions that exceed the bounds. Further steps of the loop drop the others.
     fn enforce(&mut self) {
-        let excess = self.expectations.tombstones.enforce(&self.queue);
-        self.exceeds = !excess.is_empty();
+        let excess = self.expectations.tombstones.enforce(&self.queue, &self.exceeding);
+        if excess.is_empty() {
+            self.exceeding.clear();
+        }
         self.exceeded(excess);
     }
 
@@ -382,7 +387,7 @@ impl Ingest {
     }
 
     fn is_sweeping(&self) -> bool {
-        self.exceeds || self.has_slices()
+        !self.exceeding.is_empty() || self.has_slices()
     }
 
     fn has_slices(&self) -> bool {
@@ -395,7 +400,7 @@ impl Ingest {
 
     /// Queues a slice of a plugin's deletions or Pods, and drops deletions that exceed the bounds.
     fn sweep(&mut self) {
-        if self.exceeds {
+        if !self.exceeding.is_empty() {
             self.enforce();
         }
         if !self.has_slices() {

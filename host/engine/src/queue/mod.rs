@@ -178,9 +178,10 @@ where
         result
     }
 
-    /// Sets the order of lanes. Items that wait for a lane that they do not follow any more wait no longer.
-    pub fn set_order(&self, order: Order<L>) {
-        self.change(|slots, now| slots.set_order(order, now));
+    /// Sets the order of the lanes of groups, and changes that of no other ones. `order` has no other groups. Items
+    /// that wait for a lane that they do not follow any more wait no longer.
+    pub fn set_order(&self, groups: &[usize], order: Order<L>) {
+        self.change(|slots, now| slots.set_order(groups, order, now));
     }
 
     /// Skips, for the job's item in the lanes of its successors, the changes that were queued before the job started.

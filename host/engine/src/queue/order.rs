@@ -26,14 +26,16 @@ pub struct Member<L> {
 }
 
 /// The order of lanes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Order<L> {
     places: HashMap<L, Place<L>, FixedState>,
+    /// The lanes of each group.
+    groups: HashMap<usize, Vec<L>, FixedState>,
     /// The lanes that lead all groups, and their own group.
     leading: Vec<(L, usize)>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Place<L> {
     group: usize,
     /// All predecessors of its group, the last one first.
@@ -44,7 +46,7 @@ struct Place<L> {
 
 impl<L> Default for Order<L> {
     fn default() -> Self {
-        Self { places: HashMap::default(), leading: Vec::new() }
+        Self { places: HashMap::default(), groups: HashMap::default(), leading: Vec::new() }
     }
 }
 
@@ -52,9 +54,29 @@ impl<L> Default for Order<L> {
 pub(super) type Lanes<L> = SmallVec<[L; 4]>;
 
 impl<L: Copy + Eq + Hash> Order<L> {
-    /// Returns true if all lanes have the same places in both.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.places == other.places && self.leading == other.leading
+    /// Replaces groups by those of another order, which has no other ones. Returns their lanes of before and after,
+    /// without those of groups whose lanes have the same places: most changes of plugins are none of their order.
+    pub(super) fn replace(&mut self, groups: &[usize], mut other: Self) -> Vec<L> {
+        let mut changed = Vec::new();
+        for group in groups {
+            let before = self.groups.remove(group).unwrap_or_default();
+            let after = other.groups.remove(group).unwrap_or_default();
+            let leading = |order: &Self| order.leading.iter().filter(|(_, of)| of == group).copied().collect();
+            let [led, leads]: [Vec<_>; 2] = [leading(self), leading(&other)];
+            let stays = |lane: &L| self.places.get(lane) == other.places.get(lane);
+            let is_same = before.len() == after.len() && led == leads && after.iter().all(stays);
+            if !is_same {
+                changed.extend(before.iter().chain(&after));
+                before.iter().for_each(|lane| drop(self.places.remove(lane)));
+                self.places.extend(after.iter().filter_map(|lane| Some((*lane, other.places.remove(lane)?))));
+                self.leading.retain(|(_, of)| of != group);
+                self.leading.extend(leads);
+            }
+            if !after.is_empty() {
+                self.groups.insert(*group, after);
+            }
+        }
+        changed
     }
 
     /// Returns the order of these lanes. The configuration refuses cycles; lanes of a cycle have no order among each
@@ -64,8 +86,9 @@ impl<L: Copy + Eq + Hash> Order<L> {
         let mut groups: HashMap<usize, Vec<&Member<L>>, FixedState> = HashMap::default();
         members.iter().for_each(|member| groups.entry(member.group).or_default().push(member));
         let leading = members.iter().filter(|member| member.leads).map(|member| (member.lane, member.group)).collect();
-        let mut order = Self { places: HashMap::default(), leading };
+        let mut order = Self { leading, ..Self::default() };
         for (number, group) in groups {
+            order.groups.insert(number, group.iter().map(|member| member.lane).collect());
             let earlier = earlier(&group);
             let before = |at: usize| {
                 let by_phase = (0..group.len()).filter(|of| group[*of].phase < group[at].phase);

@@ -111,13 +111,10 @@ where
         }
     }
 
-    pub(super) fn set_order(&mut self, order: Order<L>, now: Instant) {
-        // Most changes of plugins are none of their order.
-        if self.order.is_same(&order) {
-            return;
-        }
-        self.order = Arc::new(order);
-        let parked: Vec<_> = self.parked.drain().flat_map(|(_, slots)| slots).collect();
+    pub(super) fn set_order(&mut self, groups: &[usize], order: Order<L>, now: Instant) {
+        // A slot of another group may wait for one of these, if that leads; it waits for no other change of them.
+        let changed = Arc::make_mut(&mut self.order).replace(groups, order);
+        let parked: Vec<_> = changed.iter().filter_map(|lane| self.parked.remove(lane)).flatten().collect();
         self.free_all(parked, now);
     }
 

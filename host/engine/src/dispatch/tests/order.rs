@@ -29,7 +29,7 @@ pub(super) fn spec(name: &str, after: &[&str]) -> PluginSpec {
 /// Returns a stage with these plugins and one Pod, whose addition wakes them all in their order.
 pub(super) fn stage(plugins: Vec<(PluginSpec, Code)>) -> Stage {
     let stage = loaded(plugins);
-    stage.dispatch.queue.set_order(order(&stage.dispatch.registry.all()));
+    stage.dispatch.queue.set_order(&[0], order(0, &stage.dispatch.registry.all()));
     change(&stage, |_| {});
     stage
 }

@@ -197,10 +197,6 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.give_up(lane, number, queue)
     }
 
-    pub(super) fn lanes(&self) -> Vec<L> {
-        self.lanes.keys().copied().collect()
-    }
-
     fn give_up(&mut self, lane: L, number: u64, queue: &Keys<L>) -> Option<PodKey> {
         let Tombstone { key, .. } = self.remove(lane, number)?;
         queue.remove(lane, slot(&key), &key.uid);

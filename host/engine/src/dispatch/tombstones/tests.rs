@@ -88,8 +88,8 @@ async fn the_plugins_of_a_tenant_have_equal_parts_of_its_bounds() {
     let rig = Rig::within(Bounds { states: 8, waiting: 8, unsettled: 8, all: 8 });
     // The plugins 1 and 2 are of one tenant, and 3 of another.
     assert!(rig.delete(0..8, &[1, 3]).is_empty());
-    rig.tombstones.share([(1, 2), (2, 2)].into());
-    let excess = rig.tombstones.enforce(&rig.queue);
+    rig.tombstones.share(&[], &[1, 2]);
+    let excess = rig.tombstones.enforce(&rig.queue, &[1, 2].into());
     let [(1, excess)] = &excess[..] else { panic!("{excess:?}") };
     assert_eq!((excess.states, uids(&excess.given_up)), (4, vec!["u0", "u1", "u2", "u3"]));
     assert!(rig.delete(10..14, &[2]).is_empty());
@@ -97,8 +97,8 @@ async fn the_plugins_of_a_tenant_have_equal_parts_of_its_bounds() {
     assert_eq!(more, [1, 2]);
     let all = |lane: u8| rig.tombstones.figures(lane).all;
     assert_eq!([1, 2, 3].map(all), [4, 4, 8]);
-    rig.tombstones.share(BTreeMap::new());
-    assert!(rig.tombstones.enforce(&rig.queue).is_empty());
+    rig.tombstones.share(&[1, 2], &[]);
+    assert!(rig.tombstones.enforce(&rig.queue, &[1, 2, 3].into()).is_empty());
     assert!(rig.delete(30..34, &[1]).is_empty(), "the other one was unloaded");
 }
 

@@ -115,6 +115,29 @@ async fn changes_of_plugins_that_come_at_once_are_taken_over_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_of_a_plugin_is_about_the_plugins_of_its_tenant() {
+    let mut harness = Harness::plain(Backoff::default());
+    let registry = harness.dispatch.registry.clone();
+    let put = |namespace: Option<&str>, name: &str| {
+        let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
+        let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
+        let id = PluginId { namespace: namespace.map(Into::into), name: name.into() };
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+    };
+    (0..50).for_each(|at| _ = put(Some("bank"), &format!("p{at}")));
+    harness.ingest.follow_registry();
+    let expected = [put(Some("shop"), "b"), put(Some("shop"), "a")];
+    put(None, "c");
+    registry.remove(&PluginId { namespace: None, name: "c".into() });
+    let changed: Vec<_> = registry.take_changed();
+    let lanes = changed.iter().map(|(namespace, plugins)| {
+        let lanes = plugins.iter().map(|loaded| loaded.lane).filter(|lane| expected.contains(lane));
+        (namespace.as_deref(), lanes.collect::<Vec<_>>(), plugins.len() < 4)
+    });
+    assert_eq!(lanes.collect::<Vec<_>>(), [(None, vec![], true), (Some("shop"), expected.to_vec(), true)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
     let mut harness = Harness::plain(Backoff::default());
     let pods =

@@ -28,7 +28,7 @@ fn order() -> Order<u8> {
 }
 
 fn ordered(queue: TestQueue) -> TestQueue {
-    queue.set_order(order());
+    queue.set_order(&[0, 1], order());
     queue
 }
 
@@ -128,7 +128,7 @@ async fn a_successor_starts_when_its_predecessor_is_delayed_or_gone() {
         assert_eq!((job.is_some(), lanes(&all(&queue).await)), (running, vec![2]), "the lane was removed");
         let queue = self::queue();
         let _job = begin(&queue).await;
-        queue.set_order(Order::default());
+        queue.set_order(&[0, 1], Order::default());
         assert_eq!(lanes(&all(&queue).await), [2, 3], "the configuration has no order any more");
     }
 }
@@ -432,7 +432,7 @@ fn each_plugin_of_a_chain_waits_for_one_other() {
     let after = |lane: u8| lane.checked_sub(1).into_iter().collect::<Vec<_>>();
     let member = |lane| Member { lane, group: 0, phase: 0, after: after(lane), leads: false };
     let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, 1);
-    queue.set_order(Order::new(&lanes.clone().map(member).collect::<Vec<_>>()));
+    queue.set_order(&[0], Order::new(&lanes.clone().map(member).collect::<Vec<_>>()));
     changed(&queue, &lanes.clone().collect::<Vec<_>>());
     let take = || queue.slots.lock().take(Instant::now());
     for lane in lanes {
@@ -469,8 +469,21 @@ fn an_order_that_is_set_again_examines_no_key() {
     let take = || queue.slots.lock().take(Instant::now());
     assert_eq!(take().unwrap().lane, 1);
     assert!(take().is_none());
-    queue.set_order(order());
+    queue.set_order(&[0, 1], order());
     assert!(!queue.slots.lock().has_ready());
+}
+
+#[test]
+fn an_order_of_one_group_examines_no_key_of_others() {
+    let queue = queue();
+    changed(&queue, &[1, 2, 3]);
+    let take = || queue.slots.lock().take(Instant::now());
+    assert_eq!(take().unwrap().lane, 1);
+    assert!(take().is_none());
+    queue.set_order(&[0], Order::new(&[member(8, 0, 1, &[])]));
+    assert!(!queue.slots.lock().has_ready());
+    queue.set_order(&[1], Order::new(&[member(1, 1, 1, &[]), member(2, 1, 1, &[])]));
+    assert_eq!(take().unwrap().lane, 2, "it follows lane 1 no more");
 }
 
 #[tokio::test(start_paused = true)]

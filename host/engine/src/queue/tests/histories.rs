@@ -10,6 +10,7 @@ use super::{
 };
 
 const LANES: u8 = 6;
+const GROUPS: [usize; 2] = [0, 1];
 const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Clone)]
@@ -81,7 +82,7 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
     let queue: Queue<u8, u8, u8> = Queue::new(Backoff::default(), usize::MAX, 1)
         .within(MemoryBudget::new(BUDGET), Arc::new(Tenants { scarce }))
         .shared(Occupancy::new(WORKERS));
-    queue.set_order(Order::new(&orders[0]));
+    queue.set_order(&GROUPS, Order::new(&orders[0]));
     let mut oracle = Oracle::default();
     for op in ops {
         oracle.operation += 1;
@@ -138,7 +139,7 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
             }
             Op::Order(at) => {
                 order = Order::new(&orders[at]);
-                queue.set_order(Order::new(&orders[at]));
+                queue.set_order(&GROUPS, Order::new(&orders[at]));
                 oracle.first.clear();
                 oracle.reordered = true;
             }

@@ -61,7 +61,7 @@ async fn an_event_that_ends_a_delay_adds_its_reason_to_what_is_not_answered() {
 async fn each_item_of_a_slot_says_where_it_waits() {
     let queue: Queue<u8, &str, u8> = Queue::new(Backoff::default(), 4, 1);
     let member = |lane, phase| Member { lane, group: 1, phase, after: Vec::new(), leads: false };
-    queue.set_order(Order::new(&[member(1, 0), member(2, 1)]));
+    queue.set_order(&[1], Order::new(&[member(1, 0), member(2, 1)]));
     let places = |lane| queue.waiting(lane, &"cart").into_iter().map(|of| (of.item, of.at)).collect::<Vec<_>>();
     queue.add_changed([(1, "cart", 7), (2, "cart", 7), (2, "cart", 8)]);
     let first = queue.next().await.unwrap();
