@@ -11,7 +11,7 @@ mod image;
 mod parts;
 mod script;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub(super) use component::Components;
 pub(super) use disk::{Disk, Files};
@@ -45,6 +45,9 @@ use crate::{
     config::Policy,
     images::{Images, Store},
 };
+
+/// How often a trial looks whether another attempt has ended it.
+const TRIAL_LOOK: Duration = Duration::from_secs(1);
 
 /// A plugin that was checked and compiled, and does not run yet.
 #[must_use]
@@ -326,13 +329,16 @@ impl Driver {
             let id = spec.id.clone();
             let ticket = ticket.clone();
             self.begin_task(async move {
-                // A trial that another attempt has ended keeps the code of neither version.
-                let is_over = |life: &Life<Host>| {
-                    let is_tried = life.plugin(&id).is_some_and(|plugin| plugin.is_tried(&ticket));
-                    (!is_tried).then_some(())
+                // A trial that another attempt has ended keeps the code of neither version. It looks once a second:
+                // there may be a trial of each plugin, and each step of any of them would wake all.
+                let is_tried = || this.life.lock().plugin(&id).is_some_and(|plugin| plugin.is_tried(&ticket));
+                let is_over = async {
+                    while is_tried() {
+                        sleep(TRIAL_LOOK).await;
+                    }
                 };
                 tokio::select! {
-                    () = this.until(is_over) => {}
+                    () = is_over => {}
                     result = loaded.trial(&before) => this.feed(Event::Tried(ticket.clone(), result)),
                 }
             });

@@ -7,7 +7,6 @@ mod versions;
 use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
-    time::Duration,
 };
 
 use futures::future::BoxFuture;

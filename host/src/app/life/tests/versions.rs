@@ -249,3 +249,13 @@ async fn a_record_that_the_disk_does_not_return_at_once_is_read_again() {
     seconds(61).await;
     assert_eq!(ran(state.path()), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_is_not_woken_by_the_steps_of_other_plugins() {
+    let (driver, _observe) = at_work().await;
+    let waiting = driver.changed.receiver_count();
+    swap(&driver, "2", false).await;
+    assert_eq!(driver.read(&spec().id, |plugin| plugin.result(plugin.load()).is_some()), Some(true));
+    seconds(30).await;
+    assert_eq!(driver.changed.receiver_count(), waiting, "its trial is under way");
+}
