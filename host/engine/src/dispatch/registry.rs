@@ -187,7 +187,7 @@ impl Registry {
 
     /// Returns the loaded plugins of each namespace, or of the cluster, that have changed since the last call, in the
     /// order of loading.
-    pub(crate) fn take_changed(&self) -> Vec<(Option<Arc<str>>, Vec<Arc<LoadedPlugin>>)> {
+    pub(crate) fn take_changed(&self) -> BTreeMap<Option<Arc<str>>, Vec<Arc<LoadedPlugin>>> {
         let mut inner = self.inner.write();
         let changed = std::mem::take(&mut inner.changed);
         let plugins = |namespace: Option<Arc<str>>| {

@@ -22,11 +22,17 @@ pub(super) struct Published {
     pub(super) plan: Plan<Lane>,
 }
 
+struct OfNamespace {
+    /// Its group in the order of the queue.
+    group: usize,
+    plugins: Vec<Arc<LoadedPlugin>>,
+}
+
 pub(super) struct Interests {
     wake: Wake<Lane>,
     journal: Option<Arc<Journal>>,
-    /// The plugins in `wake`, by namespace, with the number of their group in the order of the queue.
-    plugins: BTreeMap<Option<Arc<str>>, (usize, Vec<Arc<LoadedPlugin>>)>,
+    /// The plugins in `wake`, by namespace.
+    plugins: BTreeMap<Option<Arc<str>>, OfNamespace>,
     /// The number of the next group.
     groups: usize,
     /// Loaded plugins by their number in the journal.
@@ -40,7 +46,7 @@ impl Interests {
 
     /// Returns the plugins of the latest [`Self::set_plugins`].
     pub(super) fn lanes(&self) -> BTreeSet<Lane> {
-        self.plugins.values().flat_map(|(_, plugins)| plugins).map(|loaded| loaded.lane).collect()
+        self.plugins.values().flat_map(|of| &of.plugins).map(|loaded| loaded.lane).collect()
     }
 
     /// Replaces the plugins of a namespace, or those of the cluster. Returns the number of the namespace, which it
@@ -52,10 +58,9 @@ impl Interests {
     ) -> (usize, Vec<Lane>) {
         let indexed = plugins.iter().map(|loaded| (loaded.lane, &loaded.spec, loaded.selector.clone()));
         self.wake.set(namespace.as_ref(), indexed);
-        let before = self.plugins.remove(namespace);
-        let group = before.as_ref().map_or(self.groups, |(group, _)| *group);
+        let new = OfNamespace { group: self.groups, plugins: Vec::new() };
+        let OfNamespace { group, plugins: before } = self.plugins.remove(namespace).unwrap_or(new);
         self.groups = self.groups.max(group + 1);
-        let before = before.map(|(_, plugins)| plugins).unwrap_or_default();
         let number = |loaded: &Arc<LoadedPlugin>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
         for (number, lane) in before.iter().filter_map(number) {
             // Another plugin may have its number by now.
@@ -67,7 +72,7 @@ impl Interests {
         let stay: BTreeSet<Lane> = plugins.iter().map(|loaded| loaded.lane).collect();
         let gone = before.iter().map(|loaded| loaded.lane).filter(|lane| !stay.contains(lane)).collect();
         if !plugins.is_empty() {
-            self.plugins.insert(namespace.clone(), (group, plugins.to_vec()));
+            self.plugins.insert(namespace.clone(), OfNamespace { group, plugins: plugins.to_vec() });
         }
         (group, gone)
     }

@@ -129,7 +129,7 @@ async fn a_change_of_a_plugin_is_about_the_plugins_of_its_tenant() {
     let expected = [put(Some("shop"), "b"), put(Some("shop"), "a")];
     put(None, "c");
     registry.remove(&PluginId { namespace: None, name: "c".into() });
-    let changed: Vec<_> = registry.take_changed();
+    let changed = registry.take_changed();
     let lanes = changed.iter().map(|(namespace, plugins)| {
         let lanes = plugins.iter().map(|loaded| loaded.lane).filter(|lane| expected.contains(lane));
         (namespace.as_deref(), lanes.collect::<Vec<_>>(), plugins.len() < 4)
