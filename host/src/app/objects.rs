@@ -185,10 +185,11 @@ impl Follower {
     /// Records and decides a change.
     fn observe(&mut self, kind: Kind, change: Change) -> Vec<Action> {
         let holds = &self.driver.components.holds;
-        // One that is being deleted and lost the host's finalizer was cleaned up before it did.
-        let is_cleaned = |object: &objects::Object| object.deleting && object.held.is_none();
-        let is_new =
-            |object: &objects::Object| object.has_held() && !is_cleaned(object) && !holds.has(&object.id, &object.uid);
+        let is_new = |object: &objects::Object| {
+            // Otherwise it was cleaned up before it lost the host's finalizer.
+            let is_held = !object.deleting || object.held.is_some();
+            object.has_held() && is_held && !holds.has(&object.id, &object.uid)
+        };
         let mut adopted: Vec<&objects::Object> = match &change {
             Change::Listed(objects) if self.unadopted.remove(&kind) => {
                 objects.iter().filter(|object| object.held.is_some() || object.has_held()).collect()
