@@ -187,7 +187,7 @@ impl Figures {
     }
 
     fn encode_tenants(&self, families: &mut Families<'_>) -> fmt::Result {
-        let gauges: [(&str, &str, fn(&TenantFigures) -> f64); 6] = [
+        let gauges: [(&str, &str, TenantFigure); 6] = [
             ("podium_tenant_runs", "Runs in progress", |tenant| tenant.runs as f64),
             ("podium_tenant_deliveries", "Runs that have ended and whose writes are being sent", |tenant| {
                 tenant.deliveries as f64
@@ -378,6 +378,9 @@ fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Resu
 fn tenant(id: &PluginId) -> String {
     id.namespace.as_ref().map_or_else(|| format!("cluster/{id}"), ToString::to_string)
 }
+
+/// What a gauge shows of a tenant.
+type TenantFigure = fn(&TenantFigures) -> f64;
 
 fn by_tenant(tenant: &str) -> [(&'static str, String); 1] {
     [("tenant", tenant.to_owned())]
