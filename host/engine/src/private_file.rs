@@ -73,7 +73,8 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Suffix of a file that [`replace`] is writing.
 pub const NEXT: &str = "next";
 
-/// Writes a file as a whole, in place of one of the path; also to the disk if `is_synced`. One call of a path at a time.
+/// Writes a file as a whole, in place of one of the path; also to the disk if `is_synced`. One call of a path at a
+/// time.
 ///
 /// # Errors
 /// Those of the disk. Then the file is the one before.

@@ -1,6 +1,6 @@
-//! Generated from `wit/`: the interfaces that both worlds import. Private to the module `runtime`. Of the imports only the
-//! types are used: [`linking`](super::linking) adds the functions one by one. The types in which a Pod is, of the two
-//! forms, are those of [`reads`](super::reads).
+//! Generated from `wit/`: the interfaces that both worlds import. Private to the module `runtime`. Only the types of
+//! the imports are used: [`linking`](super::linking) adds the functions one by one. The types of a Pod in either form
+//! are those of [`reads`](super::reads).
 
 mod native {
     wasmtime::component::bindgen!({

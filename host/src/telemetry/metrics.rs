@@ -379,7 +379,7 @@ fn tenant(id: &PluginId) -> String {
     id.namespace.as_ref().map_or_else(|| format!("cluster/{id}"), ToString::to_string)
 }
 
-/// What a gauge shows of a tenant.
+/// A figure of a tenant, as a gauge shows it.
 type TenantFigure = fn(&TenantFigures) -> f64;
 
 fn by_tenant(tenant: &str) -> [(&'static str, String); 1] {

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 /// tries the keys of all Pods at once, finds a deletion soon.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Whether a loaded version of a plugin may still run. A revocation is final. A version shares it with the versions that
-/// it replaced and whose runs go on, so that it ends those too; the version after a revocation has its own.
+/// Whether a loaded version of a plugin may still run. A revocation is final. A version shares it with the versions
+/// that it replaced and whose runs go on, so that it ends those too; the version after a revocation has its own.
 #[derive(Debug, Default)]
 pub(super) struct Revocation {
     since: OnceLock<Instant>,

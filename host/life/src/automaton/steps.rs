@@ -98,8 +98,8 @@ impl<P: Parts> Plugin<P> {
         self.withdraw(common);
     }
 
-    /// Ends permissions and the attempt under way: removes the installed version, and what a fetch, compilation or probe
-    /// returns later changes nothing.
+    /// Ends permissions and the attempt under way: removes the installed version. Later results of its fetch,
+    /// compilation or probe change nothing.
     fn withdraw(&mut self, common: &mut Common<P>) {
         if self.is_wanted() {
             let was_loaded = self.remove(common) || matches!(self.state, State::Suspended);
@@ -462,7 +462,7 @@ impl<P: Parts> Plugin<P> {
         Some(Recorded { record: self.record.clone(), spec: Ok(ran.spec) })
     }
 
-    /// Takes the installed version out of the registry, which ends its runs and deliveries in this step. Returns false
+    /// Removes the installed version from the registry, which ends its runs and deliveries in this step. Returns false
     /// if there is none.
     fn remove(&mut self, common: &mut Common<P>) -> bool {
         self.before = None;

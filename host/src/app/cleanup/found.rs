@@ -18,7 +18,7 @@ struct Found {
     undecoded: bool,
     /// The finalizers of the plugins that stay when an object is gone.
     beside_gone: Earlier,
-    /// Of the objects that are being deleted, by plugin and uid.
+    /// The finalizers that objects that are being deleted may have held, by plugin and uid.
     removing: BTreeMap<(PluginId, String), Held>,
 }
 

@@ -83,7 +83,7 @@ fn around_it() -> Vec<Fault> {
     let health = In { file: "host/engine/src/status/health.rs", tests: "health" };
     vec![
         driver.fault("an effect waits for the one before", "drop(tasks.spawn(task))", "task.await"),
-        cleanup.fault("an object goes before a late write", "«found.at >= unloaded + LATE_WRITES»", "true"),
+        cleanup.fault("an object goes before a late write", "let is_late = «at >= unloaded + LATE_WRITES»;", "true"),
         cleanup.fault(
             "finalizers are judged on a stale cache",
             "if is_early || «stale(&self.dispatch.reader).is_some()» {",
