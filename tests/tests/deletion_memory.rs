@@ -24,7 +24,8 @@ fn the_key_of_a_deletion_takes_the_memory_that_the_page_says() {
         name: format!("cart-5d8f7c9b6d-{number:05}").into(),
         uid: format!("0f8fad5b-d9cb-469f-a165-{number:012}").into(),
     };
-    let (queue, tombstones) = (Keys::<u32>::new(Backoff::default(), usize::MAX, 1), Tombstones::<u32>::default());
+    let queue = Keys::<u32>::new(Backoff::default(), usize::MAX, 1);
+    let tombstones = Tombstones::<u32>::default();
     let (_, bytes) = memory::measure(|| {
         let keys = || (0..KEYS).map(key).collect();
         drop(tombstones.queue_deletions(&queue, 1, keys, Instant::now()));

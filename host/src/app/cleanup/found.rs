@@ -82,6 +82,7 @@ impl Cleanup {
 
     /// Returns a look of the latest [`INTERVAL`].
     async fn found(&self, namespace: &Option<Arc<str>>, looks: &Looks) -> Arc<Found> {
+        // Held during a look, which waits for nothing: the others wait for its result, and their threads do not.
         let mut latest = looks.latest.lock().await;
         if let Some(found) = latest.as_ref().filter(|found| found.at.elapsed() < INTERVAL) {
             return found.clone();

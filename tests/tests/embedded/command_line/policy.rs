@@ -34,7 +34,8 @@ async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
     let host = fixture.spawn(&files, &["--policy", &policy]).await;
     embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
     fixture.labelled("cart-0").await;
-    let (metrics, ready) = (host.get("/metrics").await.unwrap(), host.get("/readyz?verbose").await.unwrap());
+    let metrics = host.get("/metrics").await.unwrap();
+    let ready = host.get("/readyz?verbose").await.unwrap();
     for (name, runs) in [("registrar", 1), ("greedy", 0), ("shop/tidy", 0)] {
         let line = format!(r#"podium_plugin_ready{{controller="{name}"}} {runs}"#);
         assert!(metrics.contains(&line), "{line} is not in {metrics}");

@@ -151,16 +151,19 @@ impl Cut {
     }
 }
 
+type Change = fn(&Cut);
+
+/// Changes that end the runs of a plugin.
+const CHANGES: [(&str, Change); 3] = [
+    ("restricted", |cut| assert!(cut.rig.dispatch.registry.restrict(&spec()))),
+    ("replaced by less", |cut| cut.load(spec(), Work::StageOnly)),
+    ("taken out", |cut| assert!(cut.rig.dispatch.registry.remove(&spec().id).is_some())),
+];
+
 #[tokio::test(start_paused = true)]
 async fn a_run_ends_when_its_plugin_is_restricted_or_removed() {
-    type Change = fn(&Cut);
-    let changes: [(&str, Change); 3] = [
-        ("restricted", |cut| assert!(cut.rig.dispatch.registry.restrict(&spec()))),
-        ("replaced by less", |cut| cut.load(spec(), Work::StageOnly)),
-        ("taken out", |cut| assert!(cut.rig.dispatch.registry.remove(&spec().id).is_some())),
-    ];
     for work in [Work::ReadLive, Work::Commit, Work::Compute, Work::StageOnly] {
-        for (name, change) in changes {
+        for (name, change) in CHANGES {
             let cut = working(work);
             let begun = Instant::now();
             let run = cut.begin().await;
@@ -175,14 +178,8 @@ async fn a_run_ends_when_its_plugin_is_restricted_or_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_of_a_replaced_version_ends_with_the_versions_after_it() {
-    type Change = fn(&Cut);
-    let changes: [(&str, Change); 3] = [
-        ("restricted", |cut| assert!(cut.rig.dispatch.registry.restrict(&spec()))),
-        ("replaced by less", |cut| cut.load(spec(), Work::StageOnly)),
-        ("taken out", |cut| assert!(cut.rig.dispatch.registry.remove(&spec().id).is_some())),
-    ];
     for work in [Work::ReadLive, Work::Commit, Work::Compute, Work::StageOnly] {
-        for (name, change) in changes {
+        for (name, change) in CHANGES {
             let cut = working(work);
             let run = cut.begin().await;
             cut.replace_by_more();

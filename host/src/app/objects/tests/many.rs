@@ -163,7 +163,8 @@ async fn finalizers_of_an_object_beyond_the_number_are_known() {
     follower.observe(Kind::Namespaced, Change::Listed(listed));
     // Another replica has let it hold finalizers until this one took the Lease.
     let last = object("z", &["shop.example/z"]);
-    let (id, uid) = (last.id.clone(), last.uid.clone());
+    let id = last.id.clone();
+    let uid = last.uid.clone();
     follower.observe(Kind::Namespaced, Change::Applied(last.into()));
     assert!(follower.known().lock().desired.object(&id).is_none(), "it is passed on");
     assert!(driver.components.holds.has(&id, &uid));
