@@ -95,8 +95,11 @@ impl Plugin {
         let ended = wall.within(spent.within(call), lost).await;
         let fuel = limits::fuel(limits.cpu).saturating_sub(sandbox.store.get_fuel().unwrap_or_default());
         let run = sandbox.store.data_mut();
-        // The panic may have been in the world, which the log uses.
-        let logged = spent.within(async { std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log())) }).await;
+        let mut logged = Ok(());
+        if run.has_open_log() {
+            // The panic may have been in the world, which the log uses.
+            logged = spent.within(async { std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log())) }).await;
+        }
         // Sending after the run is not measured.
         let cpu = spent.cpu().map_or_else(|| limits::time(fuel), |cpu| cpu + limits::time(run.sending));
         let result = match ended {

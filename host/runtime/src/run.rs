@@ -241,6 +241,11 @@ impl Run {
         }
     }
 
+    /// Returns true if [`Self::close_log`] may have something to write.
+    pub(super) fn has_open_log(&self) -> bool {
+        self.output.is_some() || self.budget.log_bytes_dropped > 0
+    }
+
     /// Ends the log: writes unfinished lines, and how much was dropped.
     pub(super) fn close_log(&mut self) {
         let printed_too_much = self.output.as_ref().map_or(0, |output| output.lock().finish());

@@ -8,6 +8,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the thread that advances the epoch")]
 
+mod timer;
 mod watchdog;
 
 use std::{
@@ -21,14 +22,12 @@ use std::{
 
 use parking_lot::Mutex;
 use podium_engine::{intervals::Intervals, ports::Meter};
+use timer::Timer;
 use tokio::time::Instant;
 use watchdog::Watchdog;
 
 use super::{EngineError, meter::SystemMeter};
 
-/// Ticks without a run before the ticker rests. A host with a run each millisecond does not wake the ticker for each,
-/// and one with 20 a second does not tick between them.
-const IDLE_TICKS: u32 = 2;
 /// The time without a tick after which no run is started; ten ticks if these are longer. A hundred ticks of the
 /// default.
 const STALL: Duration = Duration::from_millis(100);
@@ -37,20 +36,22 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// A time without ticks that is logged as an error.
 const LONG: Duration = Duration::from_secs(1);
 
-/// Moves the epoch, on its own thread: a task would starve with the guests that it is there to interrupt. Rests
-/// while nothing runs.
+/// Moves the epoch, on its own thread: a task would starve with the guests that it is there to interrupt. It rests
+/// while nothing runs, and the run that begins then starts the timer of the next tick.
 pub(super) struct Ticker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     stall: Duration,
 }
 
-#[derive(Default)]
 struct Shared {
+    timer: Timer,
+    tick: Duration,
     running: AtomicU32,
+    /// The timer is not started.
     resting: AtomicBool,
     stop: AtomicBool,
-    /// When the last tick was, or when the ticker was woken, in microseconds of the clock.
+    /// When the last tick was, or when the timer was started after a rest, in microseconds of the clock.
     last: AtomicU64,
     /// The sum of all times without a tick that were longer than the stall, in microseconds. Written before `last`.
     lost: AtomicU64,
@@ -65,13 +66,13 @@ struct Shared {
 
 impl Ticker {
     pub(super) fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
-        let shared = Arc::new(Shared::default());
-        shared.last.store(now(), Ordering::SeqCst);
+        let timer = Timer::new().map_err(|error| EngineError(format!("no timer for the epoch: {error}")))?;
+        let shared = Arc::new(Shared::new(timer, tick));
         let seen = Arc::clone(&shared);
         let stall = STALL.max(tick.saturating_mul(10));
         let thread = std::thread::Builder::new()
             .name("podium-epoch".into())
-            .spawn(move || seen.tick(&engine, tick, stall))
+            .spawn(move || seen.tick(&engine, stall))
             .map_err(|error| EngineError(format!("no thread for the epoch: {error}")))?;
         Ok(Self { shared, thread: Some(thread), stall })
     }
@@ -89,12 +90,10 @@ impl Ticker {
     fn begin(&self) -> Ticking<'_> {
         self.shared.running.fetch_add(1, Ordering::SeqCst);
         // Either this run sees that the ticker rests, or the ticker, which checks again after it has set the flag, sees
-        // this run. Only one run wakes it, so further runs do not extend the time of a ticker that does not wake.
+        // this run. Only one run starts the timer, so further runs do not extend the time of a ticker that has ended.
         if self.shared.resting.load(Ordering::SeqCst) {
             self.shared.last.store(now(), Ordering::SeqCst);
-            if self.shared.resting.swap(false, Ordering::SeqCst) {
-                self.wake();
-            }
+            self.shared.end_rest();
         }
         Ticking { ticker: self, lost_before: 0 }
     }
@@ -125,12 +124,6 @@ impl Ticker {
         self.shared.report(self.silence());
         true
     }
-
-    fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
 }
 
 /// Microseconds since a fixed point.
@@ -139,6 +132,22 @@ fn now() -> u64 {
 }
 
 impl Shared {
+    fn new(timer: Timer, tick: Duration) -> Self {
+        Self {
+            timer,
+            tick,
+            running: AtomicU32::new(0),
+            resting: AtomicBool::new(true),
+            stop: AtomicBool::new(false),
+            last: AtomicU64::new(now()),
+            lost: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
+            watchdog: Mutex::default(),
+            reports: Mutex::default(),
+            reported: AtomicBool::new(false),
+        }
+    }
+
     /// Logs a time without ticks: a long one is an error, a short one may be that of a busy machine.
     fn report(&self, silence: Duration) {
         let is_long = silence >= LONG;
@@ -151,31 +160,34 @@ impl Shared {
         if is_long { tracing::error!(millis, "{message}") } else { tracing::warn!(millis, "{message}") }
     }
 
-    fn tick(&self, engine: &wasmtime::Engine, tick: Duration, stall: Duration) {
-        let mut idle = 0;
-        while !self.stop.load(Ordering::SeqCst) {
-            idle = if self.running.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
-            if idle < IDLE_TICKS {
-                std::thread::park_timeout(tick);
-                engine.increment_epoch();
-                let now = now();
-                let silence = now.saturating_sub(self.last.load(Ordering::SeqCst));
-                if u128::from(silence) > stall.as_micros() {
-                    self.lost.fetch_add(silence, Ordering::SeqCst);
-                }
-                self.last.store(now, Ordering::SeqCst);
-                if self.stalled.swap(false, Ordering::SeqCst) && self.reported.swap(false, Ordering::SeqCst) {
-                    tracing::info!("the epoch advances again; starting runs");
-                }
+    /// Starts the timer unless it is started.
+    fn end_rest(&self) {
+        if self.resting.swap(false, Ordering::SeqCst) {
+            self.timer.start(self.tick);
+        }
+    }
+
+    fn tick(&self, engine: &wasmtime::Engine, stall: Duration) {
+        while self.timer.sleep() && !self.stop.load(Ordering::SeqCst) {
+            engine.increment_epoch();
+            let now = now();
+            let silence = now.saturating_sub(self.last.load(Ordering::SeqCst));
+            if u128::from(silence) > stall.as_micros() {
+                self.lost.fetch_add(silence, Ordering::SeqCst);
+            }
+            self.last.store(now, Ordering::SeqCst);
+            if self.stalled.swap(false, Ordering::SeqCst) && self.reported.swap(false, Ordering::SeqCst) {
+                tracing::info!("the epoch advances again; starting runs");
+            }
+            if self.running.load(Ordering::SeqCst) > 0 {
+                self.timer.start(self.tick);
                 continue;
             }
             self.resting.store(true, Ordering::SeqCst);
-            if self.running.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
-                std::thread::park();
+            // One may have begun before the flag was set.
+            if self.running.load(Ordering::SeqCst) > 0 {
+                self.end_rest();
             }
-            self.last.store(now(), Ordering::SeqCst);
-            self.resting.store(false, Ordering::SeqCst);
-            idle = 0;
         }
     }
 }
@@ -183,7 +195,7 @@ impl Shared {
 impl Drop for Ticker {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.wake();
+        self.shared.timer.start(Duration::ZERO);
         if let Some(thread) = self.thread.take() {
             // The thread does not panic, and `drop` could not handle it.
             let _ = thread.join();
@@ -224,6 +236,15 @@ mod tests {
 
     use super::*;
 
+    impl Ticker {
+        /// As if the thread had panicked: without a report.
+        fn end_thread(&mut self) {
+            self.shared.stop.store(true, Ordering::SeqCst);
+            self.shared.timer.start(Duration::ZERO);
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+
     fn ticker() -> Ticker {
         Ticker::start(wasmtime::Engine::default(), Duration::from_millis(1)).unwrap()
     }
@@ -241,9 +262,7 @@ mod tests {
         let mut ticker = ticker();
         drop(ticker.ticking().await);
         assert_eq!(ticker.stalled(), None);
-        // It ends as if it had panicked: without a report.
-        ticker.shared.stop.store(true, Ordering::SeqCst);
-        ticker.thread.take().unwrap().join().unwrap();
+        ticker.end_thread();
         let in_progress = ticker.begin();
         // Runs that try do not make the ticker look alive.
         let try_for_ever = async {
@@ -294,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_short_time_without_ticks_is_logged_once_and_as_a_warning() {
-        let shared = Shared::default();
+        let shared = Shared::new(Timer::new().unwrap(), Duration::ZERO);
         let warnings = Warnings::default();
         let _logged = log_to(warnings.clone());
         for millis in [101, 200, 999].repeat(10) {
@@ -308,19 +327,50 @@ mod tests {
     #[tokio::test]
     async fn a_ticker_that_rests_is_not_late() {
         let ticker = ticker();
-        while !ticker.shared.resting.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        drop(ticker.ticking().await);
+        rested(&ticker).await;
         ticker.shared.last.store(0, Ordering::SeqCst);
         assert_eq!(ticker.stalled(), None);
         assert!(timeout(STALL, ticker.ticking()).await.is_ok());
     }
 
+    async fn until(holds: impl Fn() -> bool) {
+        let wait = async {
+            while !holds() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(STALL * 300, wait).await.unwrap();
+    }
+
+    async fn rested(ticker: &Ticker) {
+        until(|| ticker.shared.resting.load(Ordering::SeqCst)).await;
+    }
+
+    #[tokio::test]
+    async fn the_epoch_moves_while_runs_are_under_way_and_rests_after_them() {
+        let ticker = ticker();
+        let last = || ticker.shared.last.load(Ordering::SeqCst);
+        for _ in 0..3 {
+            let [one, other] = [ticker.ticking().await, ticker.ticking().await];
+            drop(one);
+            let mut ticks = last();
+            for _ in 0..5 {
+                until(|| last() != ticks).await;
+                ticks = last();
+            }
+            drop(other);
+            rested(&ticker).await;
+            let rests_since = last();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(last(), rests_since);
+        }
+    }
+
     #[tokio::test]
     async fn a_ticker_that_died_while_it_rested_is_found_out_too() {
         let mut ticker = ticker();
-        ticker.shared.stop.store(true, Ordering::SeqCst);
-        ticker.thread.take().unwrap().join().unwrap();
+        ticker.end_thread();
         ticker.shared.resting.store(true, Ordering::SeqCst);
         drop(ticker.ticking().await);
         let refused = timeout(STALL * 10, async {
