@@ -163,6 +163,24 @@ impl Packed {
         }
     }
 
+    /// Returns the wanted sections as [`Self::section`] does, and no bytes for the others. A fragment that has to be
+    /// decoded for them is decoded once.
+    #[must_use]
+    pub fn sections(&self, identity: PodIdentity<'_>, wanted: SectionSet) -> SectionBytes<Cow<'_, [u8]>> {
+        let mut decoded: PerFragment<Option<SectionBytes>> = PerFragment::default();
+        SectionBytes::from_fn(|section| {
+            if !wanted.contains(section) {
+                return Cow::Borrowed(&[][..]);
+            }
+            let fragment = place(section).map(|(fragment, _)| fragment);
+            let Some(fragment) = fragment.filter(|fragment| self.is_decoded_when_read(*fragment)) else {
+                return self.section(identity, section);
+            };
+            let decoded = decoded[self.decoded_with(fragment)].get_or_insert_with(|| self.decoded(fragment, identity));
+            Cow::Owned(decoded.get(section).to_vec())
+        })
+    }
+
     /// Returns the whole object. The decoder does not validate the UTF-8 of strings that it ignores, so this replaces
     /// malformed sequences.
     fn full(&self, identity: PodIdentity<'_>) -> Vec<u8> {
@@ -320,12 +338,16 @@ impl Packed {
         self.skeleton(fragment).is_unshared && self.skeleton(fragment).fixed(0).is_none()
     }
 
+    /// Returns the fragment whose text has this one: an object that is the whole JSON contains the others.
+    fn decoded_with(&self, fragment: Fragment) -> Fragment {
+        if self.shape.is_whole() { Fragment::Object } else { fragment }
+    }
+
     /// Returns the sections that the decoder makes of an unshared fragment.
     #[expect(clippy::expect_used, reason = "it was decoded and encoded when it was stored")]
     fn decoded(&self, fragment: Fragment, identity: PodIdentity<'_>) -> SectionBytes {
-        // An object that is the whole JSON contains the other fragments.
-        let fragment = if self.shape.is_whole() { Fragment::Object } else { fragment };
-        let decoded = self.decode(fragment, identity).and_then(|pod| SectionBytes::encode(&pod).ok());
+        let decoded =
+            self.decode(self.decoded_with(fragment), identity).and_then(|pod| SectionBytes::encode(&pod).ok());
         decoded.expect("a fragment of a Pod")
     }
 

@@ -18,7 +18,7 @@ use super::{
     fragment::{Fragment, PerFragment},
     hot_fields,
     learned::{self, Learned, Owner},
-    scan::{self, Draft, Extent, Scanned, Scratch},
+    scan::{self, Draft, Extent, Head, Scanned, Scratch},
     skeleton::{self, Charge, Skeleton, Usage},
     structure::{Generalised, Positions, Structure},
     tokens, unshared,
@@ -63,8 +63,15 @@ impl Shape {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// The latest is the last.
-    shapes: VecDeque<Arc<Shape>>,
+    shapes: VecDeque<RecentShape>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct RecentShape {
+    shape: Arc<Shape>,
+    /// The workload whose latest new Pod had this shape when it was read for the first time.
+    first_of: Option<u64>,
 }
 
 impl Recent {
@@ -72,19 +79,27 @@ impl Recent {
     /// workloads with ordinary Pods.
     const MAX_BYTES: usize = 2 << 20;
 
-    fn latest(&self) -> Option<Arc<Shape>> {
-        self.shapes.back().cloned()
+    /// Returns the shape with which the latest Pod of this workload was read for the first time, otherwise the latest
+    /// one.
+    pub(super) fn like_new(&self, workload: Option<u64>) -> Option<Arc<Shape>> {
+        let first = workload.and_then(|_| self.shapes.iter().find(|known| known.first_of == workload));
+        first.or(self.shapes.back()).map(|known| Arc::clone(&known.shape))
     }
 
-    fn remember(&mut self, shape: &Arc<Shape>) {
-        match self.shapes.iter().rposition(|known| Arc::ptr_eq(known, shape)) {
-            Some(at) => drop(self.shapes.remove(at)),
-            None => self.bytes += shape.size(),
+    fn remember(&mut self, shape: &Arc<Shape>, first_of: Option<u64>) {
+        let at = self.shapes.iter().rposition(|known| Arc::ptr_eq(&known.shape, shape));
+        let known = at.and_then(|at| self.shapes.remove(at));
+        if known.is_none() {
+            self.bytes += shape.size();
         }
-        self.shapes.push_back(Arc::clone(shape));
+        if first_of.is_some() {
+            self.shapes.iter_mut().filter(|known| known.first_of == first_of).for_each(|known| known.first_of = None);
+        }
+        let first_of = first_of.or(known.and_then(|known| known.first_of));
+        self.shapes.push_back(RecentShape { shape: Arc::clone(shape), first_of });
         while self.bytes > Self::MAX_BYTES && self.shapes.len() > 1 {
             let oldest = self.shapes.pop_front();
-            self.bytes -= oldest.map_or(0, |oldest| oldest.size());
+            self.bytes -= oldest.map_or(0, |oldest| oldest.shape.size());
         }
     }
 }
@@ -120,7 +135,7 @@ pub(super) struct Table {
 struct Prediction {
     /// The previous state of the Pod itself.
     held: Option<Arc<Shape>>,
-    /// Without a previous state: the previous Pod that was read.
+    /// Without a previous state: the latest new Pod of the same workload, otherwise the Pod that was read before.
     recent: Option<Arc<Shape>>,
 }
 
@@ -182,7 +197,8 @@ impl Pool {
     /// Reads a Pod's JSON. A Pod that cannot share text, or whose namespace has reached its limit, shares none.
     ///
     /// `held` is the stored state of the incarnation with these names, if there is one. The new state is first matched
-    /// against its skeletons, and otherwise against those of the Pod that was read before with this scratch.
+    /// against its skeletons, and otherwise against those of the latest new Pod of its workload that was read with this
+    /// scratch.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -193,7 +209,10 @@ impl Pool {
         scratch: &mut Scratch,
     ) -> Result<Read<'a>, ReadError> {
         let PodJson { json, head, .. } = *json;
-        let recent = if held.is_none() { scratch.recent.latest() } else { None };
+        let recent = match held {
+            Some(_) => None,
+            None => scratch.recent.like_new(head.as_ref().and_then(|head| self.workload_by_name(head))),
+        };
         let like = Prediction { recent, held: held.map(|held| Arc::clone(&held.shape)) };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
@@ -247,13 +266,25 @@ impl Pool {
         if is_status_scanned {
             shape.skeletons[Fragment::Object].record_status(&shape.skeletons[Fragment::Status]);
         }
-        if same.is_none() {
-            scratch.recent.remember(&shape);
+        let first_of = like.held.is_none().then(|| self.workload(namespace, shape.name_prefix()));
+        if same.is_none() || first_of.is_some() {
+            scratch.recent.remember(&shape, first_of);
         }
         let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
         let packed = Packed::new(shape, own, PodIdentity { name, uid, revision })?;
         let namespace = Arc::clone(packed.shape.namespace());
         Some(Read { namespace, name: name.into(), uid: uid.into(), revision: Revision(revision), packed })
+    }
+
+    /// Returns the identity of the workload whose Pods have names with this prefix.
+    pub(super) fn workload(&self, namespace: &str, prefix: &str) -> u64 {
+        self.hasher.hash_one((namespace, prefix))
+    }
+
+    /// Returns the workload that a Pod probably belongs to: the names of its Pods end behind the last hyphen.
+    fn workload_by_name(&self, head: &Head<'_>) -> Option<u64> {
+        let (prefix, _) = head.name.split_at(head.name.rfind('-')? + 1);
+        Some(self.workload(head.namespace, prefix))
     }
 
     fn shape(
@@ -264,12 +295,11 @@ impl Pool {
         namespace: &str,
         identity: PodIdentity<'_>,
     ) -> Option<Arc<Shape>> {
-        let workload = match &known[Fragment::Object] {
-            Some(outer) => self.hasher.hash_one((namespace, outer.name_prefix())),
-            None => {
-                self.hasher.hash_one((namespace, hot_fields::generate_name(&scratch.drafts[Fragment::Object].text)))
-            }
+        let prefix = match &known[Fragment::Object] {
+            Some(outer) => outer.name_prefix(),
+            None => hot_fields::generate_name(&scratch.drafts[Fragment::Object].text),
         };
+        let workload = self.workload(namespace, prefix);
         let skeletons = PerFragment::try_from_fn(|fragment| match known[fragment].take() {
             Some(known) => Some(known),
             None => self.skeleton(

@@ -98,7 +98,8 @@ impl Format for Json {
             return 0;
         }
         let many = [Section::Labels, Section::Annotations].into_iter().filter(|section| sections.contains(*section));
-        let entries: usize = many.map(|section| podium_wire::entries(&pod.section_bytes(section))).sum();
+        let bytes = pod.sections(many.clone().collect());
+        let entries: usize = many.map(|section| podium_wire::entries(bytes.get(section))).sum();
         (entries as u64).saturating_mul(price::JSON_VALUE)
     }
     fn size(pod: &String) -> usize {

@@ -40,10 +40,11 @@ pub(super) fn price_of(staged: &Staged, objects: Size, view: &dyn PodView, rest:
 }
 
 fn size(pod: &CachedPod) -> Size {
+    let sections = pod.sections(COMPARED.into_iter().collect());
     COMPARED.into_iter().fold(Size::default(), |size, section| {
-        let bytes = pod.section_bytes(section);
+        let bytes = sections.get(section);
         let values = match section {
-            Section::Labels | Section::Annotations => podium_wire::entries(&bytes),
+            Section::Labels | Section::Annotations => podium_wire::entries(bytes),
             _ => 1,
         };
         size.and(Size { bytes: bytes.len(), values })

@@ -176,9 +176,13 @@ fn identity<'a>(read: &'a Read<'_>) -> PodIdentity<'a> {
 pub(crate) fn same_as_decoded(read: &Read<'_>, decoded: &Pod) {
     let identity = identity(read);
     let expected = SectionBytes::encode(decoded).unwrap();
+    let all = read.packed.sections(identity, SectionSet::ALL);
     for section in Section::ALL.into_iter().filter(|section| *section != Section::Full) {
         assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
+        assert_eq!(all.get(section), expected.get(section), "{} of all", section.name());
     }
+    let one = read.packed.sections(identity, SectionSet::EMPTY.with(Section::Spec));
+    assert_eq!((one.get(Section::Spec), one.get(Section::Labels)), (expected.get(Section::Spec), &[][..]));
     let header = &decoded.header;
     assert_eq!((&*read.namespace, &*read.name, &*read.uid), (&*header.namespace, &*header.name, &*header.uid));
     assert_eq!(read.revision.to_string(), header.resource_version);

@@ -135,6 +135,41 @@ fn a_state_that_each_pod_has_for_a_moment_is_learned_once() {
 }
 
 #[test]
+fn a_new_pod_is_expected_to_be_like_the_latest_new_pod_of_its_workload() {
+    let (pool, mut scratch) = pool();
+    let created = |workload, own| {
+        let mut created = pod_json(workload, own, "Pending");
+        created["spec"].as_object_mut().unwrap().remove("nodeName");
+        created
+    };
+    let mut running = Vec::new();
+    // As in a list, so that at first a new Pod is one that runs.
+    for own in 0..4 {
+        for workload in [1, 2] {
+            running.push(read(&pool, &mut scratch, &pod_json(workload, own, "Running"), None));
+        }
+    }
+    for own in 10..15 {
+        let firsts = [1, 2].map(|workload| {
+            let first = read(&pool, &mut scratch, &created(workload, own), None);
+            let is_scanned = !scratch.drafts[Fragment::Object].text.is_empty();
+            assert!(own < 12 || !is_scanned, "workload {workload}, Pod {own} is not expected");
+            first
+        });
+        // Later states of other Pods of the workload do not matter.
+        read(&pool, &mut scratch, &pod_json(1, 0, "Pending"), Some(&running[0]));
+        read(&pool, &mut scratch, &pod_json(1, 0, "Running"), Some(&running[0]));
+        for (workload, first) in [1, 2].into_iter().zip(&firsts) {
+            let prefix = created(workload, own)["metadata"]["generateName"].as_str().unwrap().to_owned();
+            let like = scratch.recent.like_new(Some(pool.workload("shop", &prefix))).unwrap();
+            assert!(Arc::ptr_eq(&like, &first.shape), "workload {workload}, Pod {own}");
+        }
+        let latest = scratch.recent.like_new(Some(pool.workload("bank", "elsewhere-"))).unwrap();
+        assert!(!firsts.iter().any(|first| Arc::ptr_eq(&latest, &first.shape)));
+    }
+}
+
+#[test]
 fn the_latest_shapes_are_kept_within_their_bytes() {
     let (pool, mut scratch) = pool();
     let large = |own: u64| {

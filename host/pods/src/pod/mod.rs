@@ -138,6 +138,11 @@ impl CachedPod {
     pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {
         self.packed.section(self.identity(), section)
     }
+    /// Returns the encoded bytes of the wanted sections, and none of the others: cheaper than one after the other.
+    #[must_use]
+    pub fn sections(&self, wanted: SectionSet) -> SectionBytes<Cow<'_, [u8]>> {
+        self.packed.sections(self.identity(), wanted)
+    }
     /// Returns the sections whose bytes differ from those of another state of the same incarnation.
     #[must_use]
     pub fn changed_from(&self, old: &Self) -> SectionSet {
@@ -168,9 +173,7 @@ impl CachedPod {
     /// # Errors
     /// Returns an error if the Pod does not fit into a record; Pods of a real API server do.
     pub fn record(&self, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
-        let bytes =
-            |section| if wanted.contains(section) { self.section_bytes(section) } else { Cow::Borrowed(&[][..]) };
-        let sections = SectionBytes::from_fn(bytes);
+        let sections = self.sections(wanted);
         if wanted.contains(Section::Full) && sections.get(Section::Full).is_empty() {
             return Err(CodecError::Encode("the full object is not as it was read".to_owned()));
         }

@@ -8,6 +8,7 @@ pub(super) fn faults() -> Vec<Fault> {
     vec![
         pool.fault("a state of a moment is learned with each Pod", "while «self.bytes > Self::MAX_BYTES»", "true"),
         pool.fault("the latest shapes take any memory", "&& «self.shapes.len() > 1» {", "false"),
+        pool.fault("a new Pod is expected to be like one that runs", "if «first_of.is_some()» {", "false"),
         writer.fault(
             "a Pod goes back in time",
             "Some(entry) if «pod.revision <= entry.pod.revision» => {}",
