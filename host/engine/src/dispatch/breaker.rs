@@ -14,6 +14,7 @@
 //! most 64 for each plugin.
 
 mod field;
+mod held_pod;
 mod open;
 
 use std::{
@@ -23,7 +24,8 @@ use std::{
     time::Duration,
 };
 
-pub(super) use field::{Field, present, would_change};
+pub(super) use field::Field;
+pub(super) use held_pod::HeldPod;
 use open::Names;
 pub use open::{OpenLoop, OpenLoops};
 use parking_lot::Mutex;

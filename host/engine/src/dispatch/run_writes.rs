@@ -13,7 +13,10 @@ use podium_wire::Section;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::{breaker::Field, records};
+use super::{
+    breaker::{Field, HeldPod},
+    records,
+};
 use crate::{
     ports::{Expectation, Shown, Subject},
     status::{ATTEMPTS, is_refusal},
@@ -129,13 +132,14 @@ impl RunWrites {
     }
 
     /// Returns true if this newer state of the Pod differs from the one that the run saw, and only by what it sent.
-    pub(super) fn explain(&self, new: &CachedPod) -> bool {
+    pub(super) fn explain(&self, new: &Arc<CachedPod>) -> bool {
         let inner = self.inner.lock();
         let Some(old) = self.saw.as_ref().filter(|old| old.key == new.key && old.revision != new.revision) else {
             return false;
         };
+        let held = HeldPod::from(Arc::clone(new));
         !inner.applied.is_empty()
-            && inner.applied.iter().all(|(field, value)| field.value(new) == Some(*value))
+            && inner.applied.iter().all(|(field, value)| held.value(field) == Some(*value))
             && json_without(old, &inner.applied).is_some_and(|old| Some(old) == json_without(new, &inner.applied))
     }
 }

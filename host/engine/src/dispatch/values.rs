@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     Dispatch, Expectations, LoadedPlugin,
-    breaker::{Field, Tripped, present, would_change},
+    breaker::{Field, HeldPod, Tripped},
     budget::not_sent,
     run_writes::RunWrites,
 };
@@ -70,15 +70,21 @@ impl Values {
         }
         let mut stopped = BTreeSet::new();
         let mut wait = None::<Duration>;
+        // How long changes of a Pod wait, and the Pod. The fields of one follow each other, and share it.
+        let mut target: Option<(PodKey, Option<(Duration, HeldPod)>)> = None;
         values.retain(|(pod, field), value| {
-            let looped = expectations.breaker.wait(plugin.lane, &counted(subject, pod), now);
-            let unseen = || expectations.gates.unseen(plugin.lane, &pod.uid, view, now);
-            let Some(left) = looped.or_else(unseen) else { return true };
-            if value.is_removal || !would_change(view, pod, field, value.value) {
+            target.take_if(|(of, _)| of != pod);
+            let (_, waits) = target.get_or_insert_with(|| {
+                let looped = expectations.breaker.wait(plugin.lane, &counted(subject, pod), now);
+                let left = looped.or_else(|| expectations.gates.unseen(plugin.lane, &pod.uid, view, now));
+                (pod.clone(), left.map(|left| (left, HeldPod::new(view, pod))))
+            });
+            let Some((left, held)) = waits else { return true };
+            if value.is_removal || !held.would_change(field, value.value) {
                 return true;
             }
             stopped.extend(value.ids.iter().copied());
-            wait = Some(wait.map_or(left, |wait| wait.min(left)));
+            wait = Some(wait.map_or(*left, |wait| wait.min(*left)));
             false
         });
         let mut withheld = Vec::new();
@@ -186,7 +192,8 @@ impl Dispatch {
         field: &Field,
         tripped: Tripped,
     ) -> String {
-        let Some(replaced) = present(view, pod, field).filter(|replaced| Some(*replaced) != tripped.earlier) else {
+        let replaced = HeldPod::new(view, pod).value(field);
+        let Some(replaced) = replaced.filter(|replaced| Some(*replaced) != tripped.earlier) else {
             return "the plugin itself".to_owned();
         };
         let other = self.expectations.breaker.sender_of(replaced, plugin.lane, &pod.uid, field.digest());

@@ -3,8 +3,7 @@
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::quality::FixedState;
-use podium_pods::pod::{CachedPod, PodView};
-use podium_vocabulary::{Action, PodKey};
+use podium_vocabulary::Action;
 use serde_json::Value;
 
 /// One field of a Pod, or an object of another kind.
@@ -43,7 +42,7 @@ pub(in super::super) fn digest_of(value: impl Hash) -> u64 {
     FixedState::with_seed(0).hash_one(value)
 }
 
-fn text(value: Option<&String>) -> u64 {
+pub(super) fn text(value: Option<&String>) -> u64 {
     digest_of(value.map(String::as_str))
 }
 
@@ -76,25 +75,6 @@ impl Field {
     /// Returns a digest of the kind and the name.
     pub(in super::super) fn digest(&self) -> u64 {
         digest_of((self.kind, self.name.as_str()))
-    }
-
-    /// Returns a digest of the value in this state of the Pod; `None` for an object of another kind.
-    pub(in super::super) fn value(&self, pod: &CachedPod) -> Option<u64> {
-        Some(match self.kind {
-            FieldKind::Label => text(pod.labels().ok()?.get(&self.name)),
-            FieldKind::Annotation => text(pod.annotations().ok()?.get(&self.name)),
-            FieldKind::Finalizer => digest_of(pod.lifecycle().ok()?.finalizers.contains(&self.name)),
-            FieldKind::Condition => {
-                let conditions = pod.status().ok()?.conditions;
-                let held = conditions.iter().find(|held| held.condition_type == self.name);
-                held.map_or_else(no_condition, |held| {
-                    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                    digest_of(Some((held.status.as_str(), text(&held.reason).as_str(), text(&held.message).as_str())))
-                })
-            }
-            FieldKind::Deletion => digest_of(pod.lifecycle().ok()?.deletion_timestamp.is_some()),
-            FieldKind::Object => return None,
-        })
     }
 
     /// Removes the field from a Pod's JSON.
@@ -135,18 +115,6 @@ impl std::fmt::Display for Field {
     }
 }
 
-fn no_condition() -> u64 {
+pub(super) fn no_condition() -> u64 {
     digest_of(None::<(&str, &str, &str)>)
-}
-
-/// Returns the digest of the value that the cache has; `None` without such a Pod, and for an object of another kind.
-pub(in super::super) fn present(view: &dyn PodView, pod: &PodKey, field: &Field) -> Option<u64> {
-    let held = view.get(&pod.namespace, &pod.name).filter(|held| held.key == *pod)?;
-    field.value(&held)
-}
-
-/// Returns true if a value would change the object, as far as the cache shows it. A Pod that is gone is not changed.
-pub(in super::super) fn would_change(view: &dyn PodView, pod: &PodKey, field: &Field, value: u64) -> bool {
-    let is_cached = || view.get(&pod.namespace, &pod.name).is_some_and(|held| held.key == *pod);
-    field.kind == FieldKind::Object || (is_cached() && present(view, pod, field) != Some(value))
 }

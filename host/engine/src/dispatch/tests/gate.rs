@@ -1,6 +1,12 @@
 //! When a plugin is run again after its own writes: once the cache shows them.
 
-use super::{budget::named, *};
+use podium_pods::{
+    cache::Snapshot,
+    pod::{PodView, Slice},
+};
+use podium_vocabulary::{Cursor, PodQuery, Scope};
+
+use super::{super::values::Values, budget::named, *};
 
 #[tokio::test(start_paused = true)]
 async fn after_its_own_deletion_a_plugin_waits_for_the_cache() {
@@ -82,6 +88,64 @@ async fn a_pod_that_is_seen_to_be_gone_leaves_nothing_to_wait_for() {
     assert_eq!(dispatch.expectations.gates.len(), 1);
     dispatch.expectations.seen_gone(&key.uid);
     assert_eq!(dispatch.expectations.gates.len(), 0);
+}
+
+/// A view that counts how often a Pod is looked up.
+struct Counted<'a>(&'a Snapshot, AtomicUsize);
+
+impl PodView for Counted<'_> {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        self.1.fetch_add(1, SeqCst);
+        self.0.get(namespace, name)
+    }
+    fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
+        self.1.fetch_add(1, SeqCst);
+        self.0.by_uid(uid)
+    }
+    fn search(&self, query: &PodQuery, limit: usize, most: u64, after: Option<&Cursor>) -> Slice {
+        self.0.search(query, limit, most, after)
+    }
+    fn known_count(&self, query: &PodQuery) -> Option<u64> {
+        self.0.known_count(query)
+    }
+    fn revision(&self) -> Revision {
+        self.0.revision()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_looked_up_twice_for_all_the_writes_to_it_that_wait() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    let dispatch = &rig.dispatch;
+    let plugin = dispatch.registry.get(rig.lane).unwrap();
+    let target = pod(5).key.clone();
+    let other = PodKey::new("shop", "of-another-name", "another");
+    let set = |at: usize| {
+        let key = format!("guests.example/l{at}");
+        let (target, value) = (if at < 100 { target.clone() } else { other.clone() }, "1".to_owned());
+        let action = match at % 2 {
+            0 => Action::SetLabel { target, key, value },
+            _ => Action::SetAnnotation { target, key, value },
+        };
+        let mut grants = Grants::default();
+        grants.write.labels = vec![KeyPattern("guests.example/*".to_owned())];
+        grants.write.annotations = grants.write.labels.clone();
+        authorize(&Scope::Cluster, &grants, Write { id: at as u32, action }).unwrap()
+    };
+    let snapshot = dispatch.reader.snapshot();
+    // By uid for the time that it waits, and by name for its fields.
+    for (waits, sent, looked_up) in [(false, 101, 0), (true, 1, 2)] {
+        if waits {
+            let expected = [Expectation { key: target.clone(), shown: Shown::Revision(Revision(9)) }];
+            dispatch.expectations.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
+        }
+        let view = Counted(&snapshot, AtomicUsize::new(0));
+        let mut staged = Staged { writes: (0..101).map(set).collect(), ..Staged::default() };
+        let now = Instant::now();
+        let _ = Values::withhold(&dispatch.expectations, &plugin, &target, &view, &mut staged, now);
+        assert_eq!((staged.writes.len(), view.1.into_inner()), (sent, looked_up));
+    }
 }
 
 #[tokio::test(start_paused = true)]

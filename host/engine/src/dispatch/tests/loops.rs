@@ -7,7 +7,7 @@ use podium_pods::pod::Record;
 use podium_vocabulary::authz::Authorized;
 
 use super::{
-    super::breaker::{Field, would_change},
+    super::breaker::{Field, HeldPod},
     *,
 };
 
@@ -69,7 +69,7 @@ impl Applying {
 
     fn write(&self, action: &Action, view: &dyn PodView, sent: &mut Sent) -> WriteResult {
         let (field, value) = Field::changed_by(action);
-        if !would_change(view, action.pod().unwrap(), &field, value) {
+        if !HeldPod::new(view, action.pod().unwrap()).would_change(&field, value) {
             return WriteResult::Unchanged;
         }
         if self.refuses.lock().is_some_and(|text| action.describe().contains(text)) {

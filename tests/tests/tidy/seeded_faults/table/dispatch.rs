@@ -184,9 +184,10 @@ fn breaker() -> Vec<Fault> {
         ),
         values.fault(
             "a loop holds back the removal of a finalizer",
-            "if «value.is_removal» || !would_change(view, pod, field, value.value) {",
+            "if «value.is_removal» || !held.would_change(field, value.value) {",
             "false",
         ),
+        values.fault("writes to one Pod wait for another's", "target.take_if(|(of, _)| «of != pod»);", "false"),
         breaker.fault(
             "a counterpart is the plugin itself",
             "«id.lane != lane» && changes.fields.iter().any(sent)",
