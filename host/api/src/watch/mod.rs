@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-use http::Request;
+use http::{Request, header};
 use parking_lot::Mutex;
 use podium_encoding::Pool;
 use podium_engine::dispatch::Lost;
@@ -57,6 +57,10 @@ use crate::{Api, ApiError};
 /// state is used, whatever its revision. The server waits 3 s each time; a replica is not behind for that long, but a
 /// restored etcd is.
 const MAX_BEHIND: u32 = 4;
+
+/// The Accept header of lists and watches: without managedFields, which are not stored, 40 % of a Pod's JSON. Servers
+/// without the feature gate of KEP-5958, such as those of 1.36, ignore the parameter and send them.
+const PODS: &str = "application/json;drop=metadata.managedFields,application/json";
 
 /// The least time between two lists because of lost events.
 const LISTS_APART: Duration = Duration::from_secs(60);
@@ -387,7 +391,7 @@ impl Watch {
             None => format!("/api/v1/pods?{query}"),
         };
         let unusable = |error: http::Error| ApiError::Transport { sent: false, message: error.to_string() };
-        Request::get(path).body(Vec::new()).map_err(unusable)
+        Request::get(path).header(header::ACCEPT, PODS).body(Vec::new()).map_err(unusable)
     }
 }
 

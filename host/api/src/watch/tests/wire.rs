@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{Request, Response};
+use http::{Request, Response, header};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
@@ -78,7 +78,12 @@ pub(super) fn wire(answers: Vec<Answer>) -> (Api, Requests) {
     let log = Arc::clone(&requests);
     let service = tower::service_fn(move |request: Request<Body>| {
         let target = request.uri().to_string();
-        let query = target.strip_prefix("/api/v1/pods?").unwrap_or(&target);
+        let pods = target.strip_prefix("/api/v1/pods?");
+        if pods.is_some() {
+            let accepted = request.headers()[header::ACCEPT].to_str().unwrap();
+            assert_eq!(accepted, "application/json;drop=metadata.managedFields,application/json");
+        }
+        let query = pods.unwrap_or(&target);
         log.lock().push((begun.elapsed(), query.to_owned()));
         let answer = answers.lock().pop_front();
         async move {
