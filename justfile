@@ -175,6 +175,10 @@ cost *ARGS:
     bash tests/bench/run.sh load --subjects podium --rates 20 --unconcerned 20 --pods 200 --idle 60 --repeats 3 \
         $(test ! -f tests/bench/cost.json || echo --against tests/bench/cost.json) {{ARGS}}
 
+# The counts of tests/bench/allocations.json, from a run; one that has grown needs a text of the changelog
+allocations:
+    PODIUM_RENEW_ALLOCATIONS=1 cargo test --workspace --test allocations -- an_event
+
 # The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases
 bench-runs *ARGS:
     cargo bench --workspace --bench runs -- {{ARGS}}
