@@ -224,7 +224,8 @@ async fn write() -> f64 {
     let writeback = Writeback::new(&api, Prune::NOTHING);
     let (mut writer, reader) = cache::new(1);
     writer.apply(vec![PodEvent::applied(testing::cached(&testing::pod("cart-0", "u", 1, "web")))]).publish();
-    let (view, target) = (reader.snapshot(), PodKey::new("shop", "cart-0", "u"));
+    let view = reader.snapshot();
+    let target = PodKey::new("shop", "cart-0", "u");
     let mut grants = Grants::default();
     grants.write.labels = vec![KeyPattern("guests.example/*".to_owned())];
     let sender = Sender { manager: "podium/shop/hello".to_owned(), impersonate: None };

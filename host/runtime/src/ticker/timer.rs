@@ -35,8 +35,8 @@ impl Timer {
             timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: zero, it_value: value });
     }
 
-    /// Sleeps until the timer has run out since the last sleep. Returns false if the kernel does
-    /// not report it. The thread then ends, instead of ticking without a pause, and no run is started.
+    /// Sleeps until the timer has run out since the last sleep. Returns false if the kernel does not report it. The
+    /// thread then ends, instead of ticking without a pause, and no run is started.
     #[must_use]
     pub(super) fn sleep(&self) -> bool {
         // How often it ran out.

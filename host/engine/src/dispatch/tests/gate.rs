@@ -123,7 +123,8 @@ async fn a_pod_is_looked_up_twice_for_all_the_writes_to_it_that_wait() {
     let other = PodKey::new("shop", "of-another-name", "another");
     let set = |at: usize| {
         let key = format!("guests.example/l{at}");
-        let (target, value) = (if at < 100 { target.clone() } else { other.clone() }, "1".to_owned());
+        let target = if at < 100 { target.clone() } else { other.clone() };
+        let value = "1".to_owned();
         let action = match at % 2 {
             0 => Action::SetLabel { target, key, value },
             _ => Action::SetAnnotation { target, key, value },
