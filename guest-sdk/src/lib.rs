@@ -82,10 +82,10 @@ pub use error::{CallError, Error, Result, ResultExt};
 pub use event::{Event, EventType};
 pub use key::{ObjectOwner, ObjectRef, PodKey};
 pub use outcome::Outcome;
-pub use pod::{Pod, Workload};
+pub use pod::Pod;
 pub use podium_wire::{
     Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, InvalidTimestamp, Labels,
-    Lifecycle, Owner, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
+    Lifecycle, Owner, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume, Workload,
 };
 pub use quantity::{InvalidQuantity, Quantity};
 pub use request::Request;

@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, iter::FusedIterator};
 
-use podium_wire::split_page;
+use podium_wire::{Workload, split_page};
 
 use crate::{CallError, Error, Pod, Result, host};
 
@@ -90,6 +90,13 @@ impl Query {
     /// Selects Pods with an owner of this uid, such as the uid of [`Pod::controller`].
     pub fn owned_by(self, uid: impl Into<String>) -> Self {
         Self { owner_uid: Some(uid.into()), ..self }
+    }
+
+    /// Selects Pods of this workload, as [`Pod::workload`] returns it: the uid does not count. Kind and name identify a
+    /// workload within a namespace, so [`in_namespace`](Self::in_namespace) belongs to it. Needs the sections `owners`
+    /// and `labels`. One query has one owner: the later one of this and [`owned_by`](Self::owned_by) counts.
+    pub fn of_workload(self, workload: &Workload) -> Self {
+        Self { owner_uid: Some(workload.owner_text()), ..self }
     }
 
     /// Selects Pods in this phase: "Pending", "Running", "Succeeded", "Failed" or "Unknown".

@@ -6,7 +6,7 @@ mod support;
 use std::cell::Cell;
 
 use podium_sdk::{
-    Condition, ConditionStatus, Container, Error, Event, Outcome, Pod, Request, Result, Timestamp, Value, json,
+    Condition, ConditionStatus, Container, Error, Event, Outcome, Pod, Request, Result, Timestamp, Value, json, log,
     testing::{Host, NOW, PodBuilder, Write, pod},
     writes,
 };
@@ -211,6 +211,68 @@ spec:
     host.remove_pod("shop", "a");
     host.remove_pod("shop", "other");
     assert_eq!(ran(&mut host), ["shop/a"], "its deletion, in one run with the change before");
+}
+
+#[test]
+fn settle_runs_once_for_a_group_and_for_its_end() {
+    const CONFIGURATION: &str = "
+apiVersion: podium.dev/v1alpha1
+kind: ReconcilePlugin
+metadata: { name: p, namespace: shop }
+spec:
+  source: { file: p.wasm }
+  watch: { sections: [status], selector: { matchLabels: { app: cart } }, related: { by: label, label: tier } }
+  grants:
+    read: { pods: { sections: [labels, status] } }
+";
+    let cart = |name: &str, tier: &str| pod("shop", name).label("app", "cart").label("tier", tier);
+    let bank = pod("bank", "a").label("app", "cart").label("tier", "web");
+    let other = pod("shop", "other").label("tier", "web");
+    let mut host = Host::with_pods([cart("a", "web"), cart("b", "web"), cart("c", "api"), other, bank])
+        .configured_by(CONFIGURATION);
+    let reconcile: fn(&Request) -> Result<Outcome> = |request| {
+        let kind = if request.pod().is_some() { "on" } else { "ended" };
+        let tier = request.pod().or(request.deleted()).ok_or_else(|| Error::terminal("no state"))?.label("tier")?;
+        log::info(&format!("{kind} {} {}", request.key().name, tier.unwrap_or_default()), &[]);
+        Ok(Outcome::settled())
+    };
+    let ran = |host: &mut Host| {
+        let runs = host.settle(reconcile).into_iter();
+        runs.flat_map(|(_, run)| run.logs().iter().map(|line| line.message.clone()).collect::<Vec<_>>()).collect()
+    };
+    let runs: Vec<String> = ran(&mut host);
+    assert_eq!(runs, ["on a web", "on c api"]);
+    host.put_pod(cart("b", "web").phase("Running"));
+    host.put_pod(cart("a", "web").phase("Running").terminating(NOW));
+    let runs: Vec<String> = ran(&mut host);
+    assert_eq!(runs, ["on b web"], "once, on one that is not being deleted");
+    host.put_pod(cart("c", "web"));
+    let runs: Vec<String> = ran(&mut host);
+    assert_eq!(runs, ["ended c api", "on b web"], "both groups of a Pod that moves");
+    ["a", "b", "c", "other"].into_iter().for_each(|name| host.remove_pod("shop", name));
+    let runs: Vec<String> = ran(&mut host);
+    assert_eq!(runs, ["ended c web"]);
+}
+
+#[test]
+fn siblings_are_the_pods_of_all_rollouts_of_a_workload() {
+    let replica = |name: &str, hash: &str| {
+        pod("shop", name).owned_by("ReplicaSet", &format!("cart-{hash}")).label("pod-template-hash", hash)
+    };
+    let other = pod("bank", "z").owned_by("ReplicaSet", "cart-7d9f8").label("pod-template-hash", "7d9f8");
+    let by_hand = pod("shop", "y").owned_by("ReplicaSet", "cart-7d9f8");
+    let mut host =
+        Host::with_pods([replica("cart-0", "7d9f8"), replica("cart-1", "66c4b"), other, by_hand, pod("shop", "x")]);
+    let names: fn(&Request) -> Result<Outcome> = |request| {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        let Some(siblings) = pod.siblings()? else { return Ok(Outcome::settled()) };
+        let names: Vec<_> = siblings.into_iter().map(|pod| Ok(pod?.name().to_owned())).collect::<Result<_>>()?;
+        pod.set_annotation("names", &names.join(" "))?;
+        Ok(Outcome::settled())
+    };
+    run(&mut host, names).assert_writes([Write::set_annotation("shop/cart-0", "names", "cart-0 cart-1")]);
+    host.reconcile(names, "shop", "y").assert_writes([Write::set_annotation("shop/y", "names", "y")]);
+    host.reconcile(names, "shop", "x").assert_quiet();
 }
 
 #[test]

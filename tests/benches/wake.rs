@@ -19,7 +19,7 @@ use podium_wire::{Pod, SectionSet};
 
 fn plugin(app: usize) -> PluginSpec {
     let selector = testing::selector("app", &format!("app-{app}"));
-    let watch = WatchSpec { selector, sections: SectionSet::ALL, resync: None };
+    let watch = WatchSpec { selector, sections: SectionSet::ALL, ..WatchSpec::default() };
     PluginSpec { watch, ..testing::plugin(None, &format!("plugin-{app}")) }
 }
 
@@ -39,7 +39,7 @@ fn concerned(criterion: &mut Criterion) {
     for plugins in [1, 10, 100, 1_000] {
         let specs: Vec<_> = (0..plugins).map(plugin).collect();
         let wake = Wake::new(specs.iter().enumerate());
-        assert_eq!(wake.concerned(&change), [0]);
+        assert_eq!(wake.concerned(&change).pods, [0]);
         group.bench_with_input(BenchmarkId::from_parameter(plugins), &wake, |bencher, wake| {
             bencher.iter(|| wake.concerned(black_box(&change)));
         });

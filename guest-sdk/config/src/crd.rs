@@ -115,6 +115,10 @@ fn spec(namespaced: bool) -> Value {
         &[("has(self.inline) != has(self.configMap)", "names no place or two of the script; set inline or configMap")],
     );
     requirement(&mut spec["properties"]["watch"]["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
+    rules(
+        &mut spec["properties"]["watch"]["properties"]["related"],
+        &[("(self.by == 'label') == has(self.label)", "by: label needs label, which the others do not have")],
+    );
     let limits = &mut spec["properties"]["limits"];
     // The API server fills in the limits that hold, so that the object shows them. The rules below need all of them.
     limits["default"] = defaults(limits);
@@ -135,6 +139,11 @@ fn spec(namespaced: bool) -> Value {
     let sections = "!has(self.watch) || !has(self.watch.sections) || self.watch.sections.all(section, section == \
         'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \
         has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
+    let related = "!has(self.watch) || !has(self.watch.related) || (has(self.grants) && has(self.grants.read) && \
+        has(self.grants.read.pods) && has(self.grants.read.pods.sections) && \
+        ('full' in self.grants.read.pods.sections || \
+        (self.watch.related.by == 'node' ? ['spec'] : self.watch.related.by == 'label' ? ['labels'] : \
+        ['labels', 'owners']).all(section, section in self.grants.read.pods.sections)))";
     let account = "!has(self.source.oci) || !has(self.source.oci.pullSecretName) || has(self.serviceAccountName)";
     let reuse = "!has(self.source.script) || self.limits.reuse == 1 || self.limits.reuseInterpreter";
     rules(
@@ -150,11 +159,18 @@ fn spec(namespaced: bool) -> Value {
     );
     rules(
         &mut spec,
-        &[(
-            sections,
-            "watch.sections has a section that grants.read.pods.sections does not have; add it \
-             there, or do not watch it",
-        )],
+        &[
+            (
+                sections,
+                "watch.sections has a section that grants.read.pods.sections does not have; add it \
+                 there, or do not watch it",
+            ),
+            (
+                related,
+                "watch.related needs sections that grants.read.pods.sections does not have: spec for a node, labels \
+                 for a label, owners and labels for a workload",
+            ),
+        ],
     );
     let finalizers = "!has(oldSelf.grants) || !has(oldSelf.grants.write) || !has(oldSelf.grants.write.finalizers) || \
         oldSelf.grants.write.finalizers.all(old, has(self.grants) && has(self.grants.write) && \

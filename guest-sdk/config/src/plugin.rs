@@ -211,6 +211,39 @@ pub struct Watch {
     #[serde(default)]
     #[schemars(range(min = 10, max = 604_800))]
     pub resync_seconds: Option<u32>,
+    /// The plugin runs for groups of these Pods instead of for each Pod: once for all changes of a group, on the first
+    /// living Pod of it, and once when its last Pod is gone.
+    #[serde(default)]
+    pub related: Option<Related>,
+}
+
+/// The groups of Pods that the plugin runs for. A Pod without the value is in no group, and a group has the Pods of one
+/// namespace, except that of a node of a ClusterReconcilePlugin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Related {
+    /// The value that the Pods of a group have in common: workload needs the sections owners and labels, node needs
+    /// spec, and label needs labels.
+    pub by: RelatedBy,
+    /// With by: label, the label's key.
+    #[serde(default)]
+    pub label: Option<QualifiedName>,
+    /// A group runs at once after a change, and again at the earliest after this time; 1 by default.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 3_600))]
+    pub debounce_seconds: Option<u32>,
+}
+
+/// A value that Pods have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RelatedBy {
+    /// The Deployment, StatefulSet, Job or other workload, through all its rollouts.
+    Workload,
+    /// The node.
+    Node,
+    /// The value of a label.
+    Label,
 }
 
 /// The end of the plugin's finalizers on Pods.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use podium_vocabulary::Relation;
 use podium_wire::{Section as PodSection, SectionSet, syntax::quoted};
 
 use crate::{
@@ -26,6 +27,7 @@ pub(crate) fn plugin(document: &Field<'_>) {
     source(&spec.get("source"));
     pull_secret(&spec);
     watched_sections(&spec);
+    related(&spec);
     selector(&spec.get("watch").get("selector"));
     objects(&spec.get("grants").get("write").get("objects"));
     limits(&spec.get("limits"), spec.get("source").get("script").is_set());
@@ -149,6 +151,31 @@ fn watched_sections(spec: &Field<'_>) {
         field.problem(format!(
             "{ungranted} cannot be watched without being granted; add it to spec.grants.read.pods.sections"
         ));
+    }
+}
+
+/// A group reveals the sections that have its value.
+fn related(spec: &Field<'_>) {
+    let related = spec.get("watch").get("related");
+    let label = related.get("label");
+    let by = related.get("by");
+    let relation = match by.text() {
+        Some("workload") => Relation::Workload,
+        Some("node") => Relation::Node,
+        Some("label") => Relation::Label(String::new()),
+        _ => return,
+    };
+    match (&relation, label.is_set()) {
+        (Relation::Label(_), false) => label.problem("is missing: name the label whose value the Pods have in common"),
+        (Relation::Workload | Relation::Node, true) => label.problem("is for by: label; remove it, or set by: label"),
+        _ => {}
+    }
+    let granted = sections(&spec.get("grants").get("read").get("pods").get("sections"));
+    let lacking = relation.sections().iter().filter(|section| !granted.contains(*section));
+    let lacking: Vec<&str> = lacking.map(PodSection::name).collect();
+    if !lacking.is_empty() && !granted.contains(PodSection::Full) {
+        let lacking = lacking.join(", ");
+        by.problem(format!("needs {lacking}, which the groups reveal; add it to spec.grants.read.pods.sections"));
     }
 }
 

@@ -4,13 +4,14 @@ use std::{path::Path, time::Duration};
 
 use podium_vocabulary::{
     Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, Language, LimitClass, Limits, ObjectGrant,
-    Phase, PluginId, PluginSpec, PullSecret, ReadGrants, RequestRates, Source, WatchSpec, WriteGrants,
+    Phase, PluginId, PluginSpec, PullSecret, ReadGrants, Related, Relation, RequestRates, Source, WatchSpec,
+    WriteGrants,
 };
 use podium_wire::SectionSet;
 
 use crate::{
     DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
-    plugin::{self, Class, Kind, Operator, Script, Section},
+    plugin::{self, Class, Kind, Operator, RelatedBy, Script, Section},
 };
 
 // The host reserves as much as a configuration may request.
@@ -103,7 +104,18 @@ fn watch(watch: plugin::Watch, grants: &Grants) -> WatchSpec {
         selector: selector(watch.selector),
         sections: watch.sections.as_deref().map_or_else(|| grants.sections(), sections),
         resync: watch.resync_seconds.map(|seconds| Duration::from_secs(seconds.into())),
+        related: watch.related.map(related),
     }
+}
+
+fn related(plugin::Related { by, label, debounce_seconds }: plugin::Related) -> Related {
+    let by = match by {
+        RelatedBy::Workload => Relation::Workload,
+        RelatedBy::Node => Relation::Node,
+        // The rules of the configuration demand the key.
+        RelatedBy::Label => Relation::Label(label.map(Into::into).unwrap_or_default()),
+    };
+    Related { by, debounce: Duration::from_secs(debounce_seconds.unwrap_or(1).into()) }
 }
 
 fn selector(selector: plugin::Selector) -> LabelSelector {

@@ -14,7 +14,6 @@ use podium_wire::{
 
 use serde::de::DeserializeOwned;
 
-pub use self::workload::Workload;
 use crate::{Error, PodKey, Result};
 
 /// A Pod in the run's snapshot: its identity, and the sections that the configuration grants.

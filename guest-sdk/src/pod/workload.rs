@@ -1,25 +1,8 @@
-//! [`Workload`]: which Deployment, StatefulSet, Job or other object a Pod is a replica of, through all its rollouts.
+//! The workload of a Pod, and the other Pods of it.
 
-use podium_wire::{Labels, Owner};
+use podium_wire::{Labels, Workload};
 
-use crate::{Pod, Result};
-
-/// The labels that a controller puts on the Pods of its ReplicaSets, whose names end with the value, and the kind of
-/// the controller.
-const HASHES: [(&str, &str); 2] = [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
-
-/// The workload of a Pod: the object that a user made and whose replica the Pod is. Together with the Pod's namespace,
-/// kind and name identify it before, during and after a rollout; a ReplicaSet is of one rollout only.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub struct Workload {
-    /// The kind, such as `Deployment`.
-    pub kind: String,
-    /// The name.
-    pub name: String,
-    /// The uid; `None` for a workload that is derived from its ReplicaSet's name, which says nothing about the uid.
-    pub uid: Option<String>,
-}
+use crate::{Pod, Result, pods};
 
 impl Pod {
     /// Returns the workload that the Pod is a replica of: its controller, or the Deployment or Rollout above that. The
@@ -33,24 +16,29 @@ impl Pod {
     /// # Errors
     /// Returns an error if the section `owners` was not granted, and for a Pod of a ReplicaSet also without `labels`.
     pub fn workload(&self) -> Result<Option<Workload>> {
-        let Some(controller) = self.controller()?.filter(|controller| controller.kind != "Node") else {
-            return Ok(None);
-        };
-        if controller.kind == "ReplicaSet"
-            && let Some(workload) = above(controller, self.labels()?)
-        {
-            return Ok(Some(workload));
-        }
-        let Owner { kind, name, uid, .. } = controller.clone();
-        Ok(Some(Workload { kind, name, uid: Some(uid) }))
+        let Some(controller) = Workload::controller(self.owners()?) else { return Ok(None) };
+        let none = Labels::new();
+        let labels = if Workload::needs_labels(controller) { self.labels()? } else { &none };
+        Ok(Some(Workload::above(controller, labels)))
     }
-}
 
-/// Returns what made a ReplicaSet, or `None` for one that was made by hand: it has no such label, or another name.
-fn above(replica_set: &Owner, labels: &Labels) -> Option<Workload> {
-    HASHES.into_iter().find_map(|(label, kind)| {
-        let hash = labels.get(label).filter(|hash| !hash.is_empty())?;
-        let name = replica_set.name.strip_suffix(hash)?.strip_suffix('-')?;
-        (!name.is_empty()).then(|| Workload { kind: kind.to_owned(), name: name.to_owned(), uid: None })
-    })
+    /// Returns the query of all Pods of the Pod's workload, itself and those that are being deleted included: through a
+    /// rollout, the Pods of the old and of the new ReplicaSet. `None` for a Pod without a workload.
+    ///
+    /// ```
+    /// # use podium_sdk::{Pod, Result};
+    /// # fn example(pod: &Pod) -> Result<()> {
+    /// for member in pod.siblings()?.into_iter().flatten() {
+    ///     let member = member?;
+    ///     println!("{} is ready: {}", member.name(), member.is_ready()?);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::workload`]. The search needs `owners` and `labels`.
+    pub fn siblings(&self) -> Result<Option<pods::Query>> {
+        let workload = self.workload()?;
+        Ok(workload.map(|workload| pods::find().in_namespace(self.namespace()).of_workload(&workload)))
+    }
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use podium_vocabulary::{self as vocabulary, Action, ObjectOwner as Owned, Write as StagedWrite};
-use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp, refusal};
+use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp, Workload, refusal};
 use serde_json::{Value, json};
 
 use super::{Emitted, LogLine, NOW, Write, authz, configuration::Configuration, full, wake::Change};
@@ -36,6 +36,8 @@ pub(super) struct Fake {
     pub(super) gone: BTreeMap<Name, Gone>,
     /// Those since the latest run on their Pods.
     pub(super) changes: Vec<Change>,
+    /// Groups that changes before these have woken the plugin for, with the state of a Pod in each.
+    pub(super) woken_groups: Vec<(vocabulary::PodKey, Pod)>,
     pub(super) objects: BTreeMap<ObjectRef, Value>,
     /// The controllers of Pods' controllers, by the uid of the controlled object.
     pub(super) controllers: BTreeMap<String, Owner>,
@@ -120,7 +122,7 @@ impl Fake {
                 && self.configuration.scope.contains(&pod.header.namespace)
                 && query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.header.namespace)
                 && query.node.as_ref().is_none_or(|node| pod.spec.node_name.as_ref() == Some(node))
-                && query.owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| owner.uid == *uid))
+                && query.owner_uid.as_ref().is_none_or(|owner| Workload::is_owner(owner, &pod.owners, &pod.labels))
                 && query.phase.as_ref().is_none_or(|phase| pod.status.phase == *phase)
                 && labels.matches(&pod.labels)
         })

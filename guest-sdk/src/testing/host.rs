@@ -146,11 +146,21 @@ impl Host {
     /// namespace outside the plugin's scope.
     #[track_caller]
     pub fn reconcile(&mut self, function: fn(&Request) -> Result<Outcome>, namespace: &str, name: &str) -> Run {
-        let name = (namespace.to_owned(), name.to_owned());
+        self.run(function, (namespace.to_owned(), name.to_owned()), None)
+    }
+
+    /// Runs the function for a Pod, or for the end of the group of which this was the last state.
+    #[track_caller]
+    pub(super) fn run(
+        &mut self,
+        function: fn(&Request) -> Result<Outcome>,
+        name: Name,
+        ended: Option<Box<Pod>>,
+    ) -> Run {
         check_subject(&name, &self.fake());
         let before = self.failures.remove(&name).unwrap_or_default();
         let attempt = before.in_a_row.saturating_add(1);
-        let result = self.call(function, &name, before);
+        let result = self.call(function, &name, ended, before);
         let mut fake = self.fake();
         let result = result.map_err(|error| error.shown(fake.refusal.as_deref()));
         let unsettled: Vec<_> = if result.is_ok() {
@@ -174,19 +184,30 @@ impl Host {
         run
     }
 
-    fn call(&self, function: fn(&Request) -> Result<Outcome>, name: &Name, before: Failure) -> Result<Outcome> {
+    fn call(
+        &self,
+        function: fn(&Request) -> Result<Outcome>,
+        name: &Name,
+        ended: Option<Box<Pod>>,
+        before: Failure,
+    ) -> Result<Outcome> {
         let request = {
             let mut fake = self.fake();
             let sections = fake.configuration.sections();
             let open = |pod: &Pod| crate::Pod::open(record(pod, sections));
             let (uid, subject) = match (fake.pods.get(name), fake.gone.get(name)) {
+                _ if ended.is_some() => {
+                    let last = ended.as_deref().map(open).transpose()?;
+                    (ended.as_deref().map_or("unknown", |last| &last.header.uid), Subject::Deleted(last))
+                }
                 (Some(pod), _) => (pod.header.uid.as_str(), Subject::Present(open(pod)?)),
                 (None, Some(gone)) => (gone.uid.as_str(), Subject::Deleted(gone.last.as_ref().map(open).transpose()?)),
                 // Refused before.
                 (None, None) => ("unknown", Subject::Deleted(None)),
             };
             let key = PodKey::new(&name.0, &name.1, uid);
-            fake.changes.retain(|change| change.name != *name);
+            let runs_for_groups = fake.configuration.watch.as_ref().is_some_and(|watch| watch.related.is_some());
+            fake.changes.retain(|change| runs_for_groups || change.name != *name);
             fake.begin_run(key.clone());
             Request {
                 key,

@@ -26,6 +26,7 @@ mod key;
 mod plugin;
 mod prune;
 mod query;
+mod related;
 mod shards;
 pub mod text;
 mod write;
@@ -41,6 +42,7 @@ pub use plugin::{Language, LimitClass, Limits, Phase, PluginSpec, PullSecret, Re
 pub use podium_wire::{ConditionStatus, syntax};
 pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
+pub use related::{Related, Relation, is_group};
 pub use shards::{Shards, fnv};
 pub use write::{
     Action, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Target, Write, WriteReport, WriteResult,

@@ -10,7 +10,7 @@ use std::{
 
 use podium_wire::SectionSet;
 
-use super::{Grants, LabelSelector, PluginId, Scope, Tenant, text};
+use super::{Grants, LabelSelector, PluginId, Related, Scope, Tenant, text};
 
 /// A plugin's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,6 +219,8 @@ pub struct WatchSpec {
     pub sections: SectionSet,
     /// The interval after which the plugin runs again on every matching Pod.
     pub resync: Option<Duration>,
+    /// The groups of these Pods that it runs for; `None` to run for each Pod.
+    pub related: Option<Related>,
 }
 
 /// The order of plugins that one change wakes.

@@ -67,7 +67,7 @@ pub struct PodQuery {
     pub namespace: Option<Arc<str>>,
     /// Pods on this node.
     pub node: Option<Arc<str>>,
-    /// Pods with an owner of this uid.
+    /// Pods with an owner of this uid, or, for a text with a slash, of this workload: `Deployment/web`.
     pub owner_uid: Option<Arc<str>>,
     /// Pods in this phase, such as `Running`.
     pub phase: Option<Arc<str>>,

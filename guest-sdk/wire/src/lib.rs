@@ -32,6 +32,7 @@ pub mod text;
 mod codec;
 mod pod;
 mod record;
+mod workload;
 
 pub use codec::{CodecError, MAX_ENCODED_BYTES, decode, encode, entries};
 pub use pod::{
@@ -39,3 +40,4 @@ pub use pod::{
     Labels, Lifecycle, Owner, Owners, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
 };
 pub use record::{Pod, Record, RecordError, Section, SectionBytes, SectionSet, split_page};
+pub use workload::Workload;

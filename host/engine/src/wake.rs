@@ -3,24 +3,74 @@
 //! A plugin is woken if a Pod in its scope begins or ceases to match its selector, for any reason, or if a Pod that
 //! matches before and after differs in a section that the plugin watches. An added Pod begins to match, and a deleted
 //! Pod ceases to.
+//!
+//! A plugin that runs for groups of Pods is woken for a group if a Pod joins or leaves it in this way, or if a Pod of
+//! it differs in a section that the plugin watches.
+
+mod lazy_pod;
 
 use std::{
     borrow::Borrow,
-    cell::{LazyCell, OnceCell},
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use podium_wire::{Labels, Section, SectionSet};
+use lazy_pod::LazyPod;
+use podium_wire::{Section, SectionSet};
 
-use podium_pods::pod::{CachedPod, Change};
-use podium_vocabulary::{Expressions, LabelOperator, PluginSpec};
+use podium_pods::pod::Change;
+use podium_vocabulary::{Expressions, LabelOperator, PluginId, PluginSpec, PodKey, Relation};
 
 /// The interest of one plugin in changes.
 #[derive(Debug, Clone)]
 struct Interest<L> {
     lane: L,
     selector: Arc<Expressions>,
+    related: Option<RelatedInterest>,
+}
+
+/// The interest of a plugin that runs for groups.
+#[derive(Debug, Clone)]
+struct RelatedInterest {
+    by: Relation,
+    plugin: PluginId,
+    /// Without those that the relation needs.
+    sections: SectionSet,
+}
+
+/// The plugins that a change wakes, each at most once, in the order of their lanes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Woken<L> {
+    /// Those that run on the Pod.
+    pub pods: Vec<L>,
+    /// Those that run for a group of it, with both groups of a Pod that went from one to another one.
+    pub groups: Vec<WokenGroup<L>>,
+}
+
+/// A group that a change wakes a plugin for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WokenGroup<L> {
+    /// The plugin.
+    pub lane: L,
+    /// The group.
+    pub key: PodKey,
+    /// The Pod is not in it any more.
+    pub left: bool,
+}
+
+impl<L> From<Vec<L>> for Woken<L> {
+    fn from(pods: Vec<L>) -> Self {
+        Self { pods, groups: Vec::new() }
+    }
+}
+
+impl<L> Woken<L> {
+    /// Returns true if the change wakes none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.groups.is_empty()
+    }
 }
 
 /// The interests of all plugins, arranged so that a change costs nothing for plugins that it does not concern: those of
@@ -88,20 +138,33 @@ impl<L: Copy + Ord> Wake<L> {
 
     /// Returns the lanes that the change wakes, in their order. In which order they run, the queue decides.
     #[must_use]
-    pub fn concerned(&self, change: &Change) -> Vec<L> {
-        let old = LazyLabels::new(change.old.as_deref());
-        let new = LazyLabels::new(change.new.as_deref());
+    pub fn concerned(&self, change: &Change) -> Woken<L> {
+        let old = LazyPod::new(change.old.as_deref());
+        let new = LazyPod::new(change.new.as_deref());
         // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
-        let mut woken = BTreeSet::new();
+        let mut pods = BTreeSet::new();
+        let mut groups = BTreeMap::new();
         self.visit(change, &old, &new, |interest, watched| {
             let is = new.matches(&interest.selector);
             let was = if moves { old.matches(&interest.selector) } else { is };
-            if was != is || (is && watched) {
-                woken.insert(interest.lane);
+            let Some(related) = &interest.related else {
+                if was != is || (is && watched) {
+                    pods.insert(interest.lane);
+                }
+                return;
+            };
+            let before = was.then(|| old.group(related)).flatten();
+            let now = is.then(|| new.group(related)).flatten();
+            let watched = watched && related.sections.intersects(change.sections);
+            if before != now || watched {
+                let left = before.filter(|before| now.as_ref() != Some(before));
+                groups.extend(left.map(|key| ((interest.lane, true), key)));
+                groups.extend(now.map(|key| ((interest.lane, false), key)));
             }
         });
-        woken.into_iter().collect()
+        let groups = groups.into_iter().map(|((lane, left), key)| WokenGroup { lane, key, left });
+        Woken { pods: pods.into_iter().collect(), groups: groups.collect() }
     }
 
     fn near(&self, namespace: &str) -> impl Iterator<Item = &OfTenant<L>> {
@@ -110,13 +173,7 @@ impl<L: Copy + Ord> Wake<L> {
 
     /// Calls `visit` for the interests that a change may concern, for some of them twice, and with true if it is a
     /// change of a section that they watch.
-    fn visit(
-        &self,
-        change: &Change,
-        old: &LazyLabels<'_>,
-        new: &LazyLabels<'_>,
-        mut visit: impl FnMut(&Interest<L>, bool),
-    ) {
+    fn visit(&self, change: &Change, old: &LazyPod<'_>, new: &LazyPod<'_>, mut visit: impl FnMut(&Interest<L>, bool)) {
         let Some(key) = change.key() else { return };
         let moves = change.sections.contains(Section::Labels);
         let left = LazyCell::new(|| old.without(new));
@@ -176,14 +233,20 @@ impl<L: Copy> OfTenant<L> {
         let mut of_tenant = Self { groups: Vec::new(), lanes: Vec::new() };
         for (lane, spec, selector) in plugins {
             of_tenant.lanes.push(lane);
-            let sections = spec.watch.sections.with(Section::Lifecycle);
+            let watched = spec.watch.sections.with(Section::Lifecycle);
+            let related = spec.watch.related.as_ref().map(|related| RelatedInterest {
+                by: related.by.clone(),
+                plugin: spec.id.clone(),
+                sections: watched,
+            });
+            let sections = related.as_ref().map_or(watched, |related| watched.union(related.by.sections()));
             let groups = &mut of_tenant.groups;
             let at = groups.iter().position(|group| group.sections == sections).unwrap_or_else(|| {
                 let (interests, labelled, others, by_key) = <_>::default();
                 groups.push(Group { sections, interests, labelled, others, by_key });
                 groups.len() - 1
             });
-            groups[at].add(Interest { lane, selector });
+            groups[at].add(Interest { lane, selector, related });
         }
         of_tenant
     }
@@ -213,221 +276,5 @@ impl<L> Group<L> {
     }
 }
 
-/// The labels of one state, decoded when the first selector needs them.
-struct LazyLabels<'a> {
-    pod: Option<&'a CachedPod>,
-    labels: OnceCell<Labels>,
-}
-
-impl<'a> LazyLabels<'a> {
-    fn new(pod: Option<&'a CachedPod>) -> Self {
-        Self { pod, labels: OnceCell::new() }
-    }
-
-    fn matches(&self, selector: &Expressions) -> bool {
-        self.pod.is_some() && (selector.is_empty() || selector.matches(self.labels()))
-    }
-
-    /// Returns the labels that the other state lacks, or has with another value.
-    fn without<'b>(&'b self, other: &LazyLabels<'_>) -> BTreeMap<&'b str, &'b str> {
-        let labels = self.labels();
-        #[cfg(test)]
-        tests::VISITED.set(tests::VISITED.get() + labels.len());
-        let changed = labels.iter().filter(|(key, value)| other.labels().get(*key) != Some(value));
-        changed.map(|(key, value)| (&**key, &**value)).collect()
-    }
-
-    /// Returns the labels, or an empty map without a Pod.
-    fn labels(&self) -> &Labels {
-        // The cache encoded the labels, so they can be decoded; otherwise a plugin too would see a Pod without labels.
-        self.labels.get_or_init(|| self.pod.and_then(|pod| pod.labels().ok()).unwrap_or_default())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use podium_pods::testing::{self, plugin};
-    use podium_vocabulary::{LabelRequirement, LabelSelector, WatchSpec};
-
-    thread_local! {
-        /// The labels that were looked at.
-        pub(super) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-    }
-
-    #[test]
-    fn a_pods_labels_are_walked_once_for_a_change_and_not_for_each_group() {
-        let labelled = |value: &str, phase: &str| {
-            let mut pod = wire_pod("web", phase);
-            pod.labels.extend((0..10_000).map(|at| (format!("k{at}"), value.to_owned())));
-            Some(Arc::new(CachedPod::new(&pod).unwrap()))
-        };
-        let visited = |groups: u8, old, new| {
-            let of_bits = |bits: u8| Section::ALL.into_iter().filter(move |section| bits & 1 << *section as u8 != 0);
-            let sections = |bits| of_bits(bits).fold(SectionSet::EMPTY, SectionSet::with);
-            let spec = |bits: u8| spec(Some("shop"), &bits.to_string(), sections(bits), Some("web"));
-            let specs: Vec<_> = (0..groups).map(spec).collect();
-            VISITED.set(0);
-            woken(&specs, old, new);
-            VISITED.get()
-        };
-        let states =
-            [("0", "Pending"), ("0", "Running"), ("1", "Running")].map(|(value, phase)| labelled(value, phase));
-        let [pending, running, relabelled] = &states;
-        for (old, new, walks) in [(pending, running, 0), (running, relabelled, 2), (&None, running, 2)] {
-            for groups in [1, 64] {
-                let visited = visited(groups, old.clone(), new.clone());
-                assert!(visited <= walks * 10_010 + 4 * usize::from(groups), "{visited} labels for {groups} groups");
-            }
-        }
-    }
-
-    fn spec(namespace: Option<&str>, name: &str, sections: SectionSet, app: Option<&str>) -> PluginSpec {
-        let selector = app.map(|app| testing::selector("app", app)).unwrap_or_default();
-        PluginSpec { watch: WatchSpec { selector, sections, resync: None }, ..plugin(namespace, name) }
-    }
-
-    fn pod(app: &str, phase: &str) -> Arc<CachedPod> {
-        Arc::new(CachedPod::new(&wire_pod(app, phase)).unwrap())
-    }
-
-    fn wire_pod(app: &str, phase: &str) -> podium_wire::Pod {
-        let mut pod = podium_wire::Pod::default();
-        pod.header.namespace = "shop".into();
-        pod.header.name = "cart-0".into();
-        pod.header.uid = "u1".into();
-        pod.header.resource_version = "1".into();
-        pod.labels.insert("app".into(), app.into());
-        pod.status.phase = phase.into();
-        pod
-    }
-
-    fn woken(specs: &[PluginSpec], old: Option<Arc<CachedPod>>, new: Option<Arc<CachedPod>>) -> Vec<usize> {
-        Change::between(old, new).map_or_else(Vec::new, |change| Wake::new(specs.iter().enumerate()).concerned(&change))
-    }
-
-    #[test]
-    fn only_a_change_of_a_watched_section_wakes() {
-        let status = SectionSet::EMPTY.with(Section::Status);
-        let labels = SectionSet::EMPTY.with(Section::Labels);
-        let specs = [spec(None, "a", status, None), spec(None, "b", labels, None)];
-        assert_eq!(woken(&specs, Some(pod("web", "Pending")), Some(pod("web", "Running"))), [0]);
-        assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [1]);
-        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), [0, 1]);
-    }
-
-    #[test]
-    fn entering_or_leaving_the_selector_wakes_the_plugin() {
-        let specs = [spec(None, "a", SectionSet::EMPTY.with(Section::Status), Some("web"))];
-        assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [0]);
-        assert_eq!(woken(&specs, Some(pod("api", "Running")), Some(pod("web", "Running"))), [0]);
-        assert!(woken(&specs, Some(pod("api", "Running")), Some(pod("api", "Failed"))).is_empty());
-    }
-
-    #[test]
-    fn a_namespaced_plugin_is_woken_only_by_its_own_namespace() {
-        let specs = [spec(Some("shop"), "a", SectionSet::ALL, None), spec(Some("bank"), "b", SectionSet::ALL, None)];
-        assert_eq!(woken(&specs, Some(pod("web", "Running")), None), [0]);
-    }
-
-    fn selector() -> impl Strategy<Value = LabelSelector> {
-        use LabelOperator::*;
-        let operator = prop::sample::select(&[In, NotIn, Exists, Absent][..]);
-        let values = prop::collection::vec(0..3_u8, 1..3);
-        let requirement = ("[a-d]", operator, values).prop_map(|(key, operator, values)| LabelRequirement {
-            key,
-            operator,
-            values: if matches!(operator, In | NotIn) {
-                values.iter().map(u8::to_string).collect()
-            } else {
-                Vec::new()
-            },
-        });
-        prop::collection::vec(requirement, 0..3).prop_map(LabelSelector)
-    }
-
-    fn state() -> impl Strategy<Value = Option<podium_wire::Pod>> {
-        let labels = prop::collection::btree_map("[a-d]", prop::sample::select(&["0", "1", "2"][..]), 0..4);
-        prop::option::weighted(0.8, (labels, any::<bool>(), any::<bool>())).prop_map(|state| {
-            let (labels, running, annotated) = state?;
-            let mut pod = podium_wire::Pod::default();
-            pod.header.namespace = "shop".into();
-            pod.header.name = "cart-0".into();
-            pod.header.uid = "u1".into();
-            pod.header.resource_version = "1".into();
-            pod.labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-            pod.status.phase = if running { "Running".into() } else { "Pending".into() };
-            pod.annotations.extend(annotated.then(|| ("note".to_owned(), "x".to_owned())));
-            Some(pod)
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn selectors_and_sections_decide_which_plugins_are_woken(
-            plugins in prop::collection::vec((selector(), 0..1_u8 << Section::COUNT, 0..3_u8), 0..12),
-            old in state(),
-            new in state(),
-        ) {
-            let specs: Vec<_> = plugins
-                .into_iter()
-                .enumerate()
-                .map(|(at, (selector, sections, namespace))| {
-                    let sections = Section::ALL.into_iter().filter(|section| sections & 1 << *section as u8 != 0);
-                    let namespace = [None, Some("shop"), Some("bank")][usize::from(namespace)];
-                    let sections = sections.fold(SectionSet::EMPTY, SectionSet::with);
-                    let mut spec = spec(namespace, &at.to_string(), sections, None);
-                    spec.watch.selector = selector;
-                    spec
-                })
-                .collect();
-            let cached =
-                |pod: &Option<podium_wire::Pod>| pod.as_ref().map(|pod| Arc::new(CachedPod::new(pod).unwrap()));
-            let change = Change::between(cached(&old), cached(&new));
-            let mut expected = Vec::new();
-            if let Some(change) = &change {
-                for (at, spec) in specs.iter().enumerate() {
-                    let matches = |pod: &Option<podium_wire::Pod>| {
-                        pod.as_ref().is_some_and(|pod| spec.watch.selector.matches(&pod.labels))
-                    };
-                    let here = spec.id.namespace.as_deref().is_none_or(|namespace| namespace == "shop");
-                    let watched = spec.watch.sections.with(Section::Lifecycle).intersects(change.sections);
-                    if here && (matches(&old) != matches(&new) || (matches(&new) && watched)) {
-                        expected.push(at);
-                    }
-                }
-            }
-            prop_assert_eq!(woken(&specs, cached(&old), cached(&new)), expected);
-        }
-    }
-
-    #[test]
-    fn a_change_of_a_label_looks_at_no_selector_of_other_labels() {
-        let visited = |plugins: usize| {
-            let mut specs: Vec<PluginSpec> = (0..plugins)
-                .map(|at| {
-                    let requirement = |key: usize| LabelRequirement {
-                        key: format!("k{key}"),
-                        operator: LabelOperator::NotIn,
-                        values: (0..8).map(|value| format!("{at}-{value}")).collect(),
-                    };
-                    let mut spec = spec(Some("shop"), &at.to_string(), SectionSet::EMPTY.with(Section::Status), None);
-                    spec.watch.selector = LabelSelector((0..8).map(requirement).collect());
-                    spec
-                })
-                .collect();
-            specs.push(spec(Some("shop"), "app", SectionSet::EMPTY, Some("web")));
-            let wake = Wake::new(specs.iter().enumerate());
-            let change = Change::between(Some(pod("api", "Running")), Some(pod("web", "Running"))).unwrap();
-            let old = LazyLabels::new(change.old.as_deref());
-            let new = LazyLabels::new(change.new.as_deref());
-            let mut visited = 0;
-            wake.visit(&change, &old, &new, |_, _| visited += 1);
-            assert_eq!(wake.concerned(&change), [plugins]);
-            visited
-        };
-        assert_eq!([10, 1_000].map(visited), [1, 1]);
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ const PAGE_PODS: u32 = 500;
 /// Bytes of one page. A first Pod that is larger is the only one of its page.
 const PAGE_BYTES: usize = 1 << 20;
 const NAME_BYTES: usize = 253;
+/// A prefix and a name, or a kind and a name.
 const KEY_BYTES: usize = 317;
 /// Fuel that one slice of a search may cost, and one Pod more; other tasks of the thread run between two slices. About
 /// a millisecond, and one to two thousand Pods for a short selector.
@@ -308,8 +309,14 @@ fn cost_of_lookups(query: &PodQuery) -> u64 {
 
 fn check_query(query: &PodQuery) -> Result<(), Refused> {
     let PodQuery { namespace, node, owner_uid, phase, labels: _ } = query;
-    for (name, value) in [("namespace", namespace), ("node", node), ("owner-uid", owner_uid), ("phase", phase)] {
-        check_argument_length(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
+    let texts = [
+        ("namespace", namespace, NAME_BYTES),
+        ("node", node, NAME_BYTES),
+        ("owner-uid", owner_uid, KEY_BYTES),
+        ("phase", phase, NAME_BYTES),
+    ];
+    for (name, value, most) in texts {
+        check_argument_length(name, value.as_deref().unwrap_or_default(), most)?;
     }
     let requirements = &query.labels.0;
     let count = requirements.len();

@@ -110,6 +110,9 @@ pub struct Run {
     pub pod: String,
     /// The uid of the Pod.
     pub uid: String,
+    /// The group that the plugin ran for, such as `workload/Deployment/web`; `None` for one that runs for each Pod.
+    #[serde(default)]
+    pub group: Option<String>,
     /// The Pod was gone.
     pub deleted: bool,
     /// Changed sections, and `added`, `deleted`, `load`, `resync`, `retry`, `requeue`,

@@ -111,8 +111,19 @@ impl Observed {
         let unlisted = states.len().saturating_sub(ENTRIES);
         states.truncate(ENTRIES);
         let most = if plugin.is_some() { OF_ONE } else { OF_EACH };
-        let of_pod = |run: &RunRecord| &*run.pod.namespace == namespace && &*run.pod.name == name;
-        let runs: Vec<_> = states.iter().map(|state| self.registry.runs(&state.id, most, of_pod)).collect();
+        let snapshot = self.reader.snapshot();
+        let pod = snapshot.get(namespace, name);
+        let runs = states.iter().map(|state| {
+            let loaded = self.registry.by_id(&state.id);
+            let group = pod.as_ref().zip(loaded).and_then(|(pod, loaded)| loaded.group(pod));
+            // A group may have Pods of other namespaces, of which a client of this one learns nothing.
+            let of_pod = |run: &RunRecord| {
+                &*run.pod.namespace == namespace
+                    && (&*run.pod.name == name || (group.is_some() && run.group.as_deref() == group.as_ref()))
+            };
+            self.registry.runs(&state.id, most, of_pod)
+        });
+        let runs: Vec<_> = runs.collect();
         let writers = self.writers(runs.iter().flatten());
         let forbidden = forbidden(&(self.closed)(), namespace, name);
         let mut plugins: Vec<_> = states
@@ -132,8 +143,6 @@ impl Observed {
             reasons: vec![why_not(&Reason::new("OtherNamespace", "a plugin runs only on Pods of its own namespace"))],
             runs: Vec::new(),
         }));
-        let snapshot = self.reader.snapshot();
-        let pod = snapshot.get(namespace, name);
         Some(PodRuns {
             pod: shown(&format!("{namespace}/{name}")),
             uid: pod.as_ref().map(|pod| shown(&pod.key.uid)),
@@ -255,6 +264,7 @@ fn run(record: &RunRecord, writers: &Writers) -> Run {
         plugin: shown(&record.plugin.to_string()),
         pod: shown(&record.pod.to_string()),
         uid: shown(&record.pod.uid),
+        group: record.group.as_ref().map(|group| shown(&group.name)),
         deleted: record.deleted,
         causes: record.why.names().into_iter().map(str::to_owned).collect(),
         written_by: writers.get(&record.read).map(|writer| shown(&writer.to_string())),

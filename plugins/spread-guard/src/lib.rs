@@ -1,10 +1,10 @@
 //! Marks the Pods of a workload that are crowded on one node, so that the loss of that node would take most of them.
 //!
 //! It only marks Pods: people or another plugin decide what to do about a crowd (evict, add a topology spread
-//! constraint). A workload is the controller of its Pods: the ReplicaSet, StatefulSet or Job.
+//! constraint). A workload is a Deployment, StatefulSet, Job or another controller of Pods; the plugin runs once for
+//! all Pods of it (`watch.related`).
 
 mod crowd;
-mod duty;
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use podium_sdk::{Event, Outcome, Pod, Request, Result, Timestamp, pods, reconcil
 use serde::Deserialize;
 
 use crowd::Crowds;
-use duty::{Duty, Turn};
 
 /// The annotation: the name of the node that the Pod shares with too many others of its workload.
 pub const CROWDED: &str = "podium.dev/crowded";
@@ -22,11 +21,6 @@ const WRITES: usize = 20;
 
 /// How soon the rest of a large crowd is marked.
 const NEXT_BATCH: Duration = Duration::from_secs(1);
-
-/// The most Pods of a workload that is judged at every change of one of them: as many as the host returns in one
-/// page. In a larger workload one Pod judges for all, because n Pods that each read n Pods would cause n^2 reads in a
-/// rollout.
-const SMALL: u64 = 100;
 
 /// The plugin's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -53,34 +47,22 @@ reconciler!(reconcile);
 /// Returns an error if a section is not granted, or if the configuration is not a [`Config`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let config: Config = request.config()?;
-    // A deleted Pod changes how crowded the others are.
-    let Some(pod) = request.pod().or(request.deleted()) else { return Ok(Outcome::settled()) };
-    let Some(controller) = pod.controller()? else { return Ok(Outcome::settled()) };
+    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+    let Some(workload) = pod.workload()? else { return Ok(Outcome::settled()) };
     let settle = Duration::from_secs(config.settle_seconds);
-    if let Some(pod) = request.pod()
-        && counts(pod)?
-        && let wait = (pod.created() + settle).since(request.now())
-        && !wait.is_zero()
-    {
+    let wait = (pod.created() + settle).since(request.now());
+    if counts(pod)? && !wait.is_zero() {
         // The workload's youngest Pod is at least this young, so the workload is not judged yet and need not be read.
         return Ok(Outcome::requeue_after(wait));
     }
-    let siblings = pods::find().in_namespace(pod.namespace()).owned_by(&controller.uid);
-    let judge = || judge(siblings.clone(), &config, &controller.name, request.now());
-    if siblings.count()? <= SMALL {
-        return judge();
-    }
-    let mut duty = Duty::new(&controller.uid, request);
-    match duty.turn()? {
-        Turn::Judge => duty.judged(judge()?),
-        Turn::Wait(outcome) => Ok(outcome),
-    }
+    let members = pods::find().in_namespace(pod.namespace()).of_workload(&workload);
+    judge(members, &config, &workload.name, request.now())
 }
 
 /// Reads the Pods of a workload and marks the crowded ones.
-fn judge(siblings: pods::Query, config: &Config, workload: &str, now: Timestamp) -> Result<Outcome> {
+fn judge(all: pods::Query, config: &Config, workload: &str, now: Timestamp) -> Result<Outcome> {
     let mut members = Vec::new();
-    for member in siblings {
+    for member in all {
         let member = member?;
         if counts(&member)? {
             members.push(member);

@@ -65,13 +65,13 @@ fn the_mark_goes_with_the_crowd_also_when_a_pod_is_gone() {
         member("d", "n1").annotation(CROWDED, "n1"),
     ]);
     host.remove_pod("shop", "d");
-    run(&mut host, "d").assert_quiet();
+    run(&mut host, "a").assert_quiet();
     host.put_pod(member("e", "n2"));
-    run(&mut host, "e").assert_writes([spread_out("a"), spread_out("b")]).assert_events([]);
+    run(&mut host, "a").assert_writes([spread_out("a"), spread_out("b")]).assert_events([]);
     host.remove_pod("shop", "e");
     host.remove_pod("shop", "c");
     host.put_pod(member("f", "n1"));
-    run(&mut host, "e").assert_writes([crowded("a", "n1"), crowded("b", "n1"), crowded("f", "n1")]);
+    run(&mut host, "a").assert_writes([crowded("a", "n1"), crowded("b", "n1"), crowded("f", "n1")]);
 }
 
 #[test]
@@ -117,78 +117,33 @@ fn pods_without_a_controller_are_left_alone() {
     run(&mut host, "a").assert_quiet();
 }
 
-/// Simulates a rollout of 700 Pods of one workload over 20 nodes: runs of each Pod while it is young, when it has
-/// settled, and on a later change. Returns how many Pods were read.
-fn rollout(host: &mut Host) -> usize {
-    let names: Vec<_> = (0..700).map(|number| format!("web-{number:03}")).collect();
-    let mut read = 0;
-    for wait in [0, 30, 1] {
-        host.advance(Duration::from_secs(wait));
-        for name in &names {
-            let run = run(host, name);
-            run.assert_quiet();
-            read += run.pods_read();
-        }
+#[test]
+fn a_workload_is_judged_once_for_all_its_pods_and_through_a_rollout() {
+    let replica = |name: &str, hash: &str, node: &str| {
+        pod("shop", name)
+            .owned_by("ReplicaSet", &format!("web-{hash}"))
+            .label("pod-template-hash", hash)
+            .node(node)
+            .phase("Running")
+    };
+    let ran = |host: &mut Host| {
+        let runs = host.settle(reconcile).into_iter();
+        runs.map(|(pod, run)| (pod, run.writes().to_vec())).collect::<Vec<_>>()
+    };
+    let quiet = |pod: &str| (pod.to_owned(), Vec::new());
+    let mut host = host((0..700).map(|at| replica(&format!("web-{at:03}"), "7d9f8", &format!("n{}", at % 20))));
+    assert_eq!(ran(&mut host), [quiet("shop/web-000")]);
+    // The first Pods of the rollout, on one node; the old ones go.
+    for at in 0..700 {
+        host.remove_pod("shop", &format!("web-{at:03}"));
     }
-    read
-}
-
-fn workload(pods: usize, nodes: usize) -> Host {
-    host((0..pods).map(|number| {
-        let node = format!("n{}", number % nodes);
-        member(&format!("web-{number:03}"), &node).age(Duration::ZERO)
-    }))
-}
-
-#[test]
-fn a_rollout_of_700_pods_reads_each_only_a_few_times() {
-    let mut host = workload(700, 20);
-    let read = rollout(&mut host);
-    assert!(read <= 3 * 700, "{read} Pods were read");
-}
-
-#[test]
-fn a_large_workload_is_marked_whichever_pods_change() {
-    let mut host = workload(390, 3);
-    host.advance(Duration::from_secs(60));
-    run(&mut host, "web-000").assert_quiet().assert_outcome(Outcome::requeue_after(Duration::from_secs(10)));
-    // The Pods on two of three nodes are deleted, among them the one that judges. The others' runs leave the
-    // judgement to one Pod.
-    for number in (0..390).filter(|number| number % 3 != 2) {
-        let name = format!("web-{number:03}");
-        host.remove_pod("shop", &name);
-        run(&mut host, &name).assert_quiet();
+    for (name, node) in [("x", "n1"), ("y", "n1"), ("z", "n2")] {
+        host.put_pod(replica(name, "66c4b", node));
     }
-    host.advance(Duration::from_secs(10));
-    let first = run(&mut host, "web-000");
-    first.assert_events(["Crowded"]);
-    let mut marked = first.writes().len();
-    for _ in 0..6 {
-        host.advance(Duration::from_secs(1));
-        marked += run(&mut host, "web-000").assert_events([]).writes().len();
+    let marks = vec![crowded("x", "n1"), crowded("y", "n1")];
+    assert_eq!(ran(&mut host), [("shop/x".to_owned(), marks)]);
+    for name in ["x", "y", "z"] {
+        host.remove_pod("shop", name);
     }
-    assert_eq!(marked, 130, "all that are left");
-}
-
-#[test]
-fn the_duty_of_an_absent_judge_is_taken_by_the_next_changed_pod() {
-    let mut host = workload(150, 1);
-    host.advance(Duration::from_secs(60));
-    // The Event counts as a write.
-    assert_eq!(run(&mut host, "web-000").assert_events(["Crowded"]).writes().len(), 19);
-    run(&mut host, "web-001").assert_quiet().assert_outcome(Outcome::settled());
-    host.advance(Duration::from_secs(12));
-    assert_eq!(run(&mut host, "web-001").writes().len(), 20);
-}
-
-#[test]
-fn an_unchanged_large_workload_is_judged_once_more_and_then_not() {
-    let mut host = workload(150, 3);
-    host.advance(Duration::from_secs(60));
-    let pause = Duration::from_secs(10);
-    assert_eq!(run(&mut host, "web-000").assert_outcome(Outcome::requeue_after(pause)).pods_read(), 150);
-    host.advance(pause);
-    assert_eq!(run(&mut host, "web-000").assert_outcome(Outcome::settled()).pods_read(), 150);
-    // A change is judged at once again.
-    assert_eq!(run(&mut host, "web-001").pods_read(), 150);
+    assert_eq!(ran(&mut host), [quiet("shop/z")], "the end of the workload");
 }

@@ -167,6 +167,7 @@ async fn event(kind: PopulationKind) -> f64 {
             let keys = changes.iter().filter_map(|change| Some((change, change.key()?)));
             let items = keys.flat_map(|(change, key)| {
                 wake.concerned(change)
+                    .pods
                     .into_iter()
                     .map(move |lane| (lane, (Arc::clone(&key.namespace), Arc::clone(&key.name)), Arc::clone(&key.uid)))
             });

@@ -165,7 +165,13 @@ impl Ingest {
 fn worker(shared: Arc<Shared>, reader: Reader, ran: mpsc::Sender<()>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         while let Some(job) = block_on(shared.queue.next()) {
-            let looked = shared.stones.find_subject(&shared.queue, &job, &*reader.snapshot(), Instant::now());
+            let looked = shared.stones.find_subject(
+                &shared.queue,
+                &job,
+                reader.snapshot().by_uid(&job.item),
+                |_, _| true,
+                Instant::now(),
+            );
             thread::yield_now();
             let next = match thread_rng().gen_range(0..6) {
                 0 => Next::Failed,

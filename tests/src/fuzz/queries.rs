@@ -19,6 +19,10 @@ const NAMESPACES: [&str; 4] = ["bank", "shop", "shop-1", "z"];
 const PHASES: [&str; 3] = ["Running", "Pending", ""];
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 const OWNERS: [&str; 3] = ["owner-1", "owner-2", "owner-3"];
+/// The owners of queries: those of Pods, and workloads.
+const OWNED_BY: [&str; 6] = ["owner-1", "owner-2", "owner-3", "Deployment/o1", "ReplicaSet/o1-a", "ReplicaSet/o2"];
+/// The label whose value ends the name of a Deployment's ReplicaSet.
+const HASH: &str = "pod-template-hash";
 const KEYS: [&str; 3] = ["app", "tier", "app.example/x"];
 const VALUES: [&str; 4] = ["", "a", "b", "c"];
 
@@ -87,7 +91,19 @@ fn pod(choices: &mut Choices<'_>, revision: u64) -> Pod {
         ..Pod::default()
     };
     for (at, uid) in OWNERS.iter().enumerate().filter(|(at, _)| owners & 1 << at != 0) {
-        pod.owners.push(Owner { uid: (*uid).to_owned(), name: format!("o{at}"), ..Owner::default() });
+        // The second and the third one may be controllers, of which the first counts; the second one's name may be a
+        // Deployment's and the hash of its ReplicaSet.
+        let hash = if at == 1 && owners & 16 != 0 { "-a" } else { "" };
+        pod.owners.push(Owner {
+            uid: (*uid).to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            name: format!("o{at}{hash}"),
+            controller: at > 0 && owners & 8 != 0,
+            ..Owner::default()
+        });
+    }
+    if owners & 32 != 0 {
+        pod.labels.insert(HASH.to_owned(), "a".to_owned());
     }
     for key in KEYS {
         if let Some(value) = choices.maybe(&VALUES) {
@@ -100,7 +116,7 @@ fn pod(choices: &mut Choices<'_>, revision: u64) -> Pod {
 }
 
 fn query(choices: &mut Choices<'_>) -> PodQuery {
-    let (namespace, node, owner) = (choices.maybe(&NAMESPACES), choices.maybe(&NODES), choices.maybe(&OWNERS));
+    let (namespace, node, owner) = (choices.maybe(&NAMESPACES), choices.maybe(&NODES), choices.maybe(&OWNED_BY));
     let operators = [LabelOperator::Exists, LabelOperator::Absent, LabelOperator::In, LabelOperator::NotIn];
     let mut labels = Vec::new();
     while let (true, Some(key)) = (labels.len() < 4, choices.maybe(&KEYS)) {
@@ -122,12 +138,20 @@ fn query(choices: &mut Choices<'_>) -> PodQuery {
     }
 }
 
+/// Returns true if the Pod has the owner, or is of the workload, as the contract defines it.
+fn owns(owner: &str, pod: &Pod) -> bool {
+    let Some((kind, name)) = owner.split_once('/') else { return pod.owners.iter().any(|of| of.uid == owner) };
+    let Some(controller) = pod.owners.iter().find(|owner| owner.controller) else { return false };
+    let above = pod.labels.get(HASH).and_then(|hash| controller.name.strip_suffix(&format!("-{hash}")));
+    (kind, name) == above.map_or(("ReplicaSet", &*controller.name), |above| ("Deployment", above))
+}
+
 /// Matches as the contract defines it, without the host's code.
 fn matches(query: &PodQuery, pod: &Pod) -> bool {
     let PodQuery { namespace, node, owner_uid, phase, labels: LabelSelector(labels) } = query;
     namespace.as_ref().is_none_or(|namespace| **namespace == *pod.header.namespace)
         && node.as_ref().is_none_or(|node| pod.spec.node_name.as_deref() == Some(&**node))
-        && owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| *owner.uid == **uid))
+        && owner_uid.as_ref().is_none_or(|owner| owns(owner, pod))
         && phase.as_ref().is_none_or(|phase| **phase == *pod.status.phase)
         && labels.iter().all(|LabelRequirement { key, operator, values }| {
             let value = pod.labels.get(key);

@@ -122,6 +122,7 @@ fn samples() -> Vec<Value> {
     let mut namespaced = whole(&PLUGIN);
     namespaced["spec"]["limits"]["cpuMillis"] = 20.into();
     namespaced["spec"]["watch"]["sections"] = json!(["labels"]);
+    namespaced["spec"]["watch"]["related"]["by"] = json!("label");
     namespaced["spec"]["grants"]["read"]["pods"]["sections"] = json!(["labels"]);
     let script = &mut namespaced["spec"]["source"]["script"];
     let inline = script.as_object_mut().unwrap().remove("inline").unwrap();

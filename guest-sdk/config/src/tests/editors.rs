@@ -390,6 +390,7 @@ fn is_of_rules(field: &str) -> bool {
     fields.contains(&field)
         || [".images.signatureRequired", ".images.signatureKeys"].iter().any(|end| field.ends_with(end))
         || ["spec.limits.cpuMillis", "spec.watch.sections", "spec.watch.selector", "spec.config"].contains(&field)
+        || ["spec.watch.related.by", "spec.watch.related.label"].contains(&field)
 }
 
 #[test]

@@ -142,7 +142,21 @@ fn of_runs() -> Vec<Row> {
     let grant = "spec.grants.write.objects[0].kind";
     let resource = "spec.grants.write.objects[1].resource";
     let config_maps = ["v1", "ConfigMap", "configmaps"];
+    let reads = |sections: &[&str]| ("/spec/grants/read/pods/sections", json!(sections));
+    let related = |related: Value| ("/spec/watch/related", related);
+    let by = "spec.watch.related.by";
+    let label = "spec.watch.related.label";
+    let workload = || related(json!({ "by": "workload" }));
+    let tier = || related(json!({ "by": "label", "label": "tier" }));
+    let unnamed = || related(json!({ "by": "label" }));
+    let too_named = || related(json!({ "by": "node", "label": "tier" }));
     vec![
+        (namespaced, vec![workload()], by, "which the groups reveal"),
+        (namespaced, vec![reads(&["owners"]), workload()], by, "which the groups reveal"),
+        (cluster, vec![reads(&["labels"]), related(json!({ "by": "node" }))], by, "which the groups reveal"),
+        (namespaced, vec![reads(&["spec"]), tier()], by, "which the groups reveal"),
+        (namespaced, vec![reads(&["labels"]), unnamed()], label, "is missing: name the label whose"),
+        (namespaced, vec![reads(&["spec"]), too_named()], label, "is for by: label"),
         (namespaced, vec![read, watch], "spec.watch.sections", "status cannot be watched without being granted"),
         (namespaced, vec![labels(33)], "spec.watch.selector", "has 33 requirements"),
         (namespaced, vec![labels(32), requirement("Exists", &[])], "spec.watch.selector", "has 33 requirements"),
@@ -271,6 +285,20 @@ fn the_neighbours_of_broken_rules_are_valid() {
         (namespaced, vec![grants(&[["v1", "ConfigMap", "configmaps"], ["v1", "ConfigMap", "configmaps"]])]),
         (namespaced, vec![grants(&[["a.example/v1", "Namespace", "namespaces"]])]),
         (namespaced, vec![("/spec/watch/sections", json!(["lifecycle"]))]),
+        (
+            namespaced,
+            vec![
+                ("/spec/grants/read/pods/sections", json!(["full"])),
+                ("/spec/watch/related", json!({ "by": "workload", "debounceSeconds": 3_600 })),
+            ],
+        ),
+        (
+            cluster,
+            vec![
+                ("/spec/grants/read/pods/sections", json!(["labels"])),
+                ("/spec/watch/related", json!({ "by": "label", "label": "a.example/b" })),
+            ],
+        ),
         (
             namespaced,
             vec![

@@ -1,6 +1,6 @@
 //! Searches of Pods: a condition on a field reveals the field, so it needs the section that the field is in.
 
-use podium_wire::Section;
+use podium_wire::{Section, Workload};
 
 use crate::{Grants, PodQuery};
 
@@ -15,7 +15,8 @@ pub fn lacking_sections(grants: &Grants, query: &PodQuery) -> Vec<&'static str> 
         (node.is_some(), Section::Spec),
         (owner_uid.is_some(), Section::Owners),
         (phase.is_some(), Section::Status),
-        (!labels.0.is_empty(), Section::Labels),
+        // The Deployment of a Pod follows from its ReplicaSet and a label.
+        (!labels.0.is_empty() || owner_uid.as_deref().is_some_and(Workload::is_text), Section::Labels),
     ];
     // The full object contains all fields of the other sections.
     let is_covered = |section| sections.contains(section) || sections.contains(Section::Full);
@@ -66,6 +67,15 @@ mod tests {
         let all = PodQuery { node: Some("n".into()), phase: Some("Running".into()), ..by(Section::Labels) };
         assert!(authorize_query(&reads(&needing), &all).is_ok());
         assert!(authorize_query(&reads(&[Section::Labels, Section::Spec]), &all).is_err());
+    }
+
+    #[test]
+    fn a_search_by_workload_needs_the_owners_and_the_labels() {
+        let query = PodQuery { owner_uid: Some("Deployment/web".into()), ..PodQuery::default() };
+        assert!(authorize_query(&reads(&[Section::Owners, Section::Labels]), &query).is_ok());
+        for (granted, lacking) in [(Section::Owners, "labels"), (Section::Labels, "owners")] {
+            assert_eq!(authorize_query(&reads(&[granted]), &query), Err(vec![lacking]));
+        }
     }
 
     #[test]

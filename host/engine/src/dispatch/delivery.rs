@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_pods::pod::PodView;
-use podium_vocabulary::{PodKey, Revision, WriteReport, WriteResult};
+use podium_vocabulary::{PodKey, Revision, WriteReport, WriteResult, is_group};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -23,6 +23,8 @@ const LOGGED_WRITES: usize = 3;
 /// A run that has ended.
 pub(super) struct Attempt {
     pub(super) report: RunReport<Staged>,
+    /// The Pod of the run.
+    pub(super) key: PodKey,
     /// For how long the run's Pod was gone; `None` if it was there.
     pub(super) gone_for: Option<Duration>,
     pub(super) started: Instant,
@@ -42,17 +44,12 @@ impl Attempt {
 
 impl Dispatch {
     /// Sends what the run staged, and decides when the key is run next.
-    pub(super) async fn settle(
-        &self,
-        job: &PodJob,
-        plugin: &Arc<LoadedPlugin>,
-        key: &PodKey,
-        attempt: Attempt,
-    ) -> JobResult {
+    pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<LoadedPlugin>, attempt: Attempt) -> JobResult {
+        let key = attempt.key.clone();
         let span = attempt.span.clone();
         let gone_for = attempt.gone_for;
         let writes = attempt.writes.clone();
-        let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
+        let (next, unsettled) = self.deliver(job, plugin, &key, attempt).instrument(span).await;
         let retried = next.is_failure() || matches!(next, Next::After(_) | Next::Again(_));
         let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
         let next = match next {
@@ -64,7 +61,7 @@ impl Dispatch {
             }
         };
         if next.is_failure() {
-            self.keep_backoff(job, key, &writes);
+            self.keep_backoff(job, &key, &writes);
         }
         JobResult { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
     }
@@ -173,12 +170,17 @@ impl Dispatch {
         }
         let mut is_seen = self.expectations.seen.wait(revision, list).await;
         let snapshot = self.reader.snapshot();
+        let mut unseen = Vec::new();
         for Expectation { key, shown } in written {
             // An expectation that is fulfilled goes with this, also that of a Pod on which the plugin never runs.
             let gate = self.expectations.gates.gate(plugin.lane, key, &*snapshot, Instant::now());
             self.expectations.look_for_lost(plugin.lane, &key.uid, &self.reader);
             // A watch may lose an event and have later ones.
             is_seen &= matches!(gate, Gate::Open) || !matches!(shown, Shown::Revision(_));
+            unseen.extend((gate != Gate::Open).then(|| key.clone()));
+        }
+        if is_group(&job.item) {
+            self.expectations.gates.set_unseen(plugin.lane, &job.item, unseen);
         }
         if !is_seen {
             // The key is run once more, when the cache shows the writes.

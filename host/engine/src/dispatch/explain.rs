@@ -61,32 +61,44 @@ impl Dispatch {
         if wake.in_scope(namespace).is_empty() {
             return vec![Reason::new("OtherNamespace", "the plugin runs only on Pods of its own namespace")];
         }
-        let waiting = self.queue.waiting(plugin.lane, &(namespace.into(), name.into()));
+        let mut waiting = self.queue.waiting(plugin.lane, &(namespace.into(), name.into()));
         let snapshot = self.reader.snapshot();
         let Some(pod) = snapshot.get(namespace, name) else {
             let unknown = Reason::new("PodUnknown", "the cache has no Pod of this name");
             let deletions = waiting.iter().map(|of| self.place(plugin, of, now));
             return std::iter::once(unknown).chain(deletions).collect();
         };
-        let key = &pod.key;
+        let group = plugin.group(&pod);
+        let key = group.as_ref().unwrap_or(&pod.key);
+        if group.is_some() {
+            waiting = self.queue.waiting(plugin.lane, &(key.namespace.clone(), key.name.clone()));
+        }
         let of_pod = waiting.iter().find(|of| of.item == key.uid);
         let mut reasons: Vec<Reason> = of_pod.map(|of| self.place(plugin, of, now)).into_iter().collect();
-        let added = Change::between(None, Some(pod.clone()));
-        if added.is_none_or(|added| wake.concerned(&added).is_empty()) {
+        if !pod.labels().is_ok_and(|labels| plugin.selector.matches(&labels)) {
             let message = "the Pod's labels do not match watch.selector";
             reasons.push(Reason::new("SelectorDoesNotMatch", message));
+        } else if plugin.spec.watch.related.is_some() && group.is_none() {
+            reasons.push(Reason::new("NoGroup", "the Pod has no value of watch.related, so it is in no group"));
         } else if reasons.is_empty() {
-            reasons.push(self.idle(plugin, &pod, &wake));
+            reasons.push(self.idle(plugin, &pod, key, &wake));
         }
-        reasons.extend(self.obstacles(plugin, key, now));
+        reasons.extend(self.obstacles(plugin, &pod.key, now));
+        reasons.extend(group.map(|group| {
+            let mut message = format!("the plugin runs for the group {} and not for each Pod", group.name);
+            // Whoever asks may read about this namespace only.
+            let first = plugin.present(&group, &*snapshot).filter(|first| *first.key.namespace == *namespace);
+            message.extend(first.map(|first| format!(": on {}", first.key.name)));
+            Reason::new("Group", message)
+        }));
         reasons
     }
 
     /// Returns the reason why nothing asks for a run on a Pod that the plugin watches.
-    fn idle(&self, plugin: &LoadedPlugin, pod: &Arc<CachedPod>, wake: &Wake<Lane>) -> Reason {
-        let last = self.registry.last_run(&plugin.spec.id, |run| run.pod.uid == pod.key.uid);
+    fn idle(&self, plugin: &LoadedPlugin, pod: &Arc<CachedPod>, key: &PodKey, wake: &Wake<Lane>) -> Reason {
+        let last = self.registry.last_run(&plugin.spec.id, |run| run.is_for(key));
         let has_stopped = |before: &Arc<LoadedPlugin>| {
-            let skipped = |run: &RunRecord| run.pod.uid == pod.key.uid && run.stopped.contains(&plugin.lane);
+            let skipped = |run: &RunRecord| run.is_for(key) && run.stopped.contains(&plugin.lane);
             let stop = self.registry.runs(&before.spec.id, 1, skipped).pop();
             stop.is_some_and(|stop| match &last {
                 // A run that began before the stop may end after it.
@@ -101,7 +113,7 @@ impl Dispatch {
         }
         match last {
             Err(_) => Reason::new("NoRecord", "nothing asks for a run, and no record of the last one is kept"),
-            Ok(run) if run.read.max(run.wrote) < pod.revision => {
+            Ok(run) if run.group.is_none() && run.read.max(run.wrote) < pod.revision => {
                 let of = |section: &Section| {
                     let sections = SectionSet::EMPTY.with(*section);
                     Change { old: Some(pod.clone()), new: Some(pod.clone()), sections }
@@ -159,6 +171,10 @@ impl Dispatch {
                     _ if of.why == Why::WRITES => {
                         let message = "a write of the last run is not sent yet, or the cache does not show it yet";
                         ("WritesPending", message.to_owned())
+                    }
+                    _ if plugin.spec.watch.related.is_some() => {
+                        let message = format!("waits for debounceSeconds since the last run ({why})");
+                        ("Debounce", message)
                     }
                     _ => ("Postponed", format!("a run that could not start is tried again ({why})")),
                 };

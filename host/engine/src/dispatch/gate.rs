@@ -39,6 +39,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(8);
 #[derive(Debug, Default)]
 pub(super) struct Gates {
     expected: Mutex<All>,
+    /// By plugin and group, the Pods that the latest run for the group wrote to and that the cache did not show in
+    /// time. The next run for the group waits for them: it may read each of them, and none has runs of its own.
+    unseen: Mutex<BTreeMap<(Lane, Arc<str>), Vec<PodKey>>>,
 }
 
 #[derive(Debug, Default)]
@@ -121,7 +124,8 @@ impl Expected {
     }
 }
 
-fn is_going(pod: &CachedPod) -> bool {
+/// Returns true if the Pod is being deleted.
+pub(super) fn is_going(pod: &CachedPod) -> bool {
     pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
 }
 
@@ -139,6 +143,18 @@ impl Gates {
                 expected.remove(lane, &key.uid);
             }
         }
+    }
+
+    /// Sets the Pods that the next run for a group has to see.
+    pub(super) fn set_unseen(&self, lane: Lane, group: &Arc<str>, pods: Vec<PodKey>) {
+        let mut unseen = self.unseen.lock();
+        let key = (lane, group.clone());
+        if pods.is_empty() { drop(unseen.remove(&key)) } else { drop(unseen.insert(key, pods)) }
+    }
+
+    /// Returns the Pods that the next run for a group has to see.
+    pub(super) fn unseen_of(&self, lane: Lane, group: &Arc<str>) -> Vec<PodKey> {
+        self.unseen.lock().get(&(lane, group.clone())).cloned().unwrap_or_default()
     }
 
     /// Forgets a Pod that readers see to be gone.
@@ -221,6 +237,7 @@ impl Gates {
 
     /// Forgets a plugin that was unloaded.
     pub(super) fn forget_lane(&self, lane: Lane) {
+        self.unseen.lock().retain(|(of, _), _| *of != lane);
         let mut expected = self.expected.lock();
         for uid in expected.by_lane.remove(&lane).unwrap_or_default() {
             expected.remove(lane, &uid);

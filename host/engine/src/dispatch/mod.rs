@@ -10,6 +10,7 @@ mod delivery;
 mod expectations;
 mod explain;
 mod gate;
+mod groups;
 mod log_rate;
 mod order;
 mod probe;
@@ -43,7 +44,7 @@ use podium_pods::{
     cache::{Reader, Snapshot},
     pod::PodView,
 };
-use podium_vocabulary::{PodKey, Revision, WriteGrants};
+use podium_vocabulary::{PodKey, Revision, WriteGrants, is_group};
 pub use probe::{IsWanted, PROBE_PODS};
 pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
 pub use registry::{Lane, LoadedPlugin, Registry};
@@ -158,7 +159,7 @@ impl Dispatch {
                 return Either::Left(next);
             }
         };
-        let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
+        let key = job_key(&job);
         let run = AssertUnwindSafe(self.run(&job, &plugin, &key)).catch_unwind();
         let attempt = match run.await {
             Ok(Step::Ended(ran)) => return Either::Left(self.finish(&job, &plugin, &key, ran)),
@@ -171,7 +172,7 @@ impl Dispatch {
         let has_nothing_to_send = !attempt.sends();
         let writes = attempt.writes.clone();
         let settle = async move {
-            let settled = AssertUnwindSafe(self.settle(&job, &plugin, &key, attempt)).catch_unwind();
+            let settled = AssertUnwindSafe(self.settle(&job, &plugin, attempt)).catch_unwind();
             let ran = settled.await.unwrap_or_else(|panic| panicked(&job, &plugin, &key, &writes, &*panic));
             self.finish(&job, &plugin, &key, ran)
         };
@@ -206,31 +207,39 @@ impl Dispatch {
         next
     }
 
-    /// Runs the plugin, if it may be run now.
-    async fn run(self: &Arc<Self>, job: &PodJob, plugin: &Arc<LoadedPlugin>, key: &PodKey) -> Step {
+    /// Runs the plugin, if it may be run now. `of` is the job's key: that of the Pod, or of its group.
+    async fn run(self: &Arc<Self>, job: &PodJob, plugin: &Arc<LoadedPlugin>, of: &PodKey) -> Step {
+        if !plugin.runs_for(of) {
+            // Added for another configuration. It settles as a deletion does, without a run.
+            self.expectations.tombstones.find_subject(&self.queue, job, None, |_, _| true, Instant::now());
+            let unsettled = Reports::default();
+            return Step::Ended(JobResult { next: Next::Settled, on_deletion: true, gave_up: false, unsettled });
+        }
         if let Some(wait) = self.held(plugin) {
-            return Step::Ended(self.postponed(job, key, wait));
+            return Step::Ended(self.postponed(job, plugin, of, wait));
         }
         if let Some(entries) = &plugin.entries {
             // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
-            entries.enter(key).await;
+            entries.enter(of).await;
         }
-        let Some(snapshot) = self.caught_up(job, key).await else {
-            let pause = self.expectations.gates.pause(job.lane, &key.uid, Instant::now());
-            return Step::Ended(JobResult::without_run(Next::Postponed(pause)));
+        let snapshot = match self.caught_up(job, &self.written(plugin, of)).await {
+            Ok(snapshot) => snapshot,
+            Err(pause) => return Step::Ended(JobResult::without_run(Next::Postponed(pause))),
         };
+        let present = plugin.present(of, &*snapshot);
+        let has_left = |uid: &str, left| plugin.has_left(of, uid, left, &*snapshot);
         let FoundSubject { subject, gone_for } =
-            self.expectations.tombstones.find_subject(&self.queue, job, &*snapshot, Instant::now());
-        let generation = match &subject {
-            Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
-            Subject::Deleted(None) => 0,
+            self.expectations.tombstones.find_subject(&self.queue, job, present, has_left, Instant::now());
+        let (key, generation) = match &subject {
+            Subject::Present(pod) | Subject::Deleted(Some(pod)) => (pod.key.clone(), pod.generation()),
+            Subject::Deleted(None) => (of.clone(), 0),
         };
         if let (Some(_), Some(entries)) = (gone_for, &plugin.entries) {
-            entries.gone(key);
+            entries.gone(of);
         }
         let started = Instant::now();
         let waited = started - job.queued;
-        let number = plugin.status.begin(waited, job.attempt, key);
+        let number = plugin.status.begin(waited, job.attempt, &key);
         let span = tracing::error_span!(
             target: RUN_TARGET,
             "reconcile",
@@ -242,7 +251,7 @@ impl Dispatch {
             generation,
             attempt = job.attempt,
         );
-        let before = self.expectations.unsettled.take(job.lane, &key.uid);
+        let before = self.expectations.unsettled.take(job.lane, &of.uid);
         let writes = Arc::new(RunWrites::new(&subject, before.attempts));
         let request = Request {
             key: key.clone(),
@@ -271,7 +280,7 @@ impl Dispatch {
             self.ran(job, plugin, started.elapsed().min(plugin.spec.limits.cpu));
             failed(revoked())
         });
-        Step::Ran(Attempt { report, gone_for, started, waited, span, writes })
+        Step::Ran(Attempt { report, key, gone_for, started, waited, span, writes })
     }
 
     /// Charges the tenant for a run that has ended.
@@ -291,8 +300,8 @@ impl Dispatch {
 
     /// Postpones a job without a run. Drops the job instead if its Pod has been gone for [`GIVE_UP`], or if its
     /// deletion was given up before.
-    fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> JobResult {
-        let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
+    fn postponed(&self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, wait: Duration) -> JobResult {
+        let is_gone = plugin.present(key, &*self.reader.snapshot()).is_none();
         let gone_for = self.expectations.tombstones.gone_for(job.lane, &key.uid, Instant::now());
         // Without a tombstone it was given up before, after the key was taken.
         if is_gone && gone_for.is_none_or(|gone| gone >= GIVE_UP) {
@@ -302,22 +311,39 @@ impl Dispatch {
         JobResult::without_run(Next::Postponed(wait))
     }
 
-    /// Returns a snapshot that shows the plugin's earlier writes to the Pod, or `None` if the cache does not show them
-    /// yet.
-    async fn caught_up(&self, job: &PodJob, key: &PodKey) -> Option<Arc<dyn PodView>> {
-        let snapshot = self.reader.snapshot();
-        let gate = self.expectations.gates.gate(job.lane, key, &*snapshot, Instant::now());
-        if gate != Gate::Open {
-            self.expectations.look_for_lost(job.lane, &key.uid, &self.reader);
+    /// Returns the Pods that a run has to see with the plugin's own writes: its Pod, and of a group also those that the
+    /// latest run for the group wrote to without seeing it.
+    fn written(&self, plugin: &LoadedPlugin, of: &PodKey) -> Vec<PodKey> {
+        if !is_group(&of.uid) {
+            return vec![of.clone()];
         }
-        match gate {
-            Gate::Open => Some(snapshot),
-            Gate::Wait => None,
-            Gate::ReadLive => {
-                let open = self.ask_live(job, key).await == Gate::Open;
-                open.then(|| -> Arc<dyn PodView> { self.reader.snapshot() })
+        let mut written = self.expectations.gates.unseen_of(plugin.lane, &of.uid);
+        written.extend(plugin.present(of, &*self.reader.snapshot()).map(|pod| pod.key.clone()));
+        written
+    }
+
+    /// Returns a snapshot that shows the plugin's earlier writes to these Pods, or, if the cache does not show them
+    /// yet, how soon the run looks again.
+    async fn caught_up(&self, job: &PodJob, written: &[PodKey]) -> Result<Arc<dyn PodView>, Duration> {
+        let gates = &self.expectations.gates;
+        let mut snapshot = self.reader.snapshot();
+        for key in written {
+            let mut gate = gates.gate(job.lane, key, &*snapshot, Instant::now());
+            if gate != Gate::Open {
+                self.expectations.look_for_lost(job.lane, &key.uid, &self.reader);
+            }
+            if gate == Gate::ReadLive {
+                gate = self.ask_live(job, key).await;
+                snapshot = self.reader.snapshot();
+            }
+            if gate != Gate::Open {
+                return Err(gates.pause(job.lane, &key.uid, Instant::now()));
             }
         }
+        if is_group(&job.item) {
+            gates.set_unseen(job.lane, &job.item, Vec::new());
+        }
+        Ok(snapshot)
     }
 
     /// Reads the Pod from the API server to learn which revision the cache has to show, and compares again. Costs the
@@ -361,6 +387,11 @@ impl Dispatch {
         }
         is_shown
     }
+}
+
+/// Returns the Pod or group of a job.
+fn job_key(job: &PodJob) -> PodKey {
+    PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() }
 }
 
 /// The report of a run that has no other.

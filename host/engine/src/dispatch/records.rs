@@ -16,10 +16,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_vocabulary::{Payer, PluginId, PodKey, Revision, WriteReport};
+use podium_vocabulary::{Payer, PluginId, PodKey, Revision, WriteReport, is_group};
 use tokio::time::Instant;
 
-use super::{Lane, LoadedPlugin, PodJob, RunWrites};
+use super::{Lane, LoadedPlugin, PodJob, RunWrites, job_key};
 use crate::{
     ports::{Failure, Outcome, Usage},
     queue::Why,
@@ -43,6 +43,8 @@ pub struct RunRecord {
     pub plugin: PluginId,
     /// The Pod that the run was about.
     pub pod: PodKey,
+    /// The group that the plugin ran for; `None` for a plugin that runs for each Pod.
+    pub group: Option<Box<PodKey>>,
     /// The reasons of the run.
     pub why: Why,
     /// The Pod was gone.
@@ -74,6 +76,11 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Returns true if the run was for this Pod or this group.
+    pub(super) fn is_for(&self, key: &PodKey) -> bool {
+        self.group.as_deref().unwrap_or(&self.pod).uid == key.uid
+    }
+
     /// Returns the record of a run that ends now, without a number.
     pub(super) fn new(
         job: &PodJob,
@@ -93,6 +100,7 @@ impl RunRecord {
             number: 0,
             plugin: plugin.spec.id.clone(),
             pod: key.clone(),
+            group: is_group(&job.item).then(|| Box::new(job_key(job))),
             why: job.why,
             deleted: false,
             attempt: job.attempt,
@@ -125,8 +133,9 @@ impl RunRecord {
             .iter()
             .map(|write| size_of::<WriteReport>() + write.description.capacity() + write.result.text().len());
         let message = self.result.as_ref().err().map_or(0, |failure| failure.message.capacity());
+        let group = self.group.as_ref().map_or(0, |group| size_of::<PodKey>() + group.name.len() + group.uid.len());
         let stopped = self.stopped.capacity() * size_of::<Lane>();
-        size_of::<Self>() + size_of::<Arc<Self>>() + names + message + stopped + writes.sum::<usize>()
+        size_of::<Self>() + size_of::<Arc<Self>>() + names + message + group + stopped + writes.sum::<usize>()
     }
 }
 

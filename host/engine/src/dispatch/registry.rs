@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::{Mutex, RwLock};
@@ -165,6 +166,12 @@ impl Claims<Lane> for Registry {
     /// Returns an empty claim for a plugin that was unloaded: its keys are only removed from the queue.
     fn claim(&self, lane: Lane) -> Claim {
         self.inner.read().claims.get(&lane).map(|(claim, _)| *claim).unwrap_or_default()
+    }
+
+    fn rest(&self, lane: Lane) -> Duration {
+        let plugin = self.get(lane);
+        let related = plugin.as_ref().and_then(|plugin| plugin.spec.watch.related.as_ref());
+        related.map_or(Duration::ZERO, |related| related.debounce)
     }
 
     fn demand(&self, lane: Lane) -> Demand {

@@ -14,6 +14,11 @@
 //! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: it would not be
 //! tried again.
 //!
+//! A group of Pods ([`Relation`](podium_vocabulary::Relation)) has the place of a Pod here, of which each deletion may
+//! be the last: a tombstone is recorded for each Pod that leaves, the latest one is kept, and a run that finds another
+//! Pod of the group drops it, if its snapshot shows that the Pod of the tombstone has left. So the ingest loop counts no
+//! Pods.
+//!
 //! [`Bounds`] limits how many deletions and last states are kept for the plugins of a tenant that do not settle on
 //! them.
 //!
@@ -30,15 +35,16 @@ use std::{
 };
 
 pub use bounds::{Bounds, Excess, Figures};
-use podium_pods::pod::{CachedPod, Change, PodView};
+use podium_pods::pod::{CachedPod, Change};
 use podium_sync::Mutex;
-use podium_vocabulary::PodKey;
+use podium_vocabulary::{PodKey, Revision, is_group};
 use table::TombstoneTable;
 use tokio::time::Instant;
 
 use crate::{
     ports::Subject,
     queue::{Done, Job, Next, Queue, Why},
+    wake::{Woken, WokenGroup},
 };
 
 /// The last states and deletions that are dropped under one lock after the bounds of plugins became smaller.
@@ -46,9 +52,9 @@ const AT_ONCE: usize = 500;
 /// Those that are dropped with each deletion: its own two, and some of those that are beyond smaller bounds.
 const WITH_EACH: usize = 4;
 
-/// Namespace and name of a Pod; at most one run at a time for each plugin.
+/// Namespace and name of a Pod or a group; at most one run at a time for each plugin.
 pub type Slot = (Arc<str>, Arc<str>);
-/// Slots are names of Pods, items are their uids.
+/// Slots are names of Pods and groups, items are their uids.
 pub type Keys<L> = Queue<L, Slot, Arc<str>>;
 
 /// A key to be queued.
@@ -142,11 +148,11 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     /// A deletion concerns also those that have one, and those that an earlier change of the same step wakes, whatever
     /// the Pod's last labels are.
     #[must_use]
-    pub fn plan(
+    pub fn plan<W: Into<Woken<L>>>(
         &self,
         queue: &Keys<L>,
         changes: &[Change],
-        mut concerned: impl FnMut(&Change) -> Vec<L>,
+        mut concerned: impl FnMut(&Change) -> W,
         near: impl Fn(&PodKey) -> Vec<L>,
         now: Instant,
     ) -> Plan<L> {
@@ -162,7 +168,23 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let mut plan = Plan::default();
         for change in changes {
             let Some(key) = change.key() else { continue };
-            let mut lanes = concerned(change);
+            let why = match (&change.old, &change.new) {
+                (_, None) => Why::DELETED,
+                (None, Some(_)) => Why::ADDED,
+                (Some(_), Some(_)) => Why::changed(change.sections),
+            };
+            let Woken { pods: mut lanes, groups } = concerned(change).into();
+            for WokenGroup { lane, key, left } in groups {
+                if left {
+                    let mut inner = self.inner.lock();
+                    inner.record(lane, &key, change.old.clone(), now);
+                    let left = change.new.as_ref().or(change.old.as_ref()).map_or(Revision(0), |pod| pod.revision);
+                    inner.set_left(lane, &key.uid, left);
+                    let excess = inner.enforce(lane, queue, WITH_EACH);
+                    plan.excess.extend((excess != Excess::default()).then_some((lane, excess)));
+                }
+                plan.wakes.push(QueuedKey { lane, key, deleted: left, why });
+            }
             let deleted = match (&change.old, &change.new, gone.get_mut(&key.uid)) {
                 (Some(last), None, Some(earlier)) => {
                     join(&mut lanes, std::mem::take(earlier));
@@ -186,11 +208,6 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                     false
                 }
                 _ => false,
-            };
-            let why = match (&change.old, &change.new) {
-                (_, None) => Why::DELETED,
-                (None, Some(_)) => Why::ADDED,
-                (Some(_), Some(_)) => Why::changed(change.sections),
             };
             plan.wakes.extend(lanes.into_iter().map(|lane| QueuedKey { lane, key: key.clone(), deleted, why }));
         }
@@ -234,7 +251,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         (count, excess)
     }
 
-    /// Returns the Pod from `view`, or its last state if it is deleted. The caller must end the run by
+    /// Returns the Pod that is there for the job, or the last state if it is deleted. For a group, `has_left` returns
+    /// whether the run's snapshot shows that a Pod has left it at a revision. The caller must end the run by
     /// [`Tombstones::done`]. A deletion without a tombstone was given up after the key was taken; the run is the last
     /// one. If the plugin was unloaded meanwhile, its run does not change the tombstone, which belongs to the plugin
     /// that was loaded since.
@@ -242,10 +260,14 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         &self,
         queue: &Keys<L>,
         job: &Job<L, Slot, Arc<str>>,
-        view: &dyn PodView,
+        present: Option<Arc<CachedPod>>,
+        has_left: impl FnOnce(&str, Revision) -> bool,
         now: Instant,
     ) -> FoundSubject {
-        if let Some(pod) = view.by_uid(&job.item) {
+        if let Some(pod) = present {
+            if is_group(&job.item) {
+                self.inner.lock().outlived(job.lane, &job.item, has_left);
+            }
             return FoundSubject { subject: Subject::Present(pod), gone_for: None };
         }
         let mut inner = self.inner.lock();
@@ -282,12 +304,17 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         }
         let mut inner = self.inner.lock();
         let number = inner.number(job.lane, &job.item);
+        // A group has lost another Pod since.
+        if is_group(&job.item) && number.is_some_and(|number| !inner.is_running(job.lane, number)) {
+            return (queue.done(job, next), Excess::default());
+        }
         if let Some(number) = number.filter(|number| inner.is_back(job.lane, *number)) {
             inner.remove(job.lane, number);
             return (queue.done(job, next), Excess::default());
         }
         let next = match number {
-            Some(_) if next == Next::Settled => Next::Final,
+            // A group that was added again may have a Pod again.
+            Some(_) if next == Next::Settled && !is_group(&job.item) => Next::Final,
             Some(_) => next,
             // Its tombstone was dropped, so the job is not kept either.
             None => Next::Settled,
@@ -311,12 +338,17 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         (done, excess)
     }
 
-    /// Returns the uids of Pods whose deletions have not settled for some plugins, at most this number.
+    /// Returns the uids of Pods whose deletions have not settled for some plugins, at most this number. For a group,
+    /// that of its last Pod.
     #[must_use]
     pub fn uids(&self, most: usize, is_of: impl Fn(L) -> bool) -> Vec<Arc<str>> {
         let inner = self.inner.lock();
         let counts = |numbers: &[(L, u64)]| numbers.iter().any(|(lane, _)| is_of(*lane));
-        let uids = inner.by_uid.iter().filter(|(_, numbers)| counts(numbers)).map(|(uid, _)| uid.clone());
+        let unsettled = inner.by_uid.iter().filter(|(_, numbers)| counts(numbers));
+        let uids = unsettled.flat_map(|(uid, numbers)| match is_group(uid) {
+            true => inner.pods(numbers),
+            false => vec![uid.clone()],
+        });
         uids.take(most).collect()
     }
 

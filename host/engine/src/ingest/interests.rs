@@ -10,7 +10,7 @@ use podium_pods::{cache::Update, pod::Change};
 use podium_vocabulary::PodKey;
 use tokio::time::Instant;
 
-use crate::wake::Wake;
+use crate::wake::{Wake, Woken};
 use crate::{
     dispatch::{Expectations, Lane, LoadedPlugin, Plan, PodQueue},
     journal::{Journal, Number},
@@ -79,13 +79,14 @@ impl Interests {
 
     /// Returns the plugins that watch the Pod. A deletion also concerns plugins that ran on the Pod while it matched
     /// them, or before a restart.
-    fn concerned(&self, change: &Change) -> Vec<Lane> {
-        let mut lanes = self.wake.concerned(change);
+    fn concerned(&self, change: &Change) -> Woken<Lane> {
+        let mut woken = self.wake.concerned(change);
         if let (Some(last), None) = (&change.old, &change.new) {
-            let others: Vec<_> = self.ran_on(&last.key).into_iter().filter(|lane| !lanes.contains(lane)).collect();
-            lanes.extend(others);
+            let others = self.ran_on(&last.key).into_iter();
+            let others: Vec<_> = others.filter(|lane| !woken.pods.contains(lane)).collect();
+            woken.pods.extend(others);
         }
-        lanes
+        woken
     }
 
     /// Records in the journal that the Pod is gone. Returns the loaded plugins that ran on it.

@@ -359,10 +359,10 @@ impl Ingest {
     /// Queues a slice of the deletions of while another replica ran the plugin. Returns those that are left.
     fn deliver_gone(&self, sweep: &Sweep, delivery: &Delivery) -> Option<Delivery> {
         let (changes, left) = self.gone.next_slice(delivery, SLICE);
-        let lanes = || vec![sweep.lane];
-        let watched = |change: &Change| if sweep.watches(change) { lanes() } else { Vec::new() };
+        let near = |_: &PodKey| vec![sweep.lane];
         let tombstones = &self.expectations.tombstones;
-        let mut plan = tombstones.plan(&self.queue, &changes, watched, |_| lanes(), Instant::now());
+        let concerned = |change: &Change| sweep.concerned(change);
+        let mut plan = tombstones.plan(&self.queue, &changes, concerned, near, Instant::now());
         self.exceeded(std::mem::take(&mut plan.excess));
         self.queue(plan);
         left

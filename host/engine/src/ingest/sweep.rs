@@ -1,7 +1,7 @@
-//! Every Pod that a plugin watches, in slices, between which the ingest loop handles other work: at once after a load,
-//! spread over the interval at a resync.
+//! Every Pod or group that a plugin watches, in slices, between which the ingest loop handles other work: at once after
+//! a load, spread over the interval at a resync.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use podium_pods::{
     cache::Snapshot,
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::gone::Delivery;
 use crate::dispatch::{Lane, LoadedPlugin};
-use crate::wake::Wake;
+use crate::wake::{Wake, Woken};
 
 /// The number of Pods of one slice, which takes about a millisecond.
 pub(super) const SLICE: usize = 1_000;
@@ -29,6 +29,8 @@ pub(super) struct Sweep {
     pub(super) gone: Option<Delivery>,
     /// The deletions that the journal has for the plugin are queued next, behind this key. `None` when they are.
     pub(super) deletions: Option<Option<PodKey>>,
+    /// The groups of the slices before: their Pods need not be near each other.
+    groups: BTreeSet<Arc<str>>,
     /// Dropped at the end of the sweep.
     _done: Option<oneshot::Sender<()>>,
 }
@@ -39,7 +41,16 @@ impl Sweep {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
         let wake = loaded.wake();
         let deletions = loaded.entries.is_some().then_some(None);
-        Self { lane: loaded.lane, wake, query, after: None, gone: None, deletions, _done: done }
+        Self {
+            lane: loaded.lane,
+            wake,
+            query,
+            after: None,
+            gone: None,
+            deletions,
+            groups: BTreeSet::new(),
+            _done: done,
+        }
     }
 
     /// Returns true while deletions are left to be queued.
@@ -47,9 +58,9 @@ impl Sweep {
         self.gone.is_some() || self.deletions.is_some()
     }
 
-    /// Returns true if the change concerns the plugin.
-    pub(super) fn watches(&self, change: &Change) -> bool {
-        !self.wake.concerned(change).is_empty()
+    /// Returns the plugin, if the change concerns it.
+    pub(super) fn concerned(&self, change: &Change) -> Woken<Lane> {
+        self.wake.concerned(change)
     }
 
     /// Returns the number of all Pods, or of those in the plugin's namespace. They are not searched.
@@ -57,16 +68,21 @@ impl Sweep {
         usize::try_from(snapshot.count(&self.query)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the watched Pods among the next `most`, and whether these were the last ones. After them the first Pods
-    /// follow again.
+    /// Returns the watched Pods among the next `most`, or their groups, each once, and whether these were the last
+    /// ones. After them the first Pods follow again.
     pub(super) fn slice(&mut self, snapshot: &Snapshot, most: usize) -> (Vec<PodKey>, bool) {
         let Page { pods, next, .. } = snapshot.find(&self.query, most, self.after.as_ref());
-        let watched = pods.into_iter().filter(|pod| {
-            let added = Change::between(None, Some(Arc::clone(pod)));
-            added.is_some_and(|added| self.watches(&added))
-        });
-        let keys = watched.map(|pod| pod.key.clone()).collect();
+        let mut keys = Vec::new();
+        for added in pods.into_iter().filter_map(|pod| Change::between(None, Some(pod))) {
+            let Woken { pods, groups } = self.wake.concerned(&added);
+            keys.extend(added.key().filter(|_| !pods.is_empty()).cloned());
+            let groups = groups.into_iter().map(|group| group.key);
+            keys.extend(groups.filter(|group| self.groups.insert(group.uid.clone())));
+        }
         self.after = next;
+        if self.after.is_none() {
+            self.groups.clear();
+        }
         (keys, self.after.is_none())
     }
 }

@@ -1,5 +1,6 @@
 //! Deletions in the real ingest loop, queue and workers, with closures as plugins.
 
+mod groups;
 mod loads;
 mod resync;
 mod stress;
@@ -189,6 +190,13 @@ impl Harness {
     {
         let mut spec = spec(app);
         spec.watch.resync = resync;
+        self.load_spec(spec, body);
+    }
+
+    fn load_spec<R>(&mut self, spec: PluginSpec, body: impl Fn(Request, Delivered) -> R + Send + Sync + 'static)
+    where
+        R: Future<Output = RunOutcome> + Send + 'static,
+    {
         let reconcile = Arc::new(Closure(Box::new(move |request, delivered| Box::pin(body(request, delivered)))));
         let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
         let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));

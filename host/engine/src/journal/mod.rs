@@ -26,7 +26,7 @@ use entry::Entry;
 pub use file::{Error, Opened, Store, open};
 use pair_set::{PackedUid, PairSet};
 use parking_lot::Mutex;
-use podium_vocabulary::{PluginId, PodKey};
+use podium_vocabulary::{PluginId, PodKey, is_group};
 pub use replay::{Found, Recovery};
 use tokio::sync::Notify;
 
@@ -74,6 +74,9 @@ struct State {
     absent: BTreeSet<(Option<Arc<str>>, u64, Number)>,
     /// Gone Pods whose deletion has not settled, in the order in which they are queued.
     pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
+    /// The groups that each plugin ran for, by their uids. Nothing but the plugin knows when the last Pod of one goes,
+    /// so their deletions are pending whenever it is loaded, and those of the others are dropped by their runs.
+    groups: BTreeMap<Number, BTreeMap<Arc<str>, PodKey>>,
     /// Entries that were not passed to the store yet.
     unwritten: Batch,
     /// The plugins, and with `None` the cluster, of which `unwritten` has an entry. A batch begins with their present
@@ -365,6 +368,7 @@ impl State {
         if self.plugins[at].as_ref().map(|known| &known.id) != known.as_ref().map(|known| &known.id) {
             self.pairs.remove_plugin(number);
             self.pending_deletions.remove(&number);
+            self.groups.remove(&number);
         }
         if let Some(NumberedPlugin { id, absent_since: Some(since) }) = &self.plugins[at] {
             self.absent.remove(&(id.namespace.clone(), *since, number));
@@ -378,7 +382,10 @@ impl State {
     /// Removes the plugins of a tenant that are unloaded for too long, and those of a namespace beyond the bounds.
     fn enforce(&mut self, tenant: Option<&Arc<str>>, now_millis: u64) {
         let at = |since, number| (tenant.cloned(), since, Number(number));
-        let pending = |state: &Self, number| state.pending_deletions.get(&number).map_or(0, BTreeSet::len);
+        let pending = |state: &Self, number| {
+            let groups = state.groups.get(&number).map_or(0, BTreeMap::len);
+            groups + state.pending_deletions.get(&number).map_or(0, BTreeSet::len)
+        };
         let absent: Vec<_> = self.absent.range(at(0, 0)..=at(u64::MAX, u32::MAX)).cloned().collect();
         let mut plugins = absent.len();
         let mut deletions: usize = absent.iter().map(|(.., number)| pending(self, *number)).sum();
@@ -412,6 +419,25 @@ impl State {
         if let Some(known) = self.known(number).filter(|known| known.absent_since.is_none()).cloned() {
             self.set_plugin(Some(number), Some(NumberedPlugin { absent_since: Some(now_millis), ..known }));
         }
+    }
+
+    /// Adds the pair of a plugin and a Pod or group that it runs for.
+    fn insert(&mut self, plugin: Number, key: PodKey) {
+        self.pairs.insert(plugin, PackedUid::pack(&key.uid));
+        if is_group(&key.uid) {
+            self.groups.entry(plugin).or_default().insert(key.uid.clone(), key);
+        }
+    }
+
+    /// Removes a pair. Returns false if it was absent.
+    fn remove(&mut self, plugin: Number, uid: &str) -> bool {
+        if let Some(groups) = self.groups.get_mut(&plugin) {
+            groups.remove(uid);
+            if groups.is_empty() {
+                self.groups.remove(&plugin);
+            }
+        }
+        self.pairs.remove(plugin, PackedUid::pack(uid))
     }
 
     /// # Errors
@@ -496,7 +522,7 @@ impl PluginEntries {
             state.dropped_entries += 1;
             return None;
         }
-        state.pairs.insert(self.number, uid);
+        state.insert(self.number, key.clone());
         let note = state.noted;
         drop(state);
         self.journal.due.notify_one();
@@ -506,6 +532,9 @@ impl PluginEntries {
     /// Records that a run found the Pod gone: its deletion is pending.
     pub fn gone(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
+        if is_group(&key.uid) {
+            return;
+        }
         if self.is_known(&state) && state.pairs.contains(self.number, PackedUid::pack(&key.uid)) {
             state.pending_deletions.entry(self.number).or_default().insert(key.clone());
         }
@@ -514,7 +543,7 @@ impl PluginEntries {
     /// Records that the Pod's deletion has settled for the plugin.
     pub fn settled(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if !self.is_known(&state) || !state.pairs.remove(self.number, PackedUid::pack(&key.uid)) {
+        if !self.is_known(&state) || !state.remove(self.number, &key.uid) {
             return;
         }
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {
@@ -533,11 +562,16 @@ impl PluginEntries {
         self.pending_deletions_after(None, usize::MAX)
     }
 
-    /// Returns the next of [`Self::pending_deletions`] behind a key.
+    /// Returns the next of [`Self::pending_deletions`] behind a key, and after them the groups that the plugin ran for.
     #[must_use]
     pub fn pending_deletions_after(&self, key: Option<&PodKey>, most: usize) -> Vec<PodKey> {
         let state = self.journal.state.lock();
-        let Some(pending) = state.pending_deletions.get(&self.number) else { return Vec::new() };
-        pending.range((key.map_or(Unbounded, Excluded), Unbounded)).take(most).cloned().collect()
+        let group = key.filter(|key| is_group(&key.uid));
+        let pods = state.pending_deletions.get(&self.number).filter(|_| group.is_none());
+        let pods = pods.into_iter().flat_map(|pending| pending.range((key.map_or(Unbounded, Excluded), Unbounded)));
+        let behind = group.map_or(Unbounded, |group| Excluded(&*group.uid));
+        let groups = state.groups.get(&self.number).into_iter();
+        let groups = groups.flat_map(|groups| groups.range::<str, _>((behind, Unbounded)).map(|(_, key)| key));
+        pods.chain(groups).take(most).cloned().collect()
     }
 }

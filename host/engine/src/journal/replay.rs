@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fs::File, io::BufReader};
 
-use podium_vocabulary::{PluginId, PodKey};
+use podium_vocabulary::{PluginId, PodKey, is_group};
 
 use super::{
     Journal, Number, NumberedPlugin, State,
@@ -67,7 +67,7 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             };
             state.put_plugin(Number(number), plugin.map(known));
         }
-        Entry::Runs { plugin, namespace, uid, .. } => {
+        Entry::Runs { plugin, namespace, name, uid } => {
             let Some(known) = state.known(Number(plugin)) else {
                 return Err(format!("a run of a plugin of number {plugin}, which is unknown"));
             };
@@ -75,10 +75,10 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             if known.id.namespace.as_deref().is_some_and(|own| *own != *namespace) {
                 return Err(format!("a run of {} on a Pod of the namespace {namespace}", known.id));
             }
-            state.pairs.insert(Number(plugin), PackedUid::pack(&uid));
+            state.insert(Number(plugin), PodKey::new(&namespace, &name, &uid));
         }
         Entry::Settled { plugin, uid } => {
-            state.pairs.remove(Number(plugin), PackedUid::pack(&uid));
+            state.remove(Number(plugin), &uid);
         }
         Entry::Cluster { uid } => state.cluster = Some(uid.into()),
     }
@@ -123,7 +123,7 @@ impl Recovery {
             match entries.next() {
                 Ok(Some(Entry::Runs { plugin, namespace: of, name, uid })) => {
                     let plugin = Number(plugin);
-                    let found = found(&uid);
+                    let found = if is_group(&uid) { Found::Cached } else { found(&uid) };
                     if namespace.is_some_and(|namespace| namespace != of) || found == Found::Cached {
                         continue;
                     }

@@ -42,6 +42,11 @@ pub trait Claims<L>: Debug + Send + Sync {
     fn demand(&self, _: L) -> Demand {
         Demand::default()
     }
+
+    /// Returns the least time from the start of a job to the next one of the same item. By default there is none.
+    fn rest(&self, _: L) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// The memory that all jobs together may take.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     Job,
     order::{Lanes, Order},
-    slots::{Due, Item, SlotStage, Slots},
+    slots::{Due, Item, SlotStage, Slots, Steps},
 };
 
 /// How long an item waits for lanes that lead all groups. A run of a native plugin takes a millisecond or so.
@@ -72,7 +72,7 @@ where
     fn is_ahead(&self, lane: L, slot: &S, item: &Item<I>, now: Instant) -> bool {
         let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
         let Some(found) = state.find(&item.item).map(|at| &state.items[at]) else { return false };
-        let is_due = found.due() <= now && found.steps.first <= item.steps.first;
+        let is_due = found.is_due(now) && found.steps.first <= item.steps.first;
         is_due && (state.runs(&item.item) || !self.turns.is_delayed(lane))
     }
 
@@ -131,16 +131,19 @@ where
             let Some(at) = state.find(&job.item) else { continue };
             let runs = state.runs(&job.item);
             let item = &mut state.items[at];
+            let rest = item.rest;
             let steps = if runs { item.dirty.as_mut() } else { Some(&mut item.steps) };
             let Some(steps) = steps.filter(|steps| steps.are_changes) else { continue };
             let is_later = steps.latest.1 > job.number;
             if is_later {
                 // From now on it is due since that later step.
-                steps.first = steps.latest;
+                *steps = Steps { first: steps.latest, ..*steps }.not_before(rest);
             } else if runs {
                 item.dirty = None;
             } else if let Some((before, why)) = item.before.take() {
                 item.delay(before, why);
+            } else if item.rests(now) {
+                // Kept for its rest.
             } else {
                 state.items.remove(at);
             }

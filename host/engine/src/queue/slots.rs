@@ -80,6 +80,10 @@ pub(super) struct Item<I> {
     pub(super) before: Option<((Instant, Instant), Why)>,
     /// The steps that added it while it was running.
     pub(super) dirty: Option<Steps>,
+    /// It does not run again before this time.
+    pub(super) rest: Option<Instant>,
+    /// It is kept for its `rest` only.
+    pub(super) is_resting: bool,
 }
 
 /// When a step makes its items due, and its number.
@@ -119,16 +123,33 @@ impl<I> Item<I> {
         self.steps.first.0
     }
 
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        !self.is_resting && self.due() <= now
+    }
+
     /// Delays it. When it is due it is a step of its own, after all that were queued before that time.
     pub(super) fn delay(&mut self, (due, queued): (Instant, Instant), why: Why) {
         self.queued = queued;
-        self.steps = Steps::one((due, 0), false, why);
+        self.steps = Steps::one((due, 0), false, why).not_before(self.rest);
+    }
+
+    /// Nothing asks for it any more. Returns false if it may be forgotten.
+    pub(super) fn rests(&mut self, now: Instant) -> bool {
+        let Some(rest) = self.rest.filter(|rest| *rest > now) else { return false };
+        self.is_resting = true;
+        self.delay((rest, rest), Why::default());
+        true
     }
 }
 
 impl Steps {
     const fn one(step: Step, is_change: bool, why: Why) -> Self {
         Self { first: step, latest: step, are_changes: is_change, why }
+    }
+
+    pub(super) fn not_before(self, time: Option<Instant>) -> Self {
+        let (due, number) = self.first;
+        Self { first: (time.map_or(due, |time| due.max(time)), number), ..self }
     }
 
     fn join(&mut self, later: Self) {
@@ -180,7 +201,8 @@ where
     }
 
     fn add_one(&mut self, key: (L, S), item: I, steps: Steps, now: Instant) {
-        let fresh = Item { item, queued: now, failures: 0, steps, before: None, dirty: None };
+        let fresh =
+            Item { item, queued: now, failures: 0, steps, before: None, dirty: None, rest: None, is_resting: false };
         let mut entry = match self.slots.entry(key) {
             Entry::Vacant(entry) => {
                 let key = entry.key().clone();
@@ -199,9 +221,12 @@ where
             },
             Some(at) => {
                 let waiting = &mut state.items[at];
+                let steps = steps.not_before(waiting.rest);
+                let is_resting = std::mem::take(&mut waiting.is_resting);
                 // An item that waited for a delay answers this event; one that was due answers the older event.
-                if waiting.due() > now {
-                    waiting.before = Some(((waiting.due(), waiting.queued), waiting.steps.why));
+                if waiting.due() > steps.first.0 || is_resting {
+                    let before = ((waiting.due(), waiting.queued), waiting.steps.why);
+                    waiting.before = (!is_resting).then_some(before);
                     waiting.queued = now;
                     let unanswered = waiting.steps.why.without(Why::REQUEUE);
                     waiting.steps = Steps { why: unanswered.and(steps.why), ..steps };
@@ -247,13 +272,14 @@ where
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
         let (since, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let key = (lane, slot);
-        let first = self.slots.get(&key)?.items.iter().position(|item| item.due() <= now)?;
+        let first = self.slots.get(&key)?.items.iter().position(|item| item.is_due(now))?;
         if self.park(&key, first, since, now) {
             return None;
         }
         let state = self.slots.get_mut(&key)?;
         let mut item = state.items.remove(first);
         item.before = None;
+        item.rest = self.turns.rest(lane).map(|rest| now + rest);
         self.numbers += 1;
         let job = Job {
             lane,
@@ -317,7 +343,8 @@ where
             (Some(steps), _) => {
                 // An item that failed still answers the event that it answered before.
                 let is_same = next.is_failure() || matches!(next, Next::Postponed(_));
-                item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), ..steps };
+                let due = steps.not_before(item.rest);
+                item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), ..due };
                 if !is_same {
                     item.queued = steps.first.0;
                 }
@@ -330,7 +357,12 @@ where
                 state.items.insert(0, item);
                 Done::Kept
             }
-            (None, None) => Done::Forgotten,
+            (None, None) => {
+                if item.rests(now) {
+                    state.items.insert(0, item);
+                }
+                Done::Forgotten
+            }
         };
         if state.items.is_empty() {
             entry.remove();
@@ -360,7 +392,8 @@ where
     }
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
-        self.slots.get(&(lane, slot.clone())).is_some_and(|state| state.find(item).is_some())
+        let found = |state: &SlotState<I>| state.find(item).is_some_and(|at| !state.items[at].is_resting);
+        self.slots.get(&(lane, slot.clone())).is_some_and(found)
     }
 
     /// Returns the oldest item of a slot that waits, if the slot has many.
@@ -422,6 +455,7 @@ where
     /// a time keeps its place.
     fn place(&mut self, key: (L, S), since: Option<Due>, now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
+        state.items.retain(|item| !item.is_resting || item.due() > now);
         let Some(due) = state.items.iter().map(Item::due).min() else {
             self.slots.remove(&key);
             self.slots.shrink(key.0);

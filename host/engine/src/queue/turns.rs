@@ -349,6 +349,10 @@ where
         figures
     }
 
+    pub(super) fn rest(&self, lane: L) -> Option<Duration> {
+        self.claims.as_ref().map(|claims| claims.rest(lane)).filter(|rest| !rest.is_zero())
+    }
+
     fn claim(&self, lane: L) -> Claim {
         if let Some(claims) = &self.claims {
             return claims.claim(lane);

@@ -52,7 +52,7 @@ where
     pub(super) fn waiting(&self, key: &(L, S), now: Instant) -> Vec<Waiting<L, I>> {
         let Some(state) = self.slots.get(key) else { return Vec::new() };
         let is_taken = matches!(state.at, SlotStage::Running | SlotStage::Orphaned);
-        let first_due = state.items.iter().position(|item| item.due() <= now);
+        let first_due = state.items.iter().position(|item| item.is_due(now));
         let since = match state.at {
             SlotStage::Ready(since) | SlotStage::Parked(since, _) => since.0,
             SlotStage::Delayed(_) | SlotStage::Running | SlotStage::Orphaned => now,
@@ -69,7 +69,7 @@ where
                 None => Place::Turn,
             },
         };
-        let items = state.items.iter().enumerate();
+        let items = state.items.iter().enumerate().filter(|(_, item)| !item.is_resting);
         let waiting = items.map(|(at, item)| Waiting {
             item: item.item.clone(),
             attempt: item.failures.saturating_add(1),

@@ -17,6 +17,7 @@ use std::{
 };
 
 use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, PodQuery};
+use podium_wire::{Labels, Workload};
 
 use super::{
     index::{Sets, Value, labels},
@@ -121,7 +122,8 @@ impl Snapshot {
             offer(indexed(node), Satisfied::Node);
         }
         if let Some(uid) = &query.owner_uid {
-            offer(indexed(Value::Owner(uid)), Satisfied::Owner);
+            let value = if Workload::is_text(uid) { Value::Workload(uid) } else { Value::Owner(uid) };
+            offer(indexed(value), Satisfied::Owner);
         }
         let unindexed = indexed(Value::ManyLabels);
         for (at, requirement) in query.labels.0.iter().enumerate() {
@@ -200,10 +202,11 @@ fn matches(query: &PodQuery, satisfied: Satisfied, pod: &CachedPod, effort: &mut
             return false;
         }
     }
-    if let Some(uid) = owner_uid.as_ref().filter(|_| satisfied != Satisfied::Owner) {
-        let owners = pod.owner_uids();
-        *effort += Effort::FIELD + Effort::ENTRY * owners.len() as u64;
-        if owners.iter().all(|owner| **owner != **uid) {
+    if let Some(owner) = owner_uid.as_ref().filter(|_| satisfied != Satisfied::Owner) {
+        let owners = pod.owners().unwrap_or_default();
+        let labels = if Workload::is_text(owner) { labels(Some(pod)) } else { Labels::new() };
+        *effort += Effort::FIELD + Effort::ENTRY * (owners.len() + labels.len()) as u64;
+        if !Workload::is_owner(owner, &owners, &labels) {
             return false;
         }
     }

@@ -18,7 +18,7 @@ use std::{
 
 use foldhash::quality::FixedState;
 use imbl::OrdMap;
-use podium_wire::{Labels, Section, SectionSet};
+use podium_wire::{Labels, Owner, Section, SectionSet, Workload};
 use smallvec::SmallVec;
 
 use super::{
@@ -37,6 +37,8 @@ pub(super) const MAX_INDEXED_LABELS: usize = 64;
 pub(super) enum Value<'a> {
     Node(&'a str),
     Owner(&'a str),
+    /// Kind and name, as [`Workload::owner_text`] returns them.
+    Workload(&'a str),
     Phase(&'a str),
     Label(&'a str, &'a str),
     /// More than [`MAX_INDEXED_LABELS`] labels, of which none is indexed.
@@ -217,8 +219,21 @@ impl Indexes {
                 }
             }
             for (positions, pod) in groups_with_equal(pods, Section::Owners) {
-                for uid in owner_uids(Some(pod)) {
-                    add(positions.clone(), pod, Value::Owner(&uid));
+                let owners = pod.owners().unwrap_or_default();
+                for uid in uids(&owners) {
+                    add(positions.clone(), pod, Value::Owner(uid));
+                }
+                let Some(controller) = Workload::controller(&owners) else { continue };
+                if !Workload::needs_labels(controller) {
+                    let workload = Workload::above(controller, &Labels::new());
+                    add(positions, pod, Value::Workload(&workload.owner_text()));
+                    continue;
+                }
+                let alike = &pods[positions.start as usize..positions.end as usize];
+                for (of_alike, pod) in groups_with_equal(alike, Section::Labels) {
+                    let workload = Workload::above(controller, &labels(Some(pod))).owner_text();
+                    let [start, end] = [of_alike.start, of_alike.end].map(|position| positions.start + position);
+                    add(start..end, pod, Value::Workload(&workload));
                 }
             }
             let set = |value, everywhere, positions: &[Position]| {
@@ -267,16 +282,17 @@ impl Indexes {
             let to = new.map(CachedPod::phase);
             change(from.map(Value::Phase).as_slice(), to.map(Value::Phase).as_slice());
         }
-        if sections.contains(Section::Owners) {
-            let from = owner_uids(old);
-            let to = owner_uids(new);
-            let [from, to] = [&from, &to].map(|uids| uids.iter().map(|uid| Value::Owner(uid)).collect::<Vec<_>>());
-            change(&from, &to);
+        let changes_labels = sections.contains(Section::Labels);
+        if !changes_labels && !sections.contains(Section::Owners) {
+            return;
         }
-        if sections.contains(Section::Labels) {
-            let from = labels(old);
-            let to = labels(new);
+        let [from, to] = [old, new].map(labels);
+        if changes_labels {
             change(&values_of(&from), &values_of(&to));
+        }
+        if sections.contains(Section::Owners) || Workload::may_differ(&from, &to) {
+            let [from, to] = [(old, from), (new, to)].map(|(pod, labels)| Owned::new(pod, &labels));
+            change(&from.values(), &to.values());
         }
     }
 }
@@ -333,6 +349,9 @@ fn has(pod: &CachedPod, value: Value<'_>) -> bool {
     match value {
         Value::Node(node) => pod.node().as_deref() == Some(node),
         Value::Owner(uid) => pod.owner_uids().iter().any(|owner| **owner == *uid),
+        Value::Workload(text) => {
+            pod.workload(|| labels(Some(pod))).is_some_and(|workload| workload.owner_text() == text)
+        }
         Value::Phase(phase) => pod.phase() == phase,
         Value::Label(..) | Value::ManyLabels => values_of(&labels(Some(pod))).contains(&value),
     }
@@ -367,12 +386,33 @@ pub(super) fn labels(pod: Option<&CachedPod>) -> Labels {
     pod.and_then(|pod| pod.labels().ok()).unwrap_or_default()
 }
 
-/// Returns the uids of the owners without duplicates: an object may name an owner twice.
-fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
-    let mut uids = pod.map(CachedPod::owner_uids).unwrap_or_default();
+/// Returns the uids of owners in order and without duplicates: an object may name an owner twice.
+fn uids(owners: &[Owner]) -> Vec<&str> {
+    let mut uids: Vec<_> = owners.iter().map(|owner| &*owner.uid).collect();
     uids.sort_unstable();
     uids.dedup();
     uids
+}
+
+/// The owners of a Pod and its workload.
+struct Owned {
+    owners: Vec<Owner>,
+    workload: Option<String>,
+}
+
+impl Owned {
+    fn new(pod: Option<&CachedPod>, labels: &Labels) -> Self {
+        let owners = pod.and_then(|pod| pod.owners().ok()).unwrap_or_default();
+        let controller = Workload::controller(&owners);
+        let workload = controller.map(|controller| Workload::above(controller, labels).owner_text());
+        Self { owners, workload }
+    }
+
+    /// Returns the indexed values, in order.
+    fn values(&self) -> Vec<Value<'_>> {
+        let uids = uids(&self.owners).into_iter().map(Value::Owner);
+        uids.chain(self.workload.as_deref().map(Value::Workload)).collect()
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub use change::{CachedPods, Change, Observation, PodEvent, Staleness};
 pub use list::{PodList, SortedUids, Uids};
 use podium_encoding::{Packed, PodIdentity, PodJson, Pool, Read, ReadError, Scratch, Shared};
 use podium_wire::{
-    CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
+    CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp, Workload,
 };
 pub(crate) use record::RecordRef;
 pub use record::{Record, RecordArena, uuid_of};
@@ -166,6 +166,15 @@ impl CachedPod {
     #[must_use]
     pub fn owner_uids(&self) -> Vec<String> {
         self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
+    }
+
+    /// Returns the workload that it is a replica of, with the labels that it has; see [`Workload`].
+    #[must_use]
+    pub fn workload(&self, labels: impl FnOnce() -> Labels) -> Option<Workload> {
+        let owners = self.owners().unwrap_or_default();
+        let controller = Workload::controller(&owners)?;
+        let labels = if Workload::needs_labels(controller) { labels() } else { Labels::new() };
+        Some(Workload::above(controller, &labels))
     }
 
     /// Returns the bytes of a record with the sections in `wanted`.

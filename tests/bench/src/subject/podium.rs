@@ -106,7 +106,7 @@ fn enqueue(wake: &Wake<usize>, queue: &Keys, changes: &[Change]) {
     let mut items = Vec::new();
     for change in changes {
         let Some(key) = change.key() else { continue };
-        for lane in wake.concerned(change) {
+        for lane in wake.concerned(change).pods {
             items.push((lane, (Arc::clone(&key.namespace), Arc::clone(&key.name)), Arc::clone(&key.uid)));
         }
     }

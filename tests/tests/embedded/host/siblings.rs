@@ -14,7 +14,10 @@ async fn runs_on_siblings_at_once_write_to_each_of_them_once() {
     let cluster = Cluster::start(Options::default()).unwrap();
     cluster.faults().delay(Duration::from_millis(5));
     let wire = Wire::new(&cluster);
-    let app = embedded::host(&cluster, wire.client(), vec![plugins::sample("spread-guard").unwrap()]).await.unwrap();
+    let mut plugin = plugins::sample("spread-guard").unwrap();
+    // It runs on each Pod, not once for all.
+    plugin.watch.related = None;
+    let app = embedded::host(&cluster, wire.client(), vec![plugin]).await.unwrap();
     for index in 0..PODS {
         cluster
             .create(json!({

@@ -130,6 +130,7 @@ async fn a_record_names_causes_writes_their_results_and_whose_write_it_read() {
         "cpuMicros",
         "deleted",
         "fuel",
+        "group",
         "hostCalls",
         "message",
         "millisAgo",

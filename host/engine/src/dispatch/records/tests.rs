@@ -13,6 +13,7 @@ fn run(plugin: &str, error: Option<&str>) -> RunRecord {
         number: 0,
         plugin: PluginId { namespace: Some("shop".into()), name: plugin.into() },
         pod: PodKey::new("shop", "cart", "1"),
+        group: None,
         why: Why::default(),
         deleted: false,
         attempt: 1,

@@ -8,7 +8,7 @@ use std::{
 
 use foldhash::quality::FixedState;
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::PodKey;
+use podium_vocabulary::{PodKey, Revision};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -44,6 +44,10 @@ struct OfLane {
 #[derive(Debug)]
 pub(super) struct Tombstone {
     pub(super) key: PodKey,
+    /// The Pod of a group that left it; of a Pod, its own. `None` if it is not known.
+    pod: Option<Arc<str>>,
+    /// Of a group: the revision at which it left it, or an earlier one at which it was there.
+    left: Revision,
     /// None if the Pod was deleted while the host was down, or the state was dropped.
     pub(super) last: Option<Arc<CachedPod>>,
     pub(super) since: Instant,
@@ -95,9 +99,37 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.numbers += 1;
         let of = self.lanes.entry(lane).or_default();
         of.waiting.extend(last.is_some().then_some(self.numbers));
-        let tombstone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false, back: false };
+        let pod = last.as_ref().map(|last| last.key.uid.clone());
+        let key = key.clone();
+        let uid = Arc::clone(&key.uid);
+        let left = Revision(0);
+        let tombstone = Tombstone { key, pod, left, last, since: now, seen: false, running: false, back: false };
         of.all.insert(self.numbers, tombstone);
-        self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
+        self.by_uid.entry(uid).or_default().push((lane, self.numbers));
+    }
+
+    pub(super) fn set_left(&mut self, lane: L, group: &Arc<str>, left: Revision) {
+        self.tombstone(lane, group).into_iter().for_each(|tombstone| tombstone.left = left);
+    }
+
+    /// A run has found a Pod of a group: the tombstone is not that of the group's last Pod, if the run's snapshot shows
+    /// that its Pod has left. It may be of a Pod that came after the snapshot.
+    pub(super) fn outlived(&mut self, lane: L, group: &Arc<str>, has_left: impl FnOnce(&str, Revision) -> bool) {
+        let Some(number) = self.number(lane, group) else { return };
+        let Some(tombstone) = self.numbered(lane, number) else { return };
+        if tombstone.pod.as_deref().is_none_or(|pod| has_left(pod, tombstone.left)) {
+            self.remove(lane, number);
+        }
+    }
+
+    pub(super) fn is_running(&mut self, lane: L, number: u64) -> bool {
+        self.numbered(lane, number).is_some_and(|tombstone| tombstone.running)
+    }
+
+    /// Returns the Pods that left the group of these tombstones.
+    pub(super) fn pods(&self, numbers: &[(L, u64)]) -> Vec<Arc<str>> {
+        let pod = |(lane, number): &(L, u64)| self.lanes.get(lane)?.all.get(number)?.pod.clone();
+        numbers.iter().filter_map(pod).collect()
     }
 
     pub(super) fn forget_lane(&mut self, lane: L) {

@@ -1,5 +1,7 @@
 //! Claims about tombstones, with one thread; `tests/schedules` has the rest.
 
+use podium_pods::pod::PodView;
+
 use super::*;
 use crate::queue::Backoff;
 
@@ -54,8 +56,13 @@ impl Rig {
         let mut ran = Vec::new();
         let mut excess = Excess::default();
         while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
-            let FoundSubject { subject, gone_for } =
-                self.tombstones.find_subject(&self.queue, &job, &*nothing(), Instant::now());
+            let FoundSubject { subject, gone_for } = self.tombstones.find_subject(
+                &self.queue,
+                &job,
+                nothing().by_uid(&job.item),
+                |_, _| true,
+                Instant::now(),
+            );
             let mark = if matches!(subject, Subject::Deleted(Some(_))) { "+" } else { "" };
             ran.push(format!("{}{mark}", job.item));
             let ended = self.tombstones.done(&self.queue, &job, next, gone_for.is_some(), || {});
@@ -181,7 +188,12 @@ async fn a_recreated_pod_has_no_last_state_and_is_run() {
     let (mut writer, reader) = podium_pods::cache::new(7);
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    assert!(rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now()).gone_for.is_some());
+    assert!(
+        rig.tombstones
+            .find_subject(&rig.queue, &job, nothing().by_uid(&job.item), |_, _| true, Instant::now())
+            .gone_for
+            .is_some()
+    );
     // The API server's history was set back.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
@@ -190,7 +202,8 @@ async fn a_recreated_pod_has_no_last_state_and_is_run() {
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
     assert_eq!((ended.0, rig.tombstones.figures(1).all), (Done::Kept, 0));
     let job = rig.queue.next().await.unwrap();
-    let looked = rig.tombstones.find_subject(&rig.queue, &job, &*reader.snapshot(), Instant::now());
+    let looked =
+        rig.tombstones.find_subject(&rig.queue, &job, reader.snapshot().by_uid(&job.item), |_, _| true, Instant::now());
     assert!(matches!(looked.subject, Subject::Present(_)));
 }
 
@@ -200,7 +213,7 @@ async fn a_requeued_deletion_that_settled_is_not_delivered_again() {
     let key = || vec![pod(0, 5).key.clone()];
     assert_eq!(rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now()).0, 1);
     let job = rig.queue.next().await.unwrap();
-    rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
+    rig.tombstones.find_subject(&rig.queue, &job, nothing().by_uid(&job.item), |_, _| true, Instant::now());
     // The plugin's component is swapped: its pending deletions are queued again.
     rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now());
     let mut settled = false;
@@ -233,7 +246,8 @@ async fn a_deletion_given_up_while_its_key_was_taken_ends() {
     let excess = rig.delete(1..9, &[1]);
     assert_eq!(uids(&excess[0].1.given_up), ["u0"]);
     rig.run(Next::Settled);
-    let looked = rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
+    let looked =
+        rig.tombstones.find_subject(&rig.queue, &job, nothing().by_uid(&job.item), |_, _| true, Instant::now());
     let mut settled = false;
     let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
     assert_eq!((ended.0, settled), (Done::Forgotten, true), "the journal may have noted the run since");
@@ -250,7 +264,7 @@ async fn a_run_on_a_withdrawn_deletion_is_repeated() {
     let rig = Rig::new();
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    rig.tombstones.find_subject(&rig.queue, &job, &*nothing(), Instant::now());
+    rig.tombstones.find_subject(&rig.queue, &job, nothing().by_uid(&job.item), |_, _| true, Instant::now());
     // The API server's history was set back, and the Pod that is back does not concern the plugin any more.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
@@ -271,7 +285,7 @@ async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     // The Pod goes: planned, published, and then the old run looks before the keys are queued.
     let gone = [Change::between(Some(pod(0, 5)), None).unwrap()];
     let plan = rig.tombstones.plan(&rig.queue, &gone, |_| vec![1], |_| vec![1], Instant::now());
-    rig.tombstones.find_subject(&rig.queue, &old, &*nothing(), Instant::now());
+    rig.tombstones.find_subject(&rig.queue, &old, nothing().by_uid(&old.item), |_, _| true, Instant::now());
     rig.tombstones.queue(&rig.queue, plan);
     let ended = rig.tombstones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
     assert_eq!(ended.0, Done::Orphaned);

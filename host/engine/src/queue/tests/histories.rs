@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    oracle::{BUDGET, Key, Oracle, WORKERS},
+    oracle::{BUDGET, Key, Oracle, REST, RESTING, WORKERS},
     *,
 };
 
@@ -65,6 +65,10 @@ impl Claims<u8> for Tenants {
     fn claim(&self, lane: u8) -> Claim {
         let bytes = if self.scarce { [4, 64, 128][usize::from(lane % 3)] * MIB } else { 4 * MIB };
         Claim { tenant: u32::from(lane / 3), bytes }
+    }
+
+    fn rest(&self, lane: u8) -> Duration {
+        if lane == RESTING { REST } else { Duration::ZERO }
     }
 
     fn demand(&self, _: u8) -> Demand {
@@ -128,12 +132,12 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
             }
             Op::Remove(key) => {
                 if queue.remove(key.0, key.1, &key.2) {
-                    oracle.forget(key);
+                    oracle.remove(key);
                 }
             }
             Op::Unload(lane) => {
                 queue.remove_lane(lane);
-                (0..4_u8).for_each(|object| oracle.forget((lane, object / 2, object % 2)));
+                (0..4_u8).for_each(|object| oracle.remove((lane, object / 2, object % 2)));
                 let of_lane = oracle.running.iter_mut().filter(|running| running.job.lane == lane);
                 of_lane.for_each(|running| running.orphaned = true);
             }

@@ -6,6 +6,9 @@ use super::*;
 
 pub(super) const BUDGET: u64 = 256 << 20;
 pub(super) const WORKERS: usize = 8;
+/// The lane of which an item rests between two jobs, and for how long.
+pub(super) const RESTING: u8 = 4;
+pub(super) const REST: Duration = Duration::from_millis(900);
 
 /// Lane, name and incarnation. Lanes 0 to 2 are one tenant, lanes 3 to 5 another one.
 pub(super) type Key = (u8, u8, u8);
@@ -29,6 +32,8 @@ pub(super) struct Oracle {
     pub(super) running: Vec<Running>,
     /// The lanes of which a job that began after this operation has to be done before the key is run.
     pub(super) first: BTreeMap<Key, BTreeMap<u8, usize>>,
+    /// When a key of [`RESTING`] may run again.
+    rested: BTreeMap<Key, Instant>,
     /// Keys that a stop may have removed.
     pub(super) unsure: BTreeSet<Key>,
     pub(super) operation: usize,
@@ -47,7 +52,9 @@ impl Oracle {
             let is_new = !self.waiting.contains_key(key) && !self.unsure.contains(key);
             let is_new = is_new && !self.running.iter().any(is_dirty);
             if is_step && is_new && !self.reordered {
-                let before = keys.iter().map(|(lane, ..)| *lane).filter(|lane| order.binds(*lane, key.0));
+                // None waits for a key that rests.
+                let before = keys.iter().map(|(lane, ..)| *lane).filter(|lane| *lane != RESTING);
+                let before = before.filter(|lane| order.binds(*lane, key.0));
                 self.first.insert(*key, before.map(|lane| (lane, self.operation)).collect());
             }
             match self.running.iter_mut().find(|running| !running.orphaned && self::key(&running.job) == *key) {
@@ -72,6 +79,12 @@ impl Oracle {
         self.end(key, usize::MAX);
     }
 
+    /// The key was removed, and with it its rest.
+    pub(super) fn remove(&mut self, key: Key) {
+        self.forget(key);
+        self.rested.remove(&key);
+    }
+
     fn count(&self, tenant: Option<u8>, runs_only: bool) -> impl Iterator<Item = &Running> {
         let is_of = move |running: &&Running| tenant.is_none_or(|tenant| running.job.lane / 3 == tenant);
         self.running.iter().filter(is_of).filter(move |running| !(runs_only && running.ran))
@@ -88,6 +101,8 @@ impl Oracle {
         if !self.unsure.remove(&key) {
             assert_eq!(job.attempt, self.failures.get(&key).copied().unwrap_or(0) + 1, "{key:?}");
         }
+        let rested = self.rested.insert(key, now + if key.0 == RESTING { REST } else { Duration::ZERO });
+        assert!(rested.is_none_or(|rested| rested <= now), "{key:?} does not rest");
         let first = self.first.remove(&key).unwrap_or_default();
         assert!(scarce || first.is_empty(), "{key:?} runs before {first:?}");
         self.running.push(Running { job, began: self.operation, dirty: None, orphaned: false, ran: false });
@@ -101,6 +116,7 @@ impl Oracle {
     /// Checks that no key is left that nothing holds up: it is the only one of its name that is due or running.
     pub(super) fn rests(&self, now: Instant) {
         let occupancy = Occupancy::new(WORKERS);
+        let has_rested = |key: &Key| self.rested.get(key).is_none_or(|rested| *rested <= now);
         let is_due = |(due, _): &(Option<Instant>, usize)| due.is_none_or(|due| due <= now);
         // After a failure the time is the earliest of the jitter's.
         let jitter = |key| match self.failures.get(key) {
@@ -109,7 +125,8 @@ impl Oracle {
         };
         let is_surely_due = |key, due: &Option<Instant>| due.is_none_or(|due| due + jitter(key) <= now);
         let certain = self.waiting.iter().filter(|(key, _)| !self.unsure.contains(key));
-        for ((lane, name, item), _) in certain.filter(|(key, (due, _))| is_surely_due(key, due)) {
+        let certain = certain.filter(|(key, (due, _))| is_surely_due(key, due) && has_rested(key));
+        for ((lane, name, item), _) in certain {
             let others = self.waiting.iter().filter(|(key, due)| key.1 == *name && is_due(due)).count() - 1;
             let runs = self.running.iter().filter(|running| running.job.slot == *name).count();
             let has_place = self.count(Some(lane / 3), true).count() < occupancy.runs_of_tenant()

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use podium_vocabulary::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision};
+use podium_wire::Workload;
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use crate::{
@@ -149,6 +150,29 @@ fn list(pods: &Pods, known: &Reader, ask: bool) -> PodList {
     list
 }
 
+/// Owners and workloads of the Pods, and others.
+const OWNERS: [&str; 8] = [
+    "owner-of-l0",
+    "owner-of-l1",
+    "owner-of-l2",
+    "owner-of-l3",
+    "Deployment/web",
+    "ReplicaSet/web-h1",
+    "StatefulSet/web-h0",
+    "Deployment/",
+];
+
+/// Makes the owner of some Pods a controller: a ReplicaSet of a Deployment or made by hand, or a StatefulSet.
+fn with_controller(mut pod: podium_wire::Pod, choice: u8) -> podium_wire::Pod {
+    let hash = format!("h{}", choice % 2);
+    let owner = &mut pod.owners[0];
+    owner.controller = choice.is_multiple_of(3);
+    owner.kind = if choice < 6 { "ReplicaSet" } else { "StatefulSet" }.to_owned();
+    owner.name = format!("web-{hash}");
+    pod.labels.extend((choice < 4).then(|| ("pod-template-hash".to_owned(), hash)));
+    pod
+}
+
 fn queries() -> impl Strategy<Value = PodQuery> {
     let label = (prop::sample::select(&[0, 1, 2, 3][..]), prop::collection::vec(0..4u8, 0..3)).prop_map(
         |(operator, values)| LabelRequirement {
@@ -158,7 +182,8 @@ fn queries() -> impl Strategy<Value = PodQuery> {
         },
     );
     let text = |prefix: &'static str| prop::option::of((0..4u8).prop_map(move |at| format!("{prefix}{at}").into()));
-    let texts = (text("ns-"), text("node-of-l"), text("owner-of-l"), text("phase-of-l"));
+    let owner = prop::option::of(prop::sample::select(&OWNERS[..]).prop_map(Into::into));
+    let texts = (text("ns-"), text("node-of-l"), owner, text("phase-of-l"));
     (texts, prop::collection::vec(label, 0..3)).prop_map(|((namespace, node, owner_uid, phase), labels)| PodQuery {
         namespace,
         node,
@@ -183,7 +208,10 @@ fn with_labels(mut pod: podium_wire::Pod, many: u8) -> podium_wire::Pod {
 fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
     query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
         && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node().as_deref())
-        && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid))
+        && query
+            .owner_uid
+            .as_ref()
+            .is_none_or(|owner| Workload::is_owner(owner, &pod.owners().unwrap(), &pod.labels().unwrap()))
         && query.phase.as_ref().is_none_or(|phase| **phase == *pod.phase())
         && query.labels.matches(&pod.labels().unwrap())
 }
@@ -238,7 +266,7 @@ proptest! {
             let uid = if again { format!("u{namespace}{name}") } else { format!("v{at}") };
             let mut pod = pod(&format!("p{name}"), &uid, at as u64 + 1, &format!("l{label}"));
             pod.header.namespace = format!("ns-{namespace}");
-            cached(&with_labels(pod, many))
+            cached(&with_labels(with_controller(pod, 2 * name + many % 2), many))
         }).collect();
         let listed = listed.min(pods.len());
         let read = pods.drain(..listed).map(Into::into).collect();
@@ -286,7 +314,7 @@ proptest! {
             pod.spec.node_name = Some(format!("node-of-l{node}"));
             pod.owners[0].uid = format!("owner-of-l{owner}");
             pod.status.phase = format!("phase-of-l{phase}");
-            cached(&with_labels(pod, (label + node) % 4))
+            cached(&with_labels(with_controller(pod, 2 * owner + node % 2), (label + node) % 4))
         };
         // All properties of the answers and of their cost that a plugin can observe.
         let seen = |pods: Vec<Arc<CachedPod>>| {

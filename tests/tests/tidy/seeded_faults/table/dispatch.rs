@@ -21,7 +21,7 @@ fn runs() -> Vec<Fault> {
         ),
         module.fault("a revoked plugin runs", "if let Some(pause) = «plugin.revocation.pause()» {", "None"),
         module.fault("a run starts while its account is held", "if let Some(wait) = «self.held(plugin)» {", "None"),
-        module.fault("a run is not noted in the journal", "«entries.enter(key).await;»", ""),
+        module.fault("a run is not noted in the journal", "«entries.enter(of).await;»", ""),
         module.fault(
             "a panic of the host beside a run ends its key",
             "JobResult::without_run(«Next::Failed»)\n}\n\n",
@@ -42,7 +42,7 @@ fn runs() -> Vec<Fault> {
             "Next::After(delay) => Next::After(«delay.max(LEAST_REQUEUE)»),",
             "delay",
         ),
-        delivery.fault("an own write ends the back-off", "«self.keep_backoff(job, key, &writes);»", ""),
+        delivery.fault("an own write ends the back-off", "«self.keep_backoff(job, &key, &writes);»", ""),
         delivery.fault("a write that was refused settles its key", "Ok(_) if «!unsettled.is_empty()» => {", "false"),
         delivery.fault(
             "writes of a revoked plugin are sent",
@@ -67,6 +67,9 @@ fn runs() -> Vec<Fault> {
 fn deletions() -> Vec<Fault> {
     let tombstones = In { file: "host/engine/src/dispatch/tombstones.rs", tests: "dispatch::" };
     let table = In { file: "host/engine/src/dispatch/tombstones/table.rs", tests: "dispatch::" };
+    let groups = In { tests: "ingest::tests::groups", ..table };
+    let of_groups = In { tests: "ingest::tests::groups", ..tombstones };
+    let journal = In { file: "host/engine/src/journal/mod.rs", ..groups };
     vec![
         tombstones.fault(
             "a deletion is not delivered to a plugin whose selector the Pod left",
@@ -82,6 +85,26 @@ fn deletions() -> Vec<Fault> {
             "a run before the deletion settles it",
             "if «!on_deletion» {\n            return (queue",
             "false",
+        ),
+        groups.fault(
+            "a run drops the tombstone of a Pod that is not gone yet",
+            "if «tombstone.pod.as_deref().is_none_or(|pod| has_left(pod, tombstone.left))» {",
+            "true",
+        ),
+        of_groups.fault(
+            "the end of a group that is back forgets it",
+            "Some(_) if next == Next::Settled« && !is_group(&job.item)» => Next::Final,",
+            "",
+        ),
+        of_groups.fault(
+            "the end of a group settles a later one",
+            "if «is_group(&job.item) && number.is_some_and(|number| !inner.is_running(job.lane, number))» {",
+            "false",
+        ),
+        journal.fault(
+            "the end of a group during a suspension is lost",
+            "«self.groups.entry(plugin).or_default().insert(key.uid.clone(), key);»",
+            "",
         ),
         table.fault("a Pod that is back stays deleted", "Some(tombstone) => «tombstone.back = true»,", ""),
         table.fault("deletions that fail have no bound", "(«unsettled.len() > bounds.unsettled»)", "false"),

@@ -19,9 +19,12 @@ fn slots() -> Vec<Fault> {
         slots.fault("a key added during its run is lost", "dirty => «*dirty = Some(steps)»,", "drop(dirty.take())"),
         slots.fault(
             "a key added during its run waits for a second",
-            "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..steps» };",
+            "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..due» };",
             "..Steps::one((now + Duration::from_secs(1), 0), false, why)",
         ),
+        slots.fault("a change ends a rest", "let steps = «steps.not_before(waiting.rest)»;", "steps"),
+        slots.fault("a change during a run ends its rest", "let due = «steps.not_before(item.rest)»;", "steps"),
+        slots.fault("an item that rests is run without a reason", "«!self.is_resting && »self.due() <= now", ""),
         slots.fault("a success keeps the failures", "Next::After(_) => «item.failures = 0»,", ""),
         slots.fault(
             "a failure with a time counts as none",
@@ -60,7 +63,7 @@ fn slots() -> Vec<Fault> {
         ),
         In { file: "host/engine/src/queue/parking.rs", tests: "queue::" }.fault(
             "a requeue is a step of before",
-            "found.due() <= now && «found.steps.first <= item.steps.first»;",
+            "found.is_due(now) && «found.steps.first <= item.steps.first»;",
             "found.steps.first.1 <= item.steps.first.1",
         ),
         slots.fault("examinations cost nothing", "self.turns.charge_cost(lane, JOB, now);", ""),
@@ -76,8 +79,8 @@ fn slots() -> Vec<Fault> {
         ),
         slots.fault(
             "a successor starts after any run of its predecessor",
-            "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..steps» };",
-            "first: (now, u64::MAX), ..steps",
+            "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..due» };",
+            "first: (now, u64::MAX), ..due",
         ),
         slots.fault(
             "a successor waits for a plugin that is removed",
@@ -198,7 +201,7 @@ fn order() -> Vec<Fault> {
         parking.fault("a stop skips later changes too", "let is_later = «steps.latest.1 > job.number»;", "false"),
         parking.fault(
             "changes without end keep a successor waiting",
-            "found.due() <= now && «found.steps.first <= item.steps.first»;",
+            "found.is_due(now) && «found.steps.first <= item.steps.first»;",
             "true",
         ),
         parking.fault(
