@@ -70,6 +70,10 @@ fn a_restart_loop_is_one_event_until_the_container_runs_for_ten_minutes() {
     // The fourth restart, a start, and the time in which it may crash again.
     host.put_pod(looping().with(|pod| pod.status.container_statuses[0].restart_count = 4).condition(marked.clone()));
     run(&mut host).assert_quiet();
+    let finished = pod("shop", "web").terminated("c", 0, NOW).phase("Succeeded").condition(marked.clone());
+    host!("restart-loop", [finished.with(|pod| pod.status.container_statuses[0].restart_count = 4)])
+        .reconcile(restart_loop::reconcile, "shop", "web")
+        .assert_events(["RestartLoopEnded"]);
     host.put_pod(pod("shop", "web").running_since("c", NOW, 4).condition(marked));
     run(&mut host).assert_quiet().assert_outcome(Outcome::requeue_after(10 * MINUTE));
     host.advance(10 * MINUTE);

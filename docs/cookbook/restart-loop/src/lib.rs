@@ -16,8 +16,9 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
     let Some(pod) = request.live_pod()? else { return Ok(Outcome::settled()) };
     let before = pod.condition(RESTART_LOOP)?;
     let is_marked = before.is_some_and(|condition| condition.status == ConditionStatus::True);
+    let containers = if pod.is_finished()? { &[] } else { pod.container_statuses()? };
     let restarts = |container: &&ContainerStatus| is_restarting(container, is_marked, request.now());
-    if let Some(container) = pod.container_statuses()?.iter().find(restarts) {
+    if let Some(container) = containers.iter().find(restarts) {
         let message = format!("container {} restarts again and again", container.name);
         let condition = Condition::new(RESTART_LOOP, ConditionStatus::True).because("CrashLoopBackOff", &message);
         pod.report(&condition, Event::warning("RestartLoop", message))?;
