@@ -6,10 +6,14 @@ pub mod cost_label;
 pub mod finished_ttl;
 #[path = "../../docs/cookbook/night-scale/src/lib.rs"]
 pub mod night_scale;
+#[path = "../../docs/cookbook/quorum/src/lib.rs"]
+pub mod quorum;
 #[path = "../../docs/cookbook/restart-loop/src/lib.rs"]
 pub mod restart_loop;
 #[path = "../../docs/cookbook/top-workload/src/lib.rs"]
 pub mod top_workload;
+#[path = "../../docs/cookbook/workload-configmap/src/lib.rs"]
+pub mod workload_configmap;
 #[path = "../../docs/cookbook/workload-pdb/src/lib.rs"]
 pub mod workload_pdb;
 
@@ -153,4 +157,63 @@ fn a_budget_belongs_to_its_workload_and_selects_its_pods() {
 
 fn is_apply(write: &&Write) -> bool {
     matches!(write, Write::ApplyObject { .. })
+}
+
+#[test]
+fn the_config_map_of_a_workload_survives_a_rollout_and_its_last_pod() {
+    let mut host = in_rollout(host!(
+        "workload-configmap",
+        [
+            replica("x", "web", "7d9f8").node("n1"),
+            replica("y", "web", "7d9f8").node("n2"),
+            pod("shop", "bare").node("n1"),
+        ]
+    ));
+    let nodes = |host: &Host| {
+        let map = ObjectRef::new("v1", "ConfigMap", "shop", "deployment-web-nodes");
+        host.object(&map).map(|map| (map["data"].clone(), map["metadata"]["ownerReferences"][0]["kind"].clone()))
+    };
+    let of_deployment = |data| Some((data, json!("Deployment")));
+    host.settle(workload_configmap::reconcile);
+    assert_eq!(nodes(&host), of_deployment(json!({ "web-7d9f8-x": "n1", "web-7d9f8-y": "n2" })));
+    host.put_pod(replica("z", "web", "66c4b").node("n3"));
+    host.remove_pod("shop", "web-7d9f8-x");
+    host.remove_pod("shop", "web-7d9f8-y");
+    host.settle(workload_configmap::reconcile);
+    assert_eq!(nodes(&host), of_deployment(json!({ "web-66c4b-z": "n3" })));
+    host.remove_pod("shop", "web-66c4b-z");
+    let runs = host.settle(workload_configmap::reconcile);
+    for (_, run) in runs {
+        run.assert_quiet().assert_outcome(Outcome::settled());
+    }
+    assert!(nodes(&host).is_some(), "Kubernetes deletes it with the Deployment");
+}
+
+#[test]
+fn all_pods_of_a_stateful_set_are_marked_while_its_quorum_is_lost() {
+    let db = |index: u32, ready| pod("shop", &format!("db-{index}")).owned_by("StatefulSet", "db").ready(ready);
+    let mut host = host!("quorum", [db(0, true), db(1, true), db(2, false), replica("x", "web", "7d9f8").ready(false)]);
+    let marked = |host: &Host| {
+        let is_marked = |name: &&str| host.pod("shop", name).unwrap().labels.contains_key("example.com/quorum");
+        ["db-0", "db-1", "db-2", "web-7d9f8-x"].into_iter().filter(is_marked).collect::<Vec<_>>()
+    };
+    for (_, run) in host.settle(quorum::reconcile) {
+        run.assert_quiet();
+    }
+    let unready = |host: &mut Host, index: u32, ready| {
+        let labels = host.pod("shop", &format!("db-{index}")).unwrap().labels;
+        host.put_pod(db(index, ready).with(|pod| pod.labels = labels));
+    };
+    unready(&mut host, 1, false);
+    assert_eq!(host.settle(quorum::reconcile).len(), 1, "its own labels do not wake it");
+    assert_eq!(marked(&host), ["db-0", "db-1", "db-2"]);
+    unready(&mut host, 1, true);
+    host.settle(quorum::reconcile);
+    assert!(marked(&host).is_empty());
+    // The Pod with the lower ordinal is away, and one of three is ready.
+    unready(&mut host, 2, true);
+    host.remove_pod("shop", "db-0");
+    unready(&mut host, 1, false);
+    host.settle(quorum::reconcile);
+    assert_eq!(host.pod("shop", "db-2").unwrap().labels["example.com/quorum"], "lost");
 }

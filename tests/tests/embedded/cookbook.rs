@@ -178,6 +178,13 @@ async fn each_entry_does_what_its_page_says_with_the_rights_of_the_page() {
     let budget = object(&cluster, "poddisruptionbudgets.policy", "deployment-web").unwrap();
     assert_eq!(budget["spec"]["selector"]["matchLabels"]["example.com/budget"], web["labels"]["example.com/budget"]);
     assert_eq!(budget["metadata"]["ownerReferences"][0]["uid"], deployment);
+    let nodes = object(&cluster, "configmaps", "deployment-web-nodes").unwrap();
+    assert_eq!(nodes["data"], json!({ "web-7d9f8-x": "node-0", "web-7d9f8-y": "node-0" }));
+    assert_eq!(nodes["metadata"]["ownerReferences"][0]["uid"], deployment);
+    for index in 0..3 {
+        let labels = of(&format!("db-{index}")).unwrap()["metadata"]["labels"].clone();
+        assert_eq!(labels["example.com/quorum"], "lost");
+    }
     let replicas = || object(&cluster, "deployments.apps", "web").unwrap()["spec"]["replicas"].clone();
     assert_eq!((replicas(), of("report").is_some()), (json!(3), true));
 
