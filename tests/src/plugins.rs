@@ -31,14 +31,21 @@ pub fn sample(name: &str) -> Result<PluginSpec> {
 /// # Errors
 /// Returns an error if it does not build.
 pub fn sample_yaml(name: &str) -> Result<String> {
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins").join(name);
-    let mut options = Options::new(&crate_dir);
+    yaml_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins").join(name))
+}
+
+/// Returns the configuration of a crate's plugin as text, with the absolute path of the built component.
+///
+/// # Errors
+/// Returns an error if it does not build.
+pub fn yaml_of(crate_dir: &Path) -> Result<String> {
+    let mut options = Options::new(crate_dir);
     // Beside the guests, so that it neither waits for a build of the host nor delays one.
     options.target_dir = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests"));
     let component = guests::build_once(options)?.canonicalize()?;
     let text = fs::read_to_string(crate_dir.join("plugin.yaml"))?;
     let file = component.file_name().and_then(|file| file.to_str()).context("a component without a name")?;
-    ensure!(text.contains(file), "the sample configuration of {name} does not name {file}");
+    ensure!(text.contains(file), "the configuration in {} does not name {file}", crate_dir.display());
     Ok(text.replace(file, &component.display().to_string()))
 }
 

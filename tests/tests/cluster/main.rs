@@ -3,6 +3,7 @@
 mod churn;
 mod compaction;
 mod conformance;
+mod cookbook;
 mod deputies;
 mod faulty;
 mod fights;

@@ -6,6 +6,7 @@ mod cancel;
 mod cases;
 mod command_line;
 mod compile;
+mod cookbook;
 mod deploy;
 mod host;
 mod podium;

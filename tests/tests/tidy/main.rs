@@ -2,6 +2,7 @@
 //! put into the code on purpose.
 
 mod architecture;
+mod cookbook;
 mod prose;
 mod recipes;
 mod seeded_faults;

@@ -16,8 +16,8 @@
 //!
 //! A group of Pods ([`Relation`](podium_vocabulary::Relation)) has the place of a Pod here, of which each deletion may
 //! be the last: a tombstone is recorded for each Pod that leaves, the latest one is kept, and a run that finds another
-//! Pod of the group drops it, if its snapshot shows that the Pod of the tombstone has left. So the ingest loop counts no
-//! Pods.
+//! Pod of the group drops it, if its snapshot shows that the Pod of the tombstone has left. So the ingest loop counts
+//! no Pods.
 //!
 //! [`Bounds`] limits how many deletions and last states are kept for the plugins of a tenant that do not settle on
 //! them.

@@ -46,7 +46,7 @@ pub(super) struct Tombstone {
     pub(super) key: PodKey,
     /// The Pod of a group that left it; of a Pod, its own. `None` if it is not known.
     pod: Option<Arc<str>>,
-    /// Of a group: the revision at which it left it, or an earlier one at which it was there.
+    /// The revision at which the Pod left the group, or an earlier one at which it was there.
     left: Revision,
     /// None if the Pod was deleted while the host was down, or the state was dropped.
     pub(super) last: Option<Arc<CachedPod>>,
