@@ -266,7 +266,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     ) -> FoundSubject {
         if let Some(pod) = present {
             if is_group(&job.item) {
-                self.inner.lock().outlived(job.lane, &job.item, has_left);
+                self.outlived(job.lane, &job.item, has_left);
             }
             return FoundSubject { subject: Subject::Present(pod), gone_for: None };
         }
@@ -280,6 +280,16 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
             tombstone.running = true;
         }
         FoundSubject { subject: Subject::Deleted(tombstone.last.clone()), gone_for: Some(now - tombstone.since) }
+    }
+
+    /// A run has found a Pod of a group: the tombstone is not that of the group's last Pod, if the run's snapshot shows
+    /// that its Pod has left. It may be of a Pod that came after the snapshot. Pods are looked at without the lock.
+    fn outlived(&self, lane: L, group: &Arc<str>, has_left: impl FnOnce(&str, Revision) -> bool) {
+        let latest = self.inner.lock().left(lane, group);
+        let Some((number, pod, left)) = latest else { return };
+        if pod.is_none_or(|pod| has_left(&pod, left)) {
+            self.inner.lock().remove(lane, number);
+        }
     }
 
     /// For how long this process has known that the Pod is gone, if a deletion is kept for the plugin.

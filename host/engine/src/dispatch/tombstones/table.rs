@@ -112,14 +112,10 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.tombstone(lane, group).into_iter().for_each(|tombstone| tombstone.left = left);
     }
 
-    /// A run has found a Pod of a group: the tombstone is not that of the group's last Pod, if the run's snapshot shows
-    /// that its Pod has left. It may be of a Pod that came after the snapshot.
-    pub(super) fn outlived(&mut self, lane: L, group: &Arc<str>, has_left: impl FnOnce(&str, Revision) -> bool) {
-        let Some(number) = self.number(lane, group) else { return };
-        let Some(tombstone) = self.numbered(lane, number) else { return };
-        if tombstone.pod.as_deref().is_none_or(|pod| has_left(pod, tombstone.left)) {
-            self.remove(lane, number);
-        }
+    /// Returns the number of a group's tombstone, the Pod that left, and when.
+    pub(super) fn left(&mut self, lane: L, group: &Arc<str>) -> Option<(u64, Option<Arc<str>>, Revision)> {
+        let number = self.number(lane, group)?;
+        self.numbered(lane, number).map(|tombstone| (number, tombstone.pod.clone(), tombstone.left))
     }
 
     pub(super) fn is_running(&mut self, lane: L, number: u64) -> bool {

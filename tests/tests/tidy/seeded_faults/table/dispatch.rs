@@ -67,9 +67,8 @@ fn runs() -> Vec<Fault> {
 fn deletions() -> Vec<Fault> {
     let tombstones = In { file: "host/engine/src/dispatch/tombstones.rs", tests: "dispatch::" };
     let table = In { file: "host/engine/src/dispatch/tombstones/table.rs", tests: "dispatch::" };
-    let groups = In { tests: "ingest::tests::groups", ..table };
     let of_groups = In { tests: "ingest::tests::groups", ..tombstones };
-    let journal = In { file: "host/engine/src/journal/mod.rs", ..groups };
+    let journal = In { file: "host/engine/src/journal/mod.rs", ..of_groups };
     vec![
         tombstones.fault(
             "a deletion is not delivered to a plugin whose selector the Pod left",
@@ -86,9 +85,9 @@ fn deletions() -> Vec<Fault> {
             "if «!on_deletion» {\n            return (queue",
             "false",
         ),
-        groups.fault(
+        of_groups.fault(
             "a run drops the tombstone of a Pod that is not gone yet",
-            "if «tombstone.pod.as_deref().is_none_or(|pod| has_left(pod, tombstone.left))» {",
+            "if «pod.is_none_or(|pod| has_left(&pod, left))» {",
             "true",
         ),
         of_groups.fault(
