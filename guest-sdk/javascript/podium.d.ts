@@ -147,9 +147,25 @@ declare module "podium" {
     namespace?: string;
     node?: string;
     ownerUid?: string;
+    /** The result of {@link workload}; it belongs to a `namespace`. The search needs `owners` and `labels`. */
+    workload?: Workload;
     phase?: "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown" | "";
     labels?: Record<string, string | string[] | boolean | { not: string[] }>;
   }
+
+  /** The object that a user made and whose replica a Pod is. A rollout does not change it. */
+  export interface Workload {
+    kind: string;
+    name: string;
+    /** Undefined for a Deployment and a Rollout, which are derived from the ReplicaSet's name. */
+    uid?: string;
+  }
+
+  /**
+   * Returns the workload of a Pod: its controller, or the Deployment or Rollout above its ReplicaSet; undefined without
+   * a controller. Needs the sections `owners` and `labels`.
+   */
+  export function workload(pod: Pod): Workload | undefined;
 
   /** Reads of Pods in the cache. Grant: `read.pods`. Pods that the plugin may not see do not exist for it. */
   export const pods: {

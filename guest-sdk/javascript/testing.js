@@ -2,6 +2,7 @@
 // It has no grants and no limits; `podium dev` has both.
 
 let pods;
+let workload;
 let store;
 let done;
 let committed;
@@ -15,12 +16,19 @@ const labelMatches = (labels, [key, operator, values]) => {
 const nameOf = ({ metadata: { namespace, name } }) => `${namespace}\0${name}`;
 const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
+/** Returns whether a Pod has the owner of a query: a uid, or the kind and name of its workload. */
+const isOwned = (pod, owner) => {
+  if (!owner.includes("/")) return (pod.metadata.ownerReferences ?? []).some(({ uid }) => uid === owner);
+  const { kind, name } = workload(pod) ?? {};
+  return `${kind}/${name}` === owner;
+};
+
 const select = ({ namespace, node, ownerUid, phase, labels }) =>
   pods.filter(
     ({ metadata, spec, status }) =>
       (namespace === undefined || metadata.namespace === namespace) &&
       (node === undefined || spec?.nodeName === node) &&
-      (ownerUid === undefined || (metadata.ownerReferences ?? []).some((owner) => owner.uid === ownerUid)) &&
+      (ownerUid === undefined || isOwned({ metadata }, ownerUid)) &&
       (phase === undefined || (status?.phase ?? "") === phase) &&
       labels.every((requirement) => labelMatches(metadata.labels ?? {}, requirement)),
   );
@@ -82,6 +90,8 @@ export const pod = (namespace, name, labels = {}) => ({
 export async function run(reconcile, request = {}) {
   const { pod: present, deleted, others = [], state = new Map(), config = {}, now = 0, attempt = 1 } = request;
   pods = (present ? [present, ...others] : [...others]).sort((a, b) => order(nameOf(a), nameOf(b)));
+  // The module takes the host from here, so it is imported after this one.
+  ({ workload } = await import("./podium.js"));
   store = state;
   done = { writes: [], events: [], log: [] };
   committed = 0;

@@ -222,11 +222,37 @@ def _requirement(label, value):
     return label, operator, [_text(one, f"a value of {label}") for one in values]
 
 
-def _select(namespace=None, node=None, owner_uid=None, phase=None, labels=None):
+def _select(namespace=None, node=None, owner_uid=None, workload=None, phase=None, labels=None):
+    if workload is not None:
+        owner_uid = f"{_text(workload.kind, 'workload.kind')}/{_text(workload.name, 'workload.name')}"
     fields = {"namespace": namespace, "node": node, "owner_uid": owner_uid, "phase": phase}
     selected = {name: _optional(value, name) for name, value in fields.items()}
     selected["labels"] = [_requirement(*label) for label in (labels or {}).items()]
     return selected
+
+
+# The labels of a ReplicaSet's Pods with the end of its name, and what made it.
+_HASHES = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
+
+
+class Workload(NamedTuple):
+    kind: str
+    name: str
+    uid: object = None
+
+
+def workload(pod):
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences", [])
+    controller = next((owner for owner in owners if owner.get("controller")), None)
+    if controller is None or controller["kind"] == "Node":
+        return None
+    kind, name = controller["kind"], controller["name"]
+    for label, above in _HASHES.items() if kind == "ReplicaSet" else ():
+        end = "-" + metadata.get("labels", {}).get(label, "")
+        if len(end) > 1 and len(name) > len(end) and name.endswith(end):
+            return Workload(above, name[: -len(end)])
+    return Workload(kind, name, controller["uid"])
 
 
 def _pod(json):

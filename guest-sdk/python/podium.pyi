@@ -147,6 +147,20 @@ LabelValue = Union[str, List[str], bool, Dict[Literal["not"], List[str]]]
 the label must exist, and False if it must not."""
 
 
+class Workload(NamedTuple):
+    """The object that a user made and whose replica a Pod is. A rollout does not change it. `uid` is None for a
+    Deployment and a Rollout, which are derived from the ReplicaSet's name."""
+
+    kind: str
+    name: str
+    uid: Optional[str] = None
+
+
+def workload(pod: Pod) -> Optional[Workload]:
+    """Returns the workload of a Pod: its controller, or the Deployment or Rollout above its ReplicaSet; None without a
+    controller. Needs the sections `owners` and `labels`."""
+
+
 class pods:
     """Reads of Pods in the cache. All conditions that are set must match. Grant: `read.pods`. Pods that the plugin may
     not see do not exist for it."""
@@ -164,6 +178,7 @@ class pods:
         namespace: Optional[str] = None,
         node: Optional[str] = None,
         owner_uid: Optional[str] = None,
+        workload: Optional[Workload] = None,
         phase: Optional[str] = None,
         labels: Optional[Dict[str, LabelValue]] = None,
     ) -> Iterator[Pod]:
@@ -175,6 +190,7 @@ class pods:
         namespace: Optional[str] = None,
         node: Optional[str] = None,
         owner_uid: Optional[str] = None,
+        workload: Optional[Workload] = None,
         phase: Optional[str] = None,
         labels: Optional[Dict[str, LabelValue]] = None,
     ) -> int:

@@ -137,10 +137,18 @@ def _matches(pod, namespace, node, owner_uid, phase, labels):
     return (
         namespace in (None, metadata["namespace"])
         and node in (None, pod.get("spec", {}).get("nodeName"))
-        and (owner_uid is None or any(owner["uid"] == owner_uid for owner in metadata.get("ownerReferences", [])))
+        and (owner_uid is None or _owns(pod, owner_uid))
         and phase in (None, pod.get("status", {}).get("phase", ""))
         and all(_label_matches(metadata.get("labels", {}), *label) for label in labels)
     )
+
+
+def _owns(pod, owner):
+    """`owner` is a uid, or the kind and name of a workload."""
+    if "/" not in owner:
+        return any(reference["uid"] == owner for reference in pod["metadata"].get("ownerReferences", []))
+    found = podium.workload(pod)
+    return found is not None and f"{found.kind}/{found.name}" == owner
 
 
 def _label_matches(labels, key, operator, values):

@@ -4,7 +4,7 @@ import ast
 import unittest
 from pathlib import Path
 
-from podium import TerminalError, _json, _show, pods, state, writes
+from podium import TerminalError, _json, _show, pods, state, workload, writes
 from testing import pod, run
 
 
@@ -55,6 +55,24 @@ class Testing(unittest.TestCase):
         found = []
         run(lambda _: found.extend(one["metadata"]["name"] for one in pods.find()), pod("shop", "b"), others=others)
         self.assertEqual(found, ["a", "b", "a"])
+
+    def test_the_pods_of_a_workload_are_those_of_all_its_replica_sets(self):
+        def replica(name, hash, kind="ReplicaSet", label="pod-template-hash"):
+            made = pod("shop", name, {label: hash})
+            owner = {"kind": kind, "name": f"web-{hash}", "uid": hash, "controller": True}
+            made["metadata"]["ownerReferences"] = [owner]
+            return made
+
+        def reconcile(request):
+            names = [one["metadata"]["name"] for one in pods.find(namespace="shop", workload=workload(request.pod))]
+            writes.set_label(request.pod, "names", " ".join(names))
+
+        set = replica("d", "3", "StatefulSet")
+        others = [replica("b", "2"), replica("c", "1", label="app"), set, pod("shop", "e")]
+        done = run(reconcile, replica("a", "1"), others=others)
+        self.assertEqual(done.writes[0][3], "a b")
+        self.assertEqual(workload(others[1]), ("ReplicaSet", "web-1", "1"))
+        self.assertEqual((workload(set), workload(others[3])), (("StatefulSet", "web-3", "3"), None))
 
     def test_an_exit_is_a_failure_of_the_run(self):
         self.assertEqual(run(lambda _: exit(3), pod("shop", "a")).error.partition(" ")[0], "SystemExit:")

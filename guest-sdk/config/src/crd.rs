@@ -136,14 +136,6 @@ fn spec(namespaced: bool) -> Value {
             ),
         ],
     );
-    let sections = "!has(self.watch) || !has(self.watch.sections) || self.watch.sections.all(section, section == \
-        'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \
-        has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
-    let related = "!has(self.watch) || !has(self.watch.related) || (has(self.grants) && has(self.grants.read) && \
-        has(self.grants.read.pods) && has(self.grants.read.pods.sections) && \
-        ('full' in self.grants.read.pods.sections || \
-        (self.watch.related.by == 'node' ? ['spec'] : self.watch.related.by == 'label' ? ['labels'] : \
-        ['labels', 'owners']).all(section, section in self.grants.read.pods.sections)))";
     let account = "!has(self.source.oci) || !has(self.source.oci.pullSecretName) || has(self.serviceAccountName)";
     let reuse = "!has(self.source.script) || self.limits.reuse == 1 || self.limits.reuseInterpreter";
     rules(
@@ -157,21 +149,7 @@ fn spec(namespaced: bool) -> Value {
             ),
         ],
     );
-    rules(
-        &mut spec,
-        &[
-            (
-                sections,
-                "watch.sections has a section that grants.read.pods.sections does not have; add it \
-                 there, or do not watch it",
-            ),
-            (
-                related,
-                "watch.related needs sections that grants.read.pods.sections does not have: spec for a node, labels \
-                 for a label, owners and labels for a workload",
-            ),
-        ],
-    );
+    watched(&mut spec);
     let finalizers = "!has(oldSelf.grants) || !has(oldSelf.grants.write) || !has(oldSelf.grants.write.finalizers) || \
         oldSelf.grants.write.finalizers.all(old, has(self.grants) && has(self.grants.write) && \
         has(self.grants.write.finalizers) && old in self.grants.write.finalizers)";
@@ -185,6 +163,33 @@ fn spec(namespaced: bool) -> Value {
         of_the_cluster(&mut spec)
     }
     spec
+}
+
+/// Adds the rules that what is watched, and what groups reveal, is granted.
+fn watched(spec: &mut Value) {
+    let sections = "!has(self.watch) || !has(self.watch.sections) || self.watch.sections.all(section, section == \
+        'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \
+        has(self.grants.read.pods.sections) && section in self.grants.read.pods.sections))";
+    let related = "!has(self.watch) || !has(self.watch.related) || (has(self.grants) && has(self.grants.read) && \
+        has(self.grants.read.pods) && has(self.grants.read.pods.sections) && \
+        ('full' in self.grants.read.pods.sections || \
+        (self.watch.related.by == 'node' ? ['spec'] : self.watch.related.by == 'label' ? ['labels'] : \
+        ['labels', 'owners']).all(section, section in self.grants.read.pods.sections)))";
+    rules(
+        spec,
+        &[
+            (
+                sections,
+                "watch.sections has a section that grants.read.pods.sections does not have; add it \
+                 there, or do not watch it",
+            ),
+            (
+                related,
+                "watch.related needs sections that grants.read.pods.sections does not have: spec for a node, labels \
+                 for a label, owners and labels for a workload",
+            ),
+        ],
+    );
 }
 
 fn of_a_namespace(spec: &mut Value) {

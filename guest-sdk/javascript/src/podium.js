@@ -131,9 +131,25 @@ const requirement = ([label, value]) => {
   throw new TypeError(`labels: ${label} is no string, array of strings, boolean or {not: [..]}: ${show(value)}`);
 };
 
-const select = ({ namespace, node, ownerUid, phase, labels = {}, ...unknown }) => {
+const select = ({ namespace, node, ownerUid, workload, phase, labels = {}, ...unknown }) => {
   for (const field in unknown) throw new TypeError(`a query has no field ${field}`);
-  return { namespace, node, ownerUid, phase, labels: Object.entries(labels).map(requirement) };
+  const owner = workload ? `${text(workload.kind, "workload.kind")}/${text(workload.name, "workload.name")}` : ownerUid;
+  return { namespace, node, ownerUid: owner, phase, labels: Object.entries(labels).map(requirement) };
+};
+
+/** The labels of a ReplicaSet's Pods with the end of its name, and what made it. */
+const hashes = [["pod-template-hash", "Deployment"], ["rollouts-pod-template-hash", "Rollout"]];
+
+export const workload = ({ metadata: { ownerReferences = [], labels = {} } }) => {
+  const controller = ownerReferences.find((owner) => owner.controller);
+  if (controller === undefined || controller.kind === "Node") return undefined;
+  const { kind, name, uid } = controller;
+  for (const [label, above] of kind === "ReplicaSet" ? hashes : []) {
+    const hash = labels[label];
+    const end = hash ? name.length - hash.length - 1 : 0;
+    if (end > 0 && name.endsWith(`-${hash}`)) return { kind: above, name: name.slice(0, end) };
+  }
+  return { kind, name, uid };
 };
 
 const pod = (json) => (json === undefined ? undefined : parse(json));

@@ -113,7 +113,7 @@ fn group_of(pod: &Pod, watch: &WatchSpec, scope: &Scope) -> Option<PodKey> {
         Scope::Cluster => None,
     };
     let plugin = PluginId { namespace, name: "".into() };
-    Some(relation.group(&plugin, &pod.header.namespace.as_str().into(), &value))
+    relation.group(&plugin, &pod.header.namespace.as_str().into(), &value)
 }
 
 /// Returns the groups that a change wakes the plugin for, each with a state of the Pod in it.

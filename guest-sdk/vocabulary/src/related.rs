@@ -29,6 +29,9 @@ pub enum Relation {
     Label(String),
 }
 
+/// The most bytes of a value that makes a group: a kind of 63, a slash and a name of 253.
+const MOST_VALUE_BYTES: usize = 317;
+
 impl Relation {
     /// Returns the sections that have the value. A relation is a search, so a plugin needs them.
     #[must_use]
@@ -40,16 +43,20 @@ impl Relation {
         }
     }
 
-    /// Returns the key of the group of a plugin's Pods of this namespace that have the value.
+    /// Returns the key of the group of a plugin's Pods of this namespace that have the value; `None` for a value of
+    /// more than 317 bytes, which a hostile owner may have.
     #[must_use]
-    pub fn group(&self, plugin: &PluginId, namespace: &Arc<str>, value: &str) -> PodKey {
+    pub fn group(&self, plugin: &PluginId, namespace: &Arc<str>, value: &str) -> Option<PodKey> {
+        if value.len() > MOST_VALUE_BYTES {
+            return None;
+        }
         let namespace = match self {
             Self::Node if plugin.namespace.is_none() => "".into(),
             Self::Workload | Self::Node | Self::Label(_) => namespace.clone(),
         };
         let name = format!("{}{value}", self.prefix());
         let uid = format!("{namespace}/{name}");
-        PodKey { namespace, name: name.into(), uid: uid.into() }
+        Some(PodKey { namespace, name: name.into(), uid: uid.into() })
     }
 
     /// Returns the search of the Pods of a group; `None` for a Pod and for a group of another relation.
@@ -96,7 +103,7 @@ mod tests {
         let relations = [Relation::Workload, Relation::Node, label("app"), label("app.kubernetes.io/name")];
         for plugin in [&shop, &cluster] {
             for (at, relation) in relations.iter().enumerate() {
-                let group = relation.group(plugin, &"shop".into(), "Deployment/web");
+                let group = relation.group(plugin, &"shop".into(), "Deployment/web").unwrap();
                 assert!(is_group(&group.uid));
                 for (other, query) in relations.iter().map(|other| other.members(&group)).enumerate() {
                     assert_eq!(query.is_some(), at == other, "{group} by {relation:?}");
@@ -105,6 +112,8 @@ mod tests {
                 }
             }
         }
+        let long = "x".repeat(MOST_VALUE_BYTES + 1);
+        assert_eq!(Relation::Workload.group(&shop, &"shop".into(), &long), None);
         let pod = PodKey::new("shop", "workload/x", "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9fa");
         assert_eq!(Relation::Workload.members(&pod), None);
     }

@@ -9,6 +9,7 @@ mod faulty;
 mod fights;
 mod finalizers;
 mod five_plugins;
+mod groups;
 mod health;
 mod idle;
 mod images;

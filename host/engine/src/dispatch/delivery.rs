@@ -69,6 +69,10 @@ impl Dispatch {
     /// Forgets that a failed job was added again while it ran, if the changes that added it are only its own writes.
     /// Otherwise they would defeat its back-off.
     fn keep_backoff(&self, job: &PodJob, key: &PodKey, writes: &RunWrites) {
+        // It may be another Pod of the group that has changed.
+        if is_group(&job.item) {
+            return;
+        }
         // Changes are published before they are queued: the snapshot shows those that this number includes.
         let Some(added) = self.queue.changed_during(job) else { return };
         if self.reader.snapshot().by_uid(&key.uid).is_some_and(|pod| writes.explain(&pod)) {
@@ -170,17 +174,12 @@ impl Dispatch {
         }
         let mut is_seen = self.expectations.seen.wait(revision, list).await;
         let snapshot = self.reader.snapshot();
-        let mut unseen = Vec::new();
         for Expectation { key, shown } in written {
             // An expectation that is fulfilled goes with this, also that of a Pod on which the plugin never runs.
             let gate = self.expectations.gates.gate(plugin.lane, key, &*snapshot, Instant::now());
             self.expectations.look_for_lost(plugin.lane, &key.uid, &self.reader);
             // A watch may lose an event and have later ones.
             is_seen &= matches!(gate, Gate::Open) || !matches!(shown, Shown::Revision(_));
-            unseen.extend((gate != Gate::Open).then(|| key.clone()));
-        }
-        if is_group(&job.item) {
-            self.expectations.gates.set_unseen(plugin.lane, &job.item, unseen);
         }
         if !is_seen {
             // The key is run once more, when the cache shows the writes.
@@ -220,6 +219,9 @@ impl Dispatch {
         run.shown(subject, &sent.expected);
         sent.events.iter().for_each(|result| plugin.status.event(*result));
         self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
+        if is_group(&job.item) {
+            self.expectations.gates.add_unseen(plugin.lane, &job.item, &sent.expected, &*self.reader.snapshot());
+        }
         under_way.end();
         sent
     }

@@ -128,6 +128,10 @@ impl Dispatch {
                 Reason::new("SectionNotWatched", message)
             }
             Ok(run) => match &run.result {
+                // Whoever asks may read about this namespace only.
+                Err(_) if run.pod.namespace != pod.key.namespace => {
+                    Reason::new("Failed", "the last run failed and is not retried")
+                }
                 Err(failure) => {
                     Reason::new("Failed", format!("the last run failed and is not retried: {}", failure.message))
                 }

@@ -39,10 +39,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(8);
 #[derive(Debug, Default)]
 pub(super) struct Gates {
     expected: Mutex<All>,
-    /// By plugin and group, the Pods that the latest run for the group wrote to and that the cache did not show in
-    /// time. The next run for the group waits for them: it may read each of them, and none has runs of its own.
-    unseen: Mutex<BTreeMap<(Lane, Arc<str>), Vec<PodKey>>>,
+    /// By plugin and group, the Pods that runs for the group wrote to and that the cache was not seen to show. The next
+    /// run for the group waits for them: it may read each of them, and none has runs of its own.
+    unseen: Mutex<ByGroup>,
 }
+
+type ByGroup = BTreeMap<(Lane, Arc<str>), Vec<PodKey>>;
 
 #[derive(Debug, Default)]
 struct All {
@@ -145,11 +147,16 @@ impl Gates {
         }
     }
 
-    /// Sets the Pods that the next run for a group has to see.
-    pub(super) fn set_unseen(&self, lane: Lane, group: &Arc<str>, pods: Vec<PodKey>) {
-        let mut unseen = self.unseen.lock();
-        let key = (lane, group.clone());
-        if pods.is_empty() { drop(unseen.remove(&key)) } else { drop(unseen.insert(key, pods)) }
+    /// Adds Pods that the next run for a group has to see, and forgets those that are seen.
+    pub(super) fn add_unseen(&self, lane: Lane, group: &Arc<str>, written: &[Expectation], view: &dyn PodView) {
+        let mut pods = self.unseen.lock().remove(&(lane, group.clone())).unwrap_or_default();
+        pods.extend(written.iter().map(|expectation| expectation.key.clone()));
+        pods.sort_unstable();
+        pods.dedup();
+        pods.retain(|pod| self.gate(lane, pod, view, Instant::now()) != Gate::Open);
+        if !pods.is_empty() {
+            self.unseen.lock().insert((lane, group.clone()), pods);
+        }
     }
 
     /// Returns the Pods that the next run for a group has to see.

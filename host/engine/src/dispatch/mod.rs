@@ -42,7 +42,7 @@ use gate::Gate;
 pub use order::order;
 use podium_pods::{
     cache::{Reader, Snapshot},
-    pod::PodView,
+    pod::{CachedPod, PodView},
 };
 use podium_vocabulary::{PodKey, Revision, WriteGrants, is_group};
 pub use probe::{IsWanted, PROBE_PODS};
@@ -130,7 +130,7 @@ type NextOrDelivery = Either<Next, BoxFuture<'static, Next>>;
 /// The result of [`Dispatch::run`].
 enum Step {
     Ended(JobResult),
-    Ran(Attempt),
+    Ran(Box<Attempt>),
 }
 
 impl Dispatch {
@@ -163,7 +163,7 @@ impl Dispatch {
         let run = AssertUnwindSafe(self.run(&job, &plugin, &key)).catch_unwind();
         let attempt = match run.await {
             Ok(Step::Ended(ran)) => return Either::Left(self.finish(&job, &plugin, &key, ran)),
-            Ok(Step::Ran(attempt)) => attempt,
+            Ok(Step::Ran(attempt)) => *attempt,
             Err(panic) => {
                 let ran = panicked(&job, &plugin, &key, &RunWrites::new(&Subject::Deleted(None), 0), &*panic);
                 return Either::Left(self.finish(&job, &plugin, &key, ran));
@@ -222,11 +222,19 @@ impl Dispatch {
             // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
             entries.enter(of).await;
         }
-        let snapshot = match self.caught_up(job, &self.written(plugin, of)).await {
-            Ok(snapshot) => snapshot,
+        let mut snapshot: Arc<dyn PodView> = self.reader.snapshot();
+        let mut present = self.member(job, plugin, of, &*snapshot).await;
+        match self.caught_up(job, &self.written(plugin, of, present.as_ref()), &*snapshot).await {
             Err(pause) => return Step::Ended(JobResult::without_run(Next::Postponed(pause))),
-        };
-        let present = plugin.present(of, &*snapshot);
+            Ok(None) => {}
+            Ok(Some(newer)) => {
+                snapshot = newer;
+                present = self.member(job, plugin, of, &*snapshot).await;
+            }
+        }
+        if !is_group(&of.uid) {
+            present = snapshot.by_uid(&of.uid);
+        }
         let has_left = |uid: &str, left| plugin.has_left(of, uid, left, &*snapshot);
         let FoundSubject { subject, gone_for } =
             self.expectations.tombstones.find_subject(&self.queue, job, present, has_left, Instant::now());
@@ -280,7 +288,7 @@ impl Dispatch {
             self.ran(job, plugin, started.elapsed().min(plugin.spec.limits.cpu));
             failed(revoked())
         });
-        Step::Ran(Attempt { report, key, gone_for, started, waited, span, writes })
+        Step::Ran(Box::new(Attempt { report, key, gone_for, started, waited, span, writes }))
     }
 
     /// Charges the tenant for a run that has ended.
@@ -301,49 +309,71 @@ impl Dispatch {
     /// Postpones a job without a run. Drops the job instead if its Pod has been gone for [`GIVE_UP`], or if its
     /// deletion was given up before.
     fn postponed(&self, job: &PodJob, plugin: &LoadedPlugin, key: &PodKey, wait: Duration) -> JobResult {
-        let is_gone = plugin.present(key, &*self.reader.snapshot()).is_none();
         let gone_for = self.expectations.tombstones.gone_for(job.lane, &key.uid, Instant::now());
-        // Without a tombstone it was given up before, after the key was taken.
-        if is_gone && gone_for.is_none_or(|gone| gone >= GIVE_UP) {
+        // Without a tombstone the deletion of a Pod was given up before, after the key was taken.
+        let is_over = gone_for.map_or(!is_group(&key.uid), |gone| gone >= GIVE_UP);
+        if is_over && plugin.present(key, &*self.reader.snapshot()).is_none() {
+            self.expectations.tombstones.find_subject(&self.queue, job, None, |_, _| true, Instant::now());
             let gave_up = gone_for.is_some();
             return JobResult { next: Next::Settled, on_deletion: true, gave_up, unsettled: Reports::default() };
         }
         JobResult::without_run(Next::Postponed(wait))
     }
 
-    /// Returns the Pods that a run has to see with the plugin's own writes: its Pod, and of a group also those that the
-    /// latest run for the group wrote to without seeing it.
-    fn written(&self, plugin: &LoadedPlugin, of: &PodKey) -> Vec<PodKey> {
+    /// Returns the Pod of a group that a run is about; `None` for a Pod. The tenant is charged for the search.
+    async fn member(
+        &self,
+        job: &PodJob,
+        plugin: &LoadedPlugin,
+        of: &PodKey,
+        view: &dyn PodView,
+    ) -> Option<Arc<CachedPod>> {
+        let charge = |cost| {
+            plugin.status.charged(cost);
+            self.queue.charge(job.lane, cost);
+        };
+        plugin.member(of, view, charge).await
+    }
+
+    /// Returns the Pods that a run has to see with the plugin's own writes: its Pod, and of a group also those that
+    /// earlier runs wrote to and that were not seen.
+    fn written(&self, plugin: &LoadedPlugin, of: &PodKey, member: Option<&Arc<CachedPod>>) -> Vec<PodKey> {
         if !is_group(&of.uid) {
             return vec![of.clone()];
         }
         let mut written = self.expectations.gates.unseen_of(plugin.lane, &of.uid);
-        written.extend(plugin.present(of, &*self.reader.snapshot()).map(|pod| pod.key.clone()));
+        written.extend(member.map(|pod| pod.key.clone()));
         written
     }
 
-    /// Returns a snapshot that shows the plugin's earlier writes to these Pods, or, if the cache does not show them
-    /// yet, how soon the run looks again.
-    async fn caught_up(&self, job: &PodJob, written: &[PodKey]) -> Result<Arc<dyn PodView>, Duration> {
+    /// Waits for nothing: returns whether a view shows the plugin's earlier writes to these Pods, with a newer view if
+    /// only that one does, or how soon the run looks again.
+    async fn caught_up(
+        &self,
+        job: &PodJob,
+        written: &[PodKey],
+        view: &dyn PodView,
+    ) -> Result<Option<Arc<dyn PodView>>, Duration> {
         let gates = &self.expectations.gates;
-        let mut snapshot = self.reader.snapshot();
+        let mut newer: Option<Arc<dyn PodView>> = None;
         for key in written {
-            let mut gate = gates.gate(job.lane, key, &*snapshot, Instant::now());
+            let view = newer.as_deref().unwrap_or(view);
+            let mut gate = gates.gate(job.lane, key, view, Instant::now());
             if gate != Gate::Open {
                 self.expectations.look_for_lost(job.lane, &key.uid, &self.reader);
             }
             if gate == Gate::ReadLive {
                 gate = self.ask_live(job, key).await;
-                snapshot = self.reader.snapshot();
+                newer = Some(self.reader.snapshot());
             }
             if gate != Gate::Open {
                 return Err(gates.pause(job.lane, &key.uid, Instant::now()));
             }
         }
         if is_group(&job.item) {
-            gates.set_unseen(job.lane, &job.item, Vec::new());
+            gates.add_unseen(job.lane, &job.item, &[], newer.as_deref().unwrap_or(view));
         }
-        Ok(snapshot)
+        Ok(newer)
     }
 
     /// Reads the Pod from the API server to learn which revision the cache has to show, and compares again. Costs the

@@ -19,15 +19,18 @@ use std::{
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use podium_pods::pod::{CachedPod, Page, PodView};
+use podium_pods::pod::{CachedPod, Change, Page, PodView};
 use podium_vocabulary::{PluginSpec, PodQuery, Refused, WriteReport};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{Dispatch, LoadedPlugin, State, seed, world::log};
-use crate::ports::{
-    Failure, FailureKind, LogLevel, RUN_TARGET, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject,
-    World, panic_message,
+use crate::{
+    ports::{
+        Failure, FailureKind, LogLevel, RUN_TARGET, Reconcile, Request, RunReport, Staged, StateEntry, StateError,
+        Subject, World, panic_message,
+    },
+    wake::Wake,
 };
 
 /// The most Pods that a probe runs on.
@@ -153,9 +156,15 @@ async fn drawn(view: &dyn PodView, spec: &PluginSpec, seed: u64) -> Vec<Arc<Cach
     let query = PodQuery { namespace: spec.id.namespace.clone(), labels, ..PodQuery::default() };
     let mut drawn: Vec<(u64, Arc<CachedPod>)> = Vec::new();
     let mut after = None;
+    let wake = Wake::new([((), spec)]);
+    // A Pod without a group never runs the plugin.
+    let runs = |pod: &Arc<CachedPod>| {
+        let added = Change::between(None, Some(pod.clone()));
+        added.is_some_and(|added| !wake.concerned(&added).is_empty())
+    };
     loop {
         let Page { pods, next, .. } = view.find(&query, SLICE, after.as_ref());
-        drawn.extend(pods.into_iter().map(|pod| (lot(seed, &pod.key.uid), pod)));
+        drawn.extend(pods.into_iter().filter(runs).map(|pod| (lot(seed, &pod.key.uid), pod)));
         drawn.sort_by_key(|(lot, _)| *lot);
         drawn.truncate(PROBE_PODS);
         after = next;

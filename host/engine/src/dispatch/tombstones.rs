@@ -179,7 +179,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                     let mut inner = self.inner.lock();
                     inner.record(lane, &key, change.old.clone(), now);
                     let left = change.new.as_ref().or(change.old.as_ref()).map_or(Revision(0), |pod| pod.revision);
-                    inner.set_left(lane, &key.uid, left);
+                    inner.set_left(lane, &key.uid, left, change.new.is_some());
                     let excess = inner.enforce(lane, queue, WITH_EACH);
                     plan.excess.extend((excess != Excess::default()).then_some((lane, excess)));
                 }
@@ -238,13 +238,14 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let mut inner = self.inner.lock();
         let mut keys = pending();
         let mut excess = Excess::default();
-        for key in &keys {
+        // A group has a tombstone when a run finds no Pod of it: most of them live.
+        for key in keys.iter().filter(|key| !is_group(&key.uid)) {
             if inner.number(lane, &key.uid).is_none() {
                 inner.record(lane, key, None, now);
                 excess.add(inner.enforce(lane, queue, WITH_EACH));
             }
         }
-        keys.retain(|key| inner.number(lane, &key.uid).is_some());
+        keys.retain(|key| is_group(&key.uid) || inner.number(lane, &key.uid).is_some());
         let count = keys.len();
         let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, Why::DELETED));
         queue.add_because(items, false);
@@ -271,6 +272,10 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
             return FoundSubject { subject: Subject::Present(pod), gone_for: None };
         }
         let mut inner = self.inner.lock();
+        if is_group(&job.item) && inner.number(job.lane, &job.item).is_none() {
+            let (namespace, name) = job.slot.clone();
+            inner.record(job.lane, &PodKey { namespace, name, uid: job.item.clone() }, None, now);
+        }
         let Some(tombstone) = inner.tombstone(job.lane, &job.item) else {
             return FoundSubject { subject: Subject::Deleted(None), gone_for: Some(Duration::ZERO) };
         };
@@ -356,7 +361,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let counts = |numbers: &[(L, u64)]| numbers.iter().any(|(lane, _)| is_of(*lane));
         let unsettled = inner.by_uid.iter().filter(|(_, numbers)| counts(numbers));
         let uids = unsettled.flat_map(|(uid, numbers)| match is_group(uid) {
-            true => inner.pods(numbers),
+            true => inner.pods(numbers, &is_of),
             false => vec![uid.clone()],
         });
         uids.take(most).collect()

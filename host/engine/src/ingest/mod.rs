@@ -28,7 +28,7 @@ use podium_pods::{
     cache::{Reader, Writer},
     pod::{Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
 };
-use podium_vocabulary::{PodKey, Revision};
+use podium_vocabulary::{PodKey, Revision, is_group};
 pub use replay::Reopened;
 use replay::{DeferredObservations, Reading, Replay};
 use resync::Resyncs;
@@ -76,6 +76,8 @@ pub struct Ingest {
     gone: Arc<GonePods>,
     interests: Interests,
     replay: Replay,
+    /// The only namespace that is listed; `None` for all.
+    listed: Option<String>,
     /// Pods on which plugins ran before a restart, and which the API server has and the cache lacks because they
     /// cannot be decoded.
     undecoded: BTreeMap<Arc<str>, PodKey>,
@@ -95,6 +97,7 @@ impl Ingest {
     pub fn new((writer, reader): (Writer, Reader), options: IngestOptions) -> (Self, IngestHandle) {
         let IngestOptions { observations, registry, queue, expectations, reopened, gone, blocking } = options;
         let (handle, requests) = handle::channel();
+        let listed = reopened.as_ref().and_then(|reopened| reopened.namespace.clone());
         let replay = reopened.map_or(Replay::Done, Replay::AwaitingFirstList);
         let ingest = Self {
             writer,
@@ -108,6 +111,7 @@ impl Ingest {
             gone,
             interests: Interests::new(replay.journal()),
             replay,
+            listed,
             undecoded: BTreeMap::new(),
             steps: Arc::default(),
             resyncs: Resyncs::default(),
@@ -306,7 +310,9 @@ impl Ingest {
         self.queue_deletions(lane, || {
             let keys = entries.pending_deletions_after(after, most);
             last = keys.get(most.saturating_sub(1)).cloned();
-            keys
+            // A Pod of another namespace is not listed, and is not gone for that.
+            let is_listed = |key: &PodKey| self.listed.as_ref().is_none_or(|listed| *listed == *key.namespace);
+            keys.into_iter().filter(|key| !is_group(&key.uid) || is_listed(key)).collect()
         });
         last
     }
@@ -412,6 +418,10 @@ impl Ingest {
         if let Some(delivery) = sweep.gone.take() {
             sweep.gone = self.deliver_gone(&sweep, &delivery);
             return self.sweeps.push_back(sweep);
+        }
+        // Before the first list nothing says that a Pod or a group is gone; after it all are queued.
+        if matches!(self.replay, Replay::AwaitingFirstList(_)) {
+            sweep.deletions = None;
         }
         if let Some(after) = sweep.deletions.take() {
             sweep.deletions = self.queue_pending_deletions(sweep.lane, after.as_ref(), SLICE).map(Some);

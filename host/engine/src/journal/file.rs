@@ -10,12 +10,15 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, BufReader, BufWriter, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use podium_vocabulary::is_group;
 
 use super::{
     Batch, Journal, Number, Recovery,
@@ -253,7 +256,7 @@ impl Store {
 
     /// For tests: compacts as if the file had grown too long.
     #[cfg(test)]
-    pub(super) fn compact_now(&mut self, journal: &Journal) {
+    pub(crate) fn compact_now(&mut self, journal: &Journal) {
         self.compact(journal).unwrap();
     }
 
@@ -308,6 +311,8 @@ impl Store {
                 kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }
         }
+        // A group is entered again after each of its ends.
+        let mut groups = BTreeSet::new();
         let mut old = private_file::open(&self.directory.join(JOURNAL))?;
         old.seek(SeekFrom::Start(HEADER_BYTES as u64))?;
         let mut entries = Entries::new(BufReader::new(old));
@@ -317,6 +322,7 @@ impl Store {
             let entry = entries.next().map_err(unreadable)?.ok_or_else(ends_early)?;
             if let Entry::Runs { plugin, uid, .. } = &entry
                 && journal.state.lock().pairs.contains(Number(*plugin), PackedUid::pack(uid))
+                && (!is_group(uid) || groups.insert((*plugin, uid.to_string())))
             {
                 kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }

@@ -147,7 +147,9 @@ impl Steps {
         Self { first: step, latest: step, are_changes: is_change, why }
     }
 
+    /// The load of another version does not wait.
     pub(super) fn not_before(self, time: Option<Instant>) -> Self {
+        let time = time.filter(|_| !self.why.contains(Why::LOAD));
         let (due, number) = self.first;
         Self { first: (time.map_or(due, |time| due.max(time)), number), ..self }
     }
@@ -325,7 +327,8 @@ where
         match next {
             Next::Settled | Next::Final | Next::Again(_) | Next::After(_) => item.failures = 0,
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
-            Next::Postponed(_) => {}
+            // Nothing was run that it would rest from.
+            Next::Postponed(_) => item.rest = None,
         }
         let why = match next {
             Next::Settled | Next::Final => Why::default(),

@@ -53,6 +53,10 @@ impl Why {
         Self { sections: self.sections.union(other.sections), others: self.others | other.others }
     }
 
+    pub(super) const fn contains(self, other: Self) -> bool {
+        self.others & other.others == other.others
+    }
+
     /// Returns these reasons without another one.
     #[must_use]
     pub(super) const fn without(self, other: Self) -> Self {

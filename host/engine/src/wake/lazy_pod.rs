@@ -40,7 +40,7 @@ impl<'a> LazyPod<'a> {
             Relation::Node => pod.node(),
             Relation::Label(key) => self.labels().get(key).map(|value| Cow::Borrowed(&**value)),
         };
-        let key = value.map(|value| by.group(plugin, &pod.key.namespace, &value));
+        let key = value.and_then(|value| by.group(plugin, &pod.key.namespace, &value));
         groups.push((by.clone(), is_of_cluster, key.clone()));
         key
     }

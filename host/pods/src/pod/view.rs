@@ -1,6 +1,6 @@
 //! The trait that answers queries, and its answers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use podium_vocabulary::{Cursor, PodQuery, Revision};
 
@@ -37,6 +37,12 @@ impl Effort {
     pub const KEY: u64 = 2;
     /// A value of the query that a label is compared with.
     pub const VALUE: u64 = 1;
+
+    /// Returns the time that an effort stands for.
+    #[must_use]
+    pub const fn time(effort: u64) -> Duration {
+        Duration::from_nanos(effort.saturating_mul(5))
+    }
 }
 
 /// The result of a part of a search: the matches among some of the candidates.

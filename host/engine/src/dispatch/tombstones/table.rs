@@ -8,7 +8,7 @@ use std::{
 
 use foldhash::quality::FixedState;
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::{PodKey, Revision};
+use podium_vocabulary::{PodKey, Revision, is_group};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -48,6 +48,8 @@ pub(super) struct Tombstone {
     pod: Option<Arc<str>>,
     /// The revision at which the Pod left the group, or an earlier one at which it was there.
     left: Revision,
+    /// The Pod of a group is not gone, but has left it.
+    moved: bool,
     /// None if the Pod was deleted while the host was down, or the state was dropped.
     pub(super) last: Option<Arc<CachedPod>>,
     pub(super) since: Instant,
@@ -103,13 +105,16 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         let key = key.clone();
         let uid = Arc::clone(&key.uid);
         let left = Revision(0);
-        let tombstone = Tombstone { key, pod, left, last, since: now, seen: false, running: false, back: false };
+        let tombstone =
+            Tombstone { key, pod, left, moved: false, last, since: now, seen: false, running: false, back: false };
         of.all.insert(self.numbers, tombstone);
         self.by_uid.entry(uid).or_default().push((lane, self.numbers));
     }
 
-    pub(super) fn set_left(&mut self, lane: L, group: &Arc<str>, left: Revision) {
-        self.tombstone(lane, group).into_iter().for_each(|tombstone| tombstone.left = left);
+    pub(super) fn set_left(&mut self, lane: L, group: &Arc<str>, left: Revision, moved: bool) {
+        let Some(tombstone) = self.tombstone(lane, group) else { return };
+        tombstone.left = left;
+        tombstone.moved = moved;
     }
 
     /// Returns the number of a group's tombstone, the Pod that left, and when.
@@ -122,10 +127,13 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.numbered(lane, number).is_some_and(|tombstone| tombstone.running)
     }
 
-    /// Returns the Pods that left the group of these tombstones.
-    pub(super) fn pods(&self, numbers: &[(L, u64)]) -> Vec<Arc<str>> {
-        let pod = |(lane, number): &(L, u64)| self.lanes.get(lane)?.all.get(number)?.pod.clone();
-        numbers.iter().filter_map(pod).collect()
+    /// Returns the Pods that were deleted as the last ones of the group of these tombstones, as far as these are of
+    /// some plugins.
+    pub(super) fn pods(&self, numbers: &[(L, u64)], is_of: impl Fn(L) -> bool) -> Vec<Arc<str>> {
+        let pod = |(lane, number): &(L, u64)| {
+            self.lanes.get(lane)?.all.get(number).filter(|tombstone| !tombstone.moved)?.pod.clone()
+        };
+        numbers.iter().filter(|(lane, _)| is_of(*lane)).filter_map(pod).collect()
     }
 
     pub(super) fn forget_lane(&mut self, lane: L) {
@@ -134,7 +142,9 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     }
 
     pub(super) fn last_states(&self) -> Vec<Arc<CachedPod>> {
-        let state = |(lane, number): &(L, u64)| self.lanes.get(lane)?.all.get(number)?.last.clone();
+        let state = |(lane, number): &(L, u64)| {
+            self.lanes.get(lane)?.all.get(number).filter(|tombstone| !tombstone.moved)?.last.clone()
+        };
         self.by_uid.values().filter_map(|numbers| numbers.iter().find_map(state)).collect()
     }
 
@@ -225,8 +235,12 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.give_up(lane, number, queue)
     }
 
+    /// A group may have Pods, so its key stays in the queue, and its run finds out.
     fn give_up(&mut self, lane: L, number: u64, queue: &Keys<L>) -> Option<PodKey> {
         let Tombstone { key, .. } = self.remove(lane, number)?;
+        if is_group(&key.uid) {
+            return None;
+        }
         queue.remove(lane, slot(&key), &key.uid);
         Some(key)
     }

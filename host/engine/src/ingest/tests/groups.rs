@@ -188,6 +188,8 @@ async fn the_end_of_a_group_is_delivered_after_a_restart_and_a_suspension() {
     let (named, body) = naming(|_| Ok(Outcome::Settled));
     harness.load_spec(by_app(), body);
     harness.work(2);
+    harness.settle().await;
+    assert_eq!(taken(&named), Vec::<String>::new(), "nothing is known before the first list");
     let pods = [("d", "api"), ("e", "new")].map(|(name, app)| Record::from(pod(name, name, app, 6)));
     harness.list(pods.into_iter().collect(), 7);
     for _ in 0..3 {
@@ -226,6 +228,66 @@ async fn keys_of_another_configuration_are_dropped_with_their_deletions() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn groups_that_come_and_go_leave_one_entry_each_in_a_compacted_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut harness = journaled(directory.path());
+    harness.list(PodList::default(), 1);
+    let (named, body) = naming(|_| Ok(Outcome::Settled));
+    harness.load_spec(by_app(), body);
+    harness.work(2);
+    for revision in 2..1_002 {
+        let there = pod("a", &format!("u{}", revision / 2), "web", revision);
+        if revision % 2 == 0 {
+            harness.apply(there)
+        } else {
+            harness.delete(there)
+        }
+        harness.settle().await;
+    }
+    harness.apply(pod("a", "last", "web", 2_000));
+    harness.settle().await;
+    assert_eq!(taken(&named).len(), 1_001);
+    harness.workers.shutdown().await;
+    drop(harness);
+    let Opened { journal, mut store, .. } = journal::open(directory.path(), 0).unwrap();
+    store.compact_now(&journal);
+    let bytes = directory.path().join("journal").metadata().unwrap().len();
+    assert!(bytes < 16 << 10, "{bytes} bytes");
+    assert_eq!(journal.plugin_entries(&by_app().id).pending_deletions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bounds_of_deletions_drop_no_run_for_a_group_that_lives() {
+    let bounds = Bounds { states: 1, waiting: 1, unsettled: 1, all: 1 };
+    let mut harness = Harness::new(Backoff::default(), bounds, None);
+    let (named, body) = naming(|_| Ok(Outcome::Settled));
+    harness.load_spec(by_app(), body);
+    for (at, app) in ["web", "api", "old"].into_iter().enumerate() {
+        for (name, revision) in [("a", 2), ("b", 5)] {
+            let name = format!("{app}-{name}");
+            harness.apply(pod(&name, &name, app, at as u64 + revision));
+        }
+    }
+    // Each group loses a Pod, and waits for its run.
+    for (at, app) in ["web", "api", "old"].into_iter().enumerate() {
+        let name = format!("{app}-a");
+        harness.delete(pod(&name, &name, app, at as u64 + 10));
+    }
+    harness.work(1);
+    harness.settle().await;
+    let mut runs = taken(&named);
+    runs.sort_unstable();
+    assert_eq!(runs, ["api-b", "old-b", "web-b"]);
+    // The last states of two ends are beyond the bounds, but the ends are not.
+    for (at, app) in ["web", "api", "old"].into_iter().enumerate() {
+        let name = format!("{app}-b");
+        harness.delete(pod(&name, &name, app, at as u64 + 20));
+    }
+    harness.settle().await;
+    assert_eq!(taken(&named).iter().filter(|run| run.starts_with("deleted")).count(), 3);
+}
+
 const APPS: [&str; 4] = ["web", "api", "old", "new"];
 const WORKERS: usize = 4;
 
@@ -242,15 +304,19 @@ async fn last_runs(seed: u64) {
     // By app: the revision of the last state, for a group that is gone.
     let settled = Arc::new(Mutex::new(BTreeMap::<String, Option<u64>>::new()));
     let noted = settled.clone();
+    let under_way = Arc::new(Mutex::new(BTreeSet::<String>::new()));
     harness.load_spec(by_app(), move |request: Request, delivered| {
         let noted = noted.clone();
+        let under_way = under_way.clone();
         async move {
+            let (Subject::Present(pod) | Subject::Deleted(Some(pod))) = &request.subject else { return failure() };
+            let app = pod.labels().unwrap()["app"].clone();
+            assert!(under_way.lock().insert(app.clone()), "two runs for {app} at once");
             tokio::task::yield_now().await;
+            under_way.lock().remove(&app);
             if (request.seed >> 40).is_multiple_of(5) {
                 return failure();
             }
-            let (Subject::Present(pod) | Subject::Deleted(Some(pod))) = &request.subject else { return failure() };
-            let app = pod.labels().unwrap()["app"].clone();
             let gone = if let Delivered::Deleted(revision) = delivered { revision } else { None };
             noted.lock().insert(app, gone);
             Ok(Outcome::Settled)
@@ -275,13 +341,27 @@ async fn last_runs(seed: u64) {
                 PodEvent::applied(pod(&name, &uid, app, revision))
             }
         };
+        let before_revision = before.as_ref().map_or(0, |(_, _, revision)| *revision);
         if let Some((_, app, last)) = before {
             let last = if event.deleted { revision } else { last };
             expected.insert(app.to_owned(), Some(last));
         }
         let present: BTreeSet<_> = alive.values().map(|(_, app, _)| (*app).to_owned()).collect();
         expected.extend(present.into_iter().map(|app| (app, None)));
-        observed.send(Observation::Events(vec![event])).await.unwrap();
+        let observation = if random.random_range(0..8) > 0 {
+            Observation::Events(vec![event])
+        } else {
+            // The list lacks the Pod of a deletion, whose last state is then that of before.
+            let app = event.pod.labels().unwrap()["app"].clone();
+            if let Some(last) = expected.get_mut(&app).filter(|_| event.deleted).and_then(Option::as_mut)
+                && *last == revision
+            {
+                *last = before_revision;
+            }
+            let pods = alive.iter().map(|(name, (uid, app, revision))| Record::from(pod(name, uid, app, *revision)));
+            Observation::Relisted { pods: pods.collect(), revision: Revision(revision) }
+        };
+        observed.send(observation).await.unwrap();
     }
     drop(observed);
     ingesting.join_next().await.unwrap().unwrap();

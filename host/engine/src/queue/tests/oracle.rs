@@ -141,6 +141,9 @@ impl Oracle {
         if orphaned {
             return;
         }
+        if matches!(next, Next::Postponed(_)) {
+            self.rested.remove(&key);
+        }
         self.end(key, if next == Next::Final { usize::MAX } else { began });
         let failures = self.failures.entry(key).or_default();
         let due = match next {

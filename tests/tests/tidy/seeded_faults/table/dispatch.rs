@@ -68,7 +68,10 @@ fn deletions() -> Vec<Fault> {
     let tombstones = In { file: "host/engine/src/dispatch/tombstones.rs", tests: "dispatch::" };
     let table = In { file: "host/engine/src/dispatch/tombstones/table.rs", tests: "dispatch::" };
     let of_groups = In { tests: "ingest::tests::groups", ..tombstones };
+    let table_of_groups = In { tests: "ingest::tests::groups", ..table };
+    let ingest = In { file: "host/engine/src/ingest/mod.rs", ..of_groups };
     let journal = In { file: "host/engine/src/journal/mod.rs", ..of_groups };
+    let compaction = In { file: "host/engine/src/journal/file.rs", ..of_groups };
     vec![
         tombstones.fault(
             "a deletion is not delivered to a plugin whose selector the Pod left",
@@ -99,6 +102,21 @@ fn deletions() -> Vec<Fault> {
             "the end of a group settles a later one",
             "if «is_group(&job.item) && number.is_some_and(|number| !inner.is_running(job.lane, number))» {",
             "false",
+        ),
+        ingest.fault(
+            "groups end before the first list",
+            "if «matches!(self.replay, Replay::AwaitingFirstList(_))» {\n            sweep",
+            "false",
+        ),
+        table_of_groups.fault(
+            "a bound on deletions drops the run for a group",
+            "if «is_group(&key.uid)» {\n            return None;",
+            "false",
+        ),
+        compaction.fault(
+            "a compacted journal keeps each end of a group",
+            "&& «(!is_group(uid) || groups.insert((*plugin, uid.to_string())))»",
+            "true",
         ),
         journal.fault(
             "the end of a group during a suspension is lost",

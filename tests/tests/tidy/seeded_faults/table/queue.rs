@@ -3,7 +3,7 @@
 use super::{Fault, In};
 
 pub(super) fn faults() -> Vec<Fault> {
-    [slots(), turns(), tokens(), order()].concat()
+    [slots(), rests(), turns(), tokens(), order()].concat()
 }
 
 fn slots() -> Vec<Fault> {
@@ -22,9 +22,6 @@ fn slots() -> Vec<Fault> {
             "item.steps = Steps { why: steps.why.and(why.without(Why::REQUEUE)), «..due» };",
             "..Steps::one((now + Duration::from_secs(1), 0), false, why)",
         ),
-        slots.fault("a change ends a rest", "let steps = «steps.not_before(waiting.rest)»;", "steps"),
-        slots.fault("a change during a run ends its rest", "let due = «steps.not_before(item.rest)»;", "steps"),
-        slots.fault("an item that rests is run without a reason", "«!self.is_resting && »self.due() <= now", ""),
         slots.fault("a success keeps the failures", "Next::After(_) => «item.failures = 0»,", ""),
         slots.fault(
             "a failure with a time counts as none",
@@ -87,6 +84,16 @@ fn slots() -> Vec<Fault> {
             "parked.into_iter().for_each(|slots| «self.free_all(slots, now)»);",
             "drop(slots)",
         ),
+    ]
+}
+
+fn rests() -> Vec<Fault> {
+    let slots = In { file: "host/engine/src/queue/slots.rs", tests: "queue::" };
+    vec![
+        slots.fault("a change ends a rest", "let steps = «steps.not_before(waiting.rest)»;", "steps"),
+        slots.fault("an item rests from a run that did not start", "Next::Postponed(_) => «item.rest = None»,", "{}"),
+        slots.fault("a change during a run ends its rest", "let due = «steps.not_before(item.rest)»;", "steps"),
+        slots.fault("an item that rests is run without a reason", "«!self.is_resting && »self.due() <= now", ""),
     ]
 }
 
