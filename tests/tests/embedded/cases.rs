@@ -241,6 +241,25 @@ fn a_run_reports_missing_grants_and_failures_with_their_line() {
 }
 
 #[test]
+fn a_run_on_a_pod_of_a_group_is_the_one_for_the_group() {
+    let Some(author) = Author::of_script() else { return };
+    author.write("hello/plugin.yaml", &PLUGIN.replace("watch: {", "watch: { related: { by: label, label: app },"));
+    let pod = |name: &str, labels: &str, act: &str| {
+        format!("{{ metadata: {{ name: {name}, labels: {labels}, annotations: {{ example.com/do: {act} }} }} }}\n")
+    };
+    author.write("others/a.yaml", &pod("a", "{ app: web }", "neighbours"));
+    author.write("others/c.yaml", &pod("c", "{ app: api }", "throw"));
+    author.write("pod.yaml", &pod("b", "{ app: web }", "throw"));
+    let run = ["run", "hello", "--pod", "pod.yaml", "--pods", "others"];
+    author.says(&run, 0, &["shop/a: done", "of-2"]);
+    author.write("pod.yaml", &pod("b", "{}", "annotate"));
+    author.says(&run, 1, &["not run on shop/b: NoGroup: the Pod has no value of watch.related"]);
+    let pods = [pod("a", "{ app: web }", "neighbours"), pod("b", "{ app: web }", "throw"), pod("c", "{}", "throw")];
+    author.write("hello/tests/group.yaml", &format!("name: group\non: [b]\npods:\n- {}", pods.join("- ")));
+    author.says(&["test", "hello"], 1, &["set label team=of-2 on shop/a", "0 passed, 1 failed"]);
+}
+
+#[test]
 fn the_cases_of_a_new_crate_pass() {
     let Some(author) = Author::new(None) else { return };
     let settings = format!("[build]\ntarget-dir = {:?}\n", target_dir().unwrap().join("guests"));

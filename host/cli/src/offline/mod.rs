@@ -9,14 +9,16 @@ mod observe;
 mod pods;
 mod recorder;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 pub(crate) use code::{Code, Compiled};
 pub(crate) use observe::Ran;
 use podium_devcluster::{Cluster, Options, StartError};
+use podium_engine::wake::Wake;
 use podium_host::app::{self, App};
-use podium_vocabulary::PluginSpec;
+use podium_pods::pod::{CachedPod, Change};
+use podium_vocabulary::{PluginSpec, PodKey, Prune};
 pub(crate) use pods::{InputPod, read};
 pub(crate) use recorder::Request;
 use serde_json::{Value, json};
@@ -90,7 +92,7 @@ pub(crate) fn observe(compiled: &Compiled, spec: &PluginSpec, scenario: &Scenari
         })?;
         provide(&cluster, spec, scenario)?;
         let recorder = Recorder::new(&cluster);
-        let observer = Observer::new(code, scenario);
+        let observer = Observer::new(code, &with_groups(spec, scenario));
         let sender = observer.clone();
         let now_millis = u64::try_from(scenario.now_millis)?;
         let app = App::start_simulated(app::Options {
@@ -181,8 +183,9 @@ fn provide(cluster: &Cluster, spec: &PluginSpec, scenario: &Scenario) -> anyhow:
 /// Returns why the plugin did not run on Pods that it was to run on.
 fn not_run(app: &App, spec: &PluginSpec, scenario: &Scenario, runs: &[Ran]) -> BTreeMap<String, String> {
     let is_missing = |pod: &&str| match scenario.on {
-        Some(_) => runs.iter().all(|ran| ran.pod != **pod),
-        None => runs.is_empty(),
+        // A group runs on another Pod of it.
+        Some(_) if spec.watch.related.is_none() => runs.iter().all(|ran| ran.pod != **pod),
+        _ => runs.is_empty(),
     };
     let why = |pod: &str| {
         let (namespace, name) = pod.split_once('/')?;
@@ -192,6 +195,29 @@ fn not_run(app: &App, spec: &PluginSpec, scenario: &Scenario, runs: &[Ran]) -> B
     };
     let missing = scenario.subjects().filter(is_missing);
     missing.map(|pod| (pod.to_owned(), why(pod).unwrap_or_else(|| "it is not there".to_owned()))).collect()
+}
+
+/// Returns the scenario with the other Pods of the groups of `on`, because a plugin that runs for groups runs on the
+/// first Pod of each.
+fn with_groups(spec: &PluginSpec, scenario: &Scenario) -> Scenario {
+    let mut scenario = scenario.clone();
+    if let (Some(on), Some(_)) = (&mut scenario.on, &spec.watch.related) {
+        let wake = Wake::new([((), spec)]);
+        let group = |input: &InputPod| {
+            let mut pod = input.pod.clone();
+            // The cluster assigns both.
+            pod["metadata"]["resourceVersion"] = "1".into();
+            pod["metadata"]["uid"] = "1".into();
+            let pod = CachedPod::unshared(pod.to_string().as_bytes(), &Prune::NOTHING).ok()?;
+            let added = Change::between(None, Some(Arc::new(pod)))?;
+            wake.concerned(&added).groups.pop().map(|group| group.key)
+        };
+        let named = scenario.pods.iter().map(|input| (&input.name, group(input)));
+        let (subjects, others): (Vec<_>, Vec<_>) = named.partition(|(name, _)| on.contains(name));
+        let is_same = |of: &Option<PodKey>| of.is_some() && subjects.iter().any(|(_, group)| group == of);
+        on.extend(others.into_iter().filter(|(_, group)| is_same(group)).map(|(name, _)| name.clone()));
+    }
+    scenario
 }
 
 impl Scenario {

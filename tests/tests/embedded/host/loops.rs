@@ -185,7 +185,9 @@ async fn a_rollout_and_a_resync_do_not_slow_the_sample_plugins() {
     let plugins = app.status().plugins();
     assert!(plugins.iter().any(|(_, status)| status.writes_applied() >= 300));
     for (id, status) in plugins {
-        assert!(status.runs() > 300, "{id}: {} runs", status.runs());
+        // One of them runs for the workload, at most once in ten seconds.
+        let least = if &*id.name == "spread-guard" { 4 } else { 300 };
+        assert!(status.runs() > least, "{id}: {} runs", status.runs());
         assert_eq!((status.loops().len(), status.writes_withheld.get()), (0, 0), "{id}");
     }
     app.shutdown().await;
