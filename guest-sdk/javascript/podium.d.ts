@@ -56,11 +56,14 @@ declare module "podium" {
 
   /** The argument of `reconcile`: the present state of one Pod, and never the change that caused the run. */
   export interface Request {
-    /** The present Pod; undefined if it is gone. */
+    /** The present Pod, or the first one of a group (`watch.related`); undefined if it is gone. */
     pod?: Pod;
-    /** The last known state of a Pod that is gone, if there is one. */
+    /**
+     * The last known state of a Pod that is gone, if there is one; for a group that of its last Pod, which may live on
+     * in another one.
+     */
     deleted?: Pod;
-    /** The incarnation of the Pod that the run is for. */
+    /** The incarnation of the Pod that the run is for; the group, if it ended and its last state is not known. */
     key: PodKey;
     /** The host's time at the start of the run. `new Date()` and `Date.now()` return the same. */
     now: Date;
@@ -147,7 +150,10 @@ declare module "podium" {
     namespace?: string;
     node?: string;
     ownerUid?: string;
-    /** The result of {@link workload}; it belongs to a `namespace`. The search needs `owners` and `labels`. */
+    /**
+     * The result of {@link workload}, and never undefined; it belongs to a `namespace`. The search needs `owners` and
+     * `labels`.
+     */
     workload?: Workload;
     phase?: "Pending" | "Running" | "Succeeded" | "Failed" | "Unknown" | "";
     labels?: Record<string, string | string[] | boolean | { not: string[] }>;

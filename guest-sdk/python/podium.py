@@ -222,9 +222,14 @@ def _requirement(label, value):
     return label, operator, [_text(one, f"a value of {label}") for one in values]
 
 
-def _select(namespace=None, node=None, owner_uid=None, workload=None, phase=None, labels=None):
-    if workload is not None:
-        owner_uid = f"{_text(workload.kind, 'workload.kind')}/{_text(workload.name, 'workload.name')}"
+def _select(namespace=None, node=None, owner_uid=None, workload=..., phase=None, labels=None):
+    if workload is not ...:
+        if not isinstance(workload, Workload):
+            why = "it has no controller, or the sections owners and labels are not granted"
+            raise TypeError(f"workload is none of a Pod: {_show(workload)}; if workload(pod) is None, {why}")
+        if owner_uid is not None:
+            raise TypeError("a query has one of owner_uid and workload")
+        owner_uid = f"{workload.kind}/{workload.name}"
     fields = {"namespace": namespace, "node": node, "owner_uid": owner_uid, "phase": phase}
     selected = {name: _optional(value, name) for name, value in fields.items()}
     selected["labels"] = [_requirement(*label) for label in (labels or {}).items()]

@@ -178,7 +178,7 @@ class pods:
         namespace: Optional[str] = None,
         node: Optional[str] = None,
         owner_uid: Optional[str] = None,
-        workload: Optional[Workload] = None,
+        workload: Workload = ...,
         phase: Optional[str] = None,
         labels: Optional[Dict[str, LabelValue]] = None,
     ) -> Iterator[Pod]:
@@ -190,7 +190,7 @@ class pods:
         namespace: Optional[str] = None,
         node: Optional[str] = None,
         owner_uid: Optional[str] = None,
-        workload: Optional[Workload] = None,
+        workload: Workload = ...,
         phase: Optional[str] = None,
         labels: Optional[Dict[str, LabelValue]] = None,
     ) -> int:

@@ -71,6 +71,8 @@ class Testing(unittest.TestCase):
         others = [replica("b", "2"), replica("c", "1", label="app"), set, pod("shop", "e")]
         done = run(reconcile, replica("a", "1"), others=others)
         self.assertEqual(done.writes[0][3], "a b")
+        # None would select every Pod.
+        self.assertIn("workload is none of a Pod: None", run(reconcile, pod("shop", "e"), others=others).error)
         self.assertEqual(workload(others[1]), ("ReplicaSet", "web-1", "1"))
         self.assertEqual((workload(set), workload(others[3])), (("StatefulSet", "web-3", "3"), None))
 

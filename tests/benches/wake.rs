@@ -2,8 +2,8 @@
 //! --bench wake`.
 //!
 //! Each plugin watches all sections of the Pods of one application; the change concerns one plugin. Plugins of other
-//! applications should cost nothing. Then 20 plugins that the change concerns all: each runs for the Pod, or for a group
-//! of it (`watch.related`), of which there are three kinds.
+//! applications should cost nothing. Then 20 plugins that the change concerns all: each runs for the Pod, or for a
+//! group of it (`watch.related`), of which there are three kinds.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
 

@@ -165,7 +165,7 @@ fn spec(namespaced: bool) -> Value {
     spec
 }
 
-/// Adds the rules that what is watched, and what groups reveal, is granted.
+/// Adds the rules that watched sections, and those that groups reveal, are granted.
 fn watched(spec: &mut Value) {
     let sections = "!has(self.watch) || !has(self.watch.sections) || self.watch.sections.all(section, section == \
         'lifecycle' || (has(self.grants) && has(self.grants.read) && has(self.grants.read.pods) && \

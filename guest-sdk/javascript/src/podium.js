@@ -131,9 +131,18 @@ const requirement = ([label, value]) => {
   throw new TypeError(`labels: ${label} is no string, array of strings, boolean or {not: [..]}: ${show(value)}`);
 };
 
-const select = ({ namespace, node, ownerUid, workload, phase, labels = {}, ...unknown }) => {
+const select = (query) => {
+  const { namespace, node, ownerUid, workload, phase, labels = {}, ...unknown } = query;
   for (const field in unknown) throw new TypeError(`a query has no field ${field}`);
-  const owner = workload ? `${text(workload.kind, "workload.kind")}/${text(workload.name, "workload.name")}` : ownerUid;
+  let owner = ownerUid;
+  if ("workload" in query) {
+    if (typeof workload?.name !== "string" || typeof workload.kind !== "string") {
+      const why = "it has no controller, or the sections owners and labels are not granted";
+      throw new TypeError(`workload is none of a Pod: ${show(workload)}; if workload(pod) is undefined, ${why}`);
+    }
+    if (ownerUid !== undefined) throw new TypeError("a query has one of ownerUid and workload");
+    owner = `${workload.kind}/${workload.name}`;
+  }
   return { namespace, node, ownerUid: owner, phase, labels: Object.entries(labels).map(requirement) };
 };
 

@@ -140,7 +140,7 @@ pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<
         }
     };
     let rows = runs.iter().map(|run| {
-        [run.plugin.clone(), run.pod.clone(), age(run.millis_ago), causes(run), writes(run), result(run), took(run)]
+        [run.plugin.clone(), subject(run), age(run.millis_ago), causes(run), writes(run), result(run), took(run)]
     });
     ui::print(&format!("{}\n", ui::table(["PLUGIN", "POD", "AGE", "CAUSES", "WRITES", "RESULT", "TOOK"], rows)))?;
     Ok(ExitCode::SUCCESS)
@@ -312,7 +312,16 @@ fn escape(answer: &mut Value) {
 
 /// Returns a run as one line: `shop/cart  labels -> set label team=web  settled  3 ms`.
 pub(crate) fn line(run: &Run) -> String {
-    format!("{}  {}", run.pod, summary(run))
+    format!("{}  {}", subject(run), summary(run))
+}
+
+/// Returns the Pod of a run, or the group with its Pod: `label/app=web on shop/cart`.
+fn subject(Run { pod, group, deleted, .. }: &Run) -> String {
+    match (group, deleted) {
+        (None, _) => pod.clone(),
+        (Some(group), false) => format!("{group} on {pod}"),
+        (Some(group), true) => format!("end of {group}, last {pod}"),
+    }
 }
 
 fn summary(run: &Run) -> String {

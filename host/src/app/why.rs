@@ -267,7 +267,11 @@ fn run(record: &RunRecord, writers: &Writers) -> Run {
         group: record.group.as_ref().map(|group| shown(&group.name)),
         deleted: record.deleted,
         causes: record.why.names().into_iter().map(str::to_owned).collect(),
-        written_by: writers.get(&record.read).map(|writer| shown(&writer.to_string())),
+        // It may be another Pod of the group that has changed.
+        written_by: writers
+            .get(&record.read)
+            .filter(|_| record.group.is_none())
+            .map(|writer| shown(&writer.to_string())),
         attempt: record.attempt,
         millis_ago: millis(Instant::now().saturating_duration_since(record.ended)),
         waited_micros: micros(record.waited),

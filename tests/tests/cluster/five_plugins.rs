@@ -70,7 +70,9 @@ async fn five_plugins_fall_silent_and_survive_restart_and_sigkill() -> Result<()
         for plugin in FIVE {
             let runs =
                 host.metric("controller_runtime_reconcile_total", &[&format!("controller=\"{plugin}\"")]).await?;
-            ensure!(runs >= 500.0, "{runs} of {plugin}");
+            // One of them runs for each of the 13 Deployments.
+            let least = if plugin == "spread-guard" { 13.0 } else { 500.0 };
+            ensure!(runs >= least, "{runs} of {plugin}");
         }
         Ok(())
     })

@@ -11,7 +11,7 @@ const FIVE: [(&str, &[(&str, &str)]); 5] = [
     ("image-policy", &[]),
     ("crashloop-triage", &[]),
     ("pod-ttl", &[("succeededSeconds: 3600", "succeededSeconds: 5")]),
-    ("spread-guard", &[("settleSeconds: 30", "settleSeconds: 2")]),
+    ("spread-guard", &[("settleSeconds: 30", "settleSeconds: 2"), ("debounceSeconds: 10", "debounceSeconds: 1")]),
 ];
 
 /// Builds the five plugins and writes their configurations into `directory`.

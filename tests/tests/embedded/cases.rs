@@ -253,7 +253,7 @@ fn a_run_on_a_pod_of_a_group_is_the_one_for_the_group() {
     let run = ["run", "hello", "--pod", "pod.yaml", "--pods", "others"];
     author.says(&run, 0, &["shop/a: done", "of-2"]);
     author.write("pod.yaml", &pod("b", "{}", "annotate"));
-    author.says(&run, 1, &["not run on shop/b: NoGroup: the Pod has no value of watch.related"]);
+    author.says(&run, 1, &["not run on shop/b: NoGroup: the Pod has no label app, so it is in no group"]);
     let pods = [pod("a", "{ app: web }", "neighbours"), pod("b", "{ app: web }", "throw"), pod("c", "{}", "throw")];
     author.write("hello/tests/group.yaml", &format!("name: group\non: [b]\npods:\n- {}", pods.join("- ")));
     author.says(&["test", "hello"], 1, &["set label team=of-2 on shop/a", "0 passed, 1 failed"]);

@@ -79,7 +79,7 @@ impl Dispatch {
             let message = "the Pod's labels do not match watch.selector";
             reasons.push(Reason::new("SelectorDoesNotMatch", message));
         } else if plugin.spec.watch.related.is_some() && group.is_none() {
-            reasons.push(Reason::new("NoGroup", "the Pod has no value of watch.related, so it is in no group"));
+            reasons.push(Reason::new("NoGroup", plugin.no_group()));
         } else if reasons.is_empty() {
             reasons.push(self.idle(plugin, &pod, key, &wake));
         }

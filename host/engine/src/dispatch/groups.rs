@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_pods::pod::{CachedPod, Change, Effort, PodView, Slice};
-use podium_vocabulary::{PodKey, PodQuery, Revision, is_group};
+use podium_vocabulary::{PodKey, PodQuery, Relation, Revision, is_group};
 
 use super::{LoadedPlugin, gate::is_going};
 
@@ -28,6 +28,17 @@ impl LoadedPlugin {
     pub fn group(&self, pod: &Arc<CachedPod>) -> Option<PodKey> {
         let added = Change::between(None, Some(pod.clone()))?;
         self.wake().concerned(&added).groups.pop().map(|group| group.key)
+    }
+
+    /// Returns why a Pod is in no group.
+    pub(super) fn no_group(&self) -> String {
+        let lacks = match self.spec.watch.related.as_ref().map(|related| &related.by) {
+            Some(Relation::Workload) => "has no controller".to_owned(),
+            Some(Relation::Node) => "is on no node".to_owned(),
+            Some(Relation::Label(key)) => format!("has no label {key}"),
+            None => "has no value".to_owned(),
+        };
+        format!("the Pod {lacks}, so it is in no group (watch.related), or the value has more than 317 bytes")
     }
 
     /// Returns true if a view shows that a Pod has left a group, perhaps to come back. `left` is the revision at which
