@@ -117,7 +117,7 @@ fn spec(namespaced: bool) -> Value {
     requirement(&mut spec["properties"]["watch"]["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
     rules(
         &mut spec["properties"]["watch"]["properties"]["related"],
-        &[("(self.by == 'label') == has(self.label)", "by: label needs label, which the others do not have")],
+        &[("(self.by == 'label') == has(self.label)", "label is required with by: label, and invalid otherwise")],
     );
     let limits = &mut spec["properties"]["limits"];
     // The API server fills in the limits that hold, so that the object shows them. The rules below need all of them.

@@ -127,6 +127,19 @@ async fn a_mistake_is_refused_by_the_schema_with_its_field() -> Result<()> {
         ("watch.sections", json!(["labels", "status"]), "a section that grants.read.pods.sections does not have"),
         ("watch.sections", json!(["colour"]), "spec.watch.sections[0]: Unsupported value: \"colour\""),
         ("watch.resyncSeconds", 1.into(), "spec.watch.resyncSeconds: Invalid value: 1"),
+        (
+            "watch.related",
+            json!({"by": "label"}),
+            "spec.watch.related: Invalid value: label is required with by: label",
+        ),
+        ("watch.related", json!({"by": "node", "label": "app"}), "label is required with by: label, and invalid"),
+        (
+            "watch.related",
+            json!({"by": "workload"}),
+            "watch.related needs sections that grants.read.pods.sections does",
+        ),
+        ("watch.related", json!({"by": "owner"}), "spec.watch.related.by: Unsupported value: \"owner\""),
+        ("watch.related", json!({"by": "node", "debounceSeconds": 0}), "related.debounceSeconds: Invalid value: 0"),
         ("watch.selector.matchExpressions", json!([{"key": "a", "operator": "In"}]), "need at least one value"),
         (
             "watch.selector.matchExpressions",
