@@ -3,6 +3,7 @@
 mod histories;
 mod oracle;
 mod reasons;
+mod rests;
 
 use std::{
     hash::{Hash, Hasher},
