@@ -20,7 +20,7 @@ use podium_engine::{
 };
 use podium_pods::{
     cache::{self, Reader, Update, Writer},
-    pod::{CachedPod, Change, PodEvent, Record},
+    pod::{CachedPod, Change, PodEvent, PodView, Record},
 };
 use podium_vocabulary::{PodKey, Revision};
 use podium_wire::{Header, Pod};
