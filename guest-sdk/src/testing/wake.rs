@@ -1,9 +1,7 @@
 //! Which Pods or groups a change wakes the plugin for: the rule of the host, without its queue. Runs follow changes
 //! only; neither failures nor times.
 
-use std::sync::Arc;
-
-use podium_vocabulary::{LabelSelector, PluginId, PodKey, Relation, Scope, WatchSpec};
+use podium_vocabulary::{LabelSelector, PodKey, Relation, Scope, WatchSpec};
 use podium_wire::{Pod, Section, SectionBytes, SectionSet, Workload};
 
 use super::{
@@ -108,12 +106,7 @@ fn group_of(pod: &Pod, watch: &WatchSpec, scope: &Scope) -> Option<PodKey> {
         Relation::Node => pod.spec.node_name.clone()?,
         Relation::Label(key) => pod.labels.get(key)?.clone(),
     };
-    let namespace = match scope {
-        Scope::Namespace(own) => Some(Arc::clone(own)),
-        Scope::Cluster => None,
-    };
-    let plugin = PluginId { namespace, name: "".into() };
-    relation.group(&plugin, &pod.header.namespace.as_str().into(), &value)
+    relation.group(scope, &pod.header.namespace.as_str().into(), &value)
 }
 
 /// Returns the groups that a change wakes the plugin for, each with a state of the Pod in it.

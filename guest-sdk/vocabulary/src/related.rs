@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use podium_wire::{Section, SectionSet};
 
-use super::{LabelOperator, LabelRequirement, PluginId, PodKey, PodQuery};
+use super::{LabelOperator, LabelRequirement, PodKey, PodQuery, Scope};
 
 /// The groups that a plugin runs for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,15 +43,15 @@ impl Relation {
         }
     }
 
-    /// Returns the key of the group of a plugin's Pods of this namespace that have the value; `None` for a value of
-    /// more than 317 bytes, which a hostile owner may have.
+    /// Returns the key of the group of the Pods of this namespace that have the value, for a plugin of this scope;
+    /// `None` for a value of more than 317 bytes, which a hostile owner may have.
     #[must_use]
-    pub fn group(&self, plugin: &PluginId, namespace: &Arc<str>, value: &str) -> Option<PodKey> {
+    pub fn group(&self, scope: &Scope, namespace: &Arc<str>, value: &str) -> Option<PodKey> {
         if value.len() > MOST_VALUE_BYTES {
             return None;
         }
         let namespace = match self {
-            Self::Node if plugin.namespace.is_none() => "".into(),
+            Self::Node if *scope == Scope::Cluster => "".into(),
             Self::Workload | Self::Node | Self::Label(_) => namespace.clone(),
         };
         let name = format!("{}{value}", self.prefix());
@@ -97,17 +97,16 @@ mod tests {
 
     #[test]
     fn a_group_is_found_again_by_its_key_and_only_by_its_own_relation() {
-        let shop = PluginId { namespace: Some("shop".into()), name: "a".into() };
-        let cluster = PluginId { namespace: None, name: "a".into() };
+        let shop = Scope::Namespace("shop".into());
         let label = |key: &str| Relation::Label(key.to_owned());
         let relations = [Relation::Workload, Relation::Node, label("app"), label("app.kubernetes.io/name")];
-        for plugin in [&shop, &cluster] {
+        for scope in [&shop, &Scope::Cluster] {
             for (at, relation) in relations.iter().enumerate() {
-                let group = relation.group(plugin, &"shop".into(), "Deployment/web").unwrap();
+                let group = relation.group(scope, &"shop".into(), "Deployment/web").unwrap();
                 assert!(is_group(&group.uid));
                 for (other, query) in relations.iter().map(|other| other.members(&group)).enumerate() {
                     assert_eq!(query.is_some(), at == other, "{group} by {relation:?}");
-                    let spans = *relation == Relation::Node && plugin.namespace.is_none();
+                    let spans = *relation == Relation::Node && *scope == Scope::Cluster;
                     assert!(query.is_none_or(|query| query.namespace.is_none() == spans));
                 }
             }

@@ -19,8 +19,8 @@ use std::{
 use lazy_pod::LazyPod;
 use podium_wire::{Section, SectionSet};
 
-use podium_pods::pod::Change;
-use podium_vocabulary::{Expressions, LabelOperator, PluginId, PluginSpec, PodKey, Relation};
+use podium_pods::pod::{CachedPod, Change};
+use podium_vocabulary::{Expressions, LabelOperator, PluginSpec, PodKey, Relation, Scope};
 
 /// The interest of one plugin in changes.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ struct Interest<L> {
 #[derive(Debug, Clone)]
 struct RelatedInterest {
     by: Relation,
-    plugin: PluginId,
+    scope: Scope,
     /// Without those that the relation needs.
     sections: SectionSet,
 }
@@ -134,6 +134,13 @@ impl<L: Copy + Ord> Wake<L> {
     #[must_use]
     pub fn in_scope(&self, namespace: &str) -> Vec<L> {
         self.near(namespace).flat_map(|of_tenant| &of_tenant.lanes).copied().collect()
+    }
+
+    /// Returns the group of a Pod for which a plugin runs; `None` if there is none. For the interests of one plugin.
+    #[must_use]
+    pub fn group(&self, pod: &Arc<CachedPod>) -> Option<PodKey> {
+        let added = Change::between(None, Some(pod.clone()))?;
+        self.concerned(&added).groups.pop().map(|group| group.key)
     }
 
     /// Returns the lanes that the change wakes, in their order. In which order they run, the queue decides.
@@ -236,7 +243,7 @@ impl<L: Copy> OfTenant<L> {
             let watched = spec.watch.sections.with(Section::Lifecycle);
             let related = spec.watch.related.as_ref().map(|related| RelatedInterest {
                 by: related.by.clone(),
-                plugin: spec.id.clone(),
+                scope: spec.scope(),
                 sections: watched,
             });
             let sections = related.as_ref().map_or(watched, |related| watched.union(related.by.sections()));

@@ -116,7 +116,9 @@ fn pod(choices: &mut Choices<'_>, revision: u64) -> Pod {
 }
 
 fn query(choices: &mut Choices<'_>) -> PodQuery {
-    let (namespace, node, owner) = (choices.maybe(&NAMESPACES), choices.maybe(&NODES), choices.maybe(&OWNED_BY));
+    let namespace = choices.maybe(&NAMESPACES);
+    let node = choices.maybe(&NODES);
+    let owner = choices.maybe(&OWNED_BY);
     let operators = [LabelOperator::Exists, LabelOperator::Absent, LabelOperator::In, LabelOperator::NotIn];
     let mut labels = Vec::new();
     while let (true, Some(key)) = (labels.len() < 4, choices.maybe(&KEYS)) {

@@ -17,7 +17,7 @@ pub(crate) use observe::Ran;
 use podium_devcluster::{Cluster, Options, StartError};
 use podium_engine::wake::Wake;
 use podium_host::app::{self, App};
-use podium_pods::pod::{CachedPod, Change};
+use podium_pods::pod::CachedPod;
 use podium_vocabulary::{PluginSpec, PodKey, Prune};
 pub(crate) use pods::{InputPod, read};
 pub(crate) use recorder::Request;
@@ -209,8 +209,7 @@ fn with_groups(spec: &PluginSpec, scenario: &Scenario) -> Scenario {
             pod["metadata"]["resourceVersion"] = "1".into();
             pod["metadata"]["uid"] = "1".into();
             let pod = CachedPod::unshared(pod.to_string().as_bytes(), &Prune::NOTHING).ok()?;
-            let added = Change::between(None, Some(Arc::new(pod)))?;
-            wake.concerned(&added).groups.pop().map(|group| group.key)
+            wake.group(&Arc::new(pod))
         };
         let named = scenario.pods.iter().map(|input| (&input.name, group(input)));
         let (subjects, others): (Vec<_>, Vec<_>) = named.partition(|(name, _)| on.contains(name));

@@ -1,10 +1,14 @@
 //! Plugins that run for groups of Pods: what a key of the queue stands for. Groups are neither counted nor kept; the
 //! Pods of one are those that a search finds when it is run.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    ops::ControlFlow::{self, Break, Continue},
+    sync::Arc,
+    time::Duration,
+};
 
-use podium_pods::pod::{CachedPod, Change, Effort, PodView, Slice};
-use podium_vocabulary::{PodKey, PodQuery, Relation, Revision, is_group};
+use podium_pods::pod::{CachedPod, Effort, PodView, Slice};
+use podium_vocabulary::{Cursor, PodKey, PodQuery, Relation, Revision, is_group};
 
 use super::{LoadedPlugin, gate::is_going};
 
@@ -26,8 +30,7 @@ impl LoadedPlugin {
     /// for a Pod that it does not run for.
     #[must_use]
     pub fn group(&self, pod: &Arc<CachedPod>) -> Option<PodKey> {
-        let added = Change::between(None, Some(pod.clone()))?;
-        self.wake().concerned(&added).groups.pop().map(|group| group.key)
+        self.wake().group(pod)
     }
 
     /// Returns why a Pod is in no group.
@@ -51,41 +54,36 @@ impl LoadedPlugin {
     }
 
     /// Returns the Pod of a key, or of a group the first one by namespace and name, if possible one that is not being
-    /// deleted. For people who ask; a run uses [`Self::member`].
+    /// deleted. For people who ask; a run uses [`Self::found`].
     pub(super) fn present(&self, key: &PodKey, view: &dyn PodView) -> Option<Arc<CachedPod>> {
         if !is_group(&key.uid) {
             return view.by_uid(&key.uid);
         }
-        let pods = view.find(&self.members(key)?, MOST_TERMINATING, None).pods;
-        let first = pods.first().cloned();
-        pods.into_iter().find(|pod| !is_going(pod)).or(first)
+        let mut search = Search::new(self.members(key)?);
+        loop {
+            if let (Break(found), _) = search.slice(view) {
+                return found;
+            }
+        }
     }
 
-    /// Returns [`Self::present`] of a group, and calls `charge` with the cost of the search, slice by slice: a selector
-    /// may match few Pods of many, and other tasks of the thread have their turn in between.
-    pub(super) async fn member(
+    /// Returns [`Self::present`], and calls `charge` with the cost of a search, slice by slice: a selector may match
+    /// few of many Pods, and other tasks of the thread have their turn in between.
+    pub(super) async fn found(
         &self,
-        group: &PodKey,
+        key: &PodKey,
         view: &dyn PodView,
         charge: impl Fn(Duration),
     ) -> Option<Arc<CachedPod>> {
-        let query = self.members(group)?;
-        let mut first = None;
-        let mut after = None;
-        let mut left = MOST_TERMINATING;
+        if !is_group(&key.uid) {
+            return view.by_uid(&key.uid);
+        }
+        let mut search = Search::new(self.members(key)?);
         loop {
-            let Slice { pods, effort, next, .. } = view.search(&query, 1, SLICE, after.as_ref());
+            let (found, effort) = search.slice(view);
             charge(Effort::time(effort));
-            for pod in pods {
-                if !is_going(&pod) {
-                    return Some(pod);
-                }
-                left = left.saturating_sub(1);
-                first.get_or_insert(pod);
-            }
-            after = next;
-            if after.is_none() || left == 0 {
-                return first;
+            if let Break(found) = found {
+                return found;
             }
             tokio::task::yield_now().await;
         }
@@ -96,5 +94,35 @@ impl LoadedPlugin {
         let mut query = self.spec.watch.related.as_ref()?.by.members(group)?;
         query.labels.0.extend(self.spec.watch.selector.0.iter().cloned());
         Some(query)
+    }
+}
+
+/// The search for the Pod of a group that a run is about.
+struct Search {
+    query: PodQuery,
+    /// The first Pod, which is being deleted.
+    first: Option<Arc<CachedPod>>,
+    after: Option<Cursor>,
+    /// The Pods that may be looked at.
+    left: usize,
+}
+
+impl Search {
+    fn new(query: PodQuery) -> Self {
+        Self { query, first: None, after: None, left: MOST_TERMINATING }
+    }
+
+    /// Searches one slice. Returns its effort, and the Pod if the search is over.
+    fn slice(&mut self, view: &dyn PodView) -> (ControlFlow<Option<Arc<CachedPod>>>, u64) {
+        let Slice { mut pods, effort, next, .. } = view.search(&self.query, 1, SLICE, self.after.as_ref());
+        self.after = next;
+        let found = match pods.pop() {
+            Some(living) if !is_going(&living) => return (Break(Some(living)), effort),
+            found => found,
+        };
+        self.left = self.left.saturating_sub(usize::from(found.is_some()));
+        self.first = self.first.take().or(found);
+        let is_over = self.after.is_none() || self.left == 0;
+        (if is_over { Break(self.first.take()) } else { Continue(()) }, effort)
     }
 }

@@ -30,7 +30,7 @@ mod unsettled;
 mod values;
 mod world;
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, slice::from_ref, sync::Arc, time::Duration};
 
 pub use breaker::{OpenLoop, OpenLoops};
 use delivery::Attempt;
@@ -223,17 +223,15 @@ impl Dispatch {
             entries.enter(of).await;
         }
         let mut snapshot: Arc<dyn PodView> = self.reader.snapshot();
-        let mut present = self.member(job, plugin, of, &*snapshot).await;
-        match self.caught_up(job, &self.written(plugin, of, present.as_ref()), &*snapshot).await {
+        let mut present = self.present(job, plugin, of, &*snapshot).await;
+        let of_group = is_group(&of.uid).then(|| self.written(plugin, of, present.as_ref()));
+        match self.caught_up(job, of_group.as_deref().unwrap_or(from_ref(of)), &*snapshot).await {
             Err(pause) => return Step::Ended(JobResult::without_run(Next::Postponed(pause))),
             Ok(None) => {}
             Ok(Some(newer)) => {
                 snapshot = newer;
-                present = self.member(job, plugin, of, &*snapshot).await;
+                present = self.present(job, plugin, of, &*snapshot).await;
             }
-        }
-        if !is_group(&of.uid) {
-            present = snapshot.by_uid(&of.uid);
         }
         let has_left = |uid: &str, left| plugin.has_left(of, uid, left, &*snapshot);
         let FoundSubject { subject, gone_for } =
@@ -320,8 +318,8 @@ impl Dispatch {
         JobResult::without_run(Next::Postponed(wait))
     }
 
-    /// Returns the Pod of a group that a run is about; `None` for a Pod. The tenant is charged for the search.
-    async fn member(
+    /// Returns the Pod that a run is about. The tenant is charged for the search of that of a group.
+    async fn present(
         &self,
         job: &PodJob,
         plugin: &LoadedPlugin,
@@ -332,15 +330,12 @@ impl Dispatch {
             plugin.status.charged(cost);
             self.queue.charge(job.lane, cost);
         };
-        plugin.member(of, view, charge).await
+        plugin.found(of, view, charge).await
     }
 
-    /// Returns the Pods that a run has to see with the plugin's own writes: its Pod, and of a group also those that
-    /// earlier runs wrote to and that were not seen.
+    /// Returns the Pods that a run for a group has to see with the plugin's own writes: its Pod, and those that earlier
+    /// runs wrote to and that were not seen.
     fn written(&self, plugin: &LoadedPlugin, of: &PodKey, member: Option<&Arc<CachedPod>>) -> Vec<PodKey> {
-        if !is_group(&of.uid) {
-            return vec![of.clone()];
-        }
         let mut written = self.expectations.gates.unseen_of(plugin.lane, &of.uid);
         written.extend(member.map(|pod| pod.key.clone()));
         written

@@ -38,7 +38,7 @@ pub use bounds::{Bounds, Excess, Figures};
 use podium_pods::pod::{CachedPod, Change};
 use podium_sync::Mutex;
 use podium_vocabulary::{PodKey, Revision, is_group};
-use table::TombstoneTable;
+use table::{Left, TombstoneTable};
 use tokio::time::Instant;
 
 use crate::{
@@ -175,11 +175,11 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
             };
             let Woken { pods: mut lanes, groups } = concerned(change).into();
             for WokenGroup { lane, key, left } in groups {
-                if left {
+                if let Some(last) = change.old.clone().filter(|_| left) {
+                    let at = change.new.as_ref().map_or(last.revision, |pod| pod.revision);
+                    let left = Left { uid: last.key.uid.clone(), at, moved: change.new.is_some() };
                     let mut inner = self.inner.lock();
-                    inner.record(lane, &key, change.old.clone(), now);
-                    let left = change.new.as_ref().or(change.old.as_ref()).map_or(Revision(0), |pod| pod.revision);
-                    inner.set_left(lane, &key.uid, left, change.new.is_some());
+                    inner.record_left(lane, &key, left, last, now);
                     let excess = inner.enforce(lane, queue, WITH_EACH);
                     plan.excess.extend((excess != Excess::default()).then_some((lane, excess)));
                 }
@@ -291,8 +291,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     /// that its Pod has left. It may be of a Pod that came after the snapshot. Pods are looked at without the lock.
     fn outlived(&self, lane: L, group: &Arc<str>, has_left: impl FnOnce(&str, Revision) -> bool) {
         let latest = self.inner.lock().left(lane, group);
-        let Some((number, pod, left)) = latest else { return };
-        if pod.is_none_or(|pod| has_left(&pod, left)) {
+        let Some((number, left)) = latest else { return };
+        if left.is_none_or(|Left { uid, at, .. }| has_left(&uid, at)) {
             self.inner.lock().remove(lane, number);
         }
     }
@@ -360,10 +360,11 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let inner = self.inner.lock();
         let counts = |numbers: &[(L, u64)]| numbers.iter().any(|(lane, _)| is_of(*lane));
         let unsettled = inner.by_uid.iter().filter(|(_, numbers)| counts(numbers));
-        let uids = unsettled.flat_map(|(uid, numbers)| match is_group(uid) {
-            true => inner.pods(numbers, &is_of),
-            false => vec![uid.clone()],
-        });
+        let uids = unsettled.flat_map(
+            |(uid, numbers)| {
+                if is_group(uid) { inner.pods(numbers, &is_of) } else { vec![uid.clone()] }
+            },
+        );
         uids.take(most).collect()
     }
 

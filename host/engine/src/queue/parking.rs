@@ -142,9 +142,7 @@ where
                 item.dirty = None;
             } else if let Some((before, why)) = item.before.take() {
                 item.delay(before, why);
-            } else if item.rests(now) {
-                // Kept for its rest.
-            } else {
+            } else if !item.rests(now) {
                 state.items.remove(at);
             }
             stopped.extend((!is_later).then_some(*lane));

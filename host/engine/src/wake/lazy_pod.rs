@@ -7,7 +7,7 @@ use std::{
 };
 
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::{Expressions, PodKey, Relation};
+use podium_vocabulary::{Expressions, PodKey, Relation, Scope};
 use podium_wire::Labels;
 
 use super::RelatedInterest;
@@ -18,7 +18,7 @@ pub(super) struct LazyPod<'a> {
     pod: Option<&'a CachedPod>,
     labels: OnceCell<Labels>,
     workload: OnceCell<Option<String>>,
-    /// By relation; with true for a plugin of the cluster.
+    /// By relation, and whether the plugin is one of the cluster.
     groups: RefCell<Vec<(Relation, bool, Option<PodKey>)>>,
 }
 
@@ -28,9 +28,9 @@ impl<'a> LazyPod<'a> {
     }
 
     /// Returns the group of the state, if it has a value.
-    pub(super) fn group(&self, RelatedInterest { by, plugin, .. }: &RelatedInterest) -> Option<PodKey> {
+    pub(super) fn group(&self, RelatedInterest { by, scope, .. }: &RelatedInterest) -> Option<PodKey> {
         let pod = self.pod?;
-        let is_of_cluster = plugin.namespace.is_none();
+        let is_of_cluster = *scope == Scope::Cluster;
         let mut groups = self.groups.borrow_mut();
         if let Some((.., key)) = groups.iter().find(|(of, cluster, _)| of == by && *cluster == is_of_cluster) {
             return key.clone();
@@ -40,7 +40,7 @@ impl<'a> LazyPod<'a> {
             Relation::Node => pod.node(),
             Relation::Label(key) => self.labels().get(key).map(|value| Cow::Borrowed(&**value)),
         };
-        let key = value.and_then(|value| by.group(plugin, &pod.key.namespace, &value));
+        let key = value.and_then(|value| by.group(scope, &pod.key.namespace, &value));
         groups.push((by.clone(), is_of_cluster, key.clone()));
         key
     }

@@ -44,12 +44,8 @@ struct OfLane {
 #[derive(Debug)]
 pub(super) struct Tombstone {
     pub(super) key: PodKey,
-    /// The Pod of a group that left it; of a Pod, its own. `None` if it is not known.
-    pod: Option<Arc<str>>,
-    /// The revision at which the Pod left the group, or an earlier one at which it was there.
-    left: Revision,
-    /// The Pod of a group is not gone, but has left it.
-    moved: bool,
+    /// The Pod that left a group; `None` of a Pod, and if it is not known.
+    left: Option<Left>,
     /// None if the Pod was deleted while the host was down, or the state was dropped.
     pub(super) last: Option<Arc<CachedPod>>,
     pub(super) since: Instant,
@@ -59,6 +55,23 @@ pub(super) struct Tombstone {
     pub(super) running: bool,
     /// The Pod is there again; kept for the run that is under way.
     back: bool,
+}
+
+/// A Pod that left a group.
+#[derive(Debug, Clone)]
+pub(super) struct Left {
+    pub(super) uid: Arc<str>,
+    /// The revision at which it left, or an earlier one at which it was there.
+    pub(super) at: Revision,
+    /// It is not gone.
+    pub(super) moved: bool,
+}
+
+impl Tombstone {
+    /// Returns true if a Pod is gone, and has not only left its group.
+    fn is_deletion(&self) -> bool {
+        self.left.as_ref().is_none_or(|left| !left.moved)
+    }
 }
 
 impl<L: Copy + Ord + Hash> TombstoneTable<L> {
@@ -101,26 +114,24 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.numbers += 1;
         let of = self.lanes.entry(lane).or_default();
         of.waiting.extend(last.is_some().then_some(self.numbers));
-        let pod = last.as_ref().map(|last| last.key.uid.clone());
-        let key = key.clone();
-        let uid = Arc::clone(&key.uid);
-        let left = Revision(0);
         let tombstone =
-            Tombstone { key, pod, left, moved: false, last, since: now, seen: false, running: false, back: false };
+            Tombstone { key: key.clone(), left: None, last, since: now, seen: false, running: false, back: false };
         of.all.insert(self.numbers, tombstone);
-        self.by_uid.entry(uid).or_default().push((lane, self.numbers));
+        self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
     }
 
-    pub(super) fn set_left(&mut self, lane: L, group: &Arc<str>, left: Revision, moved: bool) {
-        let Some(tombstone) = self.tombstone(lane, group) else { return };
-        tombstone.left = left;
-        tombstone.moved = moved;
+    /// Records that a Pod left a group.
+    pub(super) fn record_left(&mut self, lane: L, group: &PodKey, left: Left, last: Arc<CachedPod>, now: Instant) {
+        self.record(lane, group, Some(last), now);
+        if let Some(tombstone) = self.tombstone(lane, &group.uid) {
+            tombstone.left = Some(left);
+        }
     }
 
-    /// Returns the number of a group's tombstone, the Pod that left, and when.
-    pub(super) fn left(&mut self, lane: L, group: &Arc<str>) -> Option<(u64, Option<Arc<str>>, Revision)> {
+    /// Returns the number of a group's tombstone, and the Pod that left.
+    pub(super) fn left(&mut self, lane: L, group: &Arc<str>) -> Option<(u64, Option<Left>)> {
         let number = self.number(lane, group)?;
-        self.numbered(lane, number).map(|tombstone| (number, tombstone.pod.clone(), tombstone.left))
+        self.numbered(lane, number).map(|tombstone| (number, tombstone.left.clone()))
     }
 
     pub(super) fn is_running(&mut self, lane: L, number: u64) -> bool {
@@ -131,7 +142,8 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     /// some plugins.
     pub(super) fn pods(&self, numbers: &[(L, u64)], is_of: impl Fn(L) -> bool) -> Vec<Arc<str>> {
         let pod = |(lane, number): &(L, u64)| {
-            self.lanes.get(lane)?.all.get(number).filter(|tombstone| !tombstone.moved)?.pod.clone()
+            let left = self.lanes.get(lane)?.all.get(number)?.left.as_ref();
+            left.filter(|left| !left.moved).map(|left| left.uid.clone())
         };
         numbers.iter().filter(|(lane, _)| is_of(*lane)).filter_map(pod).collect()
     }
@@ -143,7 +155,7 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
 
     pub(super) fn last_states(&self) -> Vec<Arc<CachedPod>> {
         let state = |(lane, number): &(L, u64)| {
-            self.lanes.get(lane)?.all.get(number).filter(|tombstone| !tombstone.moved)?.last.clone()
+            self.lanes.get(lane)?.all.get(number).filter(|tombstone| tombstone.is_deletion())?.last.clone()
         };
         self.by_uid.values().filter_map(|numbers| numbers.iter().find_map(state)).collect()
     }

@@ -90,7 +90,7 @@ fn deletions() -> Vec<Fault> {
         ),
         of_groups.fault(
             "a run drops the tombstone of a Pod that is not gone yet",
-            "if «pod.is_none_or(|pod| has_left(&pod, left))» {",
+            "if «left.is_none_or(|Left { uid, at, .. }| has_left(&uid, at))» {",
             "true",
         ),
         of_groups.fault(
