@@ -56,6 +56,8 @@ impl Grant {
 
     /// The verbs on the kinds of [`Grant::Objects`].
     pub const OBJECT_VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
+    /// The verbs of RBAC by which the host finds out that another client has changed such objects.
+    pub const OBJECT_WATCH_VERBS: [&str; 2] = ["list", "watch"];
 
     /// Returns the name of the field, an example of its value, and the right that its requests need: `None` if the host
     /// has it (reads of the cache), or if the value names the resources (objects).

@@ -135,7 +135,7 @@ impl KeyPattern {
 }
 
 /// A kind that `apply-object` and `delete-object` may write, in the plugin's scope.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectGrant {
     /// Group and version, such as `apps/v1`.
     pub api_version: String,

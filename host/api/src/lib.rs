@@ -54,6 +54,8 @@ pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
 /// The Accept header of a request of which only the object's metadata is answered. A server without this form answers
 /// with the whole object.
 pub const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// The same for a list. For the representation of one object a server answers a list with 406.
+pub const METADATA_OF_LISTS: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Receives each request that was sent: its method, the status code, or `None` without a response, and the time until
 /// then.

@@ -5,6 +5,7 @@
 
 mod blocking;
 mod certificate;
+mod children;
 mod cleanup;
 mod cluster;
 pub mod compile;

@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     App, OBSERVATIONS, Options, Phase, REQUEST_DEADLINE,
     blocking::BlockingJobs,
+    children::Children,
     cleanup, cluster,
     deliveries::Deliveries,
     journal::JournalTask,
@@ -109,6 +110,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
         services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone, progress.subscribe()).run());
     }
+    services.spawn(Children::new(&core.own_api, &dispatch, &writeback, &driver, core.seed).run());
     services.spawn(driver.clone().run());
     if let Some(file) = options.policy_file {
         services.spawn(file.follow(driver.clone()));

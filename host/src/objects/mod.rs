@@ -5,6 +5,7 @@
 //! [`Reports`] decides which questions about runs are answered and deleted.
 
 mod bounds;
+mod children;
 mod desired;
 mod events;
 mod fetch;
@@ -19,6 +20,7 @@ mod tenant;
 mod watch;
 
 pub(crate) use bounds::Beyond;
+pub(crate) use children::ChildKind;
 pub(crate) use desired::{Action, Decision, Desired, Removing, most_loaded};
 pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request, header};
-use podium_api::in_query;
+use podium_api::{METADATA_OF_LISTS, in_query};
 use podium_config::run_report::{Spec, Status};
 use podium_engine::throttle::{Bucket, Rate, RoundRobin};
 use podium_vocabulary::{Shards, syntax, text};
@@ -34,8 +34,6 @@ const KNOWN: usize = 128;
 /// The most objects of a page that is listed to delete those that are not known. An object without its contents has up
 /// to 1.5 MiB too, so a page has up to 48 MiB. There is one page at a time.
 const PAGE: usize = 32;
-/// Objects without their contents. For the representation of one object a server answers a list with 406.
-const METADATA_OF_LISTS: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// The shortest time between the beginnings of two such lists of a namespace. After a page that failed it is [`LIFE`].
 const LIST_PAUSE: Duration = Duration::from_secs(5);
 /// The answers of a namespace.
@@ -151,9 +149,10 @@ pub(crate) fn listed(json: &[u8]) -> Result<Page, serde_json::Error> {
 }
 
 impl Watchable for Report {
+    type Kind = Kind;
     type Id = Key;
 
-    fn read(_: Kind, json: &str) -> Result<Self, String> {
+    fn read(_: &Kind, json: &str) -> Result<Self, String> {
         let unreadable = |error: serde_json::Error| text::line(&error.to_string());
         let Wire { metadata, spec, status } = serde_json::from_str(json).map_err(unreadable)?;
         let is_deleting = metadata.deletion_timestamp.is_some();

@@ -15,7 +15,7 @@ use podium_vocabulary::{PluginId, text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     time::{Instant, sleep, timeout_at},
 };
 
@@ -25,8 +25,6 @@ use super::{
 };
 use crate::config::Policy;
 
-/// Objects of a page of the list. The API server limits an object to 1.5 MiB, and a page to 128 MiB here.
-const PAGE: u32 = 50;
 /// Deadline of one page.
 const PAGE_DEADLINE: Duration = Duration::from_secs(15);
 /// After this time the API server ends a watch, and it is resumed. A bookmark or the end shows that the connection
@@ -42,14 +40,56 @@ const ABSENT: Duration = Duration::from_secs(30);
 /// The wait between requests for a kind that is not served, which needs a person who creates its definition.
 const ABSENT_WAIT: Duration = Duration::from_secs(10);
 
+/// A kind of the API server.
+pub(crate) trait Served: Clone + Send + Sync + 'static {
+    /// The plural, for log lines.
+    fn resource(&self) -> &str;
+
+    /// Returns the path of all objects, or of those of a namespace.
+    fn path(&self, namespace: Option<&str>) -> String;
+
+    /// Returns a request of a list or a watch.
+    fn request(&self, uri: &str, is_watch: bool) -> http::request::Builder {
+        let _ = is_watch;
+        Request::get(uri)
+    }
+
+    /// The most objects of a page of the list. The API server limits an object to 1.5 MiB, and a page to 128 MiB here.
+    fn page(&self) -> u32 {
+        50
+    }
+
+    /// Returns how long to wait after an error that the caller has reported, before the next list.
+    fn patience(&self, error: &ApiError) -> Option<Duration> {
+        let _ = error;
+        None
+    }
+}
+
+impl Served for Kind {
+    fn resource(&self) -> &str {
+        Self::resource(*self)
+    }
+
+    fn path(&self, namespace: Option<&str>) -> String {
+        let resource = Self::resource(*self);
+        match namespace.filter(|_| *self != Self::Cluster) {
+            Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}"),
+            None => format!("/apis/{API_VERSION}/{resource}"),
+        }
+    }
+}
+
 /// An object of a kind that is listed and watched.
 pub(crate) trait Watchable: Sized + Send + 'static {
+    /// The kind.
+    type Kind: Served;
     /// The identity of an object.
     type Id: Send;
 
     /// # Errors
     /// Returns an error for JSON without an identity.
-    fn read(kind: Kind, json: &str) -> Result<Self, String>;
+    fn read(kind: &Self::Kind, json: &str) -> Result<Self, String>;
 
     fn id(self) -> Self::Id;
 
@@ -58,10 +98,11 @@ pub(crate) trait Watchable: Sized + Send + 'static {
 }
 
 impl Watchable for Object {
+    type Kind = Kind;
     type Id = PluginId;
 
-    fn read(kind: Kind, json: &str) -> Result<Self, String> {
-        Self::read(kind, json)
+    fn read(kind: &Kind, json: &str) -> Result<Self, String> {
+        Self::read(*kind, json)
     }
 
     fn id(self) -> PluginId {
@@ -91,7 +132,7 @@ pub(crate) enum Change<O: Watchable = Object> {
 /// A list and watch of the objects of one kind.
 pub(crate) struct ObjectWatch<O: Watchable = Object> {
     api: Api,
-    kind: Kind,
+    kind: O::Kind,
     /// `None` for all namespaces.
     namespace: Option<String>,
     retries: Retries,
@@ -102,11 +143,13 @@ pub(crate) struct ObjectWatch<O: Watchable = Object> {
     reported: bool,
     policy: watch::Receiver<Option<Policy>>,
     pods: Arc<Counters>,
+    /// Pages of lists that are read at once, of all watches that share this.
+    turns: Arc<Semaphore>,
     of: PhantomData<fn() -> O>,
 }
 
 /// A channel of the changes of a kind.
-type Changes<O> = mpsc::Sender<(Kind, Change<O>)>;
+type Changes<O> = mpsc::Sender<(<O as Watchable>::Kind, Change<O>)>;
 
 /// Why the watch begins again with a list.
 enum Broken {
@@ -156,12 +199,15 @@ struct Bookmark {
 
 impl<O: Watchable> ObjectWatch<O> {
     /// `seed` is for the jitter of waits.
-    pub(crate) fn new(api: Api, kind: Kind, namespace: Option<String>, seed: u64) -> Self {
+    pub(crate) fn new(api: Api, kind: O::Kind, namespace: Option<String>, seed: u64) -> Self {
         let retries = Retries::new(seed);
         let failures = Intervals::new();
         let policy = watch::channel(None).1;
         let pods = Arc::default();
-        Self { api, kind, namespace, retries, failures, absent: None, reported: false, policy, pods, of: PhantomData }
+        let turns = Arc::new(Semaphore::new(1));
+        let absent = None;
+        let of = PhantomData;
+        Self { api, kind, namespace, retries, failures, absent, reported: false, policy, pods, turns, of }
     }
 
     /// Does not keep the specs of a list that are beyond the bounds of their tenants in the present policy.
@@ -175,6 +221,11 @@ impl<O: Watchable> ObjectWatch<O> {
         Self { pods, ..self }
     }
 
+    /// Reads a page of a list only while it has one of these turns.
+    pub(crate) fn taking(self, turns: Arc<Semaphore>) -> Self {
+        Self { turns, ..self }
+    }
+
     /// Reports the objects and their changes until the receiver is gone.
     pub(crate) async fn run(mut self, changes: Changes<O>) {
         loop {
@@ -183,7 +234,7 @@ impl<O: Watchable> ObjectWatch<O> {
                     self.absent = None;
                     self.reported = true;
                     self.failures.end();
-                    if changes.send((self.kind, Change::Listed(objects))).await.is_err() {
+                    if changes.send((self.kind.clone(), Change::Listed(objects))).await.is_err() {
                         return;
                     }
                     self.follow(revision, &changes).await
@@ -205,6 +256,7 @@ impl<O: Watchable> ObjectWatch<O> {
                         return;
                     }
                 }
+                Broken::Api(error) if let Some(wait) = self.kind.patience(&error) => sleep(wait).await,
                 Broken::Api(error) => {
                     let wait = self.retries.wait(error.retry_after());
                     self.failed(&error.to_string(), wait).await;
@@ -236,7 +288,7 @@ impl<O: Watchable> ObjectWatch<O> {
         };
         if is_due {
             self.reported = false;
-            changes.send((self.kind, Change::Absent)).await.map_err(drop)?;
+            changes.send((self.kind.clone(), Change::Absent)).await.map_err(drop)?;
         }
         let wait = if is_absent { ABSENT_WAIT } else { self.retries.wait(None) };
         sleep(wait).await;
@@ -252,16 +304,11 @@ impl<O: Watchable> ObjectWatch<O> {
         sleep(wait).await;
     }
 
-    fn path(&self) -> String {
-        let resource = self.kind.resource();
-        match self.namespace.as_deref().filter(|_| self.kind != Kind::Cluster) {
-            Some(namespace) => format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}"),
-            None => format!("/apis/{API_VERSION}/{resource}"),
-        }
-    }
-
-    fn get(&self, query: &str) -> Result<Request<Vec<u8>>, Broken> {
-        Request::get(format!("{}?{query}", self.path()))
+    fn get(&self, query: &str, is_watch: bool) -> Result<Request<Vec<u8>>, Broken> {
+        let path = self.kind.path(self.namespace.as_deref());
+        let join = if path.contains('?') { '&' } else { '?' };
+        self.kind
+            .request(&format!("{path}{join}{query}"), is_watch)
             .body(Vec::new())
             .map_err(|error| Broken::Malformed(error.to_string()))
     }
@@ -273,11 +320,13 @@ impl<O: Watchable> ObjectWatch<O> {
         let mut next = String::new();
         let mut trimming = Trimming::default();
         loop {
-            let mut query = format!("limit={PAGE}");
+            let mut query = format!("limit={}", self.kind.page());
             if !next.is_empty() {
                 query.push_str(&format!("&continue={}", in_query(&next)));
             }
-            let page = api.bytes(self.get(&query)?).await?;
+            // Never closed.
+            let _turn = self.turns.clone().acquire_owned().await;
+            let page = api.bytes(self.get(&query, false)?).await?;
             let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
             objects.extend(items.iter().flatten().filter_map(|item| self.object(item.get())));
             O::trim(&mut objects, &mut trimming, self.policy.borrow().as_ref());
@@ -329,7 +378,7 @@ impl<O: Watchable> ObjectWatch<O> {
             in_query(revision)
         );
         let deadline = Instant::now() + timeout + END_GRACE;
-        let mut lines = Lines::new(self.api.stream(self.get(&query)?).await?);
+        let mut lines = Lines::new(self.api.stream(self.get(&query, true)?).await?);
         let mut silent = true;
         loop {
             let batch = tokio::select! {
@@ -351,7 +400,7 @@ impl<O: Watchable> ObjectWatch<O> {
             rollback.confirm();
             for line in batch {
                 if let Some(change) = self.event(&line, revision)? {
-                    changes.send((self.kind, change)).await.map_err(|_| Broken::Closed)?;
+                    changes.send((self.kind.clone(), change)).await.map_err(|_| Broken::Closed)?;
                 }
             }
         }
@@ -381,7 +430,7 @@ impl<O: Watchable> ObjectWatch<O> {
 
     /// Reads an object; one without an identity is logged and left out.
     fn object(&self, json: &str) -> Option<O> {
-        O::read(self.kind, json)
+        O::read(&self.kind, json)
             .inspect_err(|error| {
                 tracing::warn!(resource = self.kind.resource(), error, "object cannot be read");
             })

@@ -1,17 +1,25 @@
 //! Objects that plugins applied and deleted. Each is remembered only while no other write of the plugin can have
 //! changed it. The memory is lost when the host ends; a read before the next write replaces it.
 //!
-//! A write is remembered if it was the only one on its object from its start to its end, and if no response to an
-//! earlier one was lost: the API server may execute overlapping writes in either order, and may still execute one
-//! whose response was lost.
+//! A write is remembered if all that were under way on its object from its start to its end had the same body, and if
+//! no response to an earlier one was lost: the API server may execute overlapping writes in either order, and may still
+//! execute one whose response was lost.
+//!
+//! The watch of a plugin's objects shows when another client has changed or deleted one that is remembered. It is
+//! forgotten then, so that the next apply reads it, and it is in [`Applied::next_changed`].
 
-use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use podium_vocabulary::ObjectRef;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
+    children::{ChangedChild, Origin, Seen, Shown},
     digest::Digest,
     shares::{OfTenant, Shares, tenant_of},
 };
@@ -37,12 +45,16 @@ impl OfTenant for Name {
 /// The memory of all plugins.
 pub(super) struct Applied {
     objects: Mutex<Objects>,
+    /// There are changed objects.
+    changed: Notify,
 }
 
 struct Objects {
     remembered: Shares<Name, Remembered>,
     /// Writes under way, bounded by the concurrent deliveries.
     sending: BTreeMap<Name, Count>,
+    /// Objects that were remembered when another client changed them, until they are taken.
+    changed: BTreeMap<Name, Origin>,
 }
 
 #[derive(Debug, Clone)]
@@ -50,6 +62,8 @@ enum Remembered {
     Applied {
         digest: Digest,
         created: Option<String>,
+        shown: Shown,
+        origin: Origin,
         at: Instant,
     },
     Removed {
@@ -74,8 +88,12 @@ pub(super) struct Removal {
 /// The number of writes under way on one object.
 struct Count {
     now: u32,
-    /// Two of them overlapped.
+    /// The body of the first one; `None` for a deletion.
+    body: Option<Digest>,
+    /// Two of them overlapped that are not equal.
     overlapped: bool,
+    /// The latest that a watch has shown of it since the first one began.
+    seen: Option<Seen>,
 }
 
 /// The known state of an object before an apply.
@@ -110,6 +128,7 @@ pub(super) enum WriteEnd {
     Applied {
         digest: Digest,
         created: Option<String>,
+        shown: Shown,
         at: Instant,
     },
     /// Another client created the object after the read that found none. The annotation says that the plugin did, until
@@ -127,18 +146,72 @@ pub(super) enum WriteEnd {
 pub(super) struct Sending<'a> {
     of: &'a Applied,
     name: Name,
+    origin: Origin,
     end: WriteEnd,
 }
 
 impl Default for Applied {
     fn default() -> Self {
-        let objects = Objects { remembered: Shares::new(MAX_OBJECTS), sending: BTreeMap::new() };
-        Self { objects: Mutex::new(objects) }
+        let remembered = Shares::new(MAX_OBJECTS);
+        let objects = Objects { remembered, sending: BTreeMap::new(), changed: BTreeMap::new() };
+        Self { objects: Mutex::new(objects), changed: Notify::new() }
+    }
+}
+
+impl Objects {
+    /// Compares the state of an object that a watch shows with the remembered one.
+    fn see(&mut self, name: &Name, seen: Seen) {
+        if let Some(count) = self.sending.get_mut(name) {
+            count.seen = Some(seen);
+            return;
+        }
+        let Some(entries) = self.remembered.get_mut(name) else { return };
+        if let Some(Remembered::Applied { shown, .. }) = entries.peek(name)
+            && seen.differs(shown)
+            && let Some(Remembered::Applied { origin, .. }) = entries.pop(name)
+        {
+            self.changed.insert(name.clone(), origin);
+        }
     }
 }
 
 impl Applied {
-    pub(super) fn known(&self, name: &Name, digest: Digest, now: Instant) -> ObjectState {
+    /// Records what the watch of a plugin's objects shows of one.
+    pub(super) fn see(&self, name: &Name, seen: Seen) {
+        self.objects.lock().see(name, seen);
+        self.changed.notify_one();
+    }
+
+    /// Records that a list of a plugin's objects has these, and no others of the kind.
+    pub(super) fn see_all(&self, manager: &str, kind: impl Fn(&ObjectRef) -> bool, listed: &[(Name, Seen)]) {
+        let names: BTreeSet<&Name> = listed.iter().map(|(name, _)| name).collect();
+        let mut objects = self.objects.lock();
+        let is_of_list = |name: &Name| name.0 == manager && kind(&name.1);
+        let known = objects.remembered.of_tenant(tenant_of(manager)).map(|(name, _)| name);
+        let gone: Vec<Name> = known.filter(|name| is_of_list(name) && !names.contains(name)).cloned().collect();
+        gone.iter().for_each(|name| objects.see(name, Seen::Absent));
+        listed.iter().for_each(|(name, seen)| objects.see(name, *seen));
+        drop(objects);
+        self.changed.notify_one();
+    }
+
+    /// Waits for objects that another client has changed since they were applied, and returns one of them.
+    pub(super) async fn next_changed(&self) -> ChangedChild {
+        loop {
+            if let Some(((manager, object), origin)) = self.objects.lock().changed.pop_first() {
+                return ChangedChild { manager, object, origin };
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// `origin` is the apply that is about to be made.
+    pub(super) fn known(&self, name: &Name, digest: Digest, origin: &Origin, now: Instant) -> ObjectState {
+        if let Some(entries) = self.objects.lock().remembered.get_mut(name)
+            && let Some(Remembered::Applied { origin: held, .. }) = entries.get_mut(name)
+        {
+            held.clone_from(origin);
+        }
         match self.remembered(name, now) {
             Some(Remembered::Applied { digest: held, .. }) if held == digest => ObjectState::Applied,
             Some(Remembered::Applied { created, .. }) => ObjectState::Different(created),
@@ -168,18 +241,19 @@ impl Applied {
         (now.saturating_duration_since(at) < within).then(|| remembered.clone())
     }
 
-    /// Begins a write to the object and forgets its remembered state.
-    pub(super) fn begin(&self, name: &Name) -> Sending<'_> {
+    /// Begins a write to the object and forgets its remembered state. `body` is `None` for a deletion.
+    pub(super) fn begin(&self, name: &Name, body: Option<Digest>, origin: Origin) -> Sending<'_> {
         let mut objects = self.objects.lock();
         if let Some(remembered) = objects.remembered.get_mut(name)
             && !matches!(remembered.peek(name), Some(Remembered::Lost { .. }))
         {
             remembered.pop(name);
         }
-        let count = objects.sending.entry(name.clone()).or_insert(Count { now: 0, overlapped: false });
+        let new = || Count { now: 0, body, overlapped: false, seen: None };
+        let count = objects.sending.entry(name.clone()).or_insert_with(new);
         count.now += 1;
-        count.overlapped |= count.now > 1;
-        Sending { of: self, name: name.clone(), end: WriteEnd::Other }
+        count.overlapped |= count.now > 1 && (body.is_none() || body != count.body);
+        Sending { of: self, name: name.clone(), origin, end: WriteEnd::Other }
     }
 }
 
@@ -194,13 +268,20 @@ impl Drop for Sending<'_> {
         let mut objects = self.of.objects.lock();
         let Some(count) = objects.sending.get_mut(&self.name) else { return };
         let overlapped = count.overlapped;
+        let seen = count.seen;
         count.now -= 1;
         if count.now == 0 {
             objects.sending.remove(&self.name);
         }
+        let origin = std::mem::take(&mut self.origin);
         let remembered = match std::mem::replace(&mut self.end, WriteEnd::Other) {
-            WriteEnd::Applied { digest, created, at } if !overlapped => Remembered::Applied { digest, created, at },
-            WriteEnd::Adopted(at) => Remembered::Applied { digest: Digest::new(&[]), created: None, at },
+            WriteEnd::Applied { digest, created, shown, at } if !overlapped => {
+                Remembered::Applied { digest, created, shown, origin, at }
+            }
+            WriteEnd::Adopted(at) => {
+                let digest = Digest::new(&[]);
+                Remembered::Applied { digest, created: None, shown: Shown::default(), origin, at }
+            }
             WriteEnd::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
             WriteEnd::Lost(at) => Remembered::Lost { at },
             WriteEnd::Applied { .. } | WriteEnd::Removed(..) | WriteEnd::Other => return,
@@ -215,6 +296,13 @@ impl Drop for Sending<'_> {
             return;
         }
         objects.remembered.with_room(&self.name).put(self.name.clone(), remembered);
+        // It came before the answer, and may be of after it.
+        if let Some(seen) = seen
+            && !objects.sending.contains_key(&self.name)
+        {
+            objects.see(&self.name, seen);
+            self.of.changed.notify_one();
+        }
     }
 }
 
@@ -237,12 +325,20 @@ mod tests {
         Digest::new(&[text])
     }
 
+    fn begin<'a>(applied: &'a Applied, text: Option<&str>) -> Sending<'a> {
+        applied.begin(&name(), text.map(digest), Origin::default())
+    }
+
+    fn known(applied: &Applied, text: &str, at: Instant) -> ObjectState {
+        applied.known(&name(), digest(text), &Origin::default(), at)
+    }
+
     fn body(text: &str, at: Instant) -> WriteEnd {
-        WriteEnd::Applied { digest: digest(text), created: None, at }
+        WriteEnd::Applied { digest: digest(text), created: None, shown: Shown::default(), at }
     }
 
     fn apply(applied: &Applied, text: &str, at: Instant) {
-        applied.begin(&name()).end(body(text, at));
+        begin(applied, Some(text)).end(body(text, at));
     }
 
     #[test]
@@ -250,13 +346,13 @@ mod tests {
         let applied = Applied::default();
         let start = Instant::now();
         apply(&applied, "1", start);
-        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), ObjectState::Applied);
-        assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), ObjectState::Different(None));
-        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED), ObjectState::Unknown);
-        let deletion = applied.begin(&name());
-        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
+        assert_eq!(known(&applied, "1", start + TRUSTED - MILLI), ObjectState::Applied);
+        assert_eq!(known(&applied, "2", start + TRUSTED - MILLI), ObjectState::Different(None));
+        assert_eq!(known(&applied, "1", start + TRUSTED), ObjectState::Unknown);
+        let deletion = begin(&applied, None);
+        assert_eq!(known(&applied, "1", start + MILLI), ObjectState::Unknown);
         deletion.end(WriteEnd::Other);
-        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
+        assert_eq!(known(&applied, "1", start + MILLI), ObjectState::Unknown);
     }
 
     #[test]
@@ -264,18 +360,21 @@ mod tests {
         let applied = Applied::default();
         let start = Instant::now();
         let removal = |uid: Option<&str>| Removal { uid: uid.map(str::to_owned), is_gone: true };
-        applied.begin(&name()).end(WriteEnd::Removed(removal(Some("u1")), start));
-        let known = |uid, at| applied.known_deletion(&name(), uid, at);
-        assert_eq!(known(Some("u1"), start + TRUSTED - MILLI), DeletionState::Removed { is_gone: true });
-        assert_eq!(known(Some("u1"), start + TRUSTED), DeletionState::Unknown);
-        assert_eq!([known(Some("u2"), start), known(None, start)], [DeletionState::Unknown, DeletionState::Unknown]);
-        assert_eq!(applied.known(&name(), digest("1"), start), ObjectState::Unknown);
+        begin(&applied, None).end(WriteEnd::Removed(removal(Some("u1")), start));
+        let deleted = |uid, at| applied.known_deletion(&name(), uid, at);
+        assert_eq!(deleted(Some("u1"), start + TRUSTED - MILLI), DeletionState::Removed { is_gone: true });
+        assert_eq!(deleted(Some("u1"), start + TRUSTED), DeletionState::Unknown);
+        assert_eq!(
+            [deleted(Some("u2"), start), deleted(None, start)],
+            [DeletionState::Unknown, DeletionState::Unknown]
+        );
+        assert_eq!(known(&applied, "1", start), ObjectState::Unknown);
         apply(&applied, "1", start);
-        assert_eq!(known(Some("u1"), start), DeletionState::Unknown);
-        applied.begin(&name()).end(WriteEnd::Lost(start));
-        applied.begin(&name()).end(WriteEnd::Removed(removal(None), start + MILLI));
-        assert_eq!(known(None, start + LOST - MILLI), DeletionState::Lost);
-        assert_eq!(known(None, start + LOST), DeletionState::Unknown);
+        assert_eq!(deleted(Some("u1"), start), DeletionState::Unknown);
+        begin(&applied, None).end(WriteEnd::Lost(start));
+        begin(&applied, None).end(WriteEnd::Removed(removal(None), start + MILLI));
+        assert_eq!(deleted(None, start + LOST - MILLI), DeletionState::Lost);
+        assert_eq!(deleted(None, start + LOST), DeletionState::Unknown);
     }
 
     #[test]
@@ -284,8 +383,8 @@ mod tests {
         for first_ends_first in [true, false] {
             for end in [|start: Instant| body("2", start), |_: Instant| WriteEnd::Other] {
                 let applied = Applied::default();
-                let first = applied.begin(&name());
-                let second = applied.begin(&name());
+                let first = begin(&applied, Some("1"));
+                let second = begin(&applied, Some("2"));
                 let first = || first.end(body("1", start));
                 if first_ends_first {
                     first();
@@ -295,12 +394,28 @@ mod tests {
                     first();
                 }
                 for text in ["1", "2"] {
-                    assert_eq!(applied.known(&name(), digest(text), start), ObjectState::Unknown);
+                    assert_eq!(known(&applied, text, start), ObjectState::Unknown);
                 }
                 apply(&applied, "3", start);
-                assert_eq!(applied.known(&name(), digest("3"), start), ObjectState::Applied);
+                assert_eq!(known(&applied, "3", start), ObjectState::Applied);
             }
         }
+    }
+
+    #[test]
+    fn overlapping_writes_of_one_body_are_remembered() {
+        let applied = Applied::default();
+        let start = Instant::now();
+        let first = begin(&applied, Some("1"));
+        let second = begin(&applied, Some("1"));
+        second.end(body("1", start));
+        first.end(body("1", start));
+        assert_eq!(known(&applied, "1", start), ObjectState::Applied);
+        let first = begin(&applied, Some("1"));
+        let deletion = begin(&applied, None);
+        deletion.end(WriteEnd::Other);
+        first.end(body("1", start));
+        assert_eq!(known(&applied, "1", start), ObjectState::Unknown);
     }
 
     #[test]
@@ -308,11 +423,11 @@ mod tests {
         let applied = Applied::default();
         let start = Instant::now();
         apply(&applied, "1", start);
-        applied.begin(&name()).end(WriteEnd::Lost(start));
+        begin(&applied, None).end(WriteEnd::Lost(start));
         apply(&applied, "1", start + MILLI);
-        assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), ObjectState::Lost);
-        assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Unknown);
+        assert_eq!(known(&applied, "1", start + 2 * MILLI), ObjectState::Lost);
+        assert_eq!(known(&applied, "1", start + LOST), ObjectState::Unknown);
         apply(&applied, "1", start + LOST);
-        assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Applied);
+        assert_eq!(known(&applied, "1", start + LOST), ObjectState::Applied);
     }
 }

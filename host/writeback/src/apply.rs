@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{
     Writeback,
     answer::{self, ErrorClass},
+    children::Origin,
     closings::WriteKind,
     http,
     owners::Reference,
@@ -25,15 +26,17 @@ pub(super) struct Delivery<'a> {
     api: &'a Api,
     of: &'a Writeback,
     sender: &'a Sender,
+    /// The Pod of the run.
+    subject: &'a PodKey,
     /// Subjects with the result that later requests on them get without being sent.
     closed: BTreeMap<Subject, WriteResult>,
     cut_off: bool,
 }
 
 impl<'a> Delivery<'a> {
-    /// Returns a delivery of a plugin's writes by `api`, which ends with its deadline.
-    pub(super) fn new(of: &'a Writeback, api: &'a Api, sender: &'a Sender) -> Self {
-        Self { api, of, sender, closed: BTreeMap::new(), cut_off: false }
+    /// Returns a delivery of the writes of a plugin's run on `subject` by `api`, which ends with its deadline.
+    pub(super) fn new(of: &'a Writeback, api: &'a Api, sender: &'a Sender, subject: &'a PodKey) -> Self {
+        Self { api, of, sender, subject, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// Returns true if nothing more may be sent.
@@ -80,10 +83,20 @@ impl<'a> Delivery<'a> {
                     Ok(owner) => owner,
                     Err(class) => return self.failed(class, sent),
                 };
-                let result = self.of.objects.send(self.api, self.sender, request, owner.as_ref(), sent).await;
+                let from = (self.api, self.sender, self.origin(request));
+                let result = self.of.objects.send(from, request, owner.as_ref(), sent).await;
                 result.unwrap_or_else(|class| self.failed(class, sent))
             }
         }
+    }
+
+    fn origin(&self, request: &Request) -> Origin {
+        let owner = if let Request::Apply { owner, .. } = request { owner.as_ref() } else { None };
+        let workload = match owner {
+            Some(Owner::Workload { workload, .. }) => workload.clone(),
+            Some(Owner::Pod(_)) | None => None,
+        };
+        Origin { pod: Some(self.subject.clone()), workload }
     }
 
     /// Returns the owner of an object that is applied, if it gets one.
@@ -91,7 +104,7 @@ impl<'a> Delivery<'a> {
         let Request::Apply { owner: Some(owner), .. } = request else { return Ok(None) };
         match owner {
             Owner::Pod(key) => Ok(Some(Reference::of_pod(key))),
-            Owner::Workload(key, controller) => {
+            Owner::Workload { pod: key, controller, workload: _ } => {
                 let owners = &self.of.owners;
                 owners.workload(self.api, self.sender, key, controller.as_ref(), reads).await.map(Some)
             }

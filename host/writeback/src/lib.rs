@@ -28,6 +28,7 @@
 mod answer;
 mod applied;
 mod apply;
+mod children;
 mod closings;
 mod digest;
 mod events;
@@ -43,13 +44,15 @@ mod tests;
 
 use std::{convert::Infallible, time::Duration};
 
+pub use children::{ChangedChild, Child, Origin, child_selector};
 pub use closings::ClosedKind;
 use digest::Digest;
 use futures::future::BoxFuture;
 use podium_engine::ports::{Deliver, Sender, Sent, Staged};
 use podium_pods::pod::PodView;
 use podium_vocabulary::{
-    Event, EventResult, PluginId, PodKey, Prune, Tenant, WriteReport, WriteResult, authz::Authorized, text::TextBudget,
+    Event, EventResult, ObjectGrant, PluginId, PodKey, Prune, Tenant, WriteReport, WriteResult, authz::Authorized,
+    text::TextBudget,
 };
 use tokio::time::Instant;
 
@@ -136,6 +139,23 @@ impl Writeback {
         self.events.waiting()
     }
 
+    /// Records what a watch shows of an object of this kind that the plugin with this field manager may have applied.
+    /// It is read by the next apply if another client has changed the plugin's fields of it.
+    pub fn see_child(&self, manager: &str, kind: &ObjectGrant, child: &Child, deleted: bool) {
+        self.objects.see(manager, kind, child, deleted);
+    }
+
+    /// Records that a list has these objects of the kind, and no others, as [`Self::see_child`] does for one.
+    pub fn see_children(&self, manager: &str, kind: &ObjectGrant, children: &[Child]) {
+        self.objects.see_all(manager, kind, children);
+    }
+
+    /// Waits until a watch has shown that another client has changed or deleted an object that a plugin applied, and
+    /// returns it once for each time.
+    pub async fn next_changed_child(&self) -> ChangedChild {
+        self.objects.next_changed().await
+    }
+
     async fn run(
         &self,
         sender: &Sender,
@@ -152,7 +172,7 @@ impl Writeback {
         let plan = plan::plan(staged.writes, view, &self.prune, now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(self, &api, sender);
+        let mut delivery = apply::Delivery::new(self, &api, sender, subject);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
             results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));

@@ -12,16 +12,19 @@
 //! uid. Any other object is applied without force, and a field of another manager is a conflict. Whoever may edit
 //! an object can forge the annotation and the manager's name with it, and gains an apply of the plugin, with the
 //! rights of its account, that takes fields of this object.
+//!
+//! Every applied object has a label by which a watch finds those of a plugin (`children`).
 
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Sender, Sent};
-use podium_vocabulary::WriteResult;
+use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
     applied::{Applied, DeletionState, Name, ObjectState, Removal, WriteEnd},
+    children::{ChangedChild, Child, Origin, PLUGIN_ID, Seen, Shown, plugin_id},
     digest::Digest,
     http,
     owners::Reference,
@@ -43,12 +46,30 @@ impl Objects {
         Self { applied: Applied::default() }
     }
 
+    /// Records what a watch shows of an object of a plugin: its metadata, or that it was deleted.
+    pub(super) fn see(&self, manager: &str, kind: &ObjectGrant, child: &Child, deleted: bool) {
+        let seen = if deleted { child.deleted() } else { child.present() };
+        self.applied.see(&child.name_of(manager, kind), seen);
+    }
+
+    /// Records that a list has these objects of a plugin, and no others of the kind.
+    pub(super) fn see_all(&self, manager: &str, kind: &ObjectGrant, children: &[Child]) {
+        let listed: Vec<(Name, Seen)> =
+            children.iter().map(|child| (child.name_of(manager, kind), child.present())).collect();
+        let is_kind = |object: &ObjectRef| object.api_version == kind.api_version && object.kind == kind.kind;
+        self.applied.see_all(manager, is_kind, &listed);
+    }
+
+    /// See [`Applied::next_changed`].
+    pub(super) async fn next_changed(&self) -> ChangedChild {
+        self.applied.next_changed().await
+    }
+
     /// Sends a planned request for an object that is not a Pod, and takes its body. `sent` counts the writes and reads.
-    /// An applied object gets `owner`.
+    /// An applied object gets `owner`; `origin` is the run.
     pub(super) async fn send(
         &self,
-        api: &Api,
-        sender: &Sender,
+        (api, sender, origin): (&Api, &Sender, Origin),
         request: &mut Request,
         owner: Option<&Reference>,
         sent: &mut Sent,
@@ -65,7 +86,7 @@ impl Objects {
         };
         if let Request::Apply { body, .. } = request {
             let (body, digest) = complete(std::mem::take(body), owner, sender);
-            self.apply(&target, request, body, digest, sent).await
+            self.apply(&target, request, (body, digest), origin, sent).await
         } else {
             self.delete(&target, request, sent).await
         }
@@ -75,15 +96,15 @@ impl Objects {
         &self,
         target: &Target<'_>,
         request: &Request,
-        mut body: Value,
-        digest: Digest,
+        (mut body, digest): (Value, Digest),
+        origin: Origin,
         sent: &mut Sent,
     ) -> Result<WriteResult, ErrorClass> {
-        let known = self.applied.known(&target.name, digest, Instant::now());
+        let known = self.applied.known(&target.name, digest, &origin, Instant::now());
         if known == ObjectState::Applied {
             return Ok(WriteResult::Unchanged);
         }
-        let sending = self.applied.begin(&target.name);
+        let sending = self.applied.begin(&target.name, Some(digest), origin);
         let remembered = matches!(known, ObjectState::Different(_));
         let (mut result, mut end) = target.apply(request, &mut body, digest, known, sent).await;
         // The incarnation that was remembered is gone, and a read shows which one has its name now.
@@ -106,7 +127,7 @@ impl Objects {
         if let DeletionState::Removed { is_gone } = known {
             return Ok(if is_gone { WriteResult::Gone } else { WriteResult::Unchanged });
         }
-        let sending = self.applied.begin(&target.name);
+        let sending = self.applied.begin(&target.name, None, Origin::default());
         let began = Instant::now();
         let removed = |is_gone| WriteEnd::Removed(Removal { uid: uid.clone(), is_gone }, began);
         if known == DeletionState::Lost {
@@ -226,7 +247,8 @@ impl Target<'_> {
                     // The annotation decides about a write, and only its proof about force.
                     self.mark(body, digest, self.says_created(&live), None);
                     if is_as(&live, body) {
-                        return (Ok(WriteResult::Unchanged), WriteEnd::Applied { digest, created, at: began });
+                        let shown = self.shown(&live);
+                        return (Ok(WriteResult::Unchanged), WriteEnd::Applied { digest, created, shown, at: began });
                     }
                 }
                 Live::Absent => creates = true,
@@ -259,7 +281,8 @@ impl Target<'_> {
         let end = if creates && self.has_other_managers(&live) {
             WriteEnd::Adopted(began)
         } else {
-            WriteEnd::Applied { digest, created: self.created(&live), at: began }
+            let shown = self.shown(&live);
+            WriteEnd::Applied { digest, created: self.created(&live), shown, at: began }
         };
         (Ok(WriteResult::Applied), end)
     }
@@ -271,13 +294,20 @@ impl Target<'_> {
         managers.into_iter().any(|entry| entry["manager"] != self.sender.manager)
     }
 
-    /// Sets the annotation, which says whether the plugin created the object, and the incarnation to which the body
-    /// may be applied, or any.
+    fn shown(&self, live: &Value) -> Shown {
+        Shown::new(&live["metadata"], &self.sender.manager)
+    }
+
+    /// Sets the label of the plugin, the annotation, which says whether the plugin created the object, and the
+    /// incarnation to which the body may be applied, or any.
     fn mark(&self, body: &mut Value, digest: Digest, created: bool, uid: Option<&str>) {
         let metadata = &mut body["metadata"];
-        if !metadata["annotations"].is_object() {
-            metadata["annotations"] = json!({});
+        for field in ["labels", "annotations"] {
+            if !metadata[field].is_object() {
+                metadata[field] = json!({});
+            }
         }
+        metadata["labels"][PLUGIN_ID] = json!(plugin_id(&self.sender.manager));
         metadata["annotations"][&self.mark] = json!(digest.hex() + if created { CREATED } else { "" });
         match (uid, metadata.as_object_mut()) {
             (Some(uid), _) => metadata["uid"] = json!(uid),

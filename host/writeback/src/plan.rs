@@ -20,7 +20,8 @@ use std::{
 
 use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{
-    Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Write, WriteResult, authz::Authorized,
+    Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Relation, Scope, Write, WriteResult,
+    authz::Authorized,
 };
 use podium_wire::{Condition, Timestamp};
 use serde_json::Value;
@@ -61,8 +62,13 @@ pub(super) enum Request {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Owner {
     Pod(PodKey),
-    /// The top workload of the Pod, which has this controller.
-    Workload(PodKey, Option<Reference>),
+    /// The top workload of the Pod.
+    Workload {
+        pod: PodKey,
+        controller: Option<Reference>,
+        /// The group of the workload's Pods.
+        workload: Option<PodKey>,
+    },
 }
 
 /// A key with `None` is removed.
@@ -382,7 +388,13 @@ fn live_owner(owner: ObjectOwner, view: &dyn PodView) -> Option<Owner> {
     pod.lifecycle().ok().filter(|lifecycle| lifecycle.deletion_timestamp.is_none())?;
     Some(match owner {
         ObjectOwner::Pod(key) => Owner::Pod(key),
-        ObjectOwner::Workload(key) => Owner::Workload(key, Reference::of_controller(pod.owners().ok()?)),
+        ObjectOwner::Workload(key) => {
+            let workload = pod.workload(|| pod.labels().unwrap_or_default());
+            let value = workload.map(|workload| workload.owner_text());
+            let group = |value: String| Relation::Workload.group(&Scope::Cluster, &key.namespace, &value);
+            let workload = value.and_then(group);
+            Owner::Workload { controller: Reference::of_controller(pod.owners().ok()?), workload, pod: key }
+        }
     })
 }
 

@@ -57,6 +57,11 @@ impl<K: OfTenant, V> Shares<K, V> {
         self.tenants.entry(key.tenant().to_owned()).or_insert_with(|| LruCache::sparse(self.most))
     }
 
+    /// Returns the entries of a tenant, as [`OfTenant::tenant`] names it.
+    pub(super) fn of_tenant(&self, tenant: &str) -> impl Iterator<Item = (&K, &V)> {
+        self.tenants.get(tenant).into_iter().flatten()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.tenants.values().flatten()
     }

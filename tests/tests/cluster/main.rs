@@ -1,5 +1,6 @@
 //! The host as a process on a real control plane: its guarantees, verified through the API server.
 
+mod children;
 mod churn;
 mod compaction;
 mod conformance;

@@ -18,26 +18,26 @@ use serde_json::{Value, json};
 const START: &str = "2026-01-01T19:50:00Z";
 
 /// One entry of the cookbook.
-struct Entry {
+pub(super) struct Entry {
     name: String,
-    spec: PluginSpec,
+    pub(super) spec: PluginSpec,
     /// The rules of the page.
     rules: Vec<Value>,
     /// The objects that `podium inspect` prints.
-    inspected: Vec<Value>,
+    pub(super) inspected: Vec<Value>,
 }
 
 impl Entry {
     fn all() -> Vec<Self> {
-        let page = fs::read_to_string(workspace_dir().join("docs/cookbook.md")).unwrap();
         let folders = fs::read_dir(workspace_dir().join("docs/cookbook")).unwrap();
         let mut names: Vec<_> =
             folders.map(|folder| folder.unwrap().file_name().to_string_lossy().into_owned()).collect();
         names.sort();
-        names.into_iter().map(|name| Self::new(name, &page)).collect()
+        names.into_iter().map(Self::new).collect()
     }
 
-    fn new(name: String, page: &str) -> Self {
+    pub(super) fn new(name: String) -> Self {
+        let page = fs::read_to_string(workspace_dir().join("docs/cookbook.md")).unwrap();
         let folder = workspace_dir().join("docs/cookbook").join(&name);
         let mut spec = plugins::configured(&plugins::yaml_of(&folder).unwrap()).unwrap();
         spec.impersonate = Some(format!("system:serviceaccount:shop:podium-plugin-{name}"));
@@ -53,7 +53,7 @@ impl Entry {
     }
 
     /// Returns the Role of the plugin's account.
-    fn role(&mut self) -> &mut Value {
+    pub(super) fn role(&mut self) -> &mut Value {
         let name = json!(format!("podium-plugin-{}", self.name));
         let role = |object: &&mut Value| object["kind"] == "Role" && object["metadata"]["name"] == name;
         self.inspected.iter_mut().find(role).unwrap()
@@ -69,7 +69,7 @@ fn podium(arguments: &[&str]) -> String {
 
 /// Defines the kinds of workloads, which the cluster does not serve by itself, and creates a Deployment with its
 /// ReplicaSet and a StatefulSet. Returns the owner references to the two controllers, and the Deployment's uid.
-fn workloads(cluster: &Cluster) -> [Value; 3] {
+pub(super) fn workloads(cluster: &Cluster) -> [Value; 3] {
     for (kind, plural) in
         [("Deployment", "deployments"), ("ReplicaSet", "replicasets"), ("StatefulSet", "statefulsets")]
     {
@@ -96,7 +96,7 @@ fn workloads(cluster: &Cluster) -> [Value; 3] {
 }
 
 /// Creates a Pod on a node; `more` is merged into its metadata.
-fn pod(cluster: &Cluster, name: &str, owner: Option<&Value>, more: &Value, status: &Value) {
+pub(super) fn pod(cluster: &Cluster, name: &str, owner: Option<&Value>, more: &Value, status: &Value) {
     let mut metadata = json!({ "namespace": "shop", "name": name });
     metadata["ownerReferences"] = owner.into_iter().cloned().collect();
     metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -145,7 +145,7 @@ fn without_deletes_of_objects(rules: &[Value]) -> Value {
 }
 
 /// Returns an object of the namespace.
-fn object(cluster: &Cluster, resource: &str, name: &str) -> Option<Value> {
+pub(super) fn object(cluster: &Cluster, resource: &str, name: &str) -> Option<Value> {
     let (_, objects) = cluster.list(resource);
     objects.into_iter().find(|object| object["metadata"]["name"] == name && object["metadata"]["namespace"] == "shop")
 }

@@ -4,6 +4,7 @@
 
 mod cancel;
 mod cases;
+mod children;
 mod command_line;
 mod compile;
 mod cookbook;

@@ -60,8 +60,12 @@ pub(super) fn rights(grants: &Grants) -> Vec<Right> {
     let kind = |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
     let objects: BTreeSet<_> =
         grants.write.objects.iter().map(|object| (kind(&object.api_version), object.resource.clone())).collect();
-    let verbs = &Grant::OBJECT_VERBS;
-    rights.extend(objects.into_iter().map(|(group, resource)| Right::new(&group, &resource, verbs)));
+    let right = |(group, resource): (String, String)| {
+        // Every user of the account could list the contents of all Secrets.
+        let watches = if group.is_empty() && resource == "secrets" { &[][..] } else { &Grant::OBJECT_WATCH_VERBS };
+        Right::new(&group, &resource, &[&Grant::OBJECT_VERBS, watches].concat())
+    };
+    rights.extend(objects.into_iter().map(right));
     rights
 }
 
@@ -263,8 +267,8 @@ mod tests {
             ("/pods/status", &["patch"]),
             ("/pods/eviction", &["create"]),
             ("events.k8s.io/events", &["create", "patch"]),
-            ("/configmaps", &["get", "create", "patch", "delete"]),
-            ("apps/deployments", &["get", "create", "patch", "delete"]),
+            ("/configmaps", &["get", "create", "patch", "delete", "list", "watch"]),
+            ("apps/deployments", &["get", "create", "patch", "delete", "list", "watch"]),
         ];
         let expected: Vec<_> = expected
             .map(|(resource, verbs)| {
@@ -275,6 +279,15 @@ mod tests {
         let impersonates = verbs(&objects, "Role", "podium-host-tidy");
         assert_eq!(impersonates, [("/serviceaccounts".to_owned(), vec!["impersonate".to_owned()])]);
         assert!(objects.iter().all(|object| object["metadata"]["namespace"] == "shop"), "{objects:#?}");
+    }
+
+    #[test]
+    fn secrets_are_not_listed() {
+        let api_version = "v1".to_owned();
+        let secret = ObjectGrant { api_version, kind: "Secret".to_owned(), resource: "secrets".to_owned() };
+        let mut grants = Grants::default();
+        grants.write.objects = vec![secret];
+        assert_eq!(rights(&grants), [Right::new("", "secrets", &["get", "create", "patch", "delete"])]);
     }
 
     #[test]

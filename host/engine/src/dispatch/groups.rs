@@ -78,22 +78,40 @@ impl LoadedPlugin {
         if !is_group(&key.uid) {
             return view.by_uid(&key.uid);
         }
-        let mut search = Search::new(self.members(key)?);
-        loop {
-            let (found, effort) = search.slice(view);
-            charge(Effort::time(effort));
-            if let Break(found) = found {
-                return found;
-            }
-            tokio::task::yield_now().await;
-        }
+        search(self.members(key)?, view, charge).await
     }
 
     /// Returns the search of the Pods of a group that the plugin's selector matches.
     fn members(&self, group: &PodKey) -> Option<PodQuery> {
-        let mut query = self.spec.watch.related.as_ref()?.by.members(group)?;
+        Some(self.matching(self.spec.watch.related.as_ref()?.by.members(group)?))
+    }
+
+    fn matching(&self, mut query: PodQuery) -> PodQuery {
         query.labels.0.extend(self.spec.watch.selector.0.iter().cloned());
-        Some(query)
+        query
+    }
+
+    /// Returns the first Pod of a workload that the plugin's selector matches, as [`Self::found`] does.
+    pub(super) async fn first_of(
+        &self,
+        workload: &PodKey,
+        view: &dyn PodView,
+        charge: impl Fn(Duration),
+    ) -> Option<Arc<CachedPod>> {
+        search(self.matching(Relation::Workload.members(workload)?), view, charge).await
+    }
+}
+
+/// Returns the first Pod that a query finds, if possible one that is not being deleted.
+async fn search(query: PodQuery, view: &dyn PodView, charge: impl Fn(Duration)) -> Option<Arc<CachedPod>> {
+    let mut search = Search::new(query);
+    loop {
+        let (found, effort) = search.slice(view);
+        charge(Effort::time(effort));
+        if let Break(found) = found {
+            return found;
+        }
+        tokio::task::yield_now().await;
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod breaker;
 pub mod budget;
+mod children;
 mod claims;
 mod delivery;
 mod expectations;

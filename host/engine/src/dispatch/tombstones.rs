@@ -386,7 +386,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     }
 }
 
-fn slot(key: &PodKey) -> Slot {
+pub(super) fn slot(key: &PodKey) -> Slot {
     (Arc::clone(&key.namespace), Arc::clone(&key.name))
 }
 

@@ -1,5 +1,6 @@
 //! Deletions in the real ingest loop, queue and workers, with closures as plugins.
 
+mod children;
 mod groups;
 mod loads;
 mod resync;

@@ -25,8 +25,10 @@ impl Why {
     pub const REQUEUE: Self = Self::other(5);
     /// A write of the run before was not sent yet, or it is not known whether the cache shows it.
     pub const WRITES: Self = Self::other(6);
+    /// Another client has changed an object that the plugin applied.
+    pub const CHILD: Self = Self::other(7);
     /// In the order in which they are named.
-    const OTHERS: [(Self, &'static str); 7] = [
+    const OTHERS: [(Self, &'static str); 8] = [
         (Self::ADDED, "added"),
         (Self::DELETED, "deleted"),
         (Self::LOAD, "load"),
@@ -34,6 +36,7 @@ impl Why {
         (Self::RETRY, "retry"),
         (Self::REQUEUE, "requeue"),
         (Self::WRITES, "writes"),
+        (Self::CHILD, "child"),
     ];
 
     const fn other(bit: u8) -> Self {

@@ -6,7 +6,7 @@ fn json(namespace: &str, name: &str) -> serde_json::Value {
 }
 
 fn read(json: &serde_json::Value) -> Report {
-    Report::read(Kind::RunReport, &json.to_string()).unwrap()
+    Report::read(&Kind::RunReport, &json.to_string()).unwrap()
 }
 
 fn report(namespace: &str, name: &str) -> Report {
@@ -233,7 +233,7 @@ fn a_question_that_tries_other_namespaces_is_refused_with_its_field() {
     }
     for namespace in ["a/b", "..", ""] {
         let json = json(namespace, "a").to_string();
-        assert!(Report::read(Kind::RunReport, &json).is_err(), "{namespace}");
+        assert!(Report::read(&Kind::RunReport, &json).is_err(), "{namespace}");
     }
 }
 

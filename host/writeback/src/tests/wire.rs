@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use podium_vocabulary::{Action, ObjectOwner, ObjectRef};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tower::service_fn;
 
 use crate::{plan::tests::key, *};
@@ -26,13 +27,14 @@ pub(super) struct Seen {
     pub(super) body: Value,
 }
 
-/// `None`: no response.
+/// `None`: no response, or the one of [`Wire::answer`].
 pub(super) type Answer = Option<(u16, Value)>;
 
 #[derive(Clone, Default)]
 pub(super) struct Wire {
     seen: Arc<Mutex<Vec<Seen>>>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
+    late: Arc<Notify>,
 }
 
 impl Wire {
@@ -57,14 +59,32 @@ impl Wire {
                     agent: header("user-agent"),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 });
-                let answer = wire.answers.lock().unwrap().pop_front().expect("a request too many");
-                let Some((code, body)) = answer else { return std::future::pending().await };
+                let next = || wire.answers.lock().unwrap().pop_front().expect("a request too many");
+                let mut answer = next();
+                if answer.is_none() {
+                    wire.late.notified().await;
+                    answer = next();
+                }
+                let (code, body) = answer.expect("a late answer");
                 let body = Full::new(Bytes::from(body.to_string()));
                 Response::builder().status(code).body(body)
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
         Writeback::new(&api, Prune::annotations(["x.example/pruned"]))
+    }
+
+    /// Waits for this number of requests.
+    pub(super) async fn received(&self, requests: usize) {
+        while self.seen.lock().unwrap().len() < requests {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Answers the request that has no response yet.
+    pub(super) fn answer(&self, answer: Answer) {
+        self.answers.lock().unwrap().push_front(answer);
+        self.late.notify_one();
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {

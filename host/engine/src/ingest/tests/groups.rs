@@ -28,10 +28,10 @@ fn journaled(directory: &Path) -> Harness {
 }
 
 /// The subjects of a plugin's runs, with the names of their Pods.
-type Named = Arc<Mutex<Vec<String>>>;
+pub(super) type Named = Arc<Mutex<Vec<String>>>;
 
 /// Returns a plugin that records its subjects as texts, such as `deleted cart-0 5`, and fails as `outcome` says.
-fn naming(
+pub(super) fn naming(
     outcome: fn(&Delivered) -> RunOutcome,
 ) -> (Named, impl Fn(Request, Delivered) -> std::future::Ready<RunOutcome>) {
     let named = Named::default();
@@ -48,7 +48,7 @@ fn naming(
     (named, body)
 }
 
-fn taken(named: &Named) -> Vec<String> {
+pub(super) fn taken(named: &Named) -> Vec<String> {
     std::mem::take(&mut *named.lock())
 }
 

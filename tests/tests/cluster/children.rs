@@ -1,0 +1,111 @@
+//! The plugin of the cookbook that keeps a ConfigMap for each workload, on the real control plane: the ConfigMap is
+//! right after a rollout, an edit, a deletion, and a scale to zero and back.
+
+use std::{fs, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use podium_tests::{
+    plugins,
+    process::{Host, HostOptions, podium_binary, workspace_dir},
+    wait::until,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    cluster,
+    kubectl::Kubectl,
+    workloads::{Shape, deployment, namespace, pods},
+};
+
+const SHOP: &str = "shop";
+const PLUGIN: &str = "workload-configmap";
+const MAP: &str = "configmap/deployment-web-nodes";
+const WITHIN: Duration = Duration::from_secs(60);
+/// Longer than a debounce, and than three repairs in a row.
+const QUIET: Duration = Duration::from_secs(25);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_plugin_keeps_for_a_workload_is_right_after_each_change() -> Result<()> {
+    let Some((plane, client, _turn)) = cluster(1).await? else { return Ok(()) };
+    let directory = tempfile::tempdir()?;
+    let kubectl = Kubectl::new(&plane);
+    namespace(&client, SHOP).await?;
+    let folder = workspace_dir().join("docs/cookbook").join(PLUGIN);
+    let output = Command::new(podium_binary()?).args(["inspect", "--output", "yaml"]).arg(&folder).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout)?)?;
+    let own: Vec<&Value> = objects.iter().filter(|object| object["metadata"]["namespace"] == SHOP).collect();
+    let objects = directory.path().join("rights.json");
+    fs::write(&objects, json!({ "apiVersion": "v1", "kind": "List", "items": own }).to_string())?;
+    kubectl.admin(&["apply", "-f", &objects.to_string_lossy()])?;
+    let account = format!("podium-plugin-{PLUGIN}");
+    // Those for the owner, of which inspect prints a note.
+    let owners = ["-n", SHOP, "create", "role", "owners", "--resource=replicasets.apps,deployments.apps", "--verb=get"];
+    kubectl.admin(&owners)?;
+    let subject = format!("--serviceaccount={SHOP}:{account}");
+    kubectl.admin(&["-n", SHOP, "create", "rolebinding", "owners", "--role=owners", &subject])?;
+    let configured = directory.path().join("plugins");
+    fs::create_dir(&configured)?;
+    let text = plugins::yaml_of(&folder)?.replace("\nspec:\n", &format!("\nspec:\n  serviceAccountName: {account}\n"));
+    fs::write(configured.join("plugin.yaml"), text)?;
+    let options = HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![configured], arguments: Vec::new() };
+    let host = Host::spawn(&options).await?;
+    deployment(&client, SHOP, "web", 3, Shape::default()).await?;
+
+    let map =
+        || -> Result<Value> { Ok(serde_json::from_str(&kubectl.admin(&["-n", SHOP, "get", MAP, "-o", "json"])?)?) };
+    let is_right = async || {
+        let map = map()?;
+        let names: Vec<String> =
+            pods(&client, SHOP, "").await?.into_iter().filter_map(|pod| pod.metadata.name).collect();
+        let data = map["data"].as_object().context("no data")?;
+        ensure!(names.len() == 3 && data.len() == 3, "{map}");
+        ensure!(names.iter().all(|name| data.contains_key(name)), "{names:?} {map}");
+        ensure!(map["metadata"]["ownerReferences"][0]["kind"] == "Deployment", "{map}");
+        ensure!(map["metadata"]["labels"]["podium.dev/plugin-id"].is_string(), "{map}");
+        ensure!(map["metadata"]["deletionTimestamp"].is_null(), "{map}");
+        Ok(())
+    };
+    until("the ConfigMap", WITHIN, is_right).await?;
+    let uid = map()?["metadata"]["uid"].clone();
+    let unlabelled = r#"{"metadata":{"labels":null,"ownerReferences":null}}"#;
+    let changes: [(&str, &[&str]); 5] = [
+        ("rollout", &["set", "image", "deployment/web", "*=registry.example/c:2"]),
+        ("edit", &["patch", MAP, "--type=merge", "-p", r#"{"data":null}"#]),
+        ("labels", &["patch", MAP, "--type=merge", "-p", unlabelled]),
+        ("deletion", &["delete", MAP]),
+        ("scale to zero", &["scale", "deployment/web", "--replicas=0"]),
+    ];
+    for (change, arguments) in changes {
+        kubectl.admin(&[&["-n", SHOP], arguments].concat())?;
+        match change {
+            "rollout" => drop(kubectl.admin(&["-n", SHOP, "rollout", "status", "deployment/web", "--timeout=60s"])?),
+            "scale to zero" => {
+                until("no Pods", WITHIN, async || {
+                    ensure!(pods(&client, SHOP, "").await?.is_empty(), "Pods");
+                    Ok(())
+                })
+                .await?;
+                ensure!(map()?["metadata"]["deletionTimestamp"].is_null(), "the ConfigMap of a workload without Pods");
+                kubectl.admin(&["-n", SHOP, "scale", "deployment/web", "--replicas=3"])?;
+            }
+            _ => {}
+        }
+        let began = Instant::now();
+        until(change, WITHIN, is_right).await.with_context(|| host.log())?;
+        println!("{change}: right {} ms after it was seen", began.elapsed().as_millis());
+        ensure!(change == "deletion" || map()?["metadata"]["uid"] == uid || change == "scale to zero", "{change}");
+    }
+    let revision = map()?["metadata"]["resourceVersion"].clone();
+    sleep(QUIET).await;
+    ensure!(map()?["metadata"]["resourceVersion"] == revision, "written while nothing changed: {}", host.log());
+    kubectl.admin(&["-n", SHOP, "delete", "deployment", "web"])?;
+    until("the collection of the ConfigMap", WITHIN, async || {
+        ensure!(map().is_err(), "it is there");
+        Ok(())
+    })
+    .await?;
+    ensure!(host.terminate().await?.success());
+    Ok(())
+}
