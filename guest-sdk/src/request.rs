@@ -1,7 +1,10 @@
 //! [`Request`]: the input of one run.
 
+use std::collections::BTreeMap;
+
 use podium_wire::Timestamp;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::{Error, Pod, PodKey, Result, WriteReport};
 
@@ -14,6 +17,13 @@ pub struct Request {
     pub(crate) attempt: u32,
     pub(crate) config: String,
     pub(crate) unsettled_writes: Vec<WriteReport>,
+}
+
+/// The member of the configuration that has the objects of the inputs.
+#[derive(serde::Deserialize)]
+struct Config {
+    #[serde(default)]
+    inputs: Option<BTreeMap<String, Box<RawValue>>>,
 }
 
 #[derive(Debug)]
@@ -85,6 +95,26 @@ impl Request {
             "." => Error::terminal(format_args!("spec.config: {}", error.inner())),
             path => Error::terminal(format_args!("spec.config.{path}: {}", error.inner())),
         })
+    }
+
+    /// Deserializes the object of an input of the plugin's configuration (`spec.inputs`), with the fields that the
+    /// configuration names, such as `data` of a ConfigMap; `None` if there is no such object.
+    ///
+    /// # Errors
+    /// Returns a terminal error that names the field if the object is not a `T`, or if the configuration has no input
+    /// with this id. Returns an error that is retried while the host may not read the object, or it is too large.
+    pub fn input<T: DeserializeOwned>(&self, id: &str) -> Result<Option<T>> {
+        let config: Config = serde_json::from_str(&self.config).map_err(Error::terminal)?;
+        let Some(inputs) = config.inputs else {
+            return Err(Error::terminal(format_args!("spec.inputs is missing: it names no input {id}")));
+        };
+        let Some(object) = inputs.get(id) else {
+            let message = format!("the input {id} is not available, or spec.inputs does not name it");
+            return Err(Error::retry(message));
+        };
+        let mut json = serde_json::Deserializer::from_str(object.get());
+        serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| Error::terminal(format_args!("input {id}: {}: {}", error.path(), error.inner())))
     }
 
     /// Returns writes of the previous run whose result is not applied, unchanged or gone. A run with such a write

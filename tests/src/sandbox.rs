@@ -133,6 +133,7 @@ pub fn request() -> Request {
         now_millis: NOW_MILLIS,
         attempt: 1,
         unsettled: Vec::new(),
+        inputs: None,
         seed: 42,
     }
 }

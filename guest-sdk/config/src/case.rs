@@ -32,6 +32,11 @@ pub struct Case {
     #[serde(default)]
     #[schemars(schema_with = "schema::any_object")]
     pub config: Option<Map<String, Value>>,
+    /// The objects of the plugin's inputs by their ids, such as `prices: { data: { cart: "3" } }`. An input without one
+    /// is of an object that does not exist.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::any_object")]
+    pub inputs: Map<String, Value>,
     /// The time, 2026-01-01T00:00:00Z by default. A Pod without a creationTimestamp is created then.
     #[serde(default)]
     pub now: Option<String>,

@@ -150,6 +150,11 @@ fn spec(namespaced: bool) -> Value {
         ],
     );
     watched(&mut spec);
+    let inputs = &mut spec["properties"]["inputs"];
+    inputs["x-kubernetes-list-type"] = "map".into();
+    inputs["x-kubernetes-list-map-keys"] = json!(["id"]);
+    let inputs = "!has(self.inputs) || size(self.inputs) == 0 || has(self.serviceAccountName)";
+    rules(&mut spec, &[(inputs, "serviceAccountName is missing: inputs are read as this account")]);
     let finalizers = "!has(oldSelf.grants) || !has(oldSelf.grants.write) || !has(oldSelf.grants.write.finalizers) || \
         oldSelf.grants.write.finalizers.all(old, has(self.grants) && has(self.grants.write) && \
         has(self.grants.write.finalizers) && old in self.grants.write.finalizers)";

@@ -59,13 +59,15 @@ pub use field::Problem;
 use field::{Field, Problems};
 pub use lines::Lines;
 pub use object::plugin_object;
-pub use plugin::{MAX_CONFIG_BYTES, MOST_AFTER, MOST_GRANTS, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
+pub use plugin::{
+    MAX_CONFIG_BYTES, MOST_AFTER, MOST_GRANTS, MOST_INPUTS, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
+};
 pub use policy::Policy;
 pub use spec::spec;
 pub use text::{
-    AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
-    LabelPattern, LabelValue, MAX_SCRIPT_BYTES, NonEmpty, ObjectKind, ObjectResource, PublicKey, QualifiedName,
-    RegistryHost, Sha256,
+    AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FieldPath, FinalizerPattern,
+    Image, InputKind, InputResource, LabelPattern, LabelValue, MAX_SCRIPT_BYTES, NonEmpty, ObjectKind, ObjectResource,
+    PublicKey, QualifiedName, RegistryHost, Sha256,
 };
 use yaml::Node;
 

@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 use crate::{
     schema,
     text::{
-        AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FinalizerPattern, Image,
-        LabelPattern, LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName, ScriptText, Sha256,
+        AnnotationPattern, ApiVersion, ConditionPattern, ConfigMapKey, DnsLabel, DnsSubdomain, FieldPath,
+        FinalizerPattern, Image, InputKind, InputResource, LabelPattern, LabelValue, NonEmpty, ObjectKind,
+        ObjectResource, QualifiedName, ScriptText, Sha256,
     },
 };
 
@@ -24,6 +25,10 @@ pub const MOST_VALUES: usize = 64;
 pub const MOST_GRANTS: usize = 256;
 /// The most names in `spec.after`.
 pub const MOST_AFTER: usize = 32;
+/// The most entries of `spec.inputs`.
+pub const MOST_INPUTS: usize = 8;
+/// The most fields of an input.
+const MOST_FIELDS: usize = 16;
 /// The most entries of a list of sections.
 const MOST_SECTIONS: usize = podium_wire::Section::ALL.len();
 /// The most bytes of `spec.config` as JSON; every run has a copy.
@@ -124,6 +129,32 @@ pub struct Spec {
     /// Any mapping; the plugin receives it as JSON, of at most 64 KiB.
     #[serde(default)]
     pub config: Map<String, Value>,
+    /// Objects that each run receives as they are at its start, in the member `inputs` of config. They are read and
+    /// watched as serviceAccountName, in its namespace; a change of one runs the plugin on all its Pods.
+    #[serde(default)]
+    #[schemars(length(max = MOST_INPUTS))]
+    pub inputs: Vec<Input>,
+}
+
+/// An object that each run receives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Input {
+    /// The name by which the plugin knows it.
+    pub id: DnsLabel,
+    /// Such as `v1`.
+    pub api_version: ApiVersion,
+    /// Such as `ConfigMap`; not Pod or Secret.
+    pub kind: InputKind,
+    /// The plural of the kind in paths of the API and in RBAC, such as `configmaps`.
+    pub resource: InputResource,
+    /// The name of the object.
+    pub name: DnsSubdomain,
+    /// The fields that the plugin receives, such as `data` or `spec.prices`; data and spec by default. All inputs
+    /// together have at most 128 KiB as JSON.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = MOST_FIELDS))]
+    pub fields: Option<Vec<FieldPath>>,
 }
 
 /// Where the component or the script is: one of the fields.

@@ -31,6 +31,7 @@ pub(crate) fn plugin(document: &Field<'_>) {
     selector(&spec.get("watch").get("selector"));
     objects(&spec.get("grants").get("write").get("objects"));
     limits(&spec.get("limits"), spec.get("source").get("script").is_set());
+    inputs(&spec);
     config(&spec.get("config"));
 }
 
@@ -52,6 +53,36 @@ fn pull_secret(spec: &Field<'_>) {
     let account = spec.get("serviceAccountName");
     if spec.get("source").get("oci").get("pullSecretName").is_set() && !account.is_set() {
         account.problem("is missing: source.oci.pullSecretName is read as this account");
+    }
+}
+
+/// Inputs are read as the plugin's account, never as the host's own, and are in one member of the configuration.
+fn inputs(spec: &Field<'_>) {
+    let inputs = spec.get("inputs");
+    let items = inputs.items();
+    if items.is_empty() {
+        return;
+    }
+    let account = spec.get("serviceAccountName");
+    if !account.is_set() {
+        account.problem("is missing: spec.inputs are read as this account");
+    }
+    let config = spec.get("config").get("inputs");
+    if config.is_set() {
+        config.problem("is the place of the objects of spec.inputs; name this member otherwise");
+    }
+    let mut ids = BTreeSet::new();
+    for input in &items {
+        let id = input.get("id");
+        if id.text().is_some_and(|text| !ids.insert(text.to_owned())) {
+            id.problem("is the id of an input before; choose another one");
+        }
+        if let Some(version) = input.get("apiVersion").text()
+            && let Some(kind) = input.get("kind").text().and_then(|text| cluster_kinds::find(version, text))
+        {
+            let message = format!("{kind} objects have no namespace, and inputs are of the account's namespace");
+            input.get("kind").problem(message);
+        }
     }
 }
 

@@ -3,20 +3,21 @@
 use std::{path::Path, time::Duration};
 
 use podium_vocabulary::{
-    Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, Language, LimitClass, Limits, ObjectGrant,
-    Phase, PluginId, PluginSpec, PullSecret, ReadGrants, Related, Relation, RequestRates, Source, WatchSpec,
-    WriteGrants,
+    Grants, Input, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, Language, LimitClass, Limits,
+    ObjectGrant, Phase, PluginId, PluginSpec, PullSecret, ReadGrants, Related, Relation, RequestRates, Source,
+    WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
 
 use crate::{
-    DnsSubdomain, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
+    DnsSubdomain, MOST_INPUTS, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin,
     plugin::{self, Class, Kind, Operator, RelatedBy, Script, Section},
 };
 
 // The host reserves as much as a configuration may request.
 const _: () = assert!((MOST_MEMORY_MIB as usize) << 20 == Limits::MOST_MEMORY_BYTES);
 const _: () = assert!(MOST_REQUIREMENTS == LabelSelector::MOST_REQUIREMENTS);
+const _: () = assert!(MOST_INPUTS == Input::MOST);
 const _: () = assert!(MOST_VALUES == LabelSelector::MOST_VALUES);
 
 /// Converts a plugin. `directory` is the base of relative paths of components. Whether the component exists is
@@ -59,6 +60,19 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
         state_group: spec.state_group.map(String::from),
         release_after: spec.finalizers.release_after_seconds.map(|seconds| Duration::from_secs(seconds.into())),
         config: serde_json::Value::Object(spec.config).to_string(),
+        inputs: spec.inputs.into_iter().map(input).collect(),
+    }
+}
+
+fn input(plugin::Input { id, api_version, kind, resource, name, fields }: plugin::Input) -> Input {
+    let default = || Input::DEFAULT_FIELDS.map(str::to_owned).to_vec();
+    Input {
+        id: id.into(),
+        api_version: api_version.into(),
+        kind: kind.into(),
+        resource: resource.into(),
+        name: name.into(),
+        fields: fields.map_or_else(default, |fields| fields.into_iter().map(Into::into).collect()),
     }
 }
 

@@ -129,6 +129,17 @@ texts! {
     /// Types of conditions.
     ConditionPattern: "condition-pattern", condition,
         keys([reserved(), refused(OF_KUBERNETES, "enum", BUILTIN_CONDITIONS.as_slice())]);
+    /// The path of a field of an object.
+    FieldPath: "field-path", |text| quote(text, field_path),
+        json_schema!({ "pattern": r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", "maxLength": 253 });
+    /// The kind of an input.
+    InputKind: "input-kind", input_kind,
+        json_schema!({ "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 128,
+            "not": refused(NO_INPUT, "enum", ["Pod", "Secret"].as_slice()) });
+    /// The plural of the kind of an input.
+    InputResource: "input-resource", input_resource,
+        json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63,
+            "not": refused(NO_INPUT, "enum", ["pods", "secrets"].as_slice()) });
     /// A SHA-256 in hexadecimal digits.
     Sha256: "sha256", |text| quote(text, sha256), json_schema!({ "pattern": "^[0-9a-f]{64}$" });
     /// A key of a ConfigMap.
@@ -189,6 +200,8 @@ const BUILTIN_CONDITIONS: [&str; 10] = [
 ];
 
 const NO_PODS: &str = "Pods are not written as objects; grant labels, annotations, conditions, delete or evict instead";
+
+const NO_INPUT: &str = "Pods and Secrets are no inputs: plugins read Pods with grants.read, and no Secrets";
 
 const OF_KUBECTL: &str = "belongs to kubectl and cannot be granted; remove it";
 const NO_DOMAIN: &str = "must have a domain, such as shop.example/cleanup";
@@ -272,6 +285,28 @@ fn object_kind(kind: &str) -> Result<(), String> {
 fn object_resource(resource: &str) -> Result<(), String> {
     quote(resource, syntax::dns_label)?;
     if resource == "pods" { Err(NO_PODS.to_owned()) } else { Ok(()) }
+}
+
+fn input_kind(kind: &str) -> Result<(), String> {
+    quote(kind, syntax::upper_camel_case)?;
+    if ["Pod", "Secret"].contains(&kind) { Err(NO_INPUT.to_owned()) } else { Ok(()) }
+}
+
+fn input_resource(resource: &str) -> Result<(), String> {
+    quote(resource, syntax::dns_label)?;
+    if ["pods", "secrets"].contains(&resource) { Err(NO_INPUT.to_owned()) } else { Ok(()) }
+}
+
+fn field_path(text: &str) -> Result<(), &'static str> {
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    if text.len() <= 253 && text.split('.').all(is_name) {
+        Ok(())
+    } else {
+        Err("must be names of fields with dots between them, such as data or spec.prices")
+    }
 }
 
 fn annotation(text: &str) -> Result<(), String> {

@@ -1,11 +1,12 @@
 //! The parts of a plugin's configuration that its tests see: scope, grants, watch, config, and the limits of writes and
 //! host calls. It is parsed by the host's own schema, with the same errors.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use podium_config::{Document, Problem};
-use podium_vocabulary::{Grants, Limits, PluginSpec, Scope, WatchSpec, authz::lacking_sections};
+use podium_vocabulary::{Grants, Input, Limits, PluginSpec, Scope, WatchSpec, authz::lacking_sections, with_inputs};
 use podium_wire::SectionSet;
+use serde_json::{Value, json};
 
 use super::authz;
 use crate::pods::Query;
@@ -19,6 +20,7 @@ pub(super) struct Configuration {
     pub(super) watch: Option<WatchSpec>,
     /// JSON text.
     pub(super) config: String,
+    pub(super) inputs: Vec<Input>,
     pub(super) writes: u32,
     pub(super) calls: u32,
 }
@@ -26,7 +28,8 @@ pub(super) struct Configuration {
 impl Default for Configuration {
     fn default() -> Self {
         let Limits { writes, host_calls: calls, .. } = Limits::default();
-        Self { scope: Scope::Cluster, grants: None, watch: None, config: "{}".to_owned(), writes, calls }
+        let config = "{}".to_owned();
+        Self { scope: Scope::Cluster, grants: None, watch: None, config, inputs: Vec::new(), writes, calls }
     }
 }
 
@@ -43,9 +46,21 @@ impl Configuration {
         let problems = |problems: Vec<Problem>| problems.iter().map(line).collect::<Vec<_>>().join("\n");
         let spec = podium_config::spec(content.map_err(problems)?, Path::new(""));
         let scope = spec.scope();
-        let PluginSpec { grants, watch, config, limits, .. } = spec;
+        let PluginSpec { grants, watch, config, inputs, limits, .. } = spec;
         let Limits { writes, host_calls: calls, .. } = limits;
-        Ok(Self { scope, grants: Some(grants), watch: Some(watch), config, writes, calls })
+        Ok(Self { scope, grants: Some(grants), watch: Some(watch), config, inputs, writes, calls })
+    }
+
+    /// Returns the configuration of a run: `config` with the objects of the inputs.
+    pub(super) fn with_inputs(&self, objects: &BTreeMap<String, Option<Value>>) -> String {
+        let mut members: BTreeMap<&str, Value> = self.inputs.iter().map(|input| (&*input.id, Value::Null)).collect();
+        for (id, object) in objects {
+            let input = self.inputs.iter().find(|input| input.id == *id);
+            let pruned =
+                object.as_ref().map(|object| input.map_or_else(|| object.clone(), |input| input.prune(object)));
+            members.insert(id, pruned.unwrap_or_default());
+        }
+        if members.is_empty() { self.config.clone() } else { with_inputs(&self.config, &json!(members).to_string()) }
     }
 
     /// Returns the readable sections; `None` if the plugin may read no Pods except the run's own.

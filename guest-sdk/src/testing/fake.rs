@@ -31,6 +31,8 @@ pub(super) type Name = (String, String);
 #[derive(Debug, Default)]
 pub(super) struct Fake {
     pub(super) configuration: Configuration,
+    /// The objects of inputs; `None` for one that does not exist.
+    pub(super) inputs: BTreeMap<String, Option<Value>>,
     pub(super) now: Timestamp,
     pub(super) pods: BTreeMap<Name, Pod>,
     pub(super) gone: BTreeMap<Name, Gone>,

@@ -84,6 +84,21 @@ impl Host {
         self
     }
 
+    /// Sets the object of an input, as the API server has it; `None` if there is none, as without this call. With a
+    /// configuration, runs receive the fields that `spec.inputs` names.
+    ///
+    /// # Panics
+    /// Panics if the configuration names no input with this id.
+    #[track_caller]
+    pub fn set_input(&mut self, id: &str, object: Option<Value>) {
+        let mut fake = self.fake();
+        if fake.configuration.grants.is_some() {
+            let input = fake.configuration.inputs.iter().find(|input| input.id == id);
+            assert!(input.is_some(), "spec.inputs of the configuration has no {id}");
+        }
+        fake.inputs.insert(id.to_owned(), object);
+    }
+
     /// Sets the present time.
     #[must_use]
     pub fn now(self, now: Timestamp) -> Self {
@@ -214,7 +229,7 @@ impl Host {
                 subject,
                 now: fake.now,
                 attempt: before.in_a_row.saturating_add(1),
-                config: fake.configuration.config.clone(),
+                config: fake.configuration.with_inputs(&fake.inputs),
                 unsettled_writes: before.unsettled,
             }
         };

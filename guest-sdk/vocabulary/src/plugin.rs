@@ -10,7 +10,7 @@ use std::{
 
 use podium_wire::SectionSet;
 
-use super::{Grants, LabelSelector, PluginId, Related, Scope, Tenant, text};
+use super::{Grants, Input, LabelSelector, PluginId, Related, Scope, Tenant, text};
 
 /// A plugin's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct PluginSpec {
     pub release_after: Option<Duration>,
     /// The configuration's `config` as JSON text; `{}` by default.
     pub config: String,
+    /// The objects that its runs receive beside their Pod, each with another id.
+    pub inputs: Vec<Input>,
 }
 
 impl PluginSpec {
@@ -62,8 +64,8 @@ impl PluginSpec {
     }
 
     /// Returns true if this configuration permits everything that `other` permits: scope, grants, the account that
-    /// writes are sent as, the shared state and limits. Selectors and order are not permissions. A suspended plugin is
-    /// permitted nothing.
+    /// writes are sent as, the shared state, limits and inputs. Selectors and order are no permissions. A
+    /// suspended plugin is permitted nothing.
     #[must_use]
     pub fn permits(&self, other: &Self) -> bool {
         !self.suspend
@@ -72,6 +74,7 @@ impl PluginSpec {
             && (other.state_group.is_none() || self.state_group == other.state_group)
             && self.grants.covers(&other.grants)
             && self.limits.covers(&other.limits)
+            && other.inputs.iter().all(|input| self.inputs.contains(input))
     }
 }
 

@@ -25,6 +25,8 @@ use crate::{
         podium run --pod pod.json                         the plugin in this folder\n  \
         kubectl -n shop get pod cart-0 -o json > pod.json && podium run hello --pod pod.json\n  \
         podium run hello --pod pod.yaml --pods others     with the Pods of a folder in the cache\n  \
+        podium run hello --pod pod.yaml --input prices=prices.yaml    with the object of an input
+  \
         podium run hello --pod pod.yaml -o json | jq '.requests[].body'\n\n\
         Exit codes: 0 the run is done, 1 it failed, a write was refused, or the plugin does not run on the Pod, 2 the \
         plugin, the Pod or an argument is invalid."
@@ -39,6 +41,9 @@ pub struct RunOnce {
     /// File or folder with more Pods, which the plugin can read and does not run on
     #[arg(long, value_name = "FILE|DIR")]
     pub pods: Option<PathBuf>,
+    /// The id of an input of spec.inputs, and a file with its object; repeatable. An input without one is absent
+    #[arg(long, value_name = "ID=FILE", value_parser = offline::input_argument)]
+    pub input: Vec<(String, PathBuf)>,
     /// The time at the run, such as 2026-01-01T00:00:00Z [default: now]
     #[arg(long, value_name = "TIME", value_parser = millis)]
     pub now: Option<i64>,
@@ -106,6 +111,7 @@ fn scenario(arguments: &RunOnce, namespace: &str, now_millis: u64) -> anyhow::Re
     Ok(Scenario {
         on: Some(vec![subject]),
         pods,
+        inputs: offline::read_inputs(&arguments.input)?,
         now_millis: arguments.now.unwrap_or(i64::try_from(now_millis)?),
         state: BTreeMap::new(),
         runs: 1,

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, Staged, Subject, Usage, World};
-use podium_vocabulary::{Refused, text::MESSAGE_BYTES};
+use podium_vocabulary::{Refused, text::MESSAGE_BYTES, with_inputs};
 use podium_wire::refusal;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use wasmtime::{
@@ -221,7 +221,7 @@ impl Plugin {
         }
         let (request, price) = rendered::<F>(&self.context, request)?;
         let answer = async {
-            self.charge(store, price.saturating_sub(least))?;
+            charge(store, request.config.len(), price.saturating_sub(least))?;
             let instance = match instance {
                 Some(instance) => instance,
                 none => none.insert(self.linked.instance.instantiate_async(&mut *store).await?),
@@ -235,12 +235,12 @@ impl Plugin {
         };
         Ok(answer.await)
     }
+}
 
-    /// The run pays for its request, with a Pod of this price.
-    fn charge(&self, store: &mut Store<Run>, pod: u64) -> wasmtime::Result<()> {
-        let config = Size { bytes: self.context.config.len(), values: 1 };
-        hostcalls::pay(store.as_context_mut(), config.rendered().saturating_add(pod))
-    }
+/// The run pays for its request, with a configuration of this size and a Pod of this price.
+fn charge(store: &mut Store<Run>, config: usize, pod: u64) -> wasmtime::Result<()> {
+    let config = Size { bytes: config, values: 1 };
+    hostcalls::pay(store.as_context_mut(), config.rendered().saturating_add(pod))
 }
 
 /// Charges the run for the writes and Events that are sent after it.
@@ -264,6 +264,10 @@ fn rendered<F: Format>(context: &PluginContext, request: Request) -> Result<(Gue
         price = its_price;
         Ok(rendered)
     };
+    let config = match &request.inputs {
+        Some(inputs) => with_inputs(&context.config, inputs),
+        None => context.config.clone(),
+    };
     let request = GuestRequest {
         key: (&request.key).into(),
         subject: match &request.subject {
@@ -272,7 +276,7 @@ fn rendered<F: Format>(context: &PluginContext, request: Request) -> Result<(Gue
         },
         now_millis: request.now_millis,
         attempt: request.attempt,
-        config: context.config.clone(),
+        config,
         unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
     };
     Ok((request, price))

@@ -150,6 +150,12 @@ impl Driver {
         self.life.lock().plugin(id).map(read)
     }
 
+    /// Returns the present configurations of plugins that may run.
+    pub(super) fn permitted(&self) -> Vec<Arc<PluginSpec>> {
+        let life = self.life.lock();
+        life.plugins().filter_map(|id| life.plugin(id)?.permissions().cloned()).collect()
+    }
+
     /// Returns the shards of tenants whose plugins this host may run, and about which it may write.
     pub(super) fn owns(&self) -> Shards {
         self.life.lock().owns()
@@ -308,7 +314,8 @@ impl Driver {
         let this = self.clone();
         let ticket = ticket.clone();
         let is_wanted: IsWanted = Arc::new(move || this.life.lock().is_present(&ticket));
-        self.dispatch.probe(&before, spec, &*code.reconcile, is_wanted).await
+        let inputs = self.components.inputs.mapping(spec);
+        self.dispatch.probe(&before, spec, &*code.reconcile, inputs, is_wanted).await
     }
 
     /// Adds a version to the registry. Pods are queued for it, and its trial begins.
@@ -322,7 +329,9 @@ impl Driver {
         if let Some(policy) = &rules.policy {
             registry.set_rates(spec.tenant(), policy.request_rates(&spec.tenant()));
         }
-        let lane = registry.put(PluginSpec::clone(spec), code.reconcile.clone(), sender, status, entries);
+        let inputs = self.components.inputs.mapping(spec);
+        let reconcile = code.reconcile.clone();
+        let lane = registry.put_with_inputs(PluginSpec::clone(spec), reconcile, sender, status, entries, inputs);
         self.dispatch.queue.claim_changed(lane);
         if let (Some(before), Some(loaded)) = (before, registry.get(lane)) {
             let this = self.clone();

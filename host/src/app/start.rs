@@ -39,6 +39,7 @@ use super::{
     children::Children,
     cleanup, cluster,
     deliveries::Deliveries,
+    inputs::{InputStates, Inputs},
     journal::JournalTask,
     lease::{Keeper, Leadership},
     life::{Code, Components, Disk, Driver, Files, Holds, Rules, Runners},
@@ -98,6 +99,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
 
     let components = Components {
         engine: core.engine,
+        inputs: Arc::new(InputStates::new(core.api.clone())),
         api: core.api,
         store: options.components.map(|store| Disk::new(store, core.blocking.clone())),
         simulated: core.simulated,
@@ -110,8 +112,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
         services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone, progress.subscribe()).run());
     }
-    services.spawn(Children::new(&core.own_api, &dispatch, &writeback, &driver, core.seed).run());
-    services.spawn(driver.clone().run());
+    follow_plugins(&core.own_api, &counters, &driver, &writeback, &mut services);
     if let Some(file) = options.policy_file {
         services.spawn(file.follow(driver.clone()));
     }
@@ -137,6 +138,19 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         observed,
         leadership: core.leadership,
     })
+}
+
+/// Spawns the tasks of plugins' lives, and the watches of their inputs and of the objects that they apply.
+fn follow_plugins(
+    api: &Api,
+    pods: &Arc<Counters>,
+    driver: &Arc<Driver>,
+    writeback: &Arc<Writeback>,
+    services: &mut Services,
+) {
+    services.spawn(Inputs::new(api, pods, driver).run());
+    services.spawn(Children::new(api, pods, driver, writeback).run());
+    services.spawn(driver.clone().run());
 }
 
 /// Returns the platform's requirements.

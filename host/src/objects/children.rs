@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, request};
-use podium_api::{ApiError, METADATA, METADATA_OF_LISTS, in_query};
+use podium_api::{METADATA, METADATA_OF_LISTS, in_query};
 use podium_engine::ports::Sender;
-use podium_vocabulary::ObjectGrant;
+use podium_vocabulary::{ObjectGrant, fnv};
 use podium_writeback::{Child, child_selector};
 
 use super::{
@@ -28,6 +28,13 @@ pub(crate) struct ChildKind {
     pub(crate) manager: String,
     /// The account, as which they are listed and watched.
     pub(crate) account: String,
+}
+
+impl ChildKind {
+    /// Returns the seed of the jitter of waits: watches do not retry together.
+    pub(crate) fn seed(&self, host: u64) -> u64 {
+        host ^ fnv(&format!("{} {}", self.manager, self.kind.resource))
+    }
 }
 
 impl Served for Arc<ChildKind> {
@@ -57,17 +64,15 @@ impl Served for Arc<ChildKind> {
         PAGE
     }
 
-    fn patience(&self, error: &ApiError) -> Option<Duration> {
-        let is_refused = matches!(error.code(), Some(401 | 403));
-        if is_refused {
-            tracing::debug!(
-                plugin = self.manager.strip_prefix("podium/"),
-                resource = self.kind.resource,
-                account = self.account,
-                "the account may not list and watch what the plugin applies, so changes of other clients wake nothing"
-            );
-        }
-        is_refused.then_some(REFUSED)
+    fn refused(&self) -> Option<(Duration, String)> {
+        let ChildKind { kind, manager, account } = &**self;
+        let plugin = manager.strip_prefix("podium/").unwrap_or(manager);
+        let resource = &kind.resource;
+        let message = format!(
+            "{account} may not list and watch {resource}, so the plugin {plugin} is not run when another client \
+             changes one that it applied; `podium inspect` prints the rules"
+        );
+        Some((REFUSED, message))
     }
 }
 
@@ -83,7 +88,13 @@ impl Watchable for Child {
         self
     }
 
-    fn trim(objects: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {
-        objects.truncate(MOST);
+    fn end(revision: &str) -> Option<Self> {
+        Some(Self::end_of_list(revision))
     }
+
+    fn is_full(objects: &[Self]) -> bool {
+        objects.len() >= MOST
+    }
+
+    fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}
 }

@@ -59,9 +59,9 @@ pub(crate) trait Served: Clone + Send + Sync + 'static {
         50
     }
 
-    /// Returns how long to wait after an error that the caller has reported, before the next list.
-    fn patience(&self, error: &ApiError) -> Option<Duration> {
-        let _ = error;
+    /// Returns how long to wait before the next list after the API server has refused one or a watch, and the message
+    /// about it. `None` if that is a failure as any other.
+    fn refused(&self) -> Option<(Duration, String)> {
         None
     }
 }
@@ -93,6 +93,18 @@ pub(crate) trait Watchable: Sized + Send + 'static {
 
     fn id(self) -> Self::Id;
 
+    /// Returns what ends a complete list at this revision, if something does.
+    fn end(revision: &str) -> Option<Self> {
+        let _ = revision;
+        None
+    }
+
+    /// Returns true if a list so far is not continued.
+    fn is_full(objects: &[Self]) -> bool {
+        let _ = objects;
+        false
+    }
+
     /// Removes from a list so far everything that is beyond the bounds of its tenant.
     fn trim(objects: &mut Vec<Self>, trimming: &mut Trimming, policy: Option<&Policy>);
 }
@@ -119,7 +131,7 @@ impl Watchable for Object {
 pub(crate) enum Change<O: Watchable = Object> {
     /// All objects.
     Listed(Vec<O>),
-    /// The kind is not served, so there are no objects, or there are none any more.
+    /// The kind is not served, so there are no objects, or there are none any more. Or the account may not see them.
     Absent,
     /// A new object, or a new state of one.
     Applied(Box<O>),
@@ -256,7 +268,17 @@ impl<O: Watchable> ObjectWatch<O> {
                         return;
                     }
                 }
-                Broken::Api(error) if let Some(wait) = self.kind.patience(&error) => sleep(wait).await,
+                Broken::Api(ApiError::Status { code: 403, .. }) if let Some((wait, message)) = self.kind.refused() => {
+                    if changes.send((self.kind.clone(), Change::Absent)).await.is_err() {
+                        return;
+                    }
+                    if let Some(count) = self.failures.occurred(Instant::now()) {
+                        tracing::info!(count, "{}", text::line(&message));
+                    }
+                    // Watches that are refused together do not ask together.
+                    let jitter = self.retries.wait(None);
+                    sleep(wait + jitter).await;
+                }
                 Broken::Api(error) => {
                     let wait = self.retries.wait(error.retry_after());
                     self.failed(&error.to_string(), wait).await;
@@ -332,6 +354,9 @@ impl<O: Watchable> ObjectWatch<O> {
             O::trim(&mut objects, &mut trimming, self.policy.borrow().as_ref());
             next = metadata.next.unwrap_or_default();
             if next.is_empty() {
+                objects.extend(O::end(&metadata.resource_version));
+            }
+            if next.is_empty() || O::is_full(&objects) {
                 return Ok((objects, metadata.resource_version));
             }
         }

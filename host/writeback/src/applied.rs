@@ -5,14 +5,11 @@
 //! no response to an earlier one was lost: the API server may execute overlapping writes in either order, and may still
 //! execute one whose response was lost.
 //!
-//! The watch of a plugin's objects shows when another client has changed or deleted one that is remembered. It is
-//! forgotten then, so that the next apply reads it, and it is in [`Applied::next_changed`].
+//! The watch of a plugin's objects shows when another client has changed or deleted one that is remembered: the next
+//! apply is sent then, and [`Applied::next_changed`] returns the object. So it does after overlapping writes of
+//! different bodies.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    num::NonZeroUsize,
-    time::Duration,
-};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use parking_lot::Mutex;
 use podium_vocabulary::ObjectRef;
@@ -70,10 +67,13 @@ enum Remembered {
         removal: Removal,
         at: Instant,
     },
-    /// A write whose response was lost was sent at this time.
+    /// A write whose response was lost was sent at this time. With the state that a later one left, if there was one.
     Lost {
         at: Instant,
+        shown: Option<(Shown, Origin)>,
     },
+    /// A watch has shown that another client has changed or deleted the object.
+    Changed,
 }
 
 /// A deletion that the API server has answered.
@@ -86,6 +86,7 @@ pub(super) struct Removal {
 }
 
 /// The number of writes under way on one object.
+#[derive(Clone, Copy)]
 struct Count {
     now: u32,
     /// The body of the first one; `None` for a deletion.
@@ -105,6 +106,8 @@ pub(super) enum ObjectState {
     Different(Option<String>),
     /// The response to a write was lost a moment ago, and nothing is sent before a read.
     Lost,
+    /// Another client has changed the object: the body is sent, also if a read shows the same values.
+    Changed,
     /// A read may show that the object equals the body.
     Unknown,
 }
@@ -166,12 +169,45 @@ impl Objects {
             return;
         }
         let Some(entries) = self.remembered.get_mut(name) else { return };
-        if let Some(Remembered::Applied { shown, .. }) = entries.peek(name)
-            && seen.differs(shown)
-            && let Some(Remembered::Applied { origin, .. }) = entries.pop(name)
-        {
-            self.changed.insert(name.clone(), origin);
-        }
+        let Some(remembered) = entries.peek_mut(name) else { return };
+        let origin = match remembered {
+            Remembered::Applied { shown, origin, .. } if seen.differs(shown) => {
+                let origin = std::mem::take(origin);
+                *remembered = Remembered::Changed;
+                origin
+            }
+            Remembered::Lost { shown, .. } if shown.as_ref().is_some_and(|(shown, _)| seen.differs(shown)) => {
+                shown.take().map(|(_, origin)| origin).unwrap_or_default()
+            }
+            Remembered::Applied { .. } | Remembered::Lost { .. } | Remembered::Removed { .. } | Remembered::Changed => {
+                return;
+            }
+        };
+        self.changed.insert(name.clone(), origin);
+    }
+
+    /// Records the end of the last of overlapping writes, or of a single one.
+    fn ended(&mut self, name: &Name, end: WriteEnd, origin: Origin) {
+        let lost = match self.remembered.get_mut(name).and_then(|entries| entries.peek(name)) {
+            Some(Remembered::Lost { at, .. }) => Some(*at),
+            _ => None,
+        };
+        let is_lost = |now: Instant| lost.filter(|at| now.saturating_duration_since(*at) < LOST);
+        let remembered = match end {
+            WriteEnd::Applied { digest, created, shown, at } => match is_lost(at) {
+                Some(at) => Remembered::Lost { at, shown: Some((shown, origin)) },
+                None => Remembered::Applied { digest, created, shown, origin, at },
+            },
+            WriteEnd::Adopted(at) => {
+                let digest = Digest::new(&[]);
+                Remembered::Applied { digest, created: None, shown: Shown::LATEST, origin, at }
+            }
+            WriteEnd::Removed(_, at) if is_lost(at).is_some() => return,
+            WriteEnd::Removed(removal, at) => Remembered::Removed { removal, at },
+            WriteEnd::Lost(at) => Remembered::Lost { at, shown: None },
+            WriteEnd::Other => return,
+        };
+        self.remembered.with_room(name).put(name.clone(), remembered);
     }
 }
 
@@ -182,17 +218,19 @@ impl Applied {
         self.changed.notify_one();
     }
 
-    /// Records that a list of a plugin's objects has these, and no others of the kind.
-    pub(super) fn see_all(&self, manager: &str, kind: impl Fn(&ObjectRef) -> bool, listed: &[(Name, Seen)]) {
-        let names: BTreeSet<&Name> = listed.iter().map(|(name, _)| name).collect();
-        let mut objects = self.objects.lock();
-        let is_of_list = |name: &Name| name.0 == manager && kind(&name.1);
+    /// Returns the objects of a kind that a plugin has applied, or is applying, as far as they are remembered.
+    pub(super) fn names(&self, manager: &str, is_kind: impl Fn(&ObjectRef) -> bool) -> Vec<Name> {
+        let objects = self.objects.lock();
         let known = objects.remembered.of_tenant(tenant_of(manager)).map(|(name, _)| name);
-        let gone: Vec<Name> = known.filter(|name| is_of_list(name) && !names.contains(name)).cloned().collect();
-        gone.iter().for_each(|name| objects.see(name, Seen::Absent));
-        listed.iter().for_each(|(name, seen)| objects.see(name, *seen));
-        drop(objects);
-        self.changed.notify_one();
+        let is_of_kind = |name: &&Name| name.0 == manager && is_kind(&name.1);
+        known.chain(objects.sending.keys()).filter(is_of_kind).cloned().collect()
+    }
+
+    /// Returns true if another client has changed the object since the plugin applied it.
+    pub(super) fn is_changed(&self, name: &Name) -> bool {
+        let mut objects = self.objects.lock();
+        let entries = objects.remembered.get_mut(name);
+        matches!(entries.and_then(|entries| entries.peek(name)), Some(Remembered::Changed))
     }
 
     /// Waits for objects that another client has changed since they were applied, and returns one of them.
@@ -216,6 +254,7 @@ impl Applied {
             Some(Remembered::Applied { digest: held, .. }) if held == digest => ObjectState::Applied,
             Some(Remembered::Applied { created, .. }) => ObjectState::Different(created),
             Some(Remembered::Lost { .. }) => ObjectState::Lost,
+            Some(Remembered::Changed) => ObjectState::Changed,
             Some(Remembered::Removed { .. }) | None => ObjectState::Unknown,
         }
     }
@@ -236,7 +275,8 @@ impl Applied {
         let remembered = objects.remembered.get_mut(name)?.get(name)?;
         let (at, within) = match remembered {
             Remembered::Applied { at, .. } | Remembered::Removed { at, .. } => (*at, TRUSTED),
-            Remembered::Lost { at } => (*at, LOST),
+            Remembered::Lost { at, .. } => (*at, LOST),
+            Remembered::Changed => (now, LOST),
         };
         (now.saturating_duration_since(at) < within).then(|| remembered.clone())
     }
@@ -245,7 +285,7 @@ impl Applied {
     pub(super) fn begin(&self, name: &Name, body: Option<Digest>, origin: Origin) -> Sending<'_> {
         let mut objects = self.objects.lock();
         if let Some(remembered) = objects.remembered.get_mut(name)
-            && !matches!(remembered.peek(name), Some(Remembered::Lost { .. }))
+            && !matches!(remembered.peek(name), Some(Remembered::Lost { .. } | Remembered::Changed))
         {
             remembered.pop(name);
         }
@@ -267,42 +307,31 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         let mut objects = self.of.objects.lock();
         let Some(count) = objects.sending.get_mut(&self.name) else { return };
-        let overlapped = count.overlapped;
-        let seen = count.seen;
         count.now -= 1;
-        if count.now == 0 {
+        let Count { now, overlapped, seen, .. } = *count;
+        if now == 0 {
             objects.sending.remove(&self.name);
         }
+        let end = std::mem::replace(&mut self.end, WriteEnd::Other);
         let origin = std::mem::take(&mut self.origin);
-        let remembered = match std::mem::replace(&mut self.end, WriteEnd::Other) {
-            WriteEnd::Applied { digest, created, shown, at } if !overlapped => {
-                Remembered::Applied { digest, created, shown, origin, at }
+        match end {
+            WriteEnd::Applied { .. } | WriteEnd::Removed(..) if overlapped => {
+                // Whichever the API server executed last: one more run decides.
+                if now == 0 {
+                    objects.changed.insert(self.name.clone(), origin);
+                }
             }
-            WriteEnd::Adopted(at) => {
-                let digest = Digest::new(&[]);
-                Remembered::Applied { digest, created: None, shown: Shown::default(), origin, at }
-            }
-            WriteEnd::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
-            WriteEnd::Lost(at) => Remembered::Lost { at },
-            WriteEnd::Applied { .. } | WriteEnd::Removed(..) | WriteEnd::Other => return,
-        };
-        let mut lost = |at: Instant| match objects.remembered.get_mut(&self.name).and_then(|of| of.peek(&self.name)) {
-            Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
-            _ => false,
-        };
-        if let Remembered::Applied { at, .. } | Remembered::Removed { at, .. } = remembered
-            && lost(at)
-        {
-            return;
+            end @ (WriteEnd::Applied { .. }
+            | WriteEnd::Adopted(_)
+            | WriteEnd::Removed(..)
+            | WriteEnd::Lost(_)
+            | WriteEnd::Other) => objects.ended(&self.name, end, origin),
         }
-        objects.remembered.with_room(&self.name).put(self.name.clone(), remembered);
         // It came before the answer, and may be of after it.
-        if let Some(seen) = seen
-            && !objects.sending.contains_key(&self.name)
-        {
+        if let Some(seen) = seen.filter(|_| now == 0) {
             objects.see(&self.name, seen);
-            self.of.changed.notify_one();
         }
+        self.of.changed.notify_one();
     }
 }
 

@@ -106,7 +106,9 @@ impl<'a> Delivery<'a> {
             Owner::Pod(key) => Ok(Some(Reference::of_pod(key))),
             Owner::Workload { pod: key, controller, workload: _ } => {
                 let owners = &self.of.owners;
-                owners.workload(self.api, self.sender, key, controller.as_ref(), reads).await.map(Some)
+                // It may have changed because the owner did.
+                let fresh = self.of.objects.is_changed(self.sender, request);
+                owners.workload(self.api, self.sender, key, controller.as_ref(), fresh, reads).await.map(Some)
             }
         }
     }

@@ -6,26 +6,26 @@
 
 use podium_vocabulary::{ObjectGrant, ObjectRef, PodKey};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{applied::Name, digest::Digest};
 
-/// The label of the objects that a plugin applies. Its value is [`plugin_id`].
-pub(super) const PLUGIN_ID: &str = "podium.dev/plugin-id";
-/// Digits of the label's value.
+/// Digits of a label's name.
 const ID_DIGITS: usize = 16;
 
-/// Returns the value of the label `podium.dev/plugin-id` for a field manager: names of plugins are too long for one.
-pub(super) fn plugin_id(manager: &str) -> String {
+/// Returns the key of the label of the objects that the plugin with this field manager applies. Each plugin has its own
+/// one: a key of all with another value for each would be a conflict of plugins that apply different fields of an
+/// object. Names of plugins are too long for it.
+pub(super) fn label(manager: &str) -> String {
     let mut id = Digest::new(&[manager]).hex();
     id.truncate(ID_DIGITS);
-    id
+    format!("plugin.podium.dev/{id}")
 }
 
 /// Returns the label selector of the objects that the plugin with this field manager applies.
 #[must_use]
 pub fn child_selector(manager: &str) -> String {
-    format!("{PLUGIN_ID}={}", plugin_id(manager))
+    label(manager)
 }
 
 /// The run that applied an object.
@@ -71,10 +71,8 @@ pub(super) struct Shown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Present(Shown),
-    /// It was deleted, at this revision if it is known.
+    /// It was deleted at this revision, or before it: then a list of this revision does not have it.
     Deleted(u64),
-    /// A list does not have it.
-    Absent,
 }
 
 impl Seen {
@@ -84,13 +82,15 @@ impl Seen {
             Self::Present(seen) => seen.revision > shown.revision && seen.own != shown.own,
             // Some servers send the last state with its own revision.
             Self::Deleted(revision) => revision >= shown.revision,
-            Self::Absent => true,
         }
     }
 }
 
 impl Shown {
-    /// Reads the metadata of an object that the plugin with this field manager may have applied.
+    /// No event is of after it: an object whose apply is repeated first.
+    pub(super) const LATEST: Self = Self { revision: u64::MAX, own: None };
+
+    /// Reads the metadata of an object that the plugin with this field manager has applied.
     pub(super) fn new(metadata: &Value, manager: &str) -> Self {
         let entries = metadata["managedFields"].as_array().into_iter().flatten();
         let mut own = entries.filter(|entry| entry["manager"] == manager && entry["operation"] == "Apply");
@@ -101,8 +101,30 @@ impl Shown {
 }
 
 #[derive(Deserialize)]
-struct Object {
-    metadata: Value,
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(default)]
+    namespace: Option<String>,
+    name: String,
+    #[serde(default)]
+    resource_version: String,
+    #[serde(borrow, default)]
+    managed_fields: Vec<&'a RawValue>,
+}
+
+/// The part of an entry of `managedFields` that says whose it is.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    manager: String,
+    #[serde(default)]
+    operation: String,
 }
 
 impl Child {
@@ -112,9 +134,32 @@ impl Child {
     /// Returns an error for JSON that is no object with a name.
     pub fn read(json: &str, manager: &str) -> Result<Self, String> {
         let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let name = metadata["name"].as_str().ok_or("metadata.name is missing")?;
-        let namespace = metadata["namespace"].as_str().map(str::to_owned);
-        Ok(Self { namespace, name: name.to_owned(), shown: Shown::new(&metadata, manager) })
+        let Metadata { namespace, name, resource_version, managed_fields } = metadata;
+        if name.is_empty() {
+            return Err("metadata.name is empty".to_owned());
+        }
+        let is_own = |entry: &&&RawValue| {
+            let entry: Result<Entry, _> = serde_json::from_str(entry.get());
+            entry.is_ok_and(|entry| entry.manager == manager && entry.operation == "Apply")
+        };
+        let own = managed_fields.iter().find(is_own);
+        // In the form of an answer that was parsed.
+        let own = own.and_then(|entry| serde_json::from_str::<Value>(entry.get()).ok());
+        let own = own.map(|entry| Digest::new(&[&entry.to_string()]));
+        let revision = resource_version.parse().unwrap_or_default();
+        Ok(Self { namespace, name, shown: Shown { revision, own } })
+    }
+
+    /// Returns the value that ends a complete list of this revision.
+    #[must_use]
+    pub fn end_of_list(revision: &str) -> Self {
+        let shown = Shown { revision: revision.parse().unwrap_or_default(), own: None };
+        Self { namespace: None, name: String::new(), shown }
+    }
+
+    /// Returns the revision if this ends a list.
+    pub(super) fn list_end(&self) -> Option<u64> {
+        self.name.is_empty().then_some(self.shown.revision)
     }
 
     pub(super) fn name_of(&self, manager: &str, kind: &ObjectGrant) -> Name {

@@ -15,6 +15,8 @@
 //!
 //! Every applied object has a label by which a watch finds those of a plugin (`children`).
 
+use std::collections::BTreeSet;
+
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Sender, Sent};
 use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult};
@@ -24,7 +26,7 @@ use tokio::time::Instant;
 use super::{
     answer::{self, ErrorClass},
     applied::{Applied, DeletionState, Name, ObjectState, Removal, WriteEnd},
-    children::{ChangedChild, Child, Origin, PLUGIN_ID, Seen, Shown, plugin_id},
+    children::{ChangedChild, Child, Origin, Seen, Shown, label},
     digest::Digest,
     http,
     owners::Reference,
@@ -52,12 +54,33 @@ impl Objects {
         self.applied.see(&child.name_of(manager, kind), seen);
     }
 
-    /// Records that a list has these objects of a plugin, and no others of the kind.
+    /// Records that a list has these objects of a plugin, and no others of the kind if it is complete.
     pub(super) fn see_all(&self, manager: &str, kind: &ObjectGrant, children: &[Child]) {
-        let listed: Vec<(Name, Seen)> =
-            children.iter().map(|child| (child.name_of(manager, kind), child.present())).collect();
+        let mut end = None;
+        let mut listed = BTreeSet::new();
+        for child in children {
+            match child.list_end() {
+                Some(revision) => end = Some(revision),
+                None => {
+                    let name = child.name_of(manager, kind);
+                    self.applied.see(&name, child.present());
+                    listed.insert(name);
+                }
+            }
+        }
+        let Some(revision) = end else { return };
         let is_kind = |object: &ObjectRef| object.api_version == kind.api_version && object.kind == kind.kind;
-        self.applied.see_all(manager, is_kind, &listed);
+        for name in self.applied.names(manager, is_kind) {
+            if !listed.contains(&name) {
+                self.applied.see(&name, Seen::Deleted(revision));
+            }
+        }
+    }
+
+    /// Returns true if another client has changed the object since the plugin applied it.
+    pub(super) fn is_changed(&self, sender: &Sender, request: &Request) -> bool {
+        let name = request.object().map(|object| (sender.manager.clone(), object.clone()));
+        name.is_some_and(|name| self.applied.is_changed(&name))
     }
 
     /// See [`Applied::next_changed`].
@@ -241,12 +264,16 @@ impl Target<'_> {
         let mut created = None;
         match known {
             ObjectState::Different(remembered) => created = remembered,
-            ObjectState::Applied | ObjectState::Lost | ObjectState::Unknown => match self.live(sent).await {
+            ObjectState::Applied | ObjectState::Changed | ObjectState::Lost | ObjectState::Unknown => match self
+                .live(sent)
+                .await
+            {
                 Live::Object(live) => {
                     created = self.created(&live);
                     // The annotation decides about a write, and only its proof about force.
                     self.mark(body, digest, self.says_created(&live), None);
-                    if is_as(&live, body) {
+                    // The values may be right again and the fields another client's.
+                    if known != ObjectState::Changed && is_as(&live, body) {
                         let shown = self.shown(&live);
                         return (Ok(WriteResult::Unchanged), WriteEnd::Applied { digest, created, shown, at: began });
                     }
@@ -307,7 +334,7 @@ impl Target<'_> {
                 metadata[field] = json!({});
             }
         }
-        metadata["labels"][PLUGIN_ID] = json!(plugin_id(&self.sender.manager));
+        metadata["labels"][label(&self.sender.manager)] = json!("");
         metadata["annotations"][&self.mark] = json!(digest.hex() + if created { CREATED } else { "" });
         match (uid, metadata.as_object_mut()) {
             (Some(uid), _) => metadata["uid"] = json!(uid),

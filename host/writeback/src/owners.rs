@@ -167,7 +167,8 @@ impl Owners {
         Self { read: Mutex::new(Shares::new(MAX_OBJECTS)) }
     }
 
-    /// Returns the top workload of a Pod that has this controller. `reads` counts the requests.
+    /// Returns the top workload of a Pod that has this controller. `reads` counts the requests. With `fresh`, nothing
+    /// that was read before is trusted.
     ///
     /// # Errors
     /// Returns the result of the write that needs the owner.
@@ -177,6 +178,7 @@ impl Owners {
         sender: &Sender,
         pod: &PodKey,
         controller: Option<&Reference>,
+        fresh: bool,
         reads: &mut u32,
     ) -> Result<Reference, ErrorClass> {
         let mut owner: Option<Reference> = None;
@@ -187,6 +189,10 @@ impl Owners {
             if steps > MAX_STEPS {
                 let text = format!("the Pod has more than {MAX_STEPS} controllers one above the other");
                 return Err(invalid(&text));
+            }
+            let key = (sender.impersonate.clone(), pod.namespace.to_string(), reference.clone());
+            if fresh && let Some(of) = self.read.lock().get_mut(&key) {
+                of.pop(&key);
             }
             let obstacle = match self.known(api, sender, &pod.namespace, &reference, reads).await? {
                 ReadOwner::Object(above) => {

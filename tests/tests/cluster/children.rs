@@ -63,7 +63,7 @@ async fn what_a_plugin_keeps_for_a_workload_is_right_after_each_change() -> Resu
         ensure!(names.len() == 3 && data.len() == 3, "{map}");
         ensure!(names.iter().all(|name| data.contains_key(name)), "{names:?} {map}");
         ensure!(map["metadata"]["ownerReferences"][0]["kind"] == "Deployment", "{map}");
-        ensure!(map["metadata"]["labels"]["podium.dev/plugin-id"].is_string(), "{map}");
+        ensure!(map["metadata"]["labels"].as_object().is_some_and(|labels| labels.len() == 1), "{map}");
         ensure!(map["metadata"]["deletionTimestamp"].is_null(), "{map}");
         Ok(())
     };

@@ -33,6 +33,7 @@ export default function reconcile({ pod, now, config }) {
     case "apply": return void writes.applyObject({
       apiVersion: "v1", kind: "ConfigMap", metadata: { name: "summary", namespace: "shop" }, data: { a: "b" },
     }, { pod });
+    case "price": return void writes.setLabel(pod, "team", String(config.inputs.prices?.spec.cart ?? "none"));
     case "later": return { afterSeconds: 60 };
     case "other": return void writes.setLabel(pod, "other", "x");
     case "again": {
@@ -257,6 +258,31 @@ fn a_run_on_a_pod_of_a_group_is_the_one_for_the_group() {
     let pods = [pod("a", "{ app: web }", "neighbours"), pod("b", "{ app: web }", "throw"), pod("c", "{}", "throw")];
     author.write("hello/tests/group.yaml", &format!("name: group\non: [b]\npods:\n- {}", pods.join("- ")));
     author.says(&["test", "hello"], 1, &["set label team=of-2 on shop/a", "0 passed, 1 failed"]);
+}
+
+#[test]
+fn a_run_receives_the_objects_of_inputs() {
+    let Some(author) = Author::of_script() else { return };
+    let input =
+        "  inputs:\n  - { id: prices, apiVersion: shop.example/v1, kind: PriceList, resource: pricelists, name: a }\n";
+    author.write("hello/plugin.yaml", &PLUGIN.replace("  watch: {", &format!("{input}  watch: {{")));
+    let cases = |price: &str, inputs: &str| case("price", &format!("{inputs}expect: {{ writes: [{price}] }}\n"));
+    let priced = cases("set label team=3 on shop/a", "inputs: { prices: { spec: { cart: 3 }, status: {} } }\n");
+    let without = cases("set label team=none on shop/a", "").replacen("name: price", "name: without", 1);
+    author.write("hello/tests/all.yaml", &format!("{priced}{without}"));
+    author.says(&["test", "hello"], 0, &["2 passed"]);
+    author.write("hello/tests/all.yaml", &cases("", "inputs: { price: { spec: {} } }\n"));
+    author.says(&["test", "hello"], 2, &["input price: spec.inputs has none of this id; it has [\"prices\"]"]);
+    author.write("pod.yaml", "metadata: { name: a, annotations: { example.com/do: price } }\n");
+    author.write("prices.yaml", "spec: { cart: 4 }\n");
+    let run = |input: &str, code: i32, parts: &[&str]| {
+        author.says(&["run", "hello", "--pod", "pod.yaml", "--input", input], code, parts);
+    };
+    run("prices=prices.yaml", 0, &["team: \"4\""]);
+    run("prices=missing.yaml", 2, &["missing.yaml: cannot be read"]);
+    author.write("prices.yaml", "- 1\n");
+    run("prices=prices.yaml", 2, &["prices.yaml: is no object"]);
+    run("prices", 2, &["such as prices=prices.yaml"]);
 }
 
 #[test]

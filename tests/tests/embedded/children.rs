@@ -120,7 +120,7 @@ async fn what_another_client_changes_or_deletes_is_right_within_two_seconds() {
     let patches = [
         json!({ "data": { "web-7d9f8-x": "node-9" } }),
         json!({ "data": { "web-7d9f8-x": null } }),
-        json!({ "metadata": { "labels": { "podium.dev/plugin-id": null } } }),
+        json!({ "metadata": { "labels": null } }),
         json!({ "metadata": { "ownerReferences": null } }),
     ];
     for patch in &patches {

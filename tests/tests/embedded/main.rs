@@ -10,6 +10,7 @@ mod compile;
 mod cookbook;
 mod deploy;
 mod host;
+mod inputs;
 mod podium;
 mod regressions;
 mod residue;

@@ -105,7 +105,7 @@ fn whole(schema: &Value) -> Value {
         "integer" => schema["maximum"].clone(),
         "boolean" => true.into(),
         "string" => match schema.get("format").and_then(Value::as_str) {
-            Some("object-kind") => "ConfigMap".into(),
+            Some("object-kind" | "input-kind") => "ConfigMap".into(),
             Some("api-version") => "v1".into(),
             Some("finalizer-pattern" | "condition-pattern") => "shop.example/a".into(),
             Some("sha256") => "a".repeat(64).into(),

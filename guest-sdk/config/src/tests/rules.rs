@@ -53,6 +53,12 @@ fn oci(secret: &str) -> (&'static str, Value) {
     ("/spec/source", json!({ "oci": { "image": "a.example/a:1", "pullSecretName": secret } }))
 }
 
+/// Inputs with these ids, of one kind.
+fn inputs(ids: &[&str], kind: &str) -> (&'static str, Value) {
+    let input = |id| json!({ "id": id, "apiVersion": "v1", "kind": kind, "resource": "as", "name": "a" });
+    ("/spec/inputs", ids.iter().map(input).collect())
+}
+
 /// A script, with its place.
 fn script(place: &Value) -> (&'static str, Value) {
     let mut script = place.clone();
@@ -217,6 +223,30 @@ fn of_runs() -> Vec<Row> {
     ]
 }
 
+fn of_inputs() -> Vec<Row> {
+    vec![
+        (namespaced, vec![inputs(&["a"], "ConfigMap")], "spec.serviceAccountName", "is missing: spec.inputs are read"),
+        (
+            namespaced,
+            vec![account(), inputs(&["a"], "ConfigMap"), ("/spec/config", json!({ "inputs": 1 }))],
+            "spec.config.inputs",
+            "is the place of the objects of spec.inputs",
+        ),
+        (
+            namespaced,
+            vec![account(), inputs(&["a", "b", "a"], "ConfigMap")],
+            "spec.inputs[2].id",
+            "is the id of an input before",
+        ),
+        (
+            namespaced,
+            vec![account(), inputs(&["a"], "Node")],
+            "spec.inputs[0].kind",
+            "objects have no namespace, and inputs are",
+        ),
+    ]
+}
+
 fn of_policies() -> Vec<Row> {
     let registry = |host: &str| json!({ "host": host });
     let plain = json!([{ "host": "a.example", "plainHttp": true, "caFile": "ca.pem" }]);
@@ -251,7 +281,7 @@ fn of_policies() -> Vec<Row> {
 
 #[test]
 fn each_rule_has_a_document_that_breaks_only_it() {
-    let rows: Vec<Row> = [of_plugins(), of_runs(), of_policies()].concat();
+    let rows: Vec<Row> = [of_plugins(), of_runs(), of_inputs(), of_policies()].concat();
     for (document, changes, field, message) in &rows {
         let document = with(document(), changes);
         let found = problems(&document);

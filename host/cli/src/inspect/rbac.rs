@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_vocabulary::{Grant, Grants, PluginSpec, PullSecret, Source, Tenant};
+use podium_vocabulary::{Grant, Grants, Input, PluginSpec, PullSecret, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -83,6 +83,12 @@ fn component(source: &Source, account: &Account) -> Option<Right> {
         .then(|| Right { name: Some(name.clone()), ..Right::new("", resource, &["get"]) })
 }
 
+/// The right to read and watch an input, which the host does as the plugin's account, in the account's namespace.
+fn input(input: &Input) -> Right {
+    let group = input.api_version.split_once('/').map_or("", |(group, _)| group);
+    Right { name: Some(input.name.clone()), ..Right::new(group, &input.resource, &["get", "list", "watch"]) }
+}
+
 /// A ServiceAccount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
@@ -150,6 +156,7 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
     let account = Account::for_plugin(spec, host);
     let rights = rights(&spec.grants);
     let component = component(&spec.source, &account);
+    let inputs: Vec<Right> = spec.inputs.iter().map(input).collect();
     let cluster = spec.tenant() == Tenant::Cluster;
     let of_host = name("host", spec);
     let mut objects = vec![json!({
@@ -164,6 +171,10 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
     if let Some(component) = &component {
         let name = name("component", spec);
         objects.extend(bound(false, &account.namespace, &name, vec![component.rule()], &account));
+    }
+    if !inputs.is_empty() {
+        let rules = inputs.iter().map(Right::rule).collect();
+        objects.extend(bound(false, &account.namespace, &name("inputs", spec), rules, &account));
     }
     // The account is an object of its namespace, so the right to impersonate it is a Role there in both cases.
     match impersonation {
@@ -184,7 +195,8 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
                 "verbs": ["impersonate:serviceaccount"],
             });
             let used: Vec<_> = rights.iter().map(Right::constrained).collect();
-            let named = [named].into_iter().chain(component.iter().map(Right::constrained)).collect();
+            let own = component.iter().chain(&inputs).map(Right::constrained);
+            let named = [named].into_iter().chain(own).collect();
             match cluster {
                 true => {
                     objects.extend(bound(false, &account.namespace, &of_host, named, host));
@@ -279,6 +291,28 @@ mod tests {
         let impersonates = verbs(&objects, "Role", "podium-host-tidy");
         assert_eq!(impersonates, [("/serviceaccounts".to_owned(), vec!["impersonate".to_owned()])]);
         assert!(objects.iter().all(|object| object["metadata"]["namespace"] == "shop"), "{objects:#?}");
+    }
+
+    #[test]
+    fn inputs_are_named_objects_of_the_accounts_namespace() {
+        let [id, api_version, kind, resource, name] =
+            ["a", "shop.example/v1", "PriceList", "pricelists", "prices"].map(str::to_owned);
+        let input = Input { id, api_version, kind, resource, name, fields: Vec::new() };
+        for (namespace, of) in [(Some("shop"), "podium-inputs-tidy"), (None, "podium-cluster-inputs-tidy")] {
+            let impersonate = Some("system:serviceaccount:shop:a".to_owned());
+            let spec = PluginSpec { inputs: vec![input.clone()], impersonate, ..spec(namespace) };
+            let objects = objects(&spec, &host(), Impersonation::Constrained);
+            let role = objects.iter().find(|object| object["kind"] == "Role" && object["metadata"]["name"] == of);
+            let expected = json!([{
+                "apiGroups": ["shop.example"], "resources": ["pricelists"], "resourceNames": ["prices"],
+                "verbs": ["get", "list", "watch"],
+            }]);
+            assert_eq!((&role.unwrap()["rules"], &role.unwrap()["metadata"]["namespace"]), (&expected, &json!("shop")));
+            let host = format!("podium-{}host-tidy", if namespace.is_some() { "" } else { "cluster-" });
+            let used = verbs(&objects, "Role", &host);
+            let verbs = ["get", "list", "watch"].map(|verb| format!("impersonate-on:serviceaccount:{verb}"));
+            assert!(used.contains(&("shop.example/pricelists".to_owned(), verbs.into())), "{used:?}");
+        }
     }
 
     #[test]

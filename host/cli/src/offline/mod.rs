@@ -5,6 +5,7 @@
 //! passes. A host and a cluster are made for each case; the code is compiled once for all of them.
 
 mod code;
+mod inputs;
 mod observe;
 mod pods;
 mod recorder;
@@ -13,6 +14,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 pub(crate) use code::{Code, Compiled};
+pub(crate) use inputs::{Inputs, argument as input_argument, read as read_inputs};
 pub(crate) use observe::Ran;
 use podium_devcluster::{Cluster, Options, StartError};
 use podium_engine::wake::Wake;
@@ -45,6 +47,7 @@ pub(crate) struct Scenario {
     pub(crate) pods: Vec<InputPod>,
     /// The only Pods that it runs on, as namespace and name; `None` for all that it watches.
     pub(crate) on: Option<Vec<String>>,
+    pub(crate) inputs: Inputs,
     /// The time at the start in milliseconds since the epoch.
     pub(crate) now_millis: i64,
     /// Its state before the first run.
@@ -149,7 +152,8 @@ async fn rest(holds: impl Fn() -> bool) -> anyhow::Result<()> {
     bail!("the plugin does not come to rest within {} s", (QUIET * ROUNDS).as_secs())
 }
 
-/// Stores the Pods, their namespaces and the account of the plugin with the rights of its grants.
+/// Stores the Pods, the objects of inputs, their namespaces, and the account of the plugin with the rights of its
+/// grants.
 fn provide(cluster: &Cluster, spec: &PluginSpec, scenario: &Scenario) -> anyhow::Result<()> {
     let rights = match &spec.impersonate {
         Some(_) => inspect::rights(spec, &inspect::host(HOST)?, Impersonation::Plain),
@@ -167,6 +171,7 @@ fn provide(cluster: &Cluster, spec: &PluginSpec, scenario: &Scenario) -> anyhow:
     for object in rights {
         cluster.create(object).context("the plugin's account cannot be created")?;
     }
+    inputs::store(cluster, spec, &scenario.inputs)?;
     for InputPod { pod, place, .. } in &scenario.pods {
         match cluster.restore(pod.clone()) {
             Ok(_) => {}

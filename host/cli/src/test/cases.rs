@@ -162,6 +162,7 @@ impl Located {
         let state: BTreeMap<_, _> = self.case.state.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
         let scenario = Scenario {
             pods,
+            inputs: self.case.inputs.iter().map(|(id, object)| (id.clone(), object.clone())).collect(),
             on: Some(on).filter(|on| !on.is_empty()),
             now_millis: self.case.now_millis().unwrap_or(NOW),
             state,

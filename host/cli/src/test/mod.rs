@@ -32,8 +32,8 @@ use crate::{
         podium run has: the same sandbox, grants, limits and checks as podium-host, and virtual time. The plugin runs \
         on all Pods that it watches, and again after its own writes, until it has settled. The code is \
         compiled once.\n\n\
-        Other fields of a case are on, config, now, state, runs, thenSeconds, and expect.log; podium schema case \
-        describes them.",
+        Other fields of a case are on, config, inputs, now, state, runs, thenSeconds, and expect.log; podium schema \
+        case describes them.",
     after_help = "Examples:\n  \
         podium test                          the cases of the plugin in this folder\n  \
         podium test hello --name unowned     only cases whose name contains this\n  \

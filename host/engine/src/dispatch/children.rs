@@ -23,6 +23,7 @@ impl Dispatch {
             key = plugin.first_of(workload, &*view, charge).await.and_then(|pod| plugin.key_for(&pod));
         }
         let Some(key) = key else { return false };
+        plugin.status.adds.add(1);
         self.queue.add_because([(plugin.lane, slot(&key), key.uid, Why::CHILD)], false);
         true
     }

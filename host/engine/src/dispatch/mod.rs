@@ -12,6 +12,7 @@ mod expectations;
 mod explain;
 mod gate;
 mod groups;
+mod inputs;
 mod log_rate;
 mod order;
 mod probe;
@@ -40,6 +41,7 @@ pub use explain::Reason;
 use futures::future::BoxFuture;
 use futures::{FutureExt, future::Either};
 use gate::Gate;
+pub use inputs::Inputs;
 pub use order::order;
 use podium_pods::{
     cache::{Reader, Snapshot},
@@ -266,6 +268,7 @@ impl Dispatch {
             now_millis: self.clock.now_millis(),
             attempt: job.attempt,
             unsettled: before.reports,
+            inputs: plugin.inputs.get(),
             seed: seed::of_run(self.seed, &plugin.spec.id, number),
         };
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot, writes.clone());

@@ -45,7 +45,7 @@ pub type IsWanted = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Dispatch {
     /// Runs a new version on at most [`PROBE_PODS`] of the Pods that it matches. Returns the number of Pods. If there
-    /// is none, an instance is created and dropped.
+    /// is none, an instance is created and dropped. `inputs` are the objects of the new version's inputs.
     ///
     /// # Errors
     /// Returns the failure of a run that trapped or exceeded a limit. Other failures are for the plugin to report, and
@@ -55,6 +55,7 @@ impl Dispatch {
         before: &Arc<LoadedPlugin>,
         spec: &PluginSpec,
         reconcile: &dyn Reconcile,
+        inputs: Option<Arc<str>>,
         is_wanted: IsWanted,
     ) -> Result<usize, String> {
         let began = Instant::now();
@@ -105,6 +106,7 @@ impl Dispatch {
                 now_millis: self.clock.now_millis(),
                 attempt: 1,
                 unsettled: Vec::new(),
+                inputs: inputs.clone(),
                 seed: seed::of_run(self.seed, &spec.id, number),
             };
             committed.store(false, SeqCst);

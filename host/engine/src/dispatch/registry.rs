@@ -12,7 +12,7 @@ use podium_vocabulary::{Expressions, Payer, PluginId, PluginSpec, RequestRates, 
 use tokio::time::Instant;
 
 use super::{
-    Excess, State, budget,
+    Excess, Inputs, State, budget,
     log_rate::{LogRate, LogRates},
     records::{Book, Records, Ring, RunRecord},
     repeats::Repeats,
@@ -48,6 +48,8 @@ pub struct LoadedPlugin {
     pub state: Arc<Mutex<State>>,
     /// Those of all plugins.
     pub(super) states: Arc<States>,
+    /// The objects of the plugin's inputs.
+    pub inputs: Inputs,
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
     /// The failures of the component.
@@ -335,6 +337,19 @@ impl Registry {
         status: Arc<PluginStatus>,
         entries: Option<PluginEntries>,
     ) -> Lane {
+        self.put_with_inputs(spec, reconcile, sender, status, entries, None)
+    }
+
+    /// Adds or replaces a plugin as [`Self::put`] does, with the objects of its inputs as a JSON mapping.
+    pub fn put_with_inputs(
+        &self,
+        spec: PluginSpec,
+        reconcile: Arc<dyn Reconcile>,
+        sender: Sender,
+        status: Arc<PluginStatus>,
+        entries: Option<PluginEntries>,
+        inputs: Option<Arc<str>>,
+    ) -> Lane {
         let selector = Arc::new(Expressions::from(&spec.watch.selector));
         let mut inner = self.inner.write();
         inner.changed.insert(spec.id.namespace.clone());
@@ -365,6 +380,7 @@ impl Registry {
             sender,
             state,
             states,
+            inputs: Inputs::new(inputs),
             status,
             health,
             entries,

@@ -345,9 +345,9 @@ impl Ingest {
         !changed.is_empty()
     }
 
-    fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
+    fn plugins_changed(&mut self, fresh: Option<(Lane, Why)>, done: oneshot::Sender<()>) {
         self.follow_registry();
-        let Some(lane) = fresh else {
+        let Some((lane, why)) = fresh else {
             // An error means that nothing waits for the answer any more.
             let _ = done.send(());
             return;
@@ -356,7 +356,9 @@ impl Ingest {
         let before = self.sweeps.iter().position(|sweep| sweep.lane == lane).and_then(|at| self.sweeps.remove(at));
         let Some(loaded) = self.registry.get(lane) else { return };
         self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
+        let why = before.as_ref().map_or(why, |before| before.why.and(why));
         let mut sweep = Sweep::new(&loaded, Some(done));
+        sweep.why = why;
         let left = before.and_then(|before| before.gone);
         sweep.gone = left.or_else(|| self.gone.begin_delivery(lane, loaded.spec.id.namespace.clone()));
         self.sweeps.push_back(sweep);
@@ -428,7 +430,7 @@ impl Ingest {
             return self.sweeps.push_back(sweep);
         }
         let (keys, last) = sweep.slice(&self.reader.snapshot(), SLICE);
-        self.add(sweep.lane, keys, Why::LOAD);
+        self.add(sweep.lane, keys, sweep.why);
         if !last {
             self.sweeps.push_back(sweep);
         }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::gone::Delivery;
 use crate::dispatch::{Lane, LoadedPlugin};
+use crate::queue::Why;
 use crate::wake::{Wake, Woken};
 
 /// The number of Pods of one slice, which takes about a millisecond.
@@ -19,6 +20,8 @@ pub(super) const SLICE: usize = 1_000;
 
 pub(super) struct Sweep {
     pub(super) lane: Lane,
+    /// The reason of its runs, except at a resync.
+    pub(super) why: Why,
     /// The interest of this plugin only.
     wake: Wake<Lane>,
     /// All Pods, or those of the plugin's namespace.
@@ -43,6 +46,7 @@ impl Sweep {
         let deletions = loaded.entries.is_some().then_some(None);
         Self {
             lane: loaded.lane,
+            why: Why::LOAD,
             wake,
             query,
             after: None,

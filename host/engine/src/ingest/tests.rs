@@ -204,7 +204,7 @@ impl Harness {
         let registry = &self.dispatch.registry;
         self.lane = registry.put(spec, reconcile, sender, self.status.clone(), entries);
         let (done, _) = oneshot::channel();
-        self.step(|ingest, lane| ingest.plugins_changed(Some(lane), done));
+        self.step(|ingest, lane| ingest.plugins_changed(Some((lane, Why::LOAD)), done));
         self.turn();
     }
 

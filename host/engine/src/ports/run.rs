@@ -24,6 +24,8 @@ pub struct Request {
     pub attempt: u32,
     /// The results of the writes that the previous run staged, if it did not settle.
     pub unsettled: Vec<WriteReport>,
+    /// The objects of the plugin's inputs, as a JSON mapping; `None` for a plugin without inputs.
+    pub inputs: Option<Arc<str>>,
     /// The seed of a WASI guest's random numbers, derived from the host's seed and the run's number.
     pub seed: u64,
 }

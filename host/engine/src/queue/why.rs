@@ -7,7 +7,7 @@ use podium_wire::{Section, SectionSet};
 pub struct Why {
     /// The sections in which the Pod has changed.
     sections: SectionSet,
-    others: u8,
+    others: u16,
 }
 
 impl Why {
@@ -27,8 +27,10 @@ impl Why {
     pub const WRITES: Self = Self::other(6);
     /// Another client has changed an object that the plugin applied.
     pub const CHILD: Self = Self::other(7);
+    /// An object of the plugin's inputs has changed.
+    pub const INPUT: Self = Self::other(8);
     /// In the order in which they are named.
-    const OTHERS: [(Self, &'static str); 8] = [
+    const OTHERS: [(Self, &'static str); 9] = [
         (Self::ADDED, "added"),
         (Self::DELETED, "deleted"),
         (Self::LOAD, "load"),
@@ -37,6 +39,7 @@ impl Why {
         (Self::REQUEUE, "requeue"),
         (Self::WRITES, "writes"),
         (Self::CHILD, "child"),
+        (Self::INPUT, "input"),
     ];
 
     const fn other(bit: u8) -> Self {

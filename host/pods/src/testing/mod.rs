@@ -46,6 +46,7 @@ pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
         after: Vec::new(),
         state_group: None,
         release_after: None,
+        inputs: Vec::new(),
         config: "{}".into(),
     }
 }

@@ -12,6 +12,7 @@ use podium_vocabulary::{Language, LimitClass, PluginId, PluginSpec, Source, text
 use podium_writeback::manager_name;
 use tokio::time::{sleep, timeout};
 
+use super::super::inputs::InputStates;
 use super::{
     BACKOFF, Code, Component, LoadFailure, Rules,
     disk::{Disk, Files, GIVE_UP, on_disk},
@@ -32,6 +33,7 @@ pub(in crate::app) struct Components {
     pub(in crate::app) engine: Arc<Engine>,
     /// Fetches components from the API server.
     pub(in crate::app) api: Api,
+    pub(in crate::app) inputs: Arc<InputStates>,
     /// Components and records of objects. With `None`, a restart fetches all components, and runs what the specs say.
     pub(in crate::app) store: Option<Disk>,
     /// Compiles on the caller's thread. Otherwise other runs would continue for as long as the compiler takes in real
@@ -56,6 +58,7 @@ impl Components {
         from: From,
     ) -> Result<Fetched, LoadFailure> {
         self.hold(rules, spec, object).await?;
+        self.inputs.read(spec).await?;
         if self.given.lock().contains_key(&spec.id) {
             return Ok(Fetched::plain(Bytes::new()));
         }

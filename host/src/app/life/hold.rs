@@ -241,6 +241,7 @@ mod tests {
     use podium_runtime::{Engine, EngineOptions};
     use podium_vocabulary::KeyPattern;
 
+    use super::super::super::inputs::InputStates;
     use super::{
         super::{Files, Runners},
         *,
@@ -287,6 +288,7 @@ mod tests {
             let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
             let components = Components {
                 engine: Engine::new(EngineOptions { tick: None, ..EngineOptions::default() }).unwrap(),
+                inputs: Arc::new(InputStates::new(api.clone())),
                 api: api.fenced_by(Arc::new(fence)),
                 store: None,
                 simulated: false,

@@ -34,7 +34,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{super::blocking::BlockingJobs, *};
+use super::{
+    super::{blocking::BlockingJobs, inputs::InputStates},
+    *,
+};
 use crate::{
     config::Policy,
     images::Store,
@@ -171,7 +174,8 @@ async fn driver_until(
     let holds = Holds::default();
     let files = Files::new();
     let runners = Runners::new(None);
-    let components = Components { engine, api, store, simulated: false, files, holds, runners, given };
+    let inputs = Arc::new(InputStates::new(api.clone()));
+    let components = Components { engine, inputs, api, store, simulated: false, files, holds, runners, given };
     let driver = Driver::new(dispatch, Arc::default(), handle, journal, rules, components);
     tokio::spawn(driver.clone().run());
     (driver, observe)

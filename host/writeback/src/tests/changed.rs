@@ -6,7 +6,7 @@ use podium_vocabulary::{Action, ObjectGrant, ObjectOwner, PodKey, WriteResult};
 use podium_wire::Owner;
 use serde_json::{Value, json};
 
-use super::wire::{Answer, Wire, apply, results, sender};
+use super::wire::{Answer, Wire, apply, results, sender, status};
 use crate::{
     ChangedChild, Child, Origin, Writeback, child_selector,
     plan::tests::{View, authorised, cached, key},
@@ -84,7 +84,9 @@ async fn only_changes_of_the_plugins_own_fields_count() {
 #[tokio::test]
 async fn what_was_edited_or_deleted_is_read_and_applied_again() {
     let restored = Some((200, object(13, "f:data", &[])));
-    for read in [absent(), Some((200, object(12, "f:other", &[])))] {
+    // The last one has the values of the body, and they are another client's.
+    let same = json!({ "metadata": object(12, "f:other", &[])["metadata"], "data": {} });
+    for read in [absent(), Some((200, object(12, "f:other", &[]))), Some((200, same))] {
         let (wire, writeback) = applied([read, restored.clone()]).await;
         assert_eq!(deliver(&writeback, apply(&[]), &cached(|_| ())).await, WriteResult::Unchanged);
         writeback.see_child("podium/shop/a", &kind(), &child(&object(12, "f:other", &[])), false);
@@ -99,21 +101,27 @@ async fn deletions_count_also_those_that_a_list_shows() {
     let see: [fn(&Writeback); 3] = [
         |writeback| writeback.see_child("podium/shop/a", &kind(), &child(&object(11, "f:data", &[])), true),
         |writeback| writeback.see_child("podium/shop/a", &kind(), &child(&object(10, "f:data", &[])), true),
-        |writeback| writeback.see_children("podium/shop/a", &kind(), &[]),
+        |writeback| writeback.see_children("podium/shop/a", &kind(), &[Child::end_of_list("10")]),
     ];
     for (at, see) in see.into_iter().enumerate() {
         let (_wire, writeback) = applied([]).await;
         see(&writeback);
         assert!(changed(&writeback).is_some(), "{at}");
     }
-    let not: [fn(&Writeback); 4] = [
+    let not: [fn(&Writeback); 6] = [
         // Of an incarnation before.
         |writeback| writeback.see_child("podium/shop/a", &kind(), &child(&object(9, "f:data", &[])), true),
-        |writeback| writeback.see_children("podium/shop/a", &kind(), &[child(&object(10, "f:data", &[]))]),
-        |writeback| writeback.see_children("podium/shop/b", &kind(), &[]),
+        |writeback| {
+            let listed = [child(&object(10, "f:data", &[])), Child::end_of_list("12")];
+            writeback.see_children("podium/shop/a", &kind(), &listed);
+        },
+        // Of before the object was created, and a list that was cut short.
+        |writeback| writeback.see_children("podium/shop/a", &kind(), &[Child::end_of_list("9")]),
+        |writeback| writeback.see_children("podium/shop/a", &kind(), &[]),
+        |writeback| writeback.see_children("podium/shop/b", &kind(), &[Child::end_of_list("12")]),
         |writeback| {
             let other = ObjectGrant { kind: "Secret".into(), resource: "secrets".into(), ..kind() };
-            writeback.see_children("podium/shop/a", &other, &[]);
+            writeback.see_children("podium/shop/a", &other, &[Child::end_of_list("12")]);
         },
     ];
     for (at, see) in not.into_iter().enumerate() {
@@ -175,12 +183,64 @@ async fn the_object_has_the_label_of_its_plugin_and_the_run_is_of_its_workload()
     assert_eq!(deliver(&writeback, action, &view).await, WriteResult::Applied);
     let sent = wire.seen().pop().unwrap().body;
     let selector = child_selector("podium/shop/a");
-    let label = sent["metadata"]["labels"]["podium.dev/plugin-id"].as_str().unwrap();
-    assert_eq!(selector, format!("podium.dev/plugin-id={label}"));
-    assert_eq!(label.len(), 16);
+    assert_eq!(sent["metadata"]["labels"], json!({ (&*selector): "" }));
+    assert_ne!(selector, child_selector("podium/shop/b"), "two plugins may apply fields of one object");
     writeback.see_child("podium/shop/a", &kind(), &child(&object(11, "f:other", &[])), false);
     let workload = Some(PodKey::new("shop", "workload/StatefulSet/web", "shop/workload/StatefulSet/web"));
     assert_eq!(changed(&writeback).unwrap().origin, Origin { pod: Some(key()), workload });
+}
+
+#[tokio::test]
+async fn after_a_lost_answer_a_change_counts_as_well() {
+    let (wire, writeback) = applied([status(504, "", ""), status(503, "", "")]).await;
+    assert_eq!(deliver(&writeback, apply(&[("k", "2")]), &cached(|_| ())).await, WriteResult::Unknown);
+    for answer in [absent(), Some((201, object(14, "f:data", &[])))] {
+        wire.queue(answer);
+    }
+    assert_eq!(deliver(&writeback, apply(&[("k", "2")]), &cached(|_| ())).await, WriteResult::Applied);
+    writeback.see_child("podium/shop/a", &kind(), &child(&object(14, "f:data", &[])), false);
+    assert_eq!(changed(&writeback), None);
+    writeback.see_child("podium/shop/a", &kind(), &child(&object(15, "f:other", &[])), false);
+    assert!(changed(&writeback).is_some());
+}
+
+#[tokio::test]
+async fn an_object_that_was_adopted_is_not_changed_by_its_own_event() {
+    let other = entry("someone", "Update", "f:data");
+    let refused = status(429, "", "");
+    let wire = Wire::answering([absent(), Some((200, object(10, "f:data", std::slice::from_ref(&other)))), refused]);
+    let writeback = wire.writeback();
+    assert_eq!(deliver(&writeback, apply(&[]), &cached(|_| ())).await, WriteResult::NotSent);
+    writeback.see_child("podium/shop/a", &kind(), &child(&object(10, "f:data", &[other])), false);
+    assert_eq!(changed(&writeback), None);
+    wire.seen();
+}
+
+#[tokio::test]
+async fn an_owner_of_a_changed_object_is_read_again() {
+    let view = cached(|pod| {
+        pod.owners.push(Owner {
+            api_version: "apps/v1".into(),
+            kind: "StatefulSet".into(),
+            name: "web".into(),
+            uid: "u-web".into(),
+            controller: true,
+            block_owner_deletion: true,
+        });
+    });
+    let read = json!({ "metadata": { "namespace": "shop", "name": "web", "uid": "u-web" } });
+    let gone = json!({ "kind": "Status", "code": 404, "details": { "name": "web" } });
+    let answers = [Some((200, read)), absent(), Some((201, object(10, "f:data", &[]))), Some((404, gone))];
+    let wire = Wire::answering(answers);
+    let writeback = wire.writeback();
+    let apply = || {
+        let Action::ApplyObject { object: name, body, .. } = apply(&[]) else { unreachable!("an object") };
+        Action::ApplyObject { object: name, body, owner: Some(ObjectOwner::Workload(key())) }
+    };
+    assert_eq!(deliver(&writeback, apply(), &view).await, WriteResult::Applied);
+    writeback.see_child("podium/shop/a", &kind(), &child(&object(11, "f:data", &[])), true);
+    assert_eq!(deliver(&writeback, apply(), &view).await, WriteResult::Gone, "the workload is gone");
+    wire.seen();
 }
 
 #[test]

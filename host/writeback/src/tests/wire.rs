@@ -81,6 +81,11 @@ impl Wire {
         }
     }
 
+    /// Adds the answer of a later request.
+    pub(super) fn queue(&self, answer: Answer) {
+        self.answers.lock().unwrap().push_back(answer);
+    }
+
     /// Answers the request that has no response yet.
     pub(super) fn answer(&self, answer: Answer) {
         self.answers.lock().unwrap().push_front(answer);

@@ -121,6 +121,7 @@ pub(super) fn timed(
         now_millis: NOW_MILLIS,
         attempt: 1,
         unsettled: Vec::new(),
+        inputs: None,
         seed: 42,
     };
     let began = thread_time();

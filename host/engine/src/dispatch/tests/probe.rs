@@ -49,7 +49,7 @@ fn rig_of(pods: u64) -> (Rig, Arc<LoadedPlugin>) {
 }
 
 async fn probe(rig: &Rig, before: &Arc<LoadedPlugin>, version: &dyn Reconcile) -> Result<usize, String> {
-    rig.dispatch.probe(before, &spec(), version, Arc::new(|| true)).await
+    rig.dispatch.probe(before, &spec(), version, None, Arc::new(|| true)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn a_probe_that_was_superseded_has_no_more_rights_and_ends() {
         std::future::ready(Ok(Outcome::Settled))
     });
     let is_wanted = wanted.clone();
-    let probed = rig.dispatch.probe(&before, &spec(), &version, Arc::new(move || is_wanted.load(SeqCst))).await;
+    let probed = rig.dispatch.probe(&before, &spec(), &version, None, Arc::new(move || is_wanted.load(SeqCst))).await;
     assert_eq!((probed, runs.load(SeqCst)), (Ok(1), 1));
 }
 

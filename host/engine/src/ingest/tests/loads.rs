@@ -75,7 +75,7 @@ async fn a_version_that_replaces_another_one_runs_on_all_pods() {
     let status = harness.status.clone();
     let lane = registry.put(spec(None), Arc::new(Closure(Box::new(body))), sender, status, None);
     harness.work(1);
-    let swapped = |harness: &mut Harness| harness.ingest.plugins_changed(Some(lane), oneshot::channel().0);
+    let swapped = |harness: &mut Harness| harness.ingest.plugins_changed(Some((lane, Why::LOAD)), oneshot::channel().0);
     swapped(&mut harness);
     harness.ingest.sweep();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -150,7 +150,7 @@ async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
     let lane = dispatch.registry.put(spec(None), reconcile, sender, status, None);
     let Harness { mut ingest, observed, .. } = harness;
     let (done, mut queued) = oneshot::channel();
-    ingest.plugins_changed(Some(lane), done);
+    ingest.plugins_changed(Some((lane, Why::LOAD)), done);
     // More observations than one iteration handles, so the loop yields.
     observed.try_send(Observation::Events(vec![PodEvent::applied(pod("cart-x", "ux", "web", 10))])).unwrap();
     let mut running = Box::pin(ingest.run());
@@ -195,7 +195,7 @@ async fn a_version_that_replaces_another_one_gets_the_rest_of_the_deletions() {
     let status = Arc::<PluginStatus>::default();
     let lane = harness.dispatch.registry.put(spec(None), reconcile, sender, status.clone(), None);
     for _ in 0..2 {
-        harness.ingest.plugins_changed(Some(lane), oneshot::channel().0);
+        harness.ingest.plugins_changed(Some((lane, Why::LOAD)), oneshot::channel().0);
         harness.ingest.sweep();
     }
     harness.apply(pod("cart-x", "ux", "web", 11));

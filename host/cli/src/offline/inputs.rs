@@ -1,0 +1,80 @@
+//! The objects of a plugin's inputs, for the cluster of `podium run` and `podium test`.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use anyhow::{Context, bail};
+use podium_devcluster::{Cluster, StartError};
+use podium_vocabulary::{Input, PluginSpec};
+use serde_json::{Map, Value, json};
+
+/// The objects by the ids of the inputs. An input without one is of an object that does not exist.
+pub(crate) type Inputs = BTreeMap<String, Value>;
+
+/// Parses `ID=FILE`.
+///
+/// # Errors
+/// Returns an error for another text.
+pub(crate) fn argument(text: &str) -> Result<(String, PathBuf), &'static str> {
+    let (id, file) = text.split_once('=').ok_or("must be the id of an input and a file, such as prices=prices.yaml")?;
+    Ok((id.to_owned(), file.into()))
+}
+
+/// Reads the files of objects in YAML or JSON.
+///
+/// # Errors
+/// Returns an error that names the file if one is no object.
+pub(crate) fn read(files: &[(String, PathBuf)]) -> anyhow::Result<Inputs> {
+    let object = |(id, file): &(String, PathBuf)| {
+        let text = fs::read_to_string(file).with_context(|| format!("{}: cannot be read", file.display()))?;
+        let object: Value = serde_saphyr::from_str(&text).with_context(|| format!("{}: no YAML", file.display()))?;
+        if !object.is_object() {
+            bail!("{}: is no object; write its fields, such as data: {{}}", file.display());
+        }
+        Ok((id.clone(), object))
+    };
+    files.iter().map(object).collect()
+}
+
+/// Stores the objects, and defines the kinds of all inputs.
+///
+/// # Errors
+/// Returns an error if the plugin has no such input, or if the cluster refuses an object.
+pub(super) fn store(cluster: &Cluster, spec: &PluginSpec, objects: &Inputs) -> anyhow::Result<()> {
+    let account = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
+    let namespace = account.and_then(|account| account.split_once(':')).map(|(namespace, _)| namespace);
+    spec.inputs.iter().try_for_each(|input| define(cluster, input))?;
+    for (id, fields) in objects {
+        let Some(input) = spec.inputs.iter().find(|input| input.id == *id) else {
+            let known: Vec<&str> = spec.inputs.iter().map(|input| &*input.id).collect();
+            bail!("input {id}: spec.inputs has none of this id; it has {known:?}");
+        };
+        let mut object = fields.as_object().cloned().unwrap_or_default();
+        object.insert("apiVersion".to_owned(), json!(input.api_version));
+        object.insert("kind".to_owned(), json!(input.kind));
+        let metadata = object.entry("metadata").or_insert_with(|| Map::new().into());
+        metadata["namespace"] = json!(namespace);
+        metadata["name"] = json!(input.name);
+        cluster.create(object.into()).with_context(|| format!("the object of the input {id}"))?;
+    }
+    Ok(())
+}
+
+/// Defines a kind that the cluster does not serve by itself.
+fn define(cluster: &Cluster, input: &Input) -> anyhow::Result<()> {
+    let Input { api_version, kind, resource, .. } = input;
+    let Some((group, version)) = api_version.split_once('/') else { return Ok(()) };
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = json!({ "name": version, "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+    let names = json!({ "kind": kind, "plural": resource });
+    let spec = json!({ "group": group, "scope": "Namespaced", "names": names, "versions": [version] });
+    let metadata = json!({ "name": format!("{resource}.{group}") });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata,
+        "spec": spec,
+    });
+    match cluster.create(definition) {
+        // Refused is a kind that is there.
+        Ok(_) | Err(StartError::Refused { .. }) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("the kind {kind} cannot be defined")),
+    }
+}

@@ -1,0 +1,215 @@
+//! Objects that runs receive beside their Pod: a script that labels Pods with a price of a ConfigMap, in the host on
+//! the embedded cluster, with an account of its own.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{fs, time::Duration};
+
+use podium_devcluster::{Cluster, Options};
+use podium_host::app::{self, App};
+use podium_tests::{embedded, plugins, runner, wire::Wire};
+use podium_vocabulary::{Language, PluginId, PluginSpec};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const PODS: usize = 20;
+const SOON: Duration = Duration::from_secs(2);
+const SCRIPT: &str = r#"
+import { writes } from "podium";
+export default ({ pod, config }) => {
+  if (!pod) return;
+  const { prices } = config.inputs;
+  const price = prices === undefined ? "unavailable" : prices === null ? "none" : prices.data.cart;
+  writes.setLabel(pod, "example.com/price", price);
+};
+"#;
+
+fn spec() -> PluginSpec {
+    let document = json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
+        "metadata": { "name": "priced", "namespace": "shop" },
+        "spec": {
+            "source": { "script": { "language": "javascript", "inline": SCRIPT } },
+            "serviceAccountName": "priced",
+            "inputs": [{
+                "id": "prices", "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "name": "prices",
+            }],
+            "grants": { "write": { "labels": ["example.com/price"] } },
+        },
+    });
+    plugins::configured(&document.to_string()).unwrap()
+}
+
+struct Scene {
+    cluster: Cluster,
+    wire: Wire,
+    app: App,
+    _runners: TempDir,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+        let create = |object: Value| drop(cluster.create(object).unwrap());
+        create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }));
+        for number in 0..PODS {
+            let metadata = json!({ "namespace": "shop", "name": format!("cart-{number}") });
+            let container = json!({ "name": "c", "image": "registry.example/c:1" });
+            create(json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": { "containers": [container] },
+            }));
+        }
+        let named = |name: &str| json!({ "namespace": "shop", "name": name });
+        create(json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": named("priced") }));
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let write = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["patch"] });
+        let read = json!({
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["prices"],
+            "verbs": ["get", "list", "watch"],
+        });
+        for (name, rule) in [("write", write), ("read", read)] {
+            create(json!({ "apiVersion": rbac, "kind": "Role", "metadata": named(name), "rules": [rule] }));
+            let subject = json!({ "kind": "ServiceAccount", "namespace": "shop", "name": "priced" });
+            let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name });
+            create(json!({
+                "apiVersion": rbac, "kind": "RoleBinding", "metadata": named(name), "subjects": [subject],
+                "roleRef": role,
+            }));
+        }
+        let runners = tempfile::tempdir().unwrap();
+        let component = runner::component(Language::JavaScript).unwrap().unwrap();
+        fs::copy(component, runners.path().join("javascript-1.wasm")).unwrap();
+        let wire = Wire::new(&cluster);
+        let options = embedded::options(&cluster, wire.client());
+        let options = app::Options { runners: Some(runners.path().to_owned()), ..options };
+        let app = App::start_simulated(options).await.unwrap();
+        Self { cluster, wire, app, _runners: runners }
+    }
+
+    async fn request(&self, method: &str, path: &str, body: &Value) {
+        let merge = "application/merge-patch+json";
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, if method == "PATCH" { merge } else { "application/json" })
+            .body(body.to_string().into_bytes())
+            .unwrap();
+        let _: Value = kube::Client::new(self.cluster.service(), "default").request(request).await.unwrap();
+    }
+
+    fn create_prices(&self, cart: &str) {
+        let metadata = json!({ "namespace": "shop", "name": "prices" });
+        let data = json!({ "cart": cart });
+        self.cluster
+            .create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data }))
+            .unwrap();
+    }
+
+    async fn set_price(&self, cart: &str) {
+        self.request("PATCH", "/api/v1/namespaces/shop/configmaps/prices", &json!({ "data": { "cart": cart } })).await;
+    }
+
+    /// The labels of all Pods, each different one once.
+    fn labels(&self) -> Vec<String> {
+        let (_, pods) = self.cluster.list("pods");
+        let label = |pod: &Value| pod["metadata"]["labels"]["example.com/price"].as_str().map(str::to_owned);
+        let mut labels: Vec<_> = pods.iter().map(|pod| label(pod).unwrap_or_default()).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        labels
+    }
+
+    fn runs(&self) -> u64 {
+        self.app.status().plugin(&PluginId { namespace: Some("shop".into()), name: "priced".into() }).runs()
+    }
+
+    /// Waits until a change may have been answered.
+    async fn settle(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+        embedded::at_rest(&self.cluster, &self.app).await.unwrap();
+    }
+
+    async fn end(self) {
+        self.app.shutdown().await;
+        self.cluster.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_input_runs_the_plugin_once_on_each_pod() {
+    let scene = Scene::start().await;
+    scene.app.load(spec()).await.unwrap();
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["none"]);
+    scene.create_prices("3");
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["3"]);
+    let before = scene.runs();
+    scene.set_price("4").await;
+    scene.settle(SOON).await;
+    assert_eq!((scene.labels(), scene.runs() - before), (vec!["4".to_owned()], PODS as u64));
+    let annotated = json!({ "metadata": { "annotations": { "x": "y" } }, "binaryData": { "a": "YQ==" } });
+    scene.request("PATCH", "/api/v1/namespaces/shop/configmaps/prices", &annotated).await;
+    scene.settle(Duration::from_secs(120)).await;
+    assert_eq!(scene.runs() - before, PODS as u64, "fields that it does not receive");
+    let writes = scene.wire.writes().len();
+    scene.request("DELETE", "/api/v1/namespaces/shop/configmaps/prices", &json!({})).await;
+    scene.settle(SOON).await;
+    assert_eq!((scene.labels(), scene.wire.writes().len() - writes), (vec!["none".to_owned()], PODS));
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn constant_changes_cost_one_sweep_a_minute_and_the_last_one_counts() {
+    let scene = Scene::start().await;
+    scene.create_prices("0");
+    scene.app.load(spec()).await.unwrap();
+    scene.settle(SOON).await;
+    let before = scene.runs();
+    for number in 1..=600 {
+        scene.set_price(&number.to_string()).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let sweeps = (scene.runs() - before) / PODS as u64;
+    assert!((2..=5).contains(&sweeps), "{sweeps}");
+    scene.settle(Duration::from_secs(61)).await;
+    assert_eq!(scene.labels(), ["600"]);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_there_is_no_load_and_no_copy_after_a_minute() {
+    let scene = Scene::start().await;
+    scene.create_prices("3");
+    let binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings/read";
+    scene.app.load(spec()).await.unwrap();
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["3"]);
+    scene.request("DELETE", binding, &json!({})).await;
+    scene.settle(Duration::from_secs(62)).await;
+    assert_eq!(scene.labels(), ["unavailable"]);
+    scene.app.unload(&spec().id).await;
+    let failure = scene.app.prepare(spec()).await.map(drop).unwrap_err();
+    let message = failure.to_string();
+    for part in ["spec.inputs[prices]", "system:serviceaccount:shop:priced may not get ConfigMap shop/prices"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(failure.is_passing());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_is_too_large_is_named_and_not_received() {
+    let scene = Scene::start().await;
+    scene.create_prices(&"9".repeat(200 << 10));
+    let failure = scene.app.prepare(spec()).await.map(drop).unwrap_err().to_string();
+    assert!(failure.contains("ConfigMap shop/prices has 2048") && failure.contains("at most 131072"), "{failure}");
+    scene.set_price("3").await;
+    scene.app.load(spec()).await.unwrap();
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["3"]);
+    scene.set_price(&"9".repeat(200 << 10)).await;
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["unavailable"]);
+    scene.end().await;
+}
