@@ -53,9 +53,15 @@ containers:
       {{- with .Values.extraArgs }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
-    {{- with .Values.env }}
+    {{- if or .Values.traces.endpoint .Values.env }}
     env:
+      {{- with .Values.traces.endpoint }}
+      - name: OTEL_EXPORTER_OTLP_ENDPOINT
+        value: {{ . | quote }}
+      {{- end }}
+      {{- with .Values.env }}
       {{- toYaml . | nindent 6 }}
+      {{- end }}
     {{- end }}
     {{- with .Values.envFrom }}
     envFrom:

@@ -34,7 +34,7 @@ pub use error::{ApiError, Cause};
 use error::{refusal, transport};
 pub use fence::{Fence, Permit};
 use futures::{Stream, StreamExt};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Limited};
 pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
@@ -74,6 +74,8 @@ pub struct Api {
     fence: Option<Fence>,
     /// The tenant whose writes are sent; `None` for the host's own.
     tenant: Option<Tenant>,
+    /// The header `traceparent` of each request.
+    trace: Option<HeaderValue>,
     observer: Option<Observer>,
 }
 
@@ -95,6 +97,7 @@ impl Api {
             backpressure: None,
             fence: None,
             tenant: None,
+            trace: None,
             observer: None,
         }
     }
@@ -123,6 +126,12 @@ impl Api {
     #[must_use]
     pub fn for_tenant(&self, tenant: Tenant) -> Self {
         Self { tenant: Some(tenant), ..self.clone() }
+    }
+
+    /// Returns the same client for requests that are part of a span, by the header `traceparent`.
+    #[must_use]
+    pub fn traced(&self, parent: &str) -> Self {
+        Self { trace: HeaderValue::from_str(parent).ok(), ..self.clone() }
     }
 
     /// Returns how long requests of the account have to wait, or `None` if they may be sent. Without an account the
@@ -207,7 +216,10 @@ impl Api {
 
     /// Sends the request; once more if the host's credentials were refused, and there are others now. The first
     /// attempt was not executed then.
-    async fn send(&self, request: Request<Vec<u8>>, deadline: Deadline) -> Result<Response<Body>, ApiError> {
+    async fn send(&self, mut request: Request<Vec<u8>>, deadline: Deadline) -> Result<Response<Body>, ApiError> {
+        if let Some(parent) = &self.trace {
+            request.headers_mut().insert("traceparent", parent.clone());
+        }
         let (number, client) = self.connection.client();
         let again = self.connection.is_renewable().then(|| request.clone());
         let (error, is_tls) = match self.attempt(client, request, deadline).await {

@@ -30,6 +30,8 @@ pub struct Logged {
     pub user_agent: String,
     /// The user of `Impersonate-User`, if any.
     pub impersonated: Option<String>,
+    /// The header `traceparent`, if any.
+    pub traceparent: Option<String>,
     /// The status code of the response.
     pub code: u16,
 }

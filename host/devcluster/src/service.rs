@@ -152,7 +152,7 @@ fn watch(
 
 fn log(core: &Core, request: &Request, query: String, status: StatusCode) {
     let target = &request.target;
-    let impersonated = request.header("impersonate-user");
+    let given = |header| Some(request.header(header).to_owned()).filter(|value| !value.is_empty());
     core.log.push(Logged {
         at_millis: core.clock.now_millis(),
         verb: target.verb,
@@ -163,7 +163,8 @@ fn log(core: &Core, request: &Request, query: String, status: StatusCode) {
         query,
         content_type: request.content_type().to_owned(),
         user_agent: request.header("user-agent").to_owned(),
-        impersonated: (!impersonated.is_empty()).then(|| impersonated.to_owned()),
+        impersonated: given("impersonate-user"),
+        traceparent: given("traceparent"),
         code: status.as_u16(),
     });
 }

@@ -478,7 +478,7 @@ impl Cleanup {
         let list = self.dispatch.expectations.seen.latest_list();
         let view = self.dispatch.reader.snapshot();
         let now = self.dispatch.clock.now_millis();
-        let staged = Staged { writes: vec![write], events: Vec::new() };
+        let staged = Staged { writes: vec![write], ..Staged::default() };
         let sent = self.dispatch.deliver.deliver(sender, pod, &*view, staged, now).await;
         // Otherwise the Pod would be found again.
         self.dispatch.expectations.see(&sent.expected, list).await;

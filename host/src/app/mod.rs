@@ -29,6 +29,7 @@ mod spaced;
 mod start;
 mod start_line;
 mod thread;
+mod traces;
 mod wall_clock;
 mod watchdog;
 mod why;
@@ -63,6 +64,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+pub use traces::TraceOptions;
 pub use wall_clock::WallClock;
 
 use crate::admin::{PluginRuns, PodRuns, ReconcileStatus, Run};

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
     admin::{self, Bound, Check, Process, Readiness, Reviewer},
-    telemetry::{ApiRequests, CacheFigures, Dropped, Figures, Metrics, PluginFigures},
+    telemetry::{ApiRequests, CacheFigures, Dropped, Figures, Metrics, Outbox, PluginFigures},
 };
 
 /// The ports that serve probes and metrics. By default there are none.
@@ -66,6 +66,8 @@ pub(super) struct Observed {
     pub(super) watchdog: Arc<Watchdog>,
     /// `None` if plugins run without a Lease.
     pub(super) leadership: Option<Arc<Leadership>>,
+    /// `None` if runs are not traced.
+    pub(super) outbox: Option<Arc<Outbox>>,
 }
 
 impl Observed {
@@ -190,6 +192,7 @@ impl Observed {
             lease: self.leadership.as_ref().map(|leadership| leadership.figures()),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
+            traces: self.outbox.as_ref().map(|outbox| outbox.figures()),
             ..Figures::default()
         }
     }

@@ -10,7 +10,7 @@ use podium_engine::{
 use podium_runtime::Compilation;
 use podium_vocabulary::{PluginId, Prune};
 
-use super::{LeaseOptions, Operator, PolicyFile, WallClock};
+use super::{LeaseOptions, Operator, PolicyFile, TraceOptions, WallClock};
 use crate::{
     config::Policy,
     images::{Images, Store},
@@ -82,6 +82,8 @@ pub struct Options {
     pub seed: u64,
     /// The time at the start in epoch milliseconds.
     pub now_millis: u64,
+    /// Which runs are traced, and where their traces go. With `None` none is.
+    pub traces: Option<TraceOptions>,
     /// Reads the system clock, so that the host follows when it is set. With `None`, the time advances from
     /// `now_millis`, as in a simulation.
     pub wall_clock: Option<WallClock>,
@@ -116,6 +118,7 @@ impl Options {
             lease: None,
             seed,
             now_millis,
+            traces: None,
             wall_clock: None,
         }
     }

@@ -34,7 +34,7 @@ use tokio::{
 use tracing::field;
 
 use super::{
-    App, LeaseOptions, Operator, Options,
+    App, LeaseOptions, Operator, Options, TraceOptions,
     certificate::Certificate,
     compile, disk,
     life::Driver,
@@ -202,6 +202,7 @@ async fn serve(flags: Flags, workers: usize, logs: &Logs, given: Given) -> Resul
         require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },
         runners: flags.runners.clone().or_else(compile::own_runners),
+        traces: traces(&flags, proxies, &mut stopped).await?,
         wall_clock: Some(Arc::new(now_millis)),
         ..Options::new(client, seed(), now_millis())
     });
@@ -224,6 +225,17 @@ fn misconfigured(message: &str, error: &dyn fmt::Display) -> Exit {
 /// Returns the proxies of the environment. A variable whose value is not UTF-8 counts as missing.
 fn proxies() -> Result<Proxies, Exit> {
     Proxies::new(|name| env::var(name).ok()).map_err(|error| misconfigured("proxy refused", &error))
+}
+
+/// Returns the traces that flags and environment ask for.
+async fn traces(
+    flags: &Flags,
+    proxies: Proxies,
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+) -> Result<Option<TraceOptions>, Exit> {
+    let flags = flags.traces.clone();
+    let options = read(stopped, move || flags.options(|name| env::var(name).ok(), &proxies)).await?;
+    options.map_err(|error| misconfigured("traces refused", &error))
 }
 
 /// Returns the account that removes finalizers of plugins that are gone: that of the chart, in a cluster.

@@ -13,7 +13,7 @@ use podium_api::{
 use podium_encoding::Pool;
 use podium_engine::{
     clock::Clock,
-    dispatch::{Dispatch, Expectations, PodQueue, Registry},
+    dispatch::{Dispatch, Expectations, PodQueue, Registry, Traces},
     ingest::{GonePods, Ingest, IngestHandle, IngestOptions, Reopened},
     journal::{Journal, Opened},
     ports::Deliver,
@@ -34,7 +34,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App, OBSERVATIONS, Options, Phase, REQUEST_DEADLINE,
+    App, OBSERVATIONS, Options, Phase, PolicyFile, REQUEST_DEADLINE, TraceOptions,
     blocking::BlockingJobs,
     children::Children,
     cleanup, cluster,
@@ -49,7 +49,7 @@ use super::{
     watchdog::{Steps, Watchdog, Watched, is_waiting},
     why,
 };
-use crate::telemetry::ApiRequests;
+use crate::telemetry::{ApiRequests, Outbox};
 
 type Services = JoinSet<anyhow::Result<()>>;
 
@@ -63,13 +63,13 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let stop = CancellationToken::new();
     let mut services = Services::new();
     let watching = core.watch(writer, &mut options, &mut services, &stop).await?;
-    let Watching { thread, counters, ingest_handle, gone, watchdog, state } = watching;
+    let Watching { thread, counters, ingest_handle, gone, watchdog, mut state } = watching;
 
     let rules = rules(&mut options);
     let writeback = core.writeback(&mut services);
     let deliveries = Deliveries::default();
-    core.registry.bound_states(options.state_memory);
-    let dispatch = core.dispatch((options.around_deliver)(writeback.clone()), &deliveries);
+    let (traces, outbox) = options.traces.map(|traces| core.traces(traces, &mut state.tasks, &stop)).unzip();
+    let dispatch = core.dispatch((options.around_deliver)(writeback.clone()), &deliveries, traces);
     let (progress, phase) = watch::channel(Phase::Loading);
     let removals = cleanup::Removals::default();
     let closed = writeback.clone();
@@ -94,6 +94,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         stalled: Box::new(move || ticker.stalled()),
         watchdog: watchdog.clone(),
         leadership: core.leadership.clone(),
+        outbox,
     });
     observed.serve(options.operator, &core.review_api, &mut services, &stop);
 
@@ -113,9 +114,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone, progress.subscribe()).run());
     }
     follow_plugins(&core.own_api, &counters, &driver, &writeback, &mut services);
-    if let Some(file) = options.policy_file {
-        services.spawn(file.follow(driver.clone()));
-    }
+    follow_policy(options.policy_file, &driver, &mut services);
     let workers = (0..options.workers.max(1)).map(|_| dispatch.clone().work()).collect();
     Ok(App {
         driver,
@@ -153,6 +152,13 @@ fn follow_plugins(
     services.spawn(driver.clone().run());
 }
 
+/// Spawns the task that reads the policy again.
+fn follow_policy(file: Option<Arc<PolicyFile>>, driver: &Arc<Driver>, services: &mut Services) {
+    if let Some(file) = file {
+        services.spawn(file.follow(driver.clone()));
+    }
+}
+
 /// Returns the platform's requirements.
 fn rules(options: &mut Options) -> Rules {
     Rules {
@@ -174,7 +180,7 @@ struct Watching {
     state: State,
 }
 
-/// The parts that write to the state directory.
+/// The parts that write to the state directory, and all tasks that do something at the end.
 struct State {
     journal: Option<Arc<Journal>>,
     tasks: Services,
@@ -232,6 +238,7 @@ impl Core {
         let queue: PodQueue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), seed);
         let memory = MemoryBudget::new(options.run_memory);
         registry.bound_runs(memory);
+        registry.bound_states(options.state_memory);
         let queue = queue.shared(occupancy).within(memory, registry.clone());
         Ok(Self {
             api: own_api.with_backpressure(),
@@ -324,7 +331,20 @@ impl Core {
         writeback
     }
 
-    fn dispatch(&self, deliver: Arc<dyn Deliver>, tasks: &Deliveries) -> Arc<Dispatch> {
+    /// Spawns the task that exports traces.
+    fn traces(&self, options: TraceOptions, tasks: &mut Services, stop: &CancellationToken) -> (Traces, Arc<Outbox>) {
+        let outbox = Arc::<Outbox>::default();
+        let TraceOptions { exporter, ratio, slow } = options;
+        let export = exporter.run(outbox.clone(), self.clock.clone(), stop.clone());
+        tasks.spawn(async {
+            export.await;
+            Ok(())
+        });
+        let kept = outbox.clone();
+        (Traces::new(ratio, slow, move |record| kept.keep(record)), outbox)
+    }
+
+    fn dispatch(&self, deliver: Arc<dyn Deliver>, tasks: &Deliveries, traces: Option<Traces>) -> Arc<Dispatch> {
         Arc::new(Dispatch {
             queue: self.queue.clone(),
             registry: self.registry.clone(),
@@ -335,6 +355,7 @@ impl Core {
             tasks: tasks.tasks(),
             clock: self.clock.clone(),
             seed: self.seed,
+            traces,
         })
     }
 }

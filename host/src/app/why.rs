@@ -243,13 +243,6 @@ fn forbidden(closed: &[ClosedKind], namespace: &str, name: &str) -> Forbidden {
 }
 
 fn run(record: &RunRecord, writers: &Writers) -> Run {
-    let result = match &record.result {
-        Err(failure) => failure.kind.name(),
-        Ok(_) if record.unsettled => "unsettled",
-        Ok(Outcome::Settled) => "settled",
-        Ok(Outcome::Stop) => "stop",
-        Ok(Outcome::RequeueAfter(_)) => "requeueAfter",
-    };
     let requeue_after_millis = match &record.result {
         Ok(Outcome::RequeueAfter(after)) => Some(millis(*after)),
         Ok(Outcome::Settled | Outcome::Stop) | Err(_) => None,
@@ -279,7 +272,7 @@ fn run(record: &RunRecord, writers: &Writers) -> Run {
         cpu_micros: micros(record.usage.cpu),
         fuel: record.usage.fuel,
         host_calls: record.usage.host_calls,
-        result: result.to_owned(),
+        result: record.result_name().to_owned(),
         requeue_after_millis,
         message: record.result.as_ref().err().map(|failure| shown(&failure.message)),
         writes: writes.collect(),

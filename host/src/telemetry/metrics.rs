@@ -21,7 +21,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ApiRequests, COMMIT, Dropped, Source, VERSION, families::Families, process::Process};
+use super::{ApiRequests, COMMIT, Dropped, Source, TraceFigures, VERSION, families::Families, process::Process};
 
 /// The figures of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub struct Figures {
     pub requests: Arc<ApiRequests>,
     /// The number of dropped log lines.
     pub dropped: Arc<Dropped>,
+    /// `None` if runs are not traced.
+    pub traces: Option<TraceFigures>,
 }
 
 /// Renders metrics on demand.
@@ -265,6 +267,9 @@ impl Figures {
         if let Some(lease) = self.lease {
             encode_lease(families, lease)?;
         }
+        if let Some(traces) = self.traces {
+            encode_traces(families, traces)?;
+        }
         self.journal.map_or(Ok(()), |journal| encode_journal(families, journal))
     }
 }
@@ -372,6 +377,14 @@ fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Resu
     families.single("podium_lease_takeovers", help, ConstCounter::new(takeovers))?;
     let help = "Time for which no living replica has held some Lease";
     families.single("podium_lease_unheld_seconds", help, ConstGauge::new(unowned.as_secs_f64()))
+}
+
+fn encode_traces(families: &mut Families<'_>, figures: TraceFigures) -> fmt::Result {
+    let TraceFigures { exported, rate, queue_full, export_failed } = figures;
+    families.single("podium_traces_exported", "Traces that the collector accepted", ConstCounter::new(exported))?;
+    let dropped = [("rate", rate), ("queue_full", queue_full), ("export_failed", export_failed)];
+    let dropped = dropped.map(|(reason, count)| ([("reason", reason)], count));
+    families.counter("podium_traces_dropped", "Traces of runs that were not exported", dropped)
 }
 
 /// Returns the tenant of a plugin as [`Figures::tenants`] has it.

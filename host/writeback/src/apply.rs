@@ -1,6 +1,6 @@
 //! Sends the requests of one plan. `http` makes the requests, and `answer` interprets the responses.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
@@ -23,7 +23,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The requests of one run's plan, and the failures so far.
 pub(super) struct Delivery<'a> {
-    api: &'a Api,
+    api: Cow<'a, Api>,
     of: &'a Writeback,
     sender: &'a Sender,
     /// The Pod of the run.
@@ -36,12 +36,17 @@ pub(super) struct Delivery<'a> {
 impl<'a> Delivery<'a> {
     /// Returns a delivery of the writes of a plugin's run on `subject` by `api`, which ends with its deadline.
     pub(super) fn new(of: &'a Writeback, api: &'a Api, sender: &'a Sender, subject: &'a PodKey) -> Self {
-        Self { api, of, sender, subject, closed: BTreeMap::new(), cut_off: false }
+        Self { api: Cow::Borrowed(api), of, sender, subject, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// Returns true if nothing more may be sent.
     pub(super) fn is_cut_off(&self) -> bool {
         self.cut_off
+    }
+
+    /// Makes the next requests part of a span.
+    pub(super) fn trace(&mut self, parent: &str) {
+        self.api = Cow::Owned(self.api.traced(parent));
     }
 
     pub(super) async fn send(&mut self, mut request: Request, sent: &mut Sent) -> WriteResult {
@@ -83,7 +88,7 @@ impl<'a> Delivery<'a> {
                     Ok(owner) => owner,
                     Err(class) => return self.failed(class, sent),
                 };
-                let from = (self.api, self.sender, self.origin(request));
+                let from = (&*self.api, self.sender, self.origin(request));
                 let result = self.of.objects.send(from, request, owner.as_ref(), sent).await;
                 result.unwrap_or_else(|class| self.failed(class, sent))
             }
@@ -108,7 +113,7 @@ impl<'a> Delivery<'a> {
                 let owners = &self.of.owners;
                 // It may have changed because the owner did.
                 let fresh = self.of.objects.is_changed(self.sender, request);
-                owners.workload(self.api, self.sender, key, controller.as_ref(), fresh, reads).await.map(Some)
+                owners.workload(&self.api, self.sender, key, controller.as_ref(), fresh, reads).await.map(Some)
             }
         }
     }

@@ -48,7 +48,7 @@ pub use children::{ChangedChild, Child, Origin, child_selector};
 pub use closings::ClosedKind;
 use digest::Digest;
 use futures::future::BoxFuture;
-use podium_engine::ports::{Deliver, Sender, Sent, Staged};
+use podium_engine::ports::{Deliver, Sender, Sent, Staged, Trace, TracedPart, WriteTime};
 use podium_pods::pod::PodView;
 use podium_vocabulary::{
     Event, EventResult, ObjectGrant, PluginId, PodKey, Prune, Tenant, WriteReport, WriteResult, authz::Authorized,
@@ -174,7 +174,16 @@ impl Writeback {
         let mut sent = Sent::default();
         let mut delivery = apply::Delivery::new(self, &api, sender, subject);
         for planned in plan.requests {
+            if let (Some(Trace { id, is_sampled: true }), Some(first)) = (staged.trace, planned.ids.iter().min()) {
+                delivery.trace(&id.parent(TracedPart::Write(*first)));
+            }
+            let requests = sent.requests;
+            let began = Instant::now();
             let result = delivery.send(planned.request, &mut sent).await;
+            if staged.trace.is_some() && sent.requests > requests {
+                let took = began.elapsed();
+                sent.times.extend(planned.ids.iter().map(|id| WriteTime { id: *id, began, took }));
+            }
             results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));
         }
         // Events depend on changes; see `events`.

@@ -108,7 +108,7 @@ async fn a_write_for_a_recreated_pod_does_not_reach_the_new_one() -> Result<()> 
     let before = audit.now()?;
     let writeback = Writeback::new(&podium_api::Api::new(client.clone(), SOON), podium_vocabulary::Prune::NOTHING);
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
-    let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };
+    let staged = Staged { writes: vec![authorised_label(&old)?], ..Staged::default() };
     let sent = writeback.deliver(&sender, &old, &Stale(cached(&old)?), staged, 0).await;
     let became: Vec<_> = sent.reports.into_iter().map(|report| report.result).collect();
     ensure!(became == [WriteResult::Gone], "{became:?}");

@@ -165,7 +165,7 @@ fn neighbour_spec() -> PluginSpec {
 async fn run_neighbour(plugin: &Plugin) -> Result<u64> {
     let pod = pod("bank", "vault-0");
     let request = Request { key: pod.key.clone(), subject: Subject::Present(pod), ..request() };
-    let RunReport { result, staged: Staged { writes, events }, usage } =
+    let RunReport { result, staged: Staged { writes, events, .. }, usage } =
         plugin.reconcile(request, Box::new(FakeWorld::default())).await;
     ensure!(result == Ok(Outcome::Settled), "{result:?}");
     let writes: Vec<_> = writes.iter().map(|write| write.get().action.describe()).collect();

@@ -122,6 +122,7 @@ impl Dispatch {
         {
             self.fail(plugin, key, failure.kind.name(), &failure.message);
         }
+        let traced = self.traced(&writes, result.is_err() || !unsettled.is_empty(), took);
         let settled = result.is_ok() && unsettled.is_empty() && writes.wait(Instant::now()).is_none();
         tracing::debug!(
             result = counted.name(),
@@ -152,7 +153,9 @@ impl Dispatch {
         let record = RunRecord::new(job, plugin, key, &writes, &result);
         let unsettled_writes = !unsettled.is_empty();
         let record = RunRecord { deleted, waited, took, ended, usage, unsettled: unsettled_writes, stopped, ..record };
-        plugin.records.add(record);
+        if let (Some(traces), Some(record)) = (traced, plugin.records.add(record)) {
+            traces.keep(record);
+        }
         let (attempts, refused) = writes.attempts(settled, matches!(next, Next::Settled));
         for WriteReport { description, result, .. } in refused {
             self.fail(plugin, key, result.name(), &format!("{description}: {}", result.text()));
@@ -199,13 +202,14 @@ impl Dispatch {
         run: &RunWrites,
     ) -> Sent {
         let now = self.clock.now_millis();
+        staged.trace = run.trace();
         let values = Values::withhold(&self.expectations, plugin, subject, view, &mut staged, Instant::now());
         let mut under_way = UnderWay::new(self, job, plugin.lane, &staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
         under_way.charge(&sent);
         let events = self.count(plugin, subject, view, values, &mut sent, run);
         if !events.is_empty() {
-            let staged = Staged { writes: Vec::new(), events };
+            let staged = Staged { events, ..Staged::default() };
             let more = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
             self.charge(job, &more);
             sent.events.extend(more.events);
@@ -216,6 +220,7 @@ impl Dispatch {
         }
         plugin.status.wrote(&sent.reports, sent.requests);
         run.sent(&sent.reports);
+        run.timed(&sent.times);
         run.shown(subject, &sent.expected);
         sent.events.iter().for_each(|result| plugin.status.event(*result));
         self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());

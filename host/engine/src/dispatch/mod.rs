@@ -26,6 +26,7 @@ mod seen;
 mod state;
 mod states;
 mod tombstones;
+mod traces;
 mod trial;
 mod under_way;
 mod unsettled;
@@ -49,7 +50,7 @@ use podium_pods::{
 };
 use podium_vocabulary::{PodKey, Revision, WriteGrants, is_group};
 pub use probe::{IsWanted, PROBE_PODS};
-pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES};
+pub use records::{HOST_BYTES, RunRecord, TENANT_BYTES, TraceOfRun};
 pub use registry::{Lane, LoadedPlugin, Registry};
 use run_writes::RunWrites;
 pub use seen::Lost;
@@ -58,6 +59,7 @@ pub use state::State;
 use tokio::time::Instant;
 use tombstones::FoundSubject;
 pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
+pub use traces::Traces;
 use tracing::Instrument;
 pub use trial::{TRIAL_RUNS, TRIAL_TIME};
 use unsettled::Reports;
@@ -67,7 +69,7 @@ use crate::{
     clock::Clock,
     ports::{
         Asker, Deliver, Expectation, Failure, FailureKind, Live, RUN_TARGET, Request, RunReport, Staged, Subject,
-        Tasks, Usage, panic_message,
+        Tasks, Trace, Usage, panic_message,
     },
     queue::{Done, Job, Next},
 };
@@ -106,6 +108,8 @@ pub struct Dispatch {
     pub clock: Clock,
     /// The host's seed. With the same seed, the runs of a plugin have the same random numbers.
     pub seed: u64,
+    /// `None` if runs are not traced.
+    pub traces: Option<Traces>,
 }
 
 /// The result of a job for the queue.
@@ -168,7 +172,7 @@ impl Dispatch {
             Ok(Step::Ended(ran)) => return Either::Left(self.finish(&job, &plugin, &key, ran)),
             Ok(Step::Ran(attempt)) => *attempt,
             Err(panic) => {
-                let ran = panicked(&job, &plugin, &key, &RunWrites::new(&Subject::Deleted(None), 0), &*panic);
+                let ran = self.panicked(&job, &plugin, &key, &RunWrites::new(&Subject::Deleted(None), 0), &*panic);
                 return Either::Left(self.finish(&job, &plugin, &key, ran));
             }
         };
@@ -176,7 +180,7 @@ impl Dispatch {
         let writes = attempt.writes.clone();
         let settle = async move {
             let settled = AssertUnwindSafe(self.settle(&job, &plugin, attempt)).catch_unwind();
-            let ran = settled.await.unwrap_or_else(|panic| panicked(&job, &plugin, &key, &writes, &*panic));
+            let ran = settled.await.unwrap_or_else(|panic| self.panicked(&job, &plugin, &key, &writes, &*panic));
             self.finish(&job, &plugin, &key, ran)
         };
         if has_nothing_to_send { Either::Left(settle.await) } else { Either::Right(Box::pin(settle)) }
@@ -249,6 +253,8 @@ impl Dispatch {
         let started = Instant::now();
         let waited = started - job.queued;
         let number = plugin.status.begin(waited, job.attempt, &key);
+        let now_millis = self.clock.now_millis();
+        let trace = self.trace(plugin, number, now_millis);
         let span = tracing::error_span!(
             target: RUN_TARGET,
             "reconcile",
@@ -259,13 +265,14 @@ impl Dispatch {
             uid = %key.uid,
             generation,
             attempt = job.attempt,
+            trace_id = trace.filter(|trace| trace.is_sampled).map(|trace| tracing::field::display(trace.id)),
         );
         let before = self.expectations.unsettled.take(job.lane, &of.uid);
-        let writes = Arc::new(RunWrites::new(&subject, before.attempts));
+        let writes = Arc::new(RunWrites::new(&subject, before.attempts).traced(trace));
         let request = Request {
             key: key.clone(),
             subject,
-            now_millis: self.clock.now_millis(),
+            now_millis,
             attempt: job.attempt,
             unsettled: before.reports,
             inputs: plugin.inputs.get(),
@@ -291,6 +298,30 @@ impl Dispatch {
             failed(revoked())
         });
         Step::Ran(Box::new(Attempt { report, key, gone_for, started, waited, span, writes }))
+    }
+
+    fn trace(&self, plugin: &LoadedPlugin, number: u64, now_millis: u64) -> Option<Trace> {
+        let traces = self.traces.as_ref()?;
+        Some(traces.begin(self.seed, &plugin.spec.id, number, now_millis))
+    }
+
+    fn panicked(
+        &self,
+        job: &PodJob,
+        plugin: &LoadedPlugin,
+        key: &PodKey,
+        writes: &RunWrites,
+        panic: &(dyn Any + Send),
+    ) -> JobResult {
+        let error = panic_message(panic);
+        tracing::error!(plugin = %plugin.spec.id, error, "the host panicked beside a run");
+        let message = format!("the host panicked beside the run: {error}");
+        let result = Err(Failure { kind: FailureKind::Host, message });
+        let record = plugin.records.add(RunRecord::new(job, plugin, key, writes, &result));
+        if let (Some(traces), Some(record)) = (self.traced(writes, true, Duration::ZERO), record) {
+            traces.keep(record);
+        }
+        JobResult::without_run(Next::Failed)
     }
 
     /// Charges the tenant for a run that has ended.
@@ -426,21 +457,6 @@ fn job_key(job: &PodJob) -> PodKey {
 /// The report of a run that has no other.
 fn failed(failure: Failure) -> RunReport<Staged> {
     RunReport { result: Err(failure), staged: Staged::default(), usage: Usage::default() }
-}
-
-fn panicked(
-    job: &PodJob,
-    plugin: &LoadedPlugin,
-    key: &PodKey,
-    writes: &RunWrites,
-    panic: &(dyn Any + Send),
-) -> JobResult {
-    let error = panic_message(panic);
-    tracing::error!(plugin = %plugin.spec.id, error, "the host panicked beside a run");
-    let result =
-        Err(Failure { kind: FailureKind::Host, message: format!("the host panicked beside the run: {error}") });
-    plugin.records.add(RunRecord::new(job, plugin, key, writes, &result));
-    JobResult::without_run(Next::Failed)
 }
 
 fn revoked() -> Failure {

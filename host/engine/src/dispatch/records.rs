@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::{Lane, LoadedPlugin, PodJob, RunWrites, job_key};
 use crate::{
-    ports::{Failure, Outcome, Usage},
+    ports::{Failure, Outcome, TRACED_WRITES, TraceId, Usage, WriteTime},
     queue::Why,
 };
 
@@ -30,7 +30,7 @@ pub const TENANT_BYTES: usize = 64 << 10;
 /// The most bytes of all records. Beyond 256 tenants each has less than [`TENANT_BYTES`] from its next record on.
 pub const HOST_BYTES: usize = 16 << 20;
 /// The most writes that a record lists.
-pub(super) const WRITES: usize = 8;
+pub(super) const WRITES: usize = TRACED_WRITES as usize;
 /// The most bytes of each text in a record.
 const TEXT: usize = 512;
 
@@ -73,6 +73,17 @@ pub struct RunRecord {
     pub unlisted: u32,
     /// The lanes of the plugins of which the run has skipped changes, because it answered `stop`.
     pub stopped: Vec<Lane>,
+    /// The trace that the run may have; `None` if runs are not traced.
+    pub trace: Option<Box<TraceOfRun>>,
+}
+
+/// The part of a record that only a trace needs.
+#[derive(Debug, Clone)]
+pub struct TraceOfRun {
+    /// Its id.
+    pub id: TraceId,
+    /// The times of the first writes that needed a request.
+    pub times: Vec<WriteTime>,
 }
 
 impl RunRecord {
@@ -90,6 +101,7 @@ impl RunRecord {
         result: &Result<Outcome, Failure>,
     ) -> Self {
         let (mut writes, count, wrote) = run.take_results();
+        let trace = run.take_trace().map(Box::new);
         writes.shrink_to_fit();
         let kept = |failure: &Failure| {
             let mut kept = failure.clone();
@@ -115,6 +127,7 @@ impl RunRecord {
             unlisted: count.saturating_sub(u32::try_from(writes.len()).unwrap_or(u32::MAX)),
             writes,
             stopped: Vec::new(),
+            trace,
         }
     }
 
@@ -124,8 +137,21 @@ impl RunRecord {
         self.result.is_err() || self.unsettled
     }
 
+    /// Returns the name of the run's result, or the reason of its failure.
+    #[must_use]
+    pub fn result_name(&self) -> &'static str {
+        match &self.result {
+            Err(failure) => failure.kind.name(),
+            Ok(_) if self.unsettled => "unsettled",
+            Ok(Outcome::Settled) => "settled",
+            Ok(Outcome::Stop) => "stop",
+            Ok(Outcome::RequeueAfter(_)) => "requeueAfter",
+        }
+    }
+
     /// Returns the bytes that the record counts for, with the names that it shares with others.
-    fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         let PodKey { namespace, name, uid } = &self.pod;
         let names = namespace.len() + name.len() + uid.len() + self.plugin.name.len();
         let writes = self
@@ -135,7 +161,9 @@ impl RunRecord {
         let message = self.result.as_ref().err().map_or(0, |failure| failure.message.capacity());
         let group = self.group.as_ref().map_or(0, |group| size_of::<PodKey>() + group.name.len() + group.uid.len());
         let stopped = self.stopped.capacity() * size_of::<Lane>();
-        size_of::<Self>() + size_of::<Arc<Self>>() + names + message + group + stopped + writes.sum::<usize>()
+        let of_trace = |trace: &TraceOfRun| size_of::<TraceOfRun>() + trace.times.capacity() * size_of::<WriteTime>();
+        let trace = self.trace.as_deref().map_or(0, of_trace);
+        size_of::<Self>() + size_of::<Arc<Self>>() + trace + names + message + group + stopped + writes.sum::<usize>()
     }
 }
 
@@ -224,22 +252,20 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Adds a record, whose number it sets; not one of a plugin that is not configured any more.
-    pub(super) fn add(&self, mut record: RunRecord) {
+    /// Adds a record, whose number it sets, and returns it; not one of a plugin that is not configured any more.
+    pub(super) fn add(&self, mut record: RunRecord) -> Option<Arc<RunRecord>> {
         let is_failure = record.is_failure();
         record.stopped.shrink_to_fit();
         let mut inner = self.ring.inner.lock();
         if self.is_configured.strong_count() == 0 {
-            return;
+            return None;
         }
         record.number = self.ring.shared.numbers.fetch_add(1, Relaxed) + 1;
         let record = Arc::new(record);
-        if is_failure {
-            inner.failed.push(record)
-        } else {
-            inner.others.push(record)
-        }
+        let half = if is_failure { &mut inner.failed } else { &mut inner.others };
+        half.push(record.clone());
         inner.trim(self.ring.shared.share.load(Relaxed));
+        Some(record)
     }
 }
 

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use super::{
     breaker::{Field, HeldPod},
-    records,
+    records::{self, TraceOfRun},
 };
 use crate::{
-    ports::{Expectation, Shown, Subject},
+    ports::{Expectation, Shown, Subject, TRACED_WRITES, Trace, WriteTime},
     status::{ATTEMPTS, is_refusal},
 };
 
@@ -31,6 +31,8 @@ pub(super) struct RunWrites {
     saw: Option<Arc<CachedPod>>,
     /// The attempts of the key since the API server refused one of its writes, without this run.
     attempts: u32,
+    /// `None` if runs are not traced.
+    trace: Option<Trace>,
     inner: Mutex<Inner>,
 }
 
@@ -46,6 +48,8 @@ struct Inner {
     results: (Vec<WriteReport>, u32),
     /// The revision of the run's Pod that its writes made; 0 without one.
     revision: Revision,
+    /// The times of the first writes; empty if runs are not traced.
+    times: Vec<WriteTime>,
 }
 
 impl RunWrites {
@@ -54,7 +58,27 @@ impl RunWrites {
             Subject::Present(pod) => Some(pod.clone()),
             Subject::Deleted(_) => None,
         };
-        Self { saw, attempts, inner: Mutex::default() }
+        Self { saw, attempts, trace: None, inner: Mutex::default() }
+    }
+
+    /// Returns the same, with the trace of the run.
+    pub(super) fn traced(self, trace: Option<Trace>) -> Self {
+        Self { trace, ..self }
+    }
+
+    pub(super) fn trace(&self) -> Option<Trace> {
+        self.trace
+    }
+
+    /// Returns the trace of the run with the times of its writes.
+    pub(super) fn take_trace(&self) -> Option<TraceOfRun> {
+        self.trace.map(|trace| TraceOfRun { id: trace.id, times: std::mem::take(&mut self.inner.lock().times) })
+    }
+
+    /// Records when writes were sent.
+    pub(super) fn timed(&self, times: &[WriteTime]) {
+        let first = times.iter().filter(|time| time.id < TRACED_WRITES);
+        self.inner.lock().times.extend(first);
     }
 
     /// Records the results of writes that were sent.

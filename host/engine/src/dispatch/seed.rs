@@ -6,6 +6,8 @@
 use podium_vocabulary::PluginId;
 use sha2::{Digest, Sha256};
 
+use crate::ports::TraceId;
+
 /// Returns the seed of a plugin's run of this number.
 pub(super) fn of_run(host: u64, plugin: &PluginId, number: u64) -> u64 {
     let digest = Sha256::new()
@@ -14,6 +16,19 @@ pub(super) fn of_run(host: u64, plugin: &PluginId, number: u64) -> u64 {
         .chain_update(plugin.to_string())
         .finalize();
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
+/// Returns the id of the trace of a plugin's run of this number, which began at this time: the numbers of a plugin that
+/// is created again begin at 0 again.
+pub(super) fn trace_of_run(host: u64, plugin: &PluginId, number: u64, now_millis: u64) -> TraceId {
+    let digest = Sha256::new()
+        .chain_update("trace")
+        .chain_update(host.to_le_bytes())
+        .chain_update(number.to_le_bytes())
+        .chain_update(now_millis.to_le_bytes())
+        .chain_update(plugin.to_string())
+        .finalize();
+    TraceId(std::array::from_fn(|at| digest[at]))
 }
 
 #[cfg(test)]

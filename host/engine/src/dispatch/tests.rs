@@ -12,6 +12,7 @@ mod order;
 mod probe;
 mod revocation;
 mod state_groups;
+mod traces;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -216,6 +217,7 @@ fn rig_with(
         tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,
+        traces: None,
     });
     Rig { dispatch, writer, lane, script, server, status }
 }
@@ -289,7 +291,7 @@ fn report(result: Result<Outcome, Failure>, actions: Vec<Action>) -> RunReport<S
     grants.write.delete = true;
     let writes =
         (0..).zip(actions).map(|(id, action)| authorize(&spec().scope(), &grants, Write { id, action }).unwrap());
-    RunReport { result, staged: Staged { writes: writes.collect(), events: Vec::new() }, usage: Usage::default() }
+    RunReport { result, staged: Staged { writes: writes.collect(), ..Staged::default() }, usage: Usage::default() }
 }
 
 fn label(request: &Request) -> Action {

@@ -161,6 +161,7 @@ impl Harness {
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
+            traces: None,
         });
         let status = Arc::default();
         let workers = JoinSet::new();

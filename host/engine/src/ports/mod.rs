@@ -3,6 +3,7 @@
 
 mod meter;
 mod run;
+mod trace;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,6 +16,7 @@ pub use run::{
 };
 
 use podium_vocabulary::authz::Authorized;
+pub use trace::{TRACED_WRITES, Trace, TraceId, TracedPart, WriteTime};
 
 /// Writes and Events of a run that were authorised and not yet sent, in staging order.
 #[derive(Debug, Default)]
@@ -23,6 +25,8 @@ pub struct Staged {
     pub writes: Vec<Authorized<Write>>,
     /// The Events. Those that report a write are sent with it.
     pub events: Vec<Authorized<Event>>,
+    /// The trace of the run, if runs are traced. The requests of the writes name it if it is sampled.
+    pub trace: Option<Trace>,
 }
 
 /// The interface of a run to its environment. Implemented by dispatch over a snapshot, writeback and live reads. Only
@@ -164,6 +168,8 @@ pub struct Sent {
     pub retry_after: Option<Duration>,
     /// The kinds of writes that are not sent for a time, beginning with this delivery.
     pub closings: Vec<Closing>,
+    /// The times of the writes that needed a request; empty if runs are not traced.
+    pub times: Vec<WriteTime>,
 }
 
 /// Writes that are not sent for a time, because the account has no right to them.

@@ -344,6 +344,7 @@ impl Rig {
             tasks: of_driver.tasks.clone(),
             clock: of_driver.clock.clone(),
             seed: 1,
+            traces: None,
         });
         let removals = Removals::default();
         let undecoded = Arc::<Mutex<Option<&str>>>::default();

@@ -151,6 +151,7 @@ async fn driver_until(
         tasks: super::super::deliveries::Deliveries::default().tasks(),
         clock: Clock::starting_at(0),
         seed: 1,
+        traces: None,
     });
     // Components are in files, or in the ConfigMap of the test.
     let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {

@@ -8,7 +8,7 @@ use podium_vocabulary::{
     syntax::{dns_label, dns_subdomain, qualified_name},
 };
 
-use super::super::{compile::Compile, metrics_port::MetricsPort};
+use super::super::{compile::Compile, metrics_port::MetricsPort, traces::TraceFlags};
 use crate::{admin::ListenAddress, telemetry::LogFormat};
 
 pub(super) const NAME: &str = "podium-host";
@@ -125,6 +125,8 @@ pub struct Flags {
     /// The form of the log
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
+    #[command(flatten)]
+    pub(super) traces: TraceFlags,
     /// Directory for the deletion journal, components of registries and compiled plugins. Must not be shared with
     /// another host. Without it, deletions that happen while the host is down are missed, and every start pulls all
     /// images and compiles all plugins

@@ -44,6 +44,7 @@ fn render_with(status: &Arc<Status>, requests: Arc<ApiRequests>) -> String {
             most_runs: 4,
             requests: requests.clone(),
             dropped: Arc::default(),
+            traces: Some(TraceFigures { exported: 4, rate: 3, queue_full: 2, export_failed: 1 }),
         }
     };
     Metrics::new(figures).render().unwrap()
@@ -90,6 +91,9 @@ fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
         &format!("podium_build_info{{version=\"{VERSION}\",commit=\"{COMMIT}\"}} 1"),
         r#"podium_log_dropped_lines_total{source="host"} 0"#,
         r#"podium_log_dropped_lines_total{source="plugin"} 0"#,
+        "podium_traces_exported_total 4",
+        r#"podium_traces_dropped_total{reason="rate"} 3"#,
+        r#"podium_traces_dropped_total{reason="export_failed"} 1"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
@@ -187,6 +191,7 @@ fn every_label_is_configured_or_listed_whatever_guests_say() {
             "field" => value == "label",
             "counterpart" => ["another manager", "shop/tidy"].contains(&&*value),
             "result" => RESULTS.contains(&&*value),
+            "reason" => ["rate", "queue_full", "export_failed"].contains(&&*value),
             "source" => ["host", "plugin"].contains(&&*value),
             "limit" => podium_engine::status::Limit::ALL.iter().any(|limit| limit.name() == value),
             "run" => ["last", "peak"].contains(&&*value),

@@ -41,7 +41,7 @@ fn absent() -> Answer {
 }
 
 async fn deliver(writeback: &Writeback, action: Action, view: &View) -> WriteResult {
-    let staged = Staged { writes: authorised([action]), events: Vec::new() };
+    let staged = Staged { writes: authorised([action]), ..Staged::default() };
     results(&writeback.deliver(&sender(), &key(), view, staged, 0).await).remove(0)
 }
 

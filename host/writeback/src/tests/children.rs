@@ -23,7 +23,7 @@ fn deletion(uid: Option<&str>) -> Action {
 }
 
 async fn deliver(writeback: &Writeback, action: Action) -> Sent {
-    let staged = Staged { writes: authorised([action]), events: Vec::new() };
+    let staged = Staged { writes: authorised([action]), ..Staged::default() };
     writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await
 }
 

@@ -1,7 +1,7 @@
 //! Delivery to the scripted API server: requests, and the meaning of its responses.
 
 use podium_api::METADATA;
-use podium_engine::ports::Shown;
+use podium_engine::ports::{Shown, TraceId};
 use podium_vocabulary::{Action, Event, EventType, Grants, Revision, Scope, WriteGrants};
 use serde_json::json;
 
@@ -18,8 +18,40 @@ fn pod(uid: &str, label: &str) -> Answer {
 }
 
 async fn deliver(wire: &Wire, actions: impl IntoIterator<Item = Action>) -> Sent {
-    let staged = Staged { writes: authorised(actions), events: Vec::new() };
+    let staged = Staged { writes: authorised(actions), ..Staged::default() };
     wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 7_500).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_names_the_span_of_its_first_write_if_its_run_was_drawn() {
+    let id = TraceId(*b"abcdefghijklmnop");
+    for trace in [None, Some(Trace { id, is_sampled: false }), Some(Trace { id, is_sampled: true })] {
+        let wire = Wire::answering([pod("u1", "2"), pod("u1", "2")]);
+        // The label and the annotation share a request, the condition has its own, and the other label is there.
+        let annotation = Action::SetAnnotation { target: key(), key: "b".into(), value: "2".into() };
+        let staged = Staged {
+            writes: authorised([label("a", "1"), label("a", "2"), condition(), annotation]),
+            trace,
+            ..Staged::default()
+        };
+        let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 7_500).await;
+        assert_eq!((sent.requests, &results(&sent)[..]), (2, &[(); 4].map(|()| WriteResult::Applied)[..]));
+        let parents: Vec<_> = wire.seen().into_iter().map(|seen| seen.parent).collect();
+        let is_sampled = trace.is_some_and(|trace| trace.is_sampled);
+        let parent = |write| is_sampled.then(|| id.parent(TracedPart::Write(write)));
+        assert_eq!(parents, [parent(0), parent(2)]);
+        let mut timed: Vec<_> = sent.times.iter().map(|time| time.id).collect();
+        timed.sort_unstable();
+        assert_eq!(timed, if trace.is_some() { vec![0, 1, 2, 3] } else { Vec::new() });
+    }
+    let wire = Wire::answering([]);
+    let staged = Staged {
+        writes: authorised([label("a", "1")]),
+        trace: Some(Trace { id, is_sampled: true }),
+        ..Staged::default()
+    };
+    let sent = wire.writeback().deliver(&sender(), &key(), &View(Vec::new()), staged, 7_500).await;
+    assert!(sent.times.is_empty(), "no request, no time: {:?}", sent.times);
 }
 
 fn shown(sent: &Sent) -> Vec<Shown> {
@@ -114,7 +146,7 @@ async fn refused_credentials_are_no_missing_right() {
     let bare = json!({ "kind": "Status", "code": 401, "message": "Unauthorized", "reason": "Unauthorized" });
     let wire = Wire::answering([Some((401, bare))]);
     let writeback = wire.writeback();
-    let staged = Staged { writes: authorised([label("a", "2"), apply(&[])]), events: Vec::new() };
+    let staged = Staged { writes: authorised([label("a", "2"), apply(&[])]), ..Staged::default() };
     let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
     assert_eq!(results(&sent), [WriteResult::NotSent, WriteResult::NotSent], "both wait");
     assert!(writeback.closed_kinds().is_empty(), "{:?}", writeback.closed_kinds());
@@ -328,7 +360,7 @@ async fn an_unreadable_answer_makes_the_expectation_unknown() {
 }
 
 async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {
-    let staged = Staged { writes: authorised([apply(data)]), events: Vec::new() };
+    let staged = Staged { writes: authorised([apply(data)]), ..Staged::default() };
     let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, now_millis).await;
     (sent.reports[0].result.clone(), sent.requests)
 }
@@ -393,7 +425,7 @@ async fn after_a_lost_answer_to_an_apply_the_old_state_is_applied() {
 #[tokio::test]
 async fn an_object_owned_by_a_deleted_pod_is_gone_without_a_request() {
     let wire = Wire::default();
-    let staged = Staged { writes: authorised([apply(&[])]), events: Vec::new() };
+    let staged = Staged { writes: authorised([apply(&[])]), ..Staged::default() };
     let sent = wire.writeback().deliver(&sender(), &key(), &View(Vec::new()), staged, 0).await;
     assert_eq!((results(&sent), sent.requests), (vec![WriteResult::Gone], 0));
     wire.seen();
@@ -411,7 +443,7 @@ async fn a_conflict_and_a_kind_that_is_not_served_are_distinguished() {
 }
 
 fn staged_event(actions: Vec<Action>) -> Staged {
-    Staged { writes: authorised(actions), events: vec![event(key(), "CrashLoop")] }
+    Staged { writes: authorised(actions), events: vec![event(key(), "CrashLoop")], ..Staged::default() }
 }
 
 fn event(target: PodKey, reason: &str) -> Authorized<Event> {
@@ -472,7 +504,7 @@ async fn an_event_about_an_unknown_pod_is_dropped() {
     ] {
         let answers = if said { vec![Some((201, json!({})))] } else { Vec::new() };
         let wire = Wire::answering(answers);
-        let staged = Staged { writes: Vec::new(), events: vec![event(target, "CrashLoop")] };
+        let staged = Staged { events: vec![event(target, "CrashLoop")], ..Staged::default() };
         let sent = wire.writeback().deliver(&sender(), &subject, &cached(|_| ()), staged, 0).await;
         assert_eq!(sent.requests, u32::from(said));
         wire.seen();
@@ -484,7 +516,7 @@ async fn events_stop_at_the_first_unanswered_one() {
     let events = || ["A", "B", "C"].map(|reason| event(key(), reason)).into();
     for away in [None, status(429, "", ""), status(503, "", "")] {
         let wire = Wire::answering([away]);
-        let staged = Staged { writes: Vec::new(), events: events() };
+        let staged = Staged { events: events(), ..Staged::default() };
         let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
         assert_eq!(sent.requests, 1);
         assert_eq!(sent.events, [EventResult::Delayed; 3]);
@@ -492,7 +524,7 @@ async fn events_stop_at_the_first_unanswered_one() {
     }
     // A refused Event says nothing about the others.
     let wire = Wire::answering([(); 3].map(|()| status(422, "", "")));
-    let staged = Staged { writes: Vec::new(), events: events() };
+    let staged = Staged { events: events(), ..Staged::default() };
     assert_eq!(wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await.requests, 3);
     // After an overloaded response no Event is tried, although another write was applied.
     let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), status(429, "", "")]);
@@ -506,7 +538,7 @@ async fn events_stop_at_the_first_unanswered_one() {
 #[tokio::test]
 async fn without_the_pod_nothing_is_sent() {
     let wire = Wire::default();
-    let staged = Staged { writes: authorised([label("a", "2")]), events: Vec::new() };
+    let staged = Staged { writes: authorised([label("a", "2")]), ..Staged::default() };
     let sent = wire.writeback().deliver(&sender(), &key(), &View(Vec::new()), staged, 0).await;
     assert_eq!((results(&sent), sent.requests), (vec![WriteResult::Gone], 0));
 }

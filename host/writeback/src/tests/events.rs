@@ -129,7 +129,7 @@ impl Wire {
     /// Emits one Event about one of many Pods.
     async fn emit(&self, writeback: &Writeback, pod: usize) -> Vec<EventResult> {
         let target = PodKey::new("shop", &format!("cart-{pod}"), &format!("u{pod}"));
-        let staged = Staged { writes: Vec::new(), events: vec![event(&target)] };
+        let staged = Staged { events: vec![event(&target)], ..Staged::default() };
         writeback.deliver(&sender(), &target, &View(Vec::new()), staged, self.now()).await.events
     }
 
@@ -197,7 +197,7 @@ async fn an_event_that_the_account_may_not_create_is_sent_once_it_may() {
 async fn an_event_waits_if_the_api_server_fails_after_its_change() {
     let (wire, writeback) = Wire::new();
     wire.create.store(500, SeqCst);
-    let staged = Staged { writes: authorised([label("a", "2")]), events: vec![event(&key())] };
+    let staged = Staged { writes: authorised([label("a", "2")]), events: vec![event(&key())], ..Staged::default() };
     let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
     assert_eq!((sent.reports[0].result.name(), &*sent.events), ("applied", &[EventResult::Delayed][..]));
     wire.create.store(201, SeqCst);

@@ -94,7 +94,7 @@ impl Reconcile for Plugin {
         self.1.fetch_max(request.attempt, SeqCst);
         let write = Write { id: 0, action: (self.0)(&request) };
         let write = authorize(&podium_vocabulary::Scope::Cluster, &grants(), write).unwrap();
-        let staged = Staged { writes: vec![write], events: Vec::new() };
+        let staged = Staged { writes: vec![write], ..Staged::default() };
         let report = RunReport { result: Ok(Outcome::Settled), staged, usage: Usage::default() };
         Box::pin(async { report })
     }
@@ -183,6 +183,7 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
         tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,
+        traces: None,
     });
     for _ in 0..WORKERS {
         tokio::spawn(dispatch.clone().work());

@@ -74,7 +74,7 @@ fn forbidden(resource: &str) -> Answer {
 async fn deliver(writeback: &Writeback, view: &View, value: &str) -> Sent {
     let Action::ApplyObject { object, body, .. } = apply(&[("k", value)]) else { unreachable!("an object") };
     let action = Action::ApplyObject { object, body, owner: Some(ObjectOwner::Workload(key())) };
-    let staged = Staged { writes: authorised([action]), events: Vec::new() };
+    let staged = Staged { writes: authorised([action]), ..Staged::default() };
     writeback.deliver(&sender(), &key(), view, staged, 0).await
 }
 

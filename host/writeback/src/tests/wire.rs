@@ -24,6 +24,7 @@ pub(super) struct Seen {
     pub(super) accept: String,
     pub(super) user: Option<String>,
     pub(super) agent: Option<String>,
+    pub(super) parent: Option<String>,
     pub(super) body: Value,
 }
 
@@ -57,6 +58,7 @@ impl Wire {
                     accept: header("accept").unwrap_or_default(),
                     user: header("impersonate-user"),
                     agent: header("user-agent"),
+                    parent: header("traceparent"),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 });
                 let next = || wire.answers.lock().unwrap().pop_front().expect("a request too many");

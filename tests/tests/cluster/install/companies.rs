@@ -98,6 +98,28 @@ async fn the_new_image_checks_the_new_policy_before_an_upgrade() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_host_may_connect_to_its_collector_of_traces() -> Result<()> {
+    let Some(helm) = Helm::build().await? else { return Ok(()) };
+    let ports =
+        |objects: &[Value]| Ok::<_, anyhow::Error>(find(objects, "NetworkPolicy")?["spec"]["egress"].to_string());
+    let before = rendered(&helm, "podium", &[])?;
+    ensure!(!ports(&before)?.contains("4318") && pods(&before)?[0]["containers"][0]["env"].is_null(), "{before:?}");
+    let collector = "networkPolicy.collectors[0].to[0].namespaceSelector.matchLabels.a=b,networkPolicy.collectors[0].\
+        ports[0]=4318,traces.endpoint=http://c:4318,env[0].name=OTEL_TRACES_SAMPLER,env[0].value=always_on";
+    let objects = rendered(&helm, "podium", &["--set", collector])?;
+    ensure!(ports(&objects)?.contains("4318"), "{}", ports(&objects)?);
+    let environment = &pods(&objects)?[0]["containers"][0]["env"];
+    let endpoint = json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://c:4318" });
+    ensure!(
+        *environment == json!([endpoint, { "name": "OTEL_TRACES_SAMPLER", "value": "always_on" }]),
+        "{environment}"
+    );
+    let refused = template(&helm, "podium", &["--set", "traces.endpoint=collector:4318"])?;
+    ensure!(String::from_utf8_lossy(&refused.stderr).contains("/traces/endpoint"), "{refused:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_file_that_the_policy_names_is_there_or_nothing_is_rendered() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
     let registry = |file: &str| format!("policy.registries[0].host=a.example,policy.registries[0].caFile={file}");

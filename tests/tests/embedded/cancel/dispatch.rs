@@ -239,6 +239,7 @@ impl Rig {
             tasks: deliveries.clone(),
             clock: Clock::starting_at(1_000),
             seed: 1,
+            traces: None,
         });
         let plugin = dispatch.registry.get(lane).unwrap();
         plugin.state.lock().put("program", program().bytes(), None).unwrap();

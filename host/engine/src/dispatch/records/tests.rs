@@ -28,6 +28,7 @@ fn run(plugin: &str, error: Option<&str>) -> RunRecord {
         writes: Vec::new(),
         unlisted: 0,
         stopped: Vec::new(),
+        trace: None,
     }
 }
 
@@ -46,7 +47,7 @@ fn a_noisy_tenant_displaces_only_its_own_records() {
     let [quiet, noisy] = [1, 2].map(|tenant| records.book(&id(tenant)));
     quiet.add(run("quiet", None));
     quiet.add(run("quiet", Some("late")));
-    (0..10_000).for_each(|at| noisy.add(run("noisy", (at % 2 == 0).then_some("again"))));
+    (0..10_000).for_each(|at| drop(noisy.add(run("noisy", (at % 2 == 0).then_some("again")))));
     assert_eq!(quiet.ring.latest(9, |_| true).len(), 2);
     assert!((TENANT_BYTES * 9 / 10..=TENANT_BYTES).contains(&bytes(&noisy.ring)), "{} bytes", bytes(&noisy.ring));
     let numbers: Vec<_> = noisy.ring.latest(4, |_| true).iter().map(|record| record.number).collect();
@@ -59,10 +60,10 @@ fn failed_runs_are_kept_longest_up_to_half_of_the_bytes() {
     let ring = records.book(&id(1));
     ring.add(run("plugin", Some("the first failure")));
     ring.add(RunRecord { unsettled: true, ..run("plugin", None) });
-    (0..10_000).for_each(|_| ring.add(run("plugin", None)));
+    (0..10_000).for_each(|_| drop(ring.add(run("plugin", None))));
     let failures = ring.ring.latest(9, RunRecord::is_failure);
     assert_eq!(failures.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 1]);
-    (0..10_000).for_each(|_| ring.add(run("plugin", Some("again"))));
+    (0..10_000).for_each(|_| drop(ring.add(run("plugin", Some("again")))));
     let of_failures: usize =
         ring.ring.latest(usize::MAX, RunRecord::is_failure).iter().map(|record| record.bytes()).sum();
     assert!((TENANT_BYTES * 4 / 10..=TENANT_BYTES / 2).contains(&of_failures), "{of_failures} bytes of failures");
@@ -72,7 +73,7 @@ fn failed_runs_are_kept_longest_up_to_half_of_the_bytes() {
 #[test]
 fn the_records_of_all_tenants_stay_within_the_bytes_of_the_host() {
     let mut records = Records::default();
-    let fill = |book: &Book, runs| (0..runs).for_each(|_| book.add(run("plugin", None)));
+    let fill = |book: &Book, runs| (0..runs).for_each(|_| drop(book.add(run("plugin", None))));
     (0..1_000).for_each(|tenant| fill(&records.book(&id(tenant)), 300));
     (0..1_000).for_each(|tenant| fill(&records.book(&id(tenant)), 1));
     let total: usize = records.all().0.iter().map(|ring| bytes(ring)).sum();
@@ -91,10 +92,10 @@ fn a_run_is_the_last_one_only_if_none_after_it_was_displaced() {
     let last = |of: &str| book.ring.last(|run| *run.plugin.name == *of).map(|run| run.number);
     assert_eq!(last("a"), Err(0));
     book.add(run("a", Some("a failure")));
-    (0..100).for_each(|_| book.add(run("a", None)));
+    (0..100).for_each(|_| drop(book.add(run("a", None))));
     assert_eq!(last("a"), Ok(101));
     // Good runs of others displace those, and the older failure stays.
-    (0..200).for_each(|_| book.add(run("b", None)));
+    (0..200).for_each(|_| drop(book.add(run("b", None))));
     assert_eq!(last("b"), Ok(301));
     let displaced = last("a").unwrap_err();
     assert!((101..300).contains(&displaced), "{displaced}");
@@ -103,7 +104,7 @@ fn a_run_is_the_last_one_only_if_none_after_it_was_displaced() {
     book.add(run("c", None));
     book.add(run("c", Some("the last")));
     assert_eq!(last("c"), Ok(303));
-    (0..200).for_each(|_| book.add(run("d", Some("again"))));
+    (0..200).for_each(|_| drop(book.add(run("d", Some("again")))));
     assert!(last("c").unwrap_err() >= 303);
 }
 

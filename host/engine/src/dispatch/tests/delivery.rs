@@ -70,6 +70,7 @@ impl Bench {
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
+            traces: None,
         });
         tokio::spawn(dispatch.clone().work());
         Self { dispatch, shop: rig.lane, bank, through, ran, script: rig.script, writer: rig.writer }

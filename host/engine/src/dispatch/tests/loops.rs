@@ -171,6 +171,7 @@ impl Stage {
             tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
+            traces: None,
         });
         let mut stage = Self { dispatch, server, lanes: Vec::new() };
         for (name, code) in plugins {
@@ -219,7 +220,7 @@ impl Stage {
                 (0..).zip(actions).map(|(id, action)| authorize(&scope, &grants, Write { id, action }).unwrap());
             RunReport {
                 result,
-                staged: Staged { writes: writes.collect(), events: Vec::new() },
+                staged: Staged { writes: writes.collect(), ..Staged::default() },
                 usage: Usage::default(),
             }
         };

@@ -102,6 +102,7 @@ fn working(work: Work) -> Cut {
         tasks: Arc::new(Spawned),
         clock: clock.clone(),
         seed: 1,
+        traces: None,
     });
     let cut = Cut { rig, silent, after };
     cut.load(granted(), work);

@@ -24,7 +24,7 @@ fn runs() -> Vec<Fault> {
         module.fault("a run is not noted in the journal", "«entries.enter(of).await;»", ""),
         module.fault(
             "a panic of the host beside a run ends its key",
-            "JobResult::without_run(«Next::Failed»)\n}\n\n",
+            "JobResult::without_run(«Next::Failed»)\n    }\n",
             "Next::Settled",
         ),
         delivery.fault(
