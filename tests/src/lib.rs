@@ -13,6 +13,7 @@ pub mod modules;
 pub mod network;
 pub mod oracle;
 pub mod plugins;
+pub mod pprof;
 pub mod process;
 pub mod programs;
 pub mod registry;

@@ -13,6 +13,7 @@ use podium_host::app::compile::Compile;
 use crate::build::{Install, Target};
 pub use crate::{
     deploy::Deploy,
+    profile::Profile,
     run::{RunFormat, RunOnce},
     runs::{Runs, Why},
     test::Test,
@@ -56,6 +57,7 @@ pub enum Command {
     Uninstall(Uninstall),
     Runs(Runs),
     Top(Top),
+    Profile(Profile),
     Why(Why),
     Run(RunOnce),
     Test(Test),
@@ -111,6 +113,7 @@ impl Command {
             Self::Uninstall(arguments) => arguments.output,
             Self::Runs(arguments) => arguments.server.output,
             Self::Top(arguments) => arguments.server.output,
+            Self::Profile(arguments) => arguments.server.output,
             Self::Why(arguments) => arguments.server.output,
             Self::Test(arguments) => arguments.output,
             Self::Inspect(Inspect { output: Format::Json, .. })

@@ -15,6 +15,7 @@ pub mod inspect;
 pub mod new;
 mod offline;
 mod plugin;
+mod profile;
 mod publish;
 mod run;
 mod run_report;
@@ -73,6 +74,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Pull(arguments) => ui::block_on(publish::pull::run(&arguments)),
         Command::Uninstall(arguments) => ui::block_on(uninstall::run(&arguments)),
         Command::Runs(arguments) => ui::block_on(runs::runs(&arguments)),
+        Command::Profile(arguments) => ui::block_on(profile::run(&arguments)),
         Command::Top(arguments) => ui::block_on(top::run(arguments)),
         Command::Why(arguments) => ui::block_on(runs::why(&arguments)),
         Command::Run(arguments) => run::run(&arguments, now_millis),

@@ -4,9 +4,11 @@
 use std::{fmt::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
+use bytes::Bytes;
 use clap::Args;
-use http::{Request, Uri, uri::InvalidUri};
-use kube::config::Kubeconfig;
+use http::{Request, Response, Uri, uri::InvalidUri};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body, config::Kubeconfig};
 use podium_host::admin::{self, PluginOnPod, PluginRuns, PodRuns, Run, RunWrite};
 use podium_vocabulary::text;
 use serde::{Serialize, de::DeserializeOwned};
@@ -98,7 +100,7 @@ pub struct Why {
 }
 
 /// Parses names that can be part of a URL.
-fn path(text: &str) -> Result<String, String> {
+pub(crate) fn path(text: &str) -> Result<String, String> {
     let valid = text.split('/').count() <= 2 && text.split('/').all(|part| name(part).is_ok());
     valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME or NAMESPACE/NAME".to_owned())
 }
@@ -281,22 +283,42 @@ impl Server {
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let token = token().filter(|_| self.token_file.is_none());
-        let client = cluster::client(self.kubeconfig(token)?).await?;
+        let client = self.client().await?;
         let answer = client.request(Request::get(path).body(Vec::new())?);
         let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.context("no answer within 10 s")?;
         let read = |mut answer: Value| {
             escape(&mut answer);
             Ok(serde_json::from_value(answer)?)
         };
-        answer.map_err(anyhow::Error::from).and_then(read).map_err(|error| {
-            anyhow::anyhow!(
-                "cannot read {path} of {}; --server is the host's port of /metrics, with http:// if it has no \
-                 authentication, and $PODIUM_TOKEN a token whose user may get /debug: {}",
-                self.url(),
-                text::line(&format!("{error:#}"))
-            )
-        })
+        answer.map_err(anyhow::Error::from).and_then(read).map_err(|error| self.unread(path, &error))
+    }
+
+    /// Returns the answer to a request that takes at most `within`.
+    pub(crate) async fn fetch(&self, path: &str, within: Duration) -> anyhow::Result<Response<Bytes>> {
+        let client = self.client().await?;
+        let answer = async {
+            let (head, body) = client.send(Request::get(path).body(Body::empty())?).await?.into_parts();
+            let body = body.collect().await?.to_bytes();
+            // The host says in a sentence why it refuses.
+            anyhow::ensure!(head.status.is_success(), "{}: {}", head.status, String::from_utf8_lossy(&body));
+            Ok(Response::from_parts(head, body))
+        };
+        let answer = tokio::time::timeout(within, answer).await;
+        let answer = answer.with_context(|| format!("no answer within {} s", within.as_secs()))?;
+        answer.map_err(|error| self.unread(path, &error))
+    }
+
+    async fn client(&self) -> anyhow::Result<Client> {
+        cluster::client(self.kubeconfig(token().filter(|_| self.token_file.is_none()))?).await
+    }
+
+    fn unread(&self, path: &str, error: &anyhow::Error) -> anyhow::Error {
+        anyhow::anyhow!(
+            "cannot read {path} of {}; --server is the host's port of /metrics, with http:// if it has no \
+             authentication, and $PODIUM_TOKEN a token whose user may get /debug: {}",
+            self.url(),
+            text::line(&format!("{error:#}"))
+        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! One type owns the compiler, the pool of sandboxes and the thread that ticks the epoch.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use podium_engine::ports::Meter;
 use podium_vocabulary::{Limits, PluginSpec};
@@ -13,6 +13,7 @@ use super::{
     linking::Linkers,
     meter::SystemMeter,
     plugin,
+    profile::{MOST_FRAMES, Profiler},
     sandboxes::Sandboxes,
     ticker::{Ticker, Ticking},
 };
@@ -73,11 +74,14 @@ impl Engine {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
         let engine = wasmtime::Engine::new(&config(&options)).map_err(failed)?;
         let linkers = Linkers::new(&engine).map_err(failed)?;
-        let ticker = options.tick.map(|tick| Ticker::start(engine.clone(), tick)).transpose()?;
+        let profiler = Arc::<Profiler>::default();
+        let start = |tick| Ticker::start(engine.clone(), tick, profiler.clone());
+        let ticker = options.tick.map(start).transpose()?;
         let meter = options.tick.map(|_| meter);
         let sandboxes = Sandboxes::new(options.concurrent_runs, options.idle_bytes);
         let compiler = Compiler::new(engine.clone(), options.compilation.clone());
-        Ok(Arc::new(Self { core: Arc::new(Core { engine, linkers, sandboxes, compiler, ticker, meter, options }) }))
+        let core = Core { engine, linkers, sandboxes, compiler, ticker, profiler, meter, options };
+        Ok(Arc::new(Self { core: Arc::new(core) }))
     }
 
     /// Returns why no run is started, or `None` if all is well. A process that was stopped or throttled is well.
@@ -115,7 +119,8 @@ pub(super) struct Core {
     pub(super) linkers: Linkers,
     pub(super) sandboxes: Sandboxes,
     pub(super) compiler: Compiler,
-    ticker: Option<Ticker>,
+    pub(super) ticker: Option<Ticker>,
+    pub(super) profiler: Arc<Profiler>,
     /// None in a simulation.
     pub(super) meter: Option<Arc<dyn Meter>>,
     pub(super) options: EngineOptions,
@@ -162,6 +167,7 @@ fn config(options: &EngineOptions) -> Config {
 
     let mut config = compiler_config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config.wasm_backtrace_max_frames(NonZeroUsize::new(MOST_FRAMES));
     config
 }
 

@@ -47,6 +47,7 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
         }
         CallHook::ReturningFromHost => {
             let run = store.data_mut();
+            run.ticks = run.context.profiler.ticks();
             run.charge_output();
             // Nothing is owed for wasmtime's own functions, in which fuel must not be set.
             let Some(owed) = run.bill.close() else { return Ok(()) };
@@ -57,7 +58,12 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
             run.spent.check()?;
             pay(store, owed)
         }
-        CallHook::CallingWasm | CallHook::ReturningFromWasm => Ok(()),
+        CallHook::CallingWasm => {
+            let run = store.data_mut();
+            run.ticks = run.context.profiler.ticks();
+            Ok(())
+        }
+        CallHook::ReturningFromWasm => Ok(()),
     }
 }
 

@@ -196,6 +196,7 @@ impl Plugin {
         store.set_max_component_handles(COMPONENT_HANDLES);
         // Without a ticker the epoch never moves, and this never fires.
         store.epoch_deadline_callback(|store| {
+            store.data().context.profiler.sample(&store);
             store.data().spent.check()?;
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });

@@ -36,6 +36,7 @@ mod meter;
 mod object;
 mod offer;
 mod plugin;
+mod profile;
 mod reads;
 mod run;
 mod sandboxes;
@@ -56,5 +57,6 @@ pub use compile::{Artifact, Cache, Compilation, DEFAULT_TENANT_CODE_BYTES, Progr
 pub use engine::{Engine, EngineError, EngineOptions};
 pub use inspect::{Import, InspectError, Interface, inspect};
 pub use plugin::Plugin;
+pub use profile::Samples;
 pub use script::Runner;
 pub use validate::{LoadError, LoadProblem, check, max_component_bytes};

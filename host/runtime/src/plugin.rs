@@ -104,7 +104,7 @@ pub(super) fn compile(
     let (compiled, charge) = component(core, spec, wasm, requester)?;
     check_initial_memory(spec, &compiled.component)?;
     let linked = Linked::new(core, &compiled, compiled.inspected.offer(spec))?;
-    let context = PluginContext::new(spec, Arc::default());
+    let context = PluginContext { profiler: core.profiler.clone(), ..PluginContext::new(spec, Arc::default()) };
     let load = core.sandboxes.load();
     Ok(Plugin { core: Arc::clone(core), load, context: Arc::new(context), linked, compiled, _charge: Some(charge) })
 }

@@ -14,6 +14,7 @@ use super::{
     limits::{self, Limiter},
     meter::{Bill, Size, Spent, price},
     object,
+    profile::Profiler,
     text::{cut, escape},
     wall::Wall,
     wasi::{Clock, Output, Random},
@@ -32,6 +33,7 @@ pub(super) struct PluginContext {
     pub(super) program: Arc<[u8]>,
     /// The most bytes that a call may pass.
     pub(super) call_bytes: usize,
+    pub(super) profiler: Arc<Profiler>,
 }
 
 impl PluginContext {
@@ -45,6 +47,7 @@ impl PluginContext {
             config: spec.config.clone(),
             program,
             call_bytes: limits::call_bytes(!spec.grants.write.objects.is_empty()),
+            profiler: Arc::default(),
         }
     }
 }
@@ -71,6 +74,8 @@ pub(super) struct Run {
     pub(super) output: Option<Arc<Mutex<Output>>>,
     pub(super) clock: Clock,
     pub(super) random: Random,
+    /// The ticks until the guest went on after the host's latest work for it.
+    pub(super) ticks: u64,
     /// Why the latest refused call was refused, for the message of a failure.
     pub(super) refusal: Option<String>,
 }
@@ -146,6 +151,7 @@ impl Run {
             output: None,
             clock: Clock::new(now_millis),
             random: Random::new(seed),
+            ticks: 0,
             refusal: None,
             context,
         }

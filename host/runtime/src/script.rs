@@ -143,7 +143,8 @@ async fn prepare(
         }
     };
     let charge = core.compiler.charge(&spec.id, Compiler::script_key(&spec.id), code.len() as u64, code_bytes)?;
-    Ok(plugin(PluginContext::new(spec, code.into()), Some(charge)))
+    let context = PluginContext { profiler: core.profiler.clone(), ..PluginContext::new(spec, code.into()) };
+    Ok(plugin(context, Some(charge)))
 }
 
 impl Runner {

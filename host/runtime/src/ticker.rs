@@ -26,7 +26,7 @@ use timer::Timer;
 use tokio::time::Instant;
 use watchdog::Watchdog;
 
-use super::{EngineError, meter::SystemMeter};
+use super::{Engine, EngineError, meter::SystemMeter, profile::Profiler};
 
 /// The time without a tick after which no run is started; ten ticks if these are longer. A hundred ticks of the
 /// default.
@@ -48,6 +48,9 @@ struct Shared {
     timer: Timer,
     tick: Duration,
     running: AtomicU32,
+    /// While it takes a profile the epoch ticks more often, and also while nothing runs, because a run that ends before
+    /// the first tick after its beginning would never be seen.
+    profiler: Arc<Profiler>,
     /// The timer is not started.
     resting: AtomicBool,
     stop: AtomicBool,
@@ -65,9 +68,13 @@ struct Shared {
 }
 
 impl Ticker {
-    pub(super) fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
+    pub(super) fn start(
+        engine: wasmtime::Engine,
+        tick: Duration,
+        profiler: Arc<Profiler>,
+    ) -> Result<Self, EngineError> {
         let timer = Timer::new().map_err(|error| EngineError(format!("no timer for the epoch: {error}")))?;
-        let shared = Arc::new(Shared::new(timer, tick));
+        let shared = Arc::new(Shared::new(timer, tick, profiler));
         let seen = Arc::clone(&shared);
         let stall = STALL.max(tick.saturating_mul(10));
         let thread = std::thread::Builder::new()
@@ -89,13 +96,18 @@ impl Ticker {
 
     fn begin(&self) -> Ticking<'_> {
         self.shared.running.fetch_add(1, Ordering::SeqCst);
-        // Either this run sees that the ticker rests, or the ticker, which checks again after it has set the flag, sees
-        // this run. Only one run starts the timer, so further runs do not extend the time of a ticker that has ended.
+        self.end_rest();
+        Ticking { ticker: self, lost_before: 0 }
+    }
+
+    /// Starts the timer if the ticker rests. Either the caller, which has counted a run or begun a profile, sees that
+    /// the ticker rests, or the ticker, which checks again after it has set the flag, sees the run or the profile. Only
+    /// one caller starts the timer, so further ones do not extend the time of a ticker that has ended.
+    pub(super) fn end_rest(&self) {
         if self.shared.resting.load(Ordering::SeqCst) {
             self.shared.last.store(now(), Ordering::SeqCst);
             self.shared.end_rest();
         }
-        Ticking { ticker: self, lost_before: 0 }
     }
 
     /// Returns why no run is started, or `None` if runs are started.
@@ -132,11 +144,12 @@ fn now() -> u64 {
 }
 
 impl Shared {
-    fn new(timer: Timer, tick: Duration) -> Self {
+    fn new(timer: Timer, tick: Duration, profiler: Arc<Profiler>) -> Self {
         Self {
             timer,
             tick,
             running: AtomicU32::new(0),
+            profiler,
             resting: AtomicBool::new(true),
             stop: AtomicBool::new(false),
             last: AtomicU64::new(now()),
@@ -163,13 +176,22 @@ impl Shared {
     /// Starts the timer unless it is started.
     fn end_rest(&self) {
         if self.resting.swap(false, Ordering::SeqCst) {
-            self.timer.start(self.tick);
+            self.start();
         }
+    }
+
+    fn start(&self) {
+        self.timer.start(if self.profiler.is_on() { self.tick.min(Engine::SAMPLED_EVERY) } else { self.tick });
+    }
+
+    fn is_needed(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0 || self.profiler.is_on()
     }
 
     fn tick(&self, engine: &wasmtime::Engine, stall: Duration) {
         while self.timer.sleep() && !self.stop.load(Ordering::SeqCst) {
             engine.increment_epoch();
+            self.profiler.tick();
             let now = now();
             let silence = now.saturating_sub(self.last.load(Ordering::SeqCst));
             if u128::from(silence) > stall.as_micros() {
@@ -179,13 +201,13 @@ impl Shared {
             if self.stalled.swap(false, Ordering::SeqCst) && self.reported.swap(false, Ordering::SeqCst) {
                 tracing::info!("the epoch advances again; starting runs");
             }
-            if self.running.load(Ordering::SeqCst) > 0 {
-                self.timer.start(self.tick);
+            if self.is_needed() {
+                self.start();
                 continue;
             }
             self.resting.store(true, Ordering::SeqCst);
             // One may have begun before the flag was set.
-            if self.running.load(Ordering::SeqCst) > 0 {
+            if self.is_needed() {
                 self.end_rest();
             }
         }
@@ -246,7 +268,7 @@ mod tests {
     }
 
     fn ticker() -> Ticker {
-        Ticker::start(wasmtime::Engine::default(), Duration::from_millis(1)).unwrap()
+        Ticker::start(wasmtime::Engine::default(), Duration::from_millis(1), Arc::default()).unwrap()
     }
 
     #[test]
@@ -313,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_short_time_without_ticks_is_logged_once_and_as_a_warning() {
-        let shared = Shared::new(Timer::new().unwrap(), Duration::ZERO);
+        let shared = Shared::new(Timer::new().unwrap(), Duration::ZERO, Arc::default());
         let warnings = Warnings::default();
         let _logged = log_to(warnings.clone());
         for millis in [101, 200, 999].repeat(10) {

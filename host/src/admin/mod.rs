@@ -7,6 +7,7 @@
 
 mod address;
 mod debug;
+mod pprof;
 mod readiness;
 mod reconcile_status;
 mod reviewer;
@@ -16,6 +17,7 @@ mod zpages;
 
 pub use address::{AddressError, ListenAddress, is_loopback};
 pub use debug::{Inspected, Owner, Owners};
+pub use pprof::{Profile, Profiles, SAMPLES_HEADER, Unprofiled};
 pub use readiness::{Check, Readiness};
 pub use reconcile_status::{
     ActiveRun, CacheSize, Closed, ENTRIES, Held, Listed, Loop, Panic, ReconcileStatus, TEXT, Tenant,
@@ -83,9 +85,14 @@ pub fn probes(readiness: ReadinessNow, dead: DeadNow) -> Endpoints {
 /// Returns the endpoints of a metrics port without credentials: `/metrics`, and for clients of the loopback interface
 /// `/debug`, `/statusz` and `/flagz`.
 #[must_use]
-pub fn metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>, process: Option<Arc<Process>>) -> Endpoints {
+pub fn metrics(
+    metrics: Arc<Metrics>,
+    of: Arc<dyn Inspected>,
+    profiles: Arc<dyn Profiles>,
+    process: Option<Arc<Process>>,
+) -> Endpoints {
     let router = scraped(metrics);
-    let local = router.clone().merge(debug::local(inspected(of, process)));
+    let local = router.clone().merge(debug::local(inspected(of, profiles, process)));
     Endpoints { router, local, connections: METRICS_CONNECTIONS, tls: None }
 }
 
@@ -95,18 +102,19 @@ pub fn metrics(metrics: Arc<Metrics>, of: Arc<dyn Inspected>, process: Option<Ar
 pub fn reviewed_metrics(
     metrics: Arc<Metrics>,
     of: Arc<dyn Inspected>,
+    profiles: Arc<dyn Profiles>,
     process: Option<Arc<Process>>,
     reviewer: Reviewer,
     tls: TlsNow,
 ) -> Endpoints {
-    let router = scraped(metrics).merge(inspected(of, process));
+    let router = scraped(metrics).merge(inspected(of, profiles, process));
     let router = router.route_layer(from_fn_with_state(Arc::new(reviewer), reviewer::require));
     Endpoints { local: router.clone(), router, connections: METRICS_CONNECTIONS, tls: Some(tls) }
 }
 
 /// Returns the routes that name Pods and plugins of all tenants.
-fn inspected(of: Arc<dyn Inspected>, process: Option<Arc<Process>>) -> Router {
-    process.map_or_else(Router::new, zpages::routes).merge(debug::routes(of))
+fn inspected(of: Arc<dyn Inspected>, profiles: Arc<dyn Profiles>, process: Option<Arc<Process>>) -> Router {
+    process.map_or_else(Router::new, zpages::routes).merge(debug::routes(of)).merge(pprof::routes(profiles))
 }
 
 /// Returns the route of `/metrics`.

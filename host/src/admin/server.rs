@@ -7,19 +7,20 @@
 //! millisecond, so the oldest connection is the slow one. With a queue instead, a client that opens connections and
 //! sends nothing could block the kubelet until it restarts the host.
 
-use std::{collections::VecDeque, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, http::StatusCode};
+use axum::{Extension, Router, http::StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 use tokio_util::sync::CancellationToken;
@@ -126,7 +127,9 @@ impl Connections {
 }
 
 async fn serve_one(socket: TcpStream, router: Router, tls: Option<Arc<ServerConfig>>) {
-    let serve = async {
+    let deadline = Deadline::at(Instant::now() + DONE_WITHIN);
+    let router = router.layer(Extension(deadline.clone()));
+    let mut serve = pin!(async {
         let Some(tls) = tls else { return answer(socket, router).await };
         // A handshake begins with a byte that no method of HTTP begins with.
         let mut first = [0];
@@ -139,9 +142,30 @@ async fn serve_one(socket: TcpStream, router: Router, tls: Option<Arc<ServerConf
             }
             _ => {}
         }
-    };
-    // A client that is too slow or has disconnected affects no other client.
-    let _ = timeout(DONE_WITHIN, serve).await;
+    });
+    loop {
+        let until = *deadline.0.lock();
+        // A client that is too slow or has disconnected affects no other client.
+        if timeout_at(until, &mut serve).await.is_ok() || *deadline.0.lock() == until {
+            return;
+        }
+    }
+}
+
+/// When the connection of a request is closed.
+#[derive(Debug, Clone)]
+pub(super) struct Deadline(Arc<Mutex<Instant>>);
+
+impl Deadline {
+    pub(super) fn at(time: Instant) -> Self {
+        Self(Arc::new(Mutex::new(time)))
+    }
+
+    /// Leaves the request at least this time, for an answer that takes long by its nature.
+    pub(super) fn extend(&self, time: Duration) {
+        let mut deadline = self.0.lock();
+        *deadline = (*deadline).max(Instant::now() + time);
+    }
 }
 
 /// Answers a request without TLS on a port with it.

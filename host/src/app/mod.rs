@@ -23,6 +23,7 @@ mod operator;
 mod options;
 mod policy;
 pub mod process;
+mod profiles;
 mod reconcile_status;
 mod run_reports;
 mod spaced;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Phase, PolicyFile, certificate::Certificate, lease::Leadership, watchdog::Watchdog, why::Explain};
 use crate::{
-    admin::{self, Bound, Check, Process, Readiness, Reviewer},
+    admin::{self, Bound, Check, Process, Profiles, Readiness, Reviewer},
     telemetry::{ApiRequests, CacheFigures, Dropped, Figures, Metrics, Outbox, PluginFigures},
 };
 
@@ -75,6 +75,7 @@ impl Observed {
     pub(super) fn serve(
         self: &Arc<Self>,
         operator: Operator,
+        profiles: Arc<dyn Profiles>,
         api: &Api,
         services: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
@@ -84,7 +85,7 @@ impl Observed {
             let observed = self.clone();
             let metrics = Arc::new(self.metrics(dropped));
             let endpoints = match certificate {
-                None => admin::metrics(metrics, observed, process),
+                None => admin::metrics(metrics, observed, profiles, process),
                 Some(certificate) => {
                     let presented = certificate.clone();
                     let stop = stop.clone();
@@ -93,7 +94,7 @@ impl Observed {
                         Ok(())
                     });
                     let tls = Arc::new(move || presented.config());
-                    admin::reviewed_metrics(metrics, observed, process, Reviewer::new(api), tls)
+                    admin::reviewed_metrics(metrics, observed, profiles, process, Reviewer::new(api), tls)
                 }
             };
             let serve = bound.serve(endpoints, stop.clone());

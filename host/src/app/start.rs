@@ -44,6 +44,7 @@ use super::{
     lease::{Keeper, Leadership},
     life::{Code, Components, Disk, Driver, Files, Holds, Rules, Runners},
     operator::Observed,
+    profiles::Profiler,
     thread::Thread,
     wall_clock,
     watchdog::{Steps, Watchdog, Watched, is_waiting},
@@ -96,7 +97,8 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         leadership: core.leadership.clone(),
         outbox,
     });
-    observed.serve(options.operator, &core.review_api, &mut services, &stop);
+    let profiler = Arc::new(Profiler { engine: core.engine.clone(), status: core.status.clone() });
+    observed.serve(options.operator, profiler, &core.review_api, &mut services, &stop);
 
     let components = Components {
         engine: core.engine,

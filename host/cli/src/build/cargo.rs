@@ -56,15 +56,15 @@ struct MessageTarget {
     crate_types: Vec<String>,
 }
 
-/// The compiler settings of a guest whose workspace has no profile `guest`: small, and quick to compile to machine
-/// code.
+/// The compiler settings of a guest whose workspace has no profile `guest`: small, quick to compile to machine
+/// code, and with the names of functions, for profiles and traps.
 const PROFILE: [&str; 6] = [
     "profile.guest.inherits=\"release\"",
     "profile.guest.opt-level=\"s\"",
     "profile.guest.lto=true",
     "profile.guest.codegen-units=1",
     "profile.guest.panic=\"abort\"",
-    "profile.guest.strip=true",
+    "profile.guest.strip=\"debuginfo\"",
 ];
 
 /// Finds the package of a directory or manifest, and checks that its crate type is `cdylib`.

@@ -13,6 +13,7 @@ mod labels;
 mod loops;
 mod objects;
 mod order;
+mod profiles;
 mod prune;
 mod python;
 mod quiet;

@@ -152,6 +152,10 @@ async fn the_page_is_served_under_loopback_names_only() {
         ("pods/default/cart-0?plugin=none", 404),
         ("plugins/none", 404),
         ("plugins/shop/none", 404),
+        ("pprof/", 200),
+        ("pprof/heap", 501),
+        ("pprof/profile?seconds=0", 400),
+        ("pprof/guest?plugin=shop/none", 404),
     ];
     for (path, code) in paths {
         let answer = get(address, &format!("localhost:{port}"), path).await;

@@ -10,6 +10,7 @@ mod javascript;
 mod languages;
 mod limits;
 mod prices;
+mod profiles;
 mod python;
 mod reuse;
 mod runs;
