@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use podium_wire::Timestamp;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 
 use crate::{Error, Pod, PodKey, Result, WriteReport};
 
@@ -90,8 +90,11 @@ impl Request {
     /// # Errors
     /// Returns a terminal error that names the field if the configuration is not a `T`.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
-        let mut json = serde_json::Deserializer::from_str(&self.config);
-        serde_path_to_error::deserialize(&mut json).map_err(|error| match error.path().to_string().as_str() {
+        // The member of the inputs is none of `T`.
+        let mut config: Map<String, Value> = serde_json::from_str(&self.config).map_err(Error::terminal)?;
+        config.remove("inputs");
+        let config = Value::from(config);
+        serde_path_to_error::deserialize(&config).map_err(|error| match error.path().to_string().as_str() {
             "." => Error::terminal(format_args!("spec.config: {}", error.inner())),
             path => Error::terminal(format_args!("spec.config.{path}: {}", error.inner())),
         })
@@ -101,8 +104,9 @@ impl Request {
     /// configuration names, such as `data` of a ConfigMap; `None` if there is no such object.
     ///
     /// # Errors
-    /// Returns a terminal error that names the field if the object is not a `T`, or if the configuration has no input
-    /// with this id. Returns an error that is retried while the host may not read the object, or it is too large.
+    /// Returns a terminal error that names the field if the object is not a `T`, or if the configuration has no inputs.
+    /// Returns an error that is retried while the host may not read the object, or it is too large, or if the
+    /// configuration has no input with this id.
     pub fn input<T: DeserializeOwned>(&self, id: &str) -> Result<Option<T>> {
         let config: Config = serde_json::from_str(&self.config).map_err(Error::terminal)?;
         let Some(inputs) = config.inputs else {

@@ -28,6 +28,7 @@ struct Prices {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Config {
     currency: String,
 }

@@ -9,6 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use podium_api::{Api, watch::Counters};
+use podium_engine::intervals::Intervals;
 use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant, text};
 use tokio::{
     sync::mpsc,
@@ -26,6 +27,9 @@ const OF_HOST: usize = 1_024;
 const SWEEPS: (u32, u32) = (2, 60);
 /// The shortest time between two comparisons of the watches with the plugins.
 const SETTLE: Duration = Duration::from_secs(1);
+/// The shortest time between two times at which plugins receive changes. One object may change hundreds of times a
+/// second.
+const APPLY: Duration = Duration::from_millis(100);
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;
 
@@ -40,70 +44,85 @@ impl InputStates {
         Self { api, states: Mutex::default() }
     }
 
-    /// Reads the inputs of a plugin that is being loaded, except those that are watched already.
+    /// Reads the inputs of a plugin that is being loaded, except those that are watched already. With `ran`, for a
+    /// version that ran before, one that cannot be read is not available to it and no reason to refuse it.
     ///
     /// # Errors
-    /// Returns an error if one cannot be read, is too large, or is beyond the bounds.
-    pub(super) async fn read(&self, spec: &PluginSpec) -> Result<(), FetchFailure> {
+    /// Returns an error if one cannot be read, or is beyond the bounds, or if they are too large.
+    pub(super) async fn read(&self, spec: &PluginSpec, ran: bool) -> Result<(), FetchFailure> {
+        let mut bytes = 0;
         for (id, input) in InputKind::of_plugin(spec) {
-            let is_known = {
+            let failed = |reason, message: &str| FetchFailure::fetching(&format!("spec.inputs[{id}]"), reason, message);
+            let known = {
                 let states = self.states.lock();
-                let known = states.get(&input);
                 let of_tenant = || states.keys().filter(|other| other.tenant == input.tenant).count();
+                let known = states.get(&input).cloned();
                 if known.is_none() && (states.len() >= OF_HOST || of_tenant() >= OF_TENANT) {
                     let message = format!("is beyond the {OF_TENANT} inputs of a tenant, or the {OF_HOST} of the host");
-                    return Err(FetchFailure::fetching(&format!("spec.inputs[{id}]"), "TooManyInputs", &message));
+                    return Err(failed("TooManyInputs", &message));
                 }
-                known.is_some_and(|known| *known != InputState::Unavailable)
+                known
             };
-            if !is_known {
-                let state = input.read(&self.api.for_tenant(spec.tenant()), &spec.id, id).await?;
-                // The watch knows better.
-                self.states.lock().entry(input).or_insert(state);
+            let is_tolerated = ran || known.is_some();
+            let state = match known {
+                Some(state) if state != InputState::Unavailable => state,
+                _ => match input.read(&self.api.for_tenant(spec.tenant()), &spec.id, id).await {
+                    Err(failure) if !is_tolerated => return Err(failure),
+                    read => {
+                        let state = read.unwrap_or(InputState::Unavailable);
+                        let mut states = self.states.lock();
+                        let held = states.entry(input).or_insert(InputState::Unavailable);
+                        // The watch knows better.
+                        if *held == InputState::Unavailable {
+                            held.clone_from(&state);
+                        }
+                        state
+                    }
+                },
+            };
+            bytes += state.size();
+            if bytes > Input::MOST_BYTES && !is_tolerated {
+                let most = Input::MOST_BYTES;
+                let message =
+                    format!("the inputs up to this one have {bytes} bytes; at most {most}: name fewer fields");
+                return Err(failed("InputTooLarge", &message));
             }
         }
         Ok(())
     }
 
     /// Returns the objects of a plugin's inputs as a JSON mapping; `None` if it has no inputs. An object that does not
-    /// exist is null, and one that is not available has no member.
+    /// exist is null. One that is not available, or for which too many bytes are there, has no member.
     pub(super) fn mapping(&self, spec: &PluginSpec) -> Option<Arc<str>> {
         if spec.inputs.is_empty() {
             return None;
         }
-        let states = self.states.lock();
-        let mut members: Vec<(&str, &str)> = Vec::new();
+        let states: BTreeMap<&str, InputState> = {
+            let states = self.states.lock();
+            InputKind::of_plugin(spec).filter_map(|(id, input)| Some((id, states.get(&input)?.clone()))).collect()
+        };
+        let mut members = Vec::new();
         let mut bytes = 0;
-        let inputs: Vec<_> = InputKind::of_plugin(spec).collect();
-        for (id, input) in &inputs {
-            let object = match states.get(input) {
-                Some(InputState::Present(text)) => &**text,
-                Some(InputState::Absent) => "null",
-                Some(InputState::Unavailable) | None => continue,
+        for (id, state) in &states {
+            let object = match state {
+                InputState::Present(text) => &**text,
+                InputState::Absent => "null",
+                InputState::Unavailable => continue,
             };
-            bytes += object.len();
-            if bytes > Input::MOST_BYTES {
-                let most = Input::MOST_BYTES;
-                let input = text::line(id);
-                tracing::warn!(
-                    plugin = %spec.id, input, most,
-                    "the inputs have more bytes: runs do not receive this one"
-                );
-                continue;
+            if bytes + object.len() <= Input::MOST_BYTES {
+                bytes += object.len();
+                members.push(format!("\"{id}\":{object}"));
             }
-            members.push((id, object));
         }
-        members.sort_unstable();
-        let members: Vec<String> = members.iter().map(|(id, object)| format!("\"{id}\":{object}")).collect();
         Some(format!("{{{}}}", members.join(",")).into())
     }
 
-    /// Records a state that a watch has shown, and returns true if it is another one.
-    fn set(&self, input: &Arc<InputKind>, state: InputState) -> bool {
+    /// Records a state that a watch has shown, and returns the one before if it is another one.
+    fn set(&self, input: &Arc<InputKind>, state: InputState) -> Option<InputState> {
         match self.states.lock().entry(input.clone()) {
-            Entry::Occupied(mut held) => held.insert(state.clone()) != state,
+            Entry::Occupied(mut held) if *held.get() != state => Some(held.insert(state)),
             // No plugin has it any more.
-            Entry::Vacant(_) => false,
+            Entry::Occupied(_) | Entry::Vacant(_) => None,
         }
     }
 }
@@ -117,6 +136,13 @@ pub(super) struct Inputs {
     changes: (mpsc::Sender<Seen>, mpsc::Receiver<Seen>),
     /// The plugins whose Pods are queued.
     sweeps: Spaced<PluginId, ()>,
+    /// Inputs that have changed since plugins received them the last time.
+    dirty: BTreeSet<Arc<InputKind>>,
+    /// Those that no plugin had at the latest comparison: the next one drops them if that is still so. A plugin that is
+    /// being loaded may find them meanwhile.
+    unwanted: BTreeSet<Arc<InputKind>>,
+    /// Log lines about inputs that are not available any more, by tenant.
+    lost: BTreeMap<Tenant, Intervals>,
 }
 
 type Seen = (Arc<InputKind>, Change<InputState>);
@@ -127,7 +153,17 @@ impl Inputs {
         let changes = mpsc::channel(CHANGES);
         let sweeps = Spaced::new(SWEEPS.0, SWEEPS.1);
         let states = driver.components.inputs.clone();
-        Self { api: api.clone(), pods: pods.clone(), driver: driver.clone(), states, changes, sweeps }
+        Self {
+            api: api.clone(),
+            pods: pods.clone(),
+            driver: driver.clone(),
+            states,
+            changes,
+            sweeps,
+            dirty: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
+            lost: BTreeMap::new(),
+        }
     }
 
     /// Never returns.
@@ -141,10 +177,12 @@ impl Inputs {
         // When the watches are compared next, and whether there is a reason.
         let mut compare = Instant::now();
         let mut is_due = true;
+        // When plugins receive changes next.
+        let mut apply = Instant::now();
         loop {
             let next = self.sweeps.next();
             tokio::select! {
-                Some((input, change)) = self.changes.1.recv() => self.seen(&input, change),
+                Some((input, change)) = self.changes.1.recv() => self.seen(input, change),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     while let Some((plugin, ())) = self.sweeps.due(Instant::now()) {
                         let Some(loaded) = self.driver.dispatch.registry.by_id(&plugin) else { continue };
@@ -152,13 +190,17 @@ impl Inputs {
                         tasks.spawn(async move { ingest.inputs_changed(loaded.lane).await });
                     }
                 }
+                () = sleep_until(apply), if !self.dirty.is_empty() => {
+                    self.apply();
+                    apply = Instant::now() + APPLY;
+                }
                 ended = changed.changed() => {
                     ended.map_err(|_| anyhow::anyhow!("the life cycle of plugins ended"))?;
                     is_due = true;
                 }
                 () = sleep_until(compare), if is_due => {
-                    self.compare(&mut watches, &mut tasks);
-                    is_due = false;
+                    // Until nothing waits to be dropped.
+                    is_due = self.compare(&mut watches, &mut tasks);
                     compare = Instant::now() + SETTLE;
                 }
                 Some(ended) = tasks.join_next() => match ended {
@@ -169,11 +211,13 @@ impl Inputs {
         }
     }
 
-    /// Keeps a watch and a state of each input of a plugin that is loaded or being loaded.
-    fn compare(&self, watches: &mut BTreeMap<Arc<InputKind>, AbortHandle>, tasks: &mut JoinSet<()>) {
+    /// Keeps a watch and a state of each input of a plugin that is loaded or being loaded. Returns true if another
+    /// comparison is due without a change.
+    fn compare(&mut self, watches: &mut BTreeMap<Arc<InputKind>, AbortHandle>, tasks: &mut JoinSet<()>) -> bool {
         let wanted = self.driver.inputs();
         let mut states = self.states.states.lock();
-        states.retain(|input, _| wanted.contains(input));
+        states.retain(|input, _| wanted.contains(input) || !self.unwanted.contains(input));
+        self.unwanted = states.keys().filter(|input| !wanted.contains(*input)).cloned().collect();
         watches.retain(|input, task| {
             let stays = states.contains_key(input);
             if !stays {
@@ -184,14 +228,15 @@ impl Inputs {
         for input in states.keys() {
             watches.entry(input.clone()).or_insert_with(|| {
                 let api = self.api.for_tenant(Tenant::clone(&input.tenant));
-                let watch =
-                    ObjectWatch::<InputState>::new(api, input.clone(), None, input.seed(self.driver.dispatch.seed));
+                let seed = input.seed(self.driver.dispatch.seed);
+                let watch = ObjectWatch::<InputState>::new(api, input.clone(), None, seed);
                 tasks.spawn(watch.beside(self.pods.clone()).run(self.changes.0.clone()))
             });
         }
+        !self.unwanted.is_empty()
     }
 
-    fn seen(&mut self, input: &Arc<InputKind>, change: Change<InputState>) {
+    fn seen(&mut self, input: Arc<InputKind>, change: Change<InputState>) {
         let state = match change {
             Change::Listed(objects) => objects.into_iter().next().unwrap_or(InputState::Absent),
             Change::Applied(object) => *object,
@@ -199,12 +244,23 @@ impl Inputs {
             Change::Absent => InputState::Unavailable,
             Change::Left(()) => return,
         };
-        if !self.states.set(input, state) {
+        let is_lost = state == InputState::Unavailable;
+        if self.states.set(&input, state).is_none() {
             return;
         }
+        if is_lost && let Some(count) = self.lost.entry(input.tenant.clone()).or_default().occurred(Instant::now()) {
+            let object = text::line(&input.describe());
+            tracing::warn!(object, count, "an input may not be read any more, or is too large: runs do not receive it");
+        }
+        self.dirty.insert(input);
+    }
+
+    /// Has the next runs of plugins receive the changes, and queues the Pods of these plugins.
+    fn apply(&mut self) {
+        let dirty = std::mem::take(&mut self.dirty);
         for loaded in self.driver.dispatch.registry.all() {
-            let has_it = InputKind::of_plugin(&loaded.spec).any(|(_, other)| other == *input);
-            if has_it && loaded.inputs.set(self.states.mapping(&loaded.spec)) {
+            let has_one = InputKind::of_plugin(&loaded.spec).any(|(_, input)| dirty.contains(&input));
+            if has_one && loaded.inputs.set(self.states.mapping(&loaded.spec)) {
                 self.sweeps.add(loaded.spec.id.clone(), (), Instant::now());
             }
         }

@@ -41,6 +41,16 @@ pub(crate) enum InputState {
     Unavailable,
 }
 
+impl InputState {
+    /// Returns the bytes that runs receive.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Present(text) => text.len(),
+            Self::Absent | Self::Unavailable => 0,
+        }
+    }
+}
+
 impl InputKind {
     /// Returns the inputs of a plugin with their ids; none for a plugin without an account, whose configuration is
     /// refused if it has some.
@@ -69,6 +79,11 @@ impl InputKind {
         format!("/{root}/{api_version}/namespaces/{}/{resource}", self.namespace)
     }
 
+    fn selector(&self) -> String {
+        let selector = format!("metadata.name={}", self.input.name);
+        format!("fieldSelector={}", in_query(&selector))
+    }
+
     fn as_account(&self, uri: &str) -> request::Builder {
         Request::get(uri).header("impersonate-user", &self.account)
     }
@@ -78,33 +93,37 @@ impl InputKind {
     /// # Errors
     /// Returns an error if it cannot be read, or is too large.
     pub(crate) async fn read(&self, api: &Api, plugin: &PluginId, id: &str) -> Result<InputState, FetchFailure> {
-        let Input { kind, resource, name, .. } = &self.input;
-        let object = format!("{kind} {}/{name}", self.namespace);
+        let resource = &self.input.resource;
+        let object = self.describe();
         let failed = |reason, message: String| {
             let field = format!("spec.inputs[{id}]");
             FetchFailure { step: Step::Granted, ..FetchFailure::fetching(&field, reason, &message) }
         };
         let request = self
-            .as_account(&format!("{}/{name}", self.resource_path()))
+            .as_account(&format!("{}?limit=1&{}", self.resource_path(), self.selector()))
             .header(http::header::USER_AGENT, podium_api::plugin_user_agent(&plugin.to_string()))
             .body(Vec::new())
             .map_err(|error| failed("InputUnavailable", error.to_string()))?;
         let bytes = match api.bytes(request).await {
             Ok(bytes) => bytes,
-            Err(ApiError::Status { code: 404, object: Some(_), .. }) => return Ok(InputState::Absent),
             Err(ApiError::Status { code: 403, .. }) => {
                 let message = format!(
-                    "{} may not get {object}; grant it the verbs get, list and watch on {resource} with this name, and \
-                     the host the verb impersonate on the ServiceAccount",
+                    "{} may not list {object}; grant it the verbs list and watch on {resource} with this name, and the \
+                     host the verb impersonate on the ServiceAccount",
                     self.account
                 );
                 return Err(failed("InputForbidden", message));
             }
             Err(error) => return Err(failed("InputUnavailable", format!("{object}: {}", error.for_guests()))),
         };
-        let value: Value = serde_json::from_slice(&bytes)
-            .map_err(|_| failed("InputUnavailable", format!("{object}: the API server's answer is malformed")))?;
-        match self.state(&value) {
+        let malformed = || failed("InputUnavailable", format!("{object}: the API server's answer is malformed"));
+        let list: Value = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
+        let items = list["items"].as_array().ok_or_else(malformed)?;
+        let Some(value) = items.first() else { return Ok(InputState::Absent) };
+        if !self.is_named(value) {
+            return Err(malformed());
+        }
+        match self.state(value) {
             Ok(state) => Ok(state),
             Err(bytes) => {
                 let most = Input::MOST_BYTES;
@@ -112,6 +131,16 @@ impl InputKind {
                 Err(failed("InputTooLarge", message))
             }
         }
+    }
+
+    /// Returns true if this is the object, and not another one of a server that ignores the selector.
+    fn is_named(&self, object: &Value) -> bool {
+        object["metadata"]["name"] == self.input.name
+    }
+
+    /// Returns the object for log lines.
+    pub(crate) fn describe(&self) -> String {
+        format!("{} {}/{}", self.input.kind, self.namespace, self.input.name)
     }
 
     /// # Errors
@@ -128,8 +157,7 @@ impl Served for Arc<InputKind> {
     }
 
     fn path(&self, _: Option<&str>) -> String {
-        let selector = format!("metadata.name={}", self.input.name);
-        format!("{}?fieldSelector={}", self.resource_path(), in_query(&selector))
+        format!("{}?{}", self.resource_path(), self.selector())
     }
 
     fn request(&self, uri: &str, _: bool) -> request::Builder {
@@ -141,10 +169,13 @@ impl Served for Arc<InputKind> {
     }
 
     fn refused(&self) -> Option<(Duration, String)> {
-        let Input { kind, name, .. } = &self.input;
-        let InputKind { account, namespace, .. } = &**self;
-        let object = format!("{kind} {namespace}/{name}");
-        Some((REFUSED, format!("{account} may not list and watch the input {object}: runs do not receive it")))
+        let message = format!(
+            "{} may not list and watch the input {}: without list runs do not receive it, and without watch it is up \
+             to 30 s old",
+            self.account,
+            self.describe()
+        );
+        Some((REFUSED, message))
     }
 }
 
@@ -153,15 +184,16 @@ impl Watchable for InputState {
     type Id = ();
 
     fn read(kind: &Self::Kind, json: &str) -> Result<Self, String> {
-        let object: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        Ok(kind.state(&object).unwrap_or_else(|bytes| {
-            let Input { kind, name, .. } = &kind.input;
-            tracing::warn!(kind, name, bytes, "an input has become too large: runs do not receive it");
-            Self::Unavailable
-        }))
+        // An error would leave the object out, and runs with its last state.
+        let object = serde_json::from_str(json).ok().filter(|object| kind.is_named(object));
+        Ok(object.and_then(|object| kind.state(&object).ok()).unwrap_or(Self::Unavailable))
     }
 
     fn id(self) {}
+
+    fn is_full(objects: &[Self]) -> bool {
+        !objects.is_empty()
+    }
 
     fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}
 }

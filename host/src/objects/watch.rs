@@ -151,6 +151,8 @@ pub(crate) struct ObjectWatch<O: Watchable = Object> {
     failures: Intervals,
     /// Since when the kind is not served.
     absent: Option<Instant>,
+    /// The latest watch was refused: a list is made, which may be refused too, and then one in each pause.
+    is_unwatched: bool,
     /// Objects were reported that a kind that is not served no longer has.
     reported: bool,
     policy: watch::Receiver<Option<Policy>>,
@@ -219,7 +221,8 @@ impl<O: Watchable> ObjectWatch<O> {
         let turns = Arc::new(Semaphore::new(1));
         let absent = None;
         let of = PhantomData;
-        Self { api, kind, namespace, retries, failures, absent, reported: false, policy, pods, turns, of }
+        let is_unwatched = false;
+        Self { api, kind, namespace, retries, failures, absent, is_unwatched, reported: false, policy, pods, turns, of }
     }
 
     /// Does not keep the specs of a list that are beyond the bounds of their tenants in the present policy.
@@ -245,11 +248,20 @@ impl<O: Watchable> ObjectWatch<O> {
                 Ok((objects, revision)) => {
                     self.absent = None;
                     self.reported = true;
-                    self.failures.end();
                     if changes.send((self.kind.clone(), Change::Listed(objects))).await.is_err() {
                         return;
                     }
-                    self.follow(revision, &changes).await
+                    if self.is_unwatched {
+                        self.refused().await;
+                    } else {
+                        self.failures.end();
+                    }
+                    let broken = self.follow(revision, &changes).await;
+                    if self.is_refused(&broken) {
+                        self.is_unwatched = true;
+                        continue;
+                    }
+                    broken
                 }
                 Err(broken) => broken,
             };
@@ -268,16 +280,11 @@ impl<O: Watchable> ObjectWatch<O> {
                         return;
                     }
                 }
-                Broken::Api(ApiError::Status { code: 403, .. }) if let Some((wait, message)) = self.kind.refused() => {
+                broken if self.is_refused(&broken) => {
                     if changes.send((self.kind.clone(), Change::Absent)).await.is_err() {
                         return;
                     }
-                    if let Some(count) = self.failures.occurred(Instant::now()) {
-                        tracing::info!(count, "{}", text::line(&message));
-                    }
-                    // Watches that are refused together do not ask together.
-                    let jitter = self.retries.wait(None);
-                    sleep(wait + jitter).await;
+                    self.refused().await;
                 }
                 Broken::Api(error) => {
                     let wait = self.retries.wait(error.retry_after());
@@ -289,6 +296,22 @@ impl<O: Watchable> ObjectWatch<O> {
                 }
             }
         }
+    }
+
+    /// Returns true if the account may not list or watch, and that is expected.
+    fn is_refused(&self, broken: &Broken) -> bool {
+        matches!(broken, Broken::Api(ApiError::Status { code: 403, .. })) && self.kind.refused().is_some()
+    }
+
+    /// Waits until a right that is missing may have been added.
+    async fn refused(&mut self) {
+        let Some((wait, message)) = self.kind.refused() else { return };
+        if let Some(count) = self.failures.occurred(Instant::now()) {
+            tracing::info!(count, "{}", text::line(&message));
+        }
+        // Watches that are refused together do not ask together.
+        let jitter = self.retries.wait(None);
+        sleep(wait + jitter).await;
     }
 
     /// # Errors
@@ -372,6 +395,7 @@ impl<O: Watchable> ObjectWatch<O> {
             let watched = self.watch(&mut revision, &mut rollback, changes).await;
             if began.elapsed() >= SHORT {
                 self.retries.accepted();
+                self.is_unwatched = false;
             }
             let is_list_due = match watched {
                 Ok(is_list_due) => is_list_due || self.pods.rollbacks() != rollbacks,

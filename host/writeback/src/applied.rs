@@ -85,14 +85,17 @@ pub(super) struct Removal {
     pub is_gone: bool,
 }
 
-/// The number of writes under way on one object.
-#[derive(Clone, Copy)]
+/// The writes under way on one object.
 struct Count {
     now: u32,
     /// The body of the first one; `None` for a deletion.
     body: Option<Digest>,
     /// Two of them overlapped that are not equal.
     overlapped: bool,
+    /// One of those that overlapped may have been executed.
+    executed: bool,
+    /// The run of the latest apply.
+    origin: Origin,
     /// The latest that a watch has shown of it since the first one began.
     seen: Option<Seen>,
 }
@@ -289,10 +292,13 @@ impl Applied {
         {
             remembered.pop(name);
         }
-        let new = || Count { now: 0, body, overlapped: false, seen: None };
+        let new = || Count { now: 0, body, overlapped: false, executed: false, origin: Origin::default(), seen: None };
         let count = objects.sending.entry(name.clone()).or_insert_with(new);
         count.now += 1;
         count.overlapped |= count.now > 1 && (body.is_none() || body != count.body);
+        if body.is_some() {
+            count.origin.clone_from(&origin);
+        }
         Sending { of: self, name: name.clone(), origin, end: WriteEnd::Other }
     }
 }
@@ -307,29 +313,30 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         let mut objects = self.of.objects.lock();
         let Some(count) = objects.sending.get_mut(&self.name) else { return };
-        count.now -= 1;
-        let Count { now, overlapped, seen, .. } = *count;
-        if now == 0 {
-            objects.sending.remove(&self.name);
-        }
         let end = std::mem::replace(&mut self.end, WriteEnd::Other);
+        count.now -= 1;
+        count.executed |= !matches!(end, WriteEnd::Other);
+        let overlapped = count.overlapped;
+        let is_last = count.now == 0;
+        let ended = if is_last { objects.sending.remove(&self.name) } else { None };
         let origin = std::mem::take(&mut self.origin);
         match end {
-            WriteEnd::Applied { .. } | WriteEnd::Removed(..) if overlapped => {
-                // Whichever the API server executed last: one more run decides.
-                if now == 0 {
-                    objects.changed.insert(self.name.clone(), origin);
-                }
-            }
+            WriteEnd::Applied { .. } | WriteEnd::Removed(..) if overlapped => {}
             end @ (WriteEnd::Applied { .. }
             | WriteEnd::Adopted(_)
             | WriteEnd::Removed(..)
             | WriteEnd::Lost(_)
             | WriteEnd::Other) => objects.ended(&self.name, end, origin),
         }
-        // It came before the answer, and may be of after it.
-        if let Some(seen) = seen.filter(|_| now == 0) {
-            objects.see(&self.name, seen);
+        if let Some(Count { overlapped, executed, origin, seen, .. }) = ended {
+            // Whichever the API server executed last: one more run of the latest apply decides.
+            if overlapped && executed && origin != Origin::default() {
+                objects.changed.insert(self.name.clone(), origin);
+            }
+            // It came before the answer, and may be of after it.
+            if let Some(seen) = seen {
+                objects.see(&self.name, seen);
+            }
         }
         self.of.changed.notify_one();
     }
@@ -428,6 +435,26 @@ mod tests {
                 apply(&applied, "3", start);
                 assert_eq!(known(&applied, "3", start), ObjectState::Applied);
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn after_overlapping_writes_the_latest_apply_is_repeated() {
+        let origin = |pod: &str| Origin { pod: Some(podium_vocabulary::PodKey::new("shop", pod, pod)), workload: None };
+        let start = Instant::now();
+        for (ends, expected) in
+            [([true, true], Some("b")), ([true, false], Some("b")), ([false, true], Some("b")), ([false, false], None)]
+        {
+            let applied = Applied::default();
+            let first = applied.begin(&name(), Some(digest("1")), origin("a"));
+            let second = applied.begin(&name(), Some(digest("2")), origin("b"));
+            let deletion = applied.begin(&name(), None, Origin::default());
+            let end = |is_executed: bool, text| if is_executed { body(text, start) } else { WriteEnd::Other };
+            first.end(end(ends[0], "1"));
+            deletion.end(WriteEnd::Other);
+            second.end(end(ends[1], "2"));
+            let changed = futures::FutureExt::now_or_never(applied.next_changed());
+            assert_eq!(changed.map(|changed| changed.origin), expected.map(origin), "{ends:?}");
         }
     }
 

@@ -49,6 +49,11 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
+        Self::with_rights(&["list", "watch"]).await
+    }
+
+    /// `verbs` are those of the account on the object.
+    async fn with_rights(verbs: &[&str]) -> Self {
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
         let create = |object: Value| drop(cluster.create(object).unwrap());
         create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }));
@@ -65,7 +70,7 @@ impl Scene {
         let write = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["patch"] });
         let read = json!({
             "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["prices"],
-            "verbs": ["get", "list", "watch"],
+            "verbs": verbs,
         });
         for (name, rule) in [("write", write), ("read", read)] {
             create(json!({ "apiVersion": rbac, "kind": "Role", "metadata": named(name), "rules": [rule] }));
@@ -189,12 +194,29 @@ async fn without_the_right_there_is_no_load_and_no_copy_after_a_minute() {
     scene.settle(Duration::from_secs(62)).await;
     assert_eq!(scene.labels(), ["unavailable"]);
     scene.app.unload(&spec().id).await;
+    scene.settle(Duration::from_secs(5)).await;
     let failure = scene.app.prepare(spec()).await.map(drop).unwrap_err();
     let message = failure.to_string();
-    for part in ["spec.inputs[prices]", "system:serviceaccount:shop:priced may not get ConfigMap shop/prices"] {
+    for part in ["spec.inputs[prices]", "system:serviceaccount:shop:priced may not list ConfigMap shop/prices"] {
         assert!(message.contains(part), "{message}");
     }
     assert!(failure.is_passing());
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_watch_the_object_is_listed_every_half_minute() {
+    let scene = Scene::with_rights(&["list"]).await;
+    scene.create_prices("3");
+    scene.app.load(spec()).await.unwrap();
+    for price in ["3", "4", "5"] {
+        scene.set_price(price).await;
+        scene.settle(Duration::from_secs(40)).await;
+        assert_eq!(scene.labels(), [price]);
+    }
+    let before = scene.runs();
+    scene.settle(Duration::from_secs(300)).await;
+    assert_eq!(scene.runs(), before, "it has not changed");
     scene.end().await;
 }
 

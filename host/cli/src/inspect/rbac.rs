@@ -86,7 +86,7 @@ fn component(source: &Source, account: &Account) -> Option<Right> {
 /// The right to read and watch an input, which the host does as the plugin's account, in the account's namespace.
 fn input(input: &Input) -> Right {
     let group = input.api_version.split_once('/').map_or("", |(group, _)| group);
-    Right { name: Some(input.name.clone()), ..Right::new(group, &input.resource, &["get", "list", "watch"]) }
+    Right { name: Some(input.name.clone()), ..Right::new(group, &input.resource, &["list", "watch"]) }
 }
 
 /// A ServiceAccount.
@@ -305,12 +305,12 @@ mod tests {
             let role = objects.iter().find(|object| object["kind"] == "Role" && object["metadata"]["name"] == of);
             let expected = json!([{
                 "apiGroups": ["shop.example"], "resources": ["pricelists"], "resourceNames": ["prices"],
-                "verbs": ["get", "list", "watch"],
+                "verbs": ["list", "watch"],
             }]);
             assert_eq!((&role.unwrap()["rules"], &role.unwrap()["metadata"]["namespace"]), (&expected, &json!("shop")));
             let host = format!("podium-{}host-tidy", if namespace.is_some() { "" } else { "cluster-" });
             let used = verbs(&objects, "Role", &host);
-            let verbs = ["get", "list", "watch"].map(|verb| format!("impersonate-on:serviceaccount:{verb}"));
+            let verbs = ["list", "watch"].map(|verb| format!("impersonate-on:serviceaccount:{verb}"));
             assert!(used.contains(&("shop.example/pricelists".to_owned(), verbs.into())), "{used:?}");
         }
     }

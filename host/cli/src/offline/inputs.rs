@@ -48,10 +48,18 @@ pub(super) fn store(cluster: &Cluster, spec: &PluginSpec, objects: &Inputs) -> a
             let known: Vec<&str> = spec.inputs.iter().map(|input| &*input.id).collect();
             bail!("input {id}: spec.inputs has none of this id; it has {known:?}");
         };
-        let mut object = fields.as_object().cloned().unwrap_or_default();
+        if fields.is_null() {
+            continue;
+        }
+        let Some(mut object) = fields.as_object().cloned() else {
+            bail!("input {id}: is no object; write its fields, such as data: {{}}, or null for none");
+        };
         object.insert("apiVersion".to_owned(), json!(input.api_version));
         object.insert("kind".to_owned(), json!(input.kind));
         let metadata = object.entry("metadata").or_insert_with(|| Map::new().into());
+        if !metadata.is_object() {
+            *metadata = Map::new().into();
+        }
         metadata["namespace"] = json!(namespace);
         metadata["name"] = json!(input.name);
         cluster.create(object.into()).with_context(|| format!("the object of the input {id}"))?;

@@ -353,12 +353,14 @@ impl Ingest {
             return;
         };
         self.resyncs.retain(|other| other != lane);
-        let before = self.sweeps.iter().position(|sweep| sweep.lane == lane).and_then(|at| self.sweeps.remove(at));
+        let mut before = self.sweeps.iter().position(|sweep| sweep.lane == lane).and_then(|at| self.sweeps.remove(at));
         let Some(loaded) = self.registry.get(lane) else { return };
         self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
-        let why = before.as_ref().map_or(why, |before| before.why.and(why));
         let mut sweep = Sweep::new(&loaded, Some(done));
         sweep.why = why;
+        if let Some(before) = &mut before {
+            sweep.replaces(before);
+        }
         let left = before.and_then(|before| before.gone);
         sweep.gone = left.or_else(|| self.gone.begin_delivery(lane, loaded.spec.id.namespace.clone()));
         self.sweeps.push_back(sweep);

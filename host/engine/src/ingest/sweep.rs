@@ -35,7 +35,7 @@ pub(super) struct Sweep {
     /// The groups of the slices before: their Pods need not be near each other.
     groups: BTreeSet<Arc<str>>,
     /// Dropped at the end of the sweep.
-    _done: Option<oneshot::Sender<()>>,
+    done: Vec<oneshot::Sender<()>>,
 }
 
 impl Sweep {
@@ -53,8 +53,14 @@ impl Sweep {
             gone: None,
             deletions,
             groups: BTreeSet::new(),
-            _done: done,
+            done: done.into_iter().collect(),
         }
+    }
+
+    /// Answers at the end of this sweep what another one was to answer, which it replaces.
+    pub(super) fn replaces(&mut self, before: &mut Self) {
+        self.why = self.why.and(before.why);
+        self.done.append(&mut before.done);
     }
 
     /// Returns true while deletions are left to be queued.

@@ -58,7 +58,7 @@ impl Components {
         from: From,
     ) -> Result<Fetched, LoadFailure> {
         self.hold(rules, spec, object).await?;
-        self.inputs.read(spec).await?;
+        self.inputs.read(spec, matches!(from, From::Disk(_))).await?;
         if self.given.lock().contains_key(&spec.id) {
             return Ok(Fetched::plain(Bytes::new()));
         }

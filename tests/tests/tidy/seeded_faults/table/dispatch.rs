@@ -171,7 +171,7 @@ fn expectations() -> Vec<Fault> {
         ),
         ingest.fault(
             "a new version runs from where the one before was",
-            "let before = «self.sweeps.iter().position(|sweep| sweep.lane == lane)»",
+            "let mut before = «self.sweeps.iter().position(|sweep| sweep.lane == lane)»",
             "None",
         ),
         journal.fault(
