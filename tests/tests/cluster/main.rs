@@ -15,6 +15,7 @@ mod health;
 mod idle;
 mod images;
 mod impersonation;
+mod inputs;
 mod install;
 mod kills;
 mod kubectl;
