@@ -46,9 +46,10 @@ impl LoadedPlugin {
 
     /// Returns true if a view shows that a Pod has left a group, perhaps to come back. `left` is the revision at which
     /// it left it, or at which it was still there: a view of before that may lack the Pod because it came later.
-    pub(super) fn has_left(&self, group: &PodKey, uid: &str, left: Revision, view: &dyn PodView) -> bool {
+    pub(crate) fn has_left(&self, group: &PodKey, uid: &str, left: Revision, view: &dyn PodView) -> bool {
         match view.by_uid(uid) {
-            Some(pod) => pod.revision > left || self.group(&pod).as_ref() != Some(group),
+            // Before it joined the group, a Pod may be in another one.
+            Some(pod) => pod.revision > left || (pod.revision == left && self.group(&pod).as_ref() != Some(group)),
             None => view.revision() >= left,
         }
     }

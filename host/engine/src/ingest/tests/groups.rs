@@ -376,3 +376,25 @@ async fn last_runs(seed: u64) {
     // At most the tombstones of groups that live are left, until the next run for them.
     assert!(dispatch.expectations.tombstones.figures(lane).all <= alive.len(), "seed {seed}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_a_view_of_after_it_shows_that_a_pod_has_left_a_group() {
+    for (app, revision, left, expected) in [
+        ("old", 5, 8, false),
+        ("web", 5, 8, false),
+        ("web", 8, 8, false),
+        ("old", 8, 8, true),
+        ("web", 9, 8, true),
+        ("old", 9, 8, true),
+    ] {
+        let mut harness = Harness::plain(Backoff::default());
+        harness.list([Record::from(pod("a", "a", app, revision))].into_iter().collect(), revision);
+        harness.load_spec(by_app(), |_, _| std::future::ready(Ok(Outcome::Settled)));
+        let plugin = harness.dispatch.registry.get(harness.lane).unwrap();
+        let group = plugin.group(&pod("a", "a", "web", revision)).unwrap();
+        let view = harness.dispatch.reader.snapshot();
+        let has_left = |uid: &str| plugin.has_left(&group, uid, Revision(left), &*view);
+        assert_eq!(has_left("a"), expected, "{app} at {revision}");
+        assert_eq!(has_left("unknown"), revision >= left, "a view at {revision} without it");
+    }
+}
