@@ -90,11 +90,15 @@ impl Request {
     /// # Errors
     /// Returns a terminal error that names the field if the configuration is not a `T`.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
-        // The member of the inputs is none of `T`.
-        let mut config: Map<String, Value> = serde_json::from_str(&self.config).map_err(Error::terminal)?;
-        config.remove("inputs");
-        let config = Value::from(config);
-        serde_path_to_error::deserialize(&config).map_err(|error| match error.path().to_string().as_str() {
+        let result = if self.config.contains("\"inputs\":") {
+            // The member of the inputs is none of `T`.
+            let mut config: Map<String, Value> = serde_json::from_str(&self.config).map_err(Error::terminal)?;
+            config.remove("inputs");
+            serde_path_to_error::deserialize(&Value::from(config))
+        } else {
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&self.config))
+        };
+        result.map_err(|error| match error.path().to_string().as_str() {
             "." => Error::terminal(format_args!("spec.config: {}", error.inner())),
             path => Error::terminal(format_args!("spec.config.{path}: {}", error.inner())),
         })

@@ -54,6 +54,12 @@ impl PluginSpec {
         self.id.tenant()
     }
 
+    /// Returns the namespace and the name of the ServiceAccount that its writes are sent as, if it has one.
+    #[must_use]
+    pub fn account(&self) -> Option<(&str, &str)> {
+        self.impersonate.as_deref()?.strip_prefix("system:serviceaccount:")?.split_once(':')
+    }
+
     /// Returns the namespaces whose Pods it sees.
     #[must_use]
     pub fn scope(&self) -> Scope {

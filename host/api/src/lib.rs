@@ -288,6 +288,14 @@ fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     error.is::<rustls::Error>() || of_io().is_some_and(|inner| is_tls(inner)) || error.source().is_some_and(is_tls)
 }
 
+/// Returns the path of the objects of a resource, such as `configmaps` of `v1`, of a namespace or of all.
+#[must_use]
+pub fn resource_path(api_version: &str, namespace: Option<&str>, resource: &str) -> String {
+    let root = if api_version.contains('/') { "apis" } else { "api" };
+    let within = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
+    format!("/{root}/{api_version}/{within}{resource}")
+}
+
 /// Percent-encodes a value of a query, such as a continue token, which may contain any character. A slash stays as it
 /// is, because a query may contain it (RFC 3986, section 3.4).
 #[must_use]

@@ -18,11 +18,14 @@ use podium_vocabulary::{Tenant, text};
 use podium_writeback::{ChangedChild, Child, Origin, Writeback};
 use tokio::{
     sync::{Semaphore, mpsc, watch},
-    task::{AbortHandle, JoinSet},
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{life::Driver, spaced::Spaced};
+use super::{
+    life::Driver,
+    spaced::{Pace, Spaced},
+    watches::Watches,
+};
 use crate::objects::{Change, ChildKind, ObjectWatch};
 
 /// The most watches of a tenant, and of the host: those of the plugins that were loaded first.
@@ -34,9 +37,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 const LISTS: usize = 4;
 /// Capacity of the channel of changes of one watch.
 const CHANGES: usize = 4;
-/// The repairs of one object at once, and the seconds of one afterwards. Two clients that both insist on a field would
-/// otherwise change it as fast as they can.
-const REPAIRS: (u32, u32) = (3, 20);
+/// The repairs of one object. Two clients that both insist on a field would otherwise change it as fast as they can.
+const REPAIRS: Pace = Pace { at_once: 3, seconds: 20 };
 
 /// The watches and repairs of all plugins.
 pub(super) struct Children {
@@ -79,32 +81,15 @@ impl Children {
     /// Keeps a watch for each kind that a loaded plugin may apply.
     async fn watch(&mut self) -> anyhow::Result<()> {
         let turns = Arc::new(Semaphore::new(LISTS));
-        let mut tasks = JoinSet::new();
-        let mut watches: BTreeMap<Watched, AbortHandle> = BTreeMap::new();
+        let mut watches = Watches::new();
         loop {
-            let wanted = wanted(&self.dispatch.registry.all());
-            watches.retain(|watched, task| {
-                let stays = wanted.contains(watched);
-                if !stays {
-                    task.abort();
-                }
-                stays
-            });
-            for watched in wanted {
-                watches.entry(watched).or_insert_with_key(|watched| tasks.spawn(self.follow(watched, &turns)));
-            }
+            watches.keep(&wanted(&self.dispatch.registry.all()), |watched| self.follow(watched, &turns));
             sleep(SETTLE).await;
-            loop {
-                tokio::select! {
-                    changed = self.changed.changed() => {
-                        changed.map_err(|_| anyhow::anyhow!("the life cycle of plugins ended"))?;
-                        break;
-                    }
-                    Some(ended) = tasks.join_next() => match ended {
-                        Err(error) if error.is_panic() => return Err(error.into()),
-                        Ok(()) | Err(_) => {}
-                    },
+            tokio::select! {
+                changed = self.changed.changed() => {
+                    changed.map_err(|_| anyhow::anyhow!("the life cycle of plugins ended"))?;
                 }
+                error = watches.panicked() => return Err(error.into()),
             }
         }
     }
@@ -114,8 +99,8 @@ impl Children {
         let tenant = namespace.clone().map_or(Tenant::Cluster, Tenant::Namespace);
         let namespace = namespace.as_deref().map(str::to_owned);
         let kind = Arc::new(kind.clone());
-        let seed = kind.seed(self.dispatch.seed);
-        let watch = ObjectWatch::<Child>::new(self.api.for_tenant(tenant), kind.clone(), namespace, seed);
+        let api = self.api.for_tenant(tenant);
+        let watch = ObjectWatch::<Child>::new(api, kind.clone(), namespace, self.dispatch.seed);
         let watch = watch.taking(turns.clone()).beside(self.pods.clone());
         let writeback = self.writeback.clone();
         let (sender, mut changes) = mpsc::channel(CHANGES);
@@ -162,7 +147,7 @@ fn wanted(plugins: &[Arc<LoadedPlugin>]) -> BTreeSet<Watched> {
 
 /// Runs the plugins again whose objects another client has changed.
 async fn repair(writeback: &Writeback, dispatch: &Dispatch) -> anyhow::Result<()> {
-    let mut repairs = Spaced::new(REPAIRS.0, REPAIRS.1);
+    let mut repairs = Spaced::new(REPAIRS);
     // By tenant: the fight of one hides no other's.
     let mut fights: BTreeMap<String, Intervals> = BTreeMap::new();
     loop {

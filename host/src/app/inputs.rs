@@ -13,18 +13,21 @@ use podium_engine::intervals::Intervals;
 use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant, text};
 use tokio::{
     sync::mpsc,
-    task::{AbortHandle, JoinSet},
     time::{Instant, sleep_until},
 };
 
-use super::{life::Driver, spaced::Spaced};
+use super::{
+    life::Driver,
+    spaced::{Pace, Spaced},
+    watches::Watches,
+};
 use crate::objects::{Change, FetchFailure, InputKind, InputState, ObjectWatch};
 
 /// The most inputs of a tenant and of the host that are watched. Equal ones of one account count once.
 const OF_TENANT: usize = 16;
 const OF_HOST: usize = 1_024;
-/// The sweeps of a plugin at once, and the seconds of one afterwards.
-const SWEEPS: (u32, u32) = (2, 60);
+/// The sweeps of a plugin.
+const SWEEPS: Pace = Pace { at_once: 2, seconds: 60 };
 /// The shortest time between two comparisons of the watches with the plugins.
 const SETTLE: Duration = Duration::from_secs(1);
 /// The shortest time between two times at which plugins receive changes. One object may change hundreds of times a
@@ -133,7 +136,8 @@ pub(super) struct Inputs {
     driver: Arc<Driver>,
     states: Arc<InputStates>,
     pods: Arc<Counters>,
-    changes: (mpsc::Sender<Seen>, mpsc::Receiver<Seen>),
+    sender: mpsc::Sender<Seen>,
+    changes: mpsc::Receiver<Seen>,
     /// The plugins whose Pods are queued.
     sweeps: Spaced<PluginId, ()>,
     /// Inputs that have changed since plugins received them the last time.
@@ -150,14 +154,15 @@ type Seen = (Arc<InputKind>, Change<InputState>);
 impl Inputs {
     /// Lists again also when the watch of Pods (`pods`) has found that the API server's history was set back.
     pub(super) fn new(api: &Api, pods: &Arc<Counters>, driver: &Arc<Driver>) -> Self {
-        let changes = mpsc::channel(CHANGES);
-        let sweeps = Spaced::new(SWEEPS.0, SWEEPS.1);
+        let (sender, changes) = mpsc::channel(CHANGES);
+        let sweeps = Spaced::new(SWEEPS);
         let states = driver.components.inputs.clone();
         Self {
             api: api.clone(),
             pods: pods.clone(),
             driver: driver.clone(),
             states,
+            sender,
             changes,
             sweeps,
             dirty: BTreeSet::new(),
@@ -171,8 +176,7 @@ impl Inputs {
     /// # Errors
     /// Returns an error if a task panicked.
     pub(super) async fn run(mut self) -> anyhow::Result<()> {
-        let mut tasks: JoinSet<()> = JoinSet::new();
-        let mut watches: BTreeMap<Arc<InputKind>, AbortHandle> = BTreeMap::new();
+        let mut watches = Watches::new();
         let mut changed = self.driver.changed();
         // When the watches are compared next, and whether there is a reason.
         let mut compare = Instant::now();
@@ -182,12 +186,12 @@ impl Inputs {
         loop {
             let next = self.sweeps.next();
             tokio::select! {
-                Some((input, change)) = self.changes.1.recv() => self.seen(input, change),
+                Some((input, change)) = self.changes.recv() => self.seen(input, change),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     while let Some((plugin, ())) = self.sweeps.due(Instant::now()) {
                         let Some(loaded) = self.driver.dispatch.registry.by_id(&plugin) else { continue };
                         let ingest = self.driver.ingest_handle.clone();
-                        tasks.spawn(async move { ingest.inputs_changed(loaded.lane).await });
+                        watches.begin(async move { ingest.inputs_changed(loaded.lane).await });
                     }
                 }
                 () = sleep_until(apply), if !self.dirty.is_empty() => {
@@ -200,39 +204,29 @@ impl Inputs {
                 }
                 () = sleep_until(compare), if is_due => {
                     // Until nothing waits to be dropped.
-                    is_due = self.compare(&mut watches, &mut tasks);
+                    is_due = self.compare(&mut watches);
                     compare = Instant::now() + SETTLE;
                 }
-                Some(ended) = tasks.join_next() => match ended {
-                    Err(error) if error.is_panic() => return Err(error.into()),
-                    Ok(()) | Err(_) => {}
-                },
+                error = watches.panicked() => return Err(error.into()),
             }
         }
     }
 
     /// Keeps a watch and a state of each input of a plugin that is loaded or being loaded. Returns true if another
     /// comparison is due without a change.
-    fn compare(&mut self, watches: &mut BTreeMap<Arc<InputKind>, AbortHandle>, tasks: &mut JoinSet<()>) -> bool {
+    fn compare(&mut self, watches: &mut Watches<Arc<InputKind>>) -> bool {
         let wanted = self.driver.inputs();
-        let mut states = self.states.states.lock();
-        states.retain(|input, _| wanted.contains(input) || !self.unwanted.contains(input));
-        self.unwanted = states.keys().filter(|input| !wanted.contains(*input)).cloned().collect();
-        watches.retain(|input, task| {
-            let stays = states.contains_key(input);
-            if !stays {
-                task.abort();
-            }
-            stays
+        let kept: BTreeSet<_> = {
+            let mut states = self.states.states.lock();
+            states.retain(|input, _| wanted.contains(input) || !self.unwanted.contains(input));
+            states.keys().cloned().collect()
+        };
+        watches.keep(&kept, |input| {
+            let api = self.api.for_tenant(input.tenant.clone());
+            let watch = ObjectWatch::<InputState>::new(api, input.clone(), None, self.driver.dispatch.seed);
+            watch.beside(self.pods.clone()).run(self.sender.clone())
         });
-        for input in states.keys() {
-            watches.entry(input.clone()).or_insert_with(|| {
-                let api = self.api.for_tenant(Tenant::clone(&input.tenant));
-                let seed = input.seed(self.driver.dispatch.seed);
-                let watch = ObjectWatch::<InputState>::new(api, input.clone(), None, seed);
-                tasks.spawn(watch.beside(self.pods.clone()).run(self.changes.0.clone()))
-            });
-        }
+        self.unwanted = kept.difference(&wanted).cloned().collect();
         !self.unwanted.is_empty()
     }
 

@@ -33,6 +33,7 @@ mod thread;
 mod traces;
 mod wall_clock;
 mod watchdog;
+mod watches;
 mod why;
 
 use std::{sync::Arc, time::Duration};

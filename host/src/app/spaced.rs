@@ -11,6 +11,14 @@ use tokio::time::Instant;
 /// Things whose buckets are kept also when they are full again.
 const KEPT: usize = 1_024;
 
+/// How often there is an action on one thing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) at_once: u32,
+    /// Those of one action afterwards.
+    pub(super) seconds: u32,
+}
+
 /// The actions that are due, and those that wait.
 pub(super) struct Spaced<K, V> {
     rate: Rate,
@@ -22,9 +30,8 @@ pub(super) struct Spaced<K, V> {
 }
 
 impl<K: Ord + Clone, V> Spaced<K, V> {
-    /// Returns a value that permits `burst` actions at once on one thing, and then one in each `seconds`.
-    pub(super) fn new(burst: u32, seconds: u32) -> Self {
-        let rate = Rate { per_second: 1, burst: burst * seconds };
+    pub(super) fn new(Pace { at_once, seconds }: Pace) -> Self {
+        let rate = Rate { per_second: 1, burst: at_once * seconds };
         Self { rate, cost: seconds, buckets: BTreeMap::new(), waiting: BTreeMap::new(), due: BTreeSet::new() }
     }
 
@@ -66,7 +73,7 @@ mod tests {
 
     #[test]
     fn three_actions_are_due_at_once_and_then_one_every_20_seconds() {
-        let mut spaced = Spaced::new(3, 20);
+        let mut spaced = Spaced::new(Pace { at_once: 3, seconds: 20 });
         let start = Instant::now();
         for number in 0..3 {
             assert!(spaced.add("a", number, start).is_zero(), "{number}");
@@ -85,7 +92,7 @@ mod tests {
 
     #[test]
     fn full_buckets_are_dropped() {
-        let mut spaced = Spaced::new(1, 10);
+        let mut spaced = Spaced::new(Pace { at_once: 1, seconds: 10 });
         let start = Instant::now();
         (0..KEPT).for_each(|number| _ = spaced.add(number, (), start));
         spaced.add(KEPT, (), start + Duration::from_secs(100));

@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, request};
-use podium_api::{METADATA, METADATA_OF_LISTS, in_query};
-use podium_engine::ports::Sender;
-use podium_vocabulary::{ObjectGrant, fnv};
+use podium_api::{METADATA, METADATA_OF_LISTS, in_query, plugin_user_agent, resource_path};
+use podium_vocabulary::ObjectGrant;
 use podium_writeback::{Child, child_selector};
 
 use super::{
@@ -31,9 +30,8 @@ pub(crate) struct ChildKind {
 }
 
 impl ChildKind {
-    /// Returns the seed of the jitter of waits: watches do not retry together.
-    pub(crate) fn seed(&self, host: u64) -> u64 {
-        host ^ fnv(&format!("{} {}", self.manager, self.kind.resource))
+    fn plugin(&self) -> &str {
+        self.manager.strip_prefix("podium/").unwrap_or(&self.manager)
     }
 }
 
@@ -44,19 +42,15 @@ impl Served for Arc<ChildKind> {
 
     fn path(&self, namespace: Option<&str>) -> String {
         let ObjectGrant { api_version, resource, .. } = &self.kind;
-        let root = if api_version.contains('/') { "apis" } else { "api" };
-        let within = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
-        let selector = in_query(&child_selector(&self.manager)).to_string();
-        format!("/{root}/{api_version}/{within}{resource}?labelSelector={selector}")
+        let path = resource_path(api_version, namespace, resource);
+        format!("{path}?labelSelector={}", in_query(&child_selector(&self.manager)))
     }
 
     fn request(&self, uri: &str, is_watch: bool) -> request::Builder {
         let accepted = if is_watch { METADATA } else { METADATA_OF_LISTS };
-        let manager = self.manager.clone();
-        let sender = Sender { manager, impersonate: Some(self.account.clone()) };
         Request::get(uri)
             .header(http::header::ACCEPT, accepted)
-            .header(http::header::USER_AGENT, podium_api::plugin_user_agent(sender.plugin()))
+            .header(http::header::USER_AGENT, plugin_user_agent(self.plugin()))
             .header("impersonate-user", &self.account)
     }
 
@@ -65,8 +59,8 @@ impl Served for Arc<ChildKind> {
     }
 
     fn refused(&self) -> Option<(Duration, String)> {
-        let ChildKind { kind, manager, account } = &**self;
-        let plugin = manager.strip_prefix("podium/").unwrap_or(manager);
+        let ChildKind { kind, account, .. } = &**self;
+        let plugin = self.plugin();
         let resource = &kind.resource;
         let message = format!(
             "{account} may not list and watch {resource}, so the plugin {plugin} is not run when another client \

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, request};
-use podium_api::{Api, ApiError, in_query};
-use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant, fnv};
+use podium_api::{Api, ApiError, in_query, plugin_user_agent, resource_path};
+use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant};
 use serde_json::Value;
 
 use super::{
@@ -55,28 +55,20 @@ impl InputKind {
     /// Returns the inputs of a plugin with their ids; none for a plugin without an account, whose configuration is
     /// refused if it has some.
     pub(crate) fn of_plugin(spec: &PluginSpec) -> impl Iterator<Item = (&str, Arc<Self>)> {
-        let user = spec.impersonate.as_deref();
-        let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:")?.split_once(':'));
-        spec.inputs.iter().filter_map(move |input| {
+        spec.inputs.iter().filter_map(|input| {
             let kind = Self {
                 tenant: spec.tenant(),
-                account: user?.to_owned(),
-                namespace: account?.0.to_owned(),
+                account: spec.impersonate.clone()?,
+                namespace: spec.account()?.0.to_owned(),
                 input: Input { id: String::new(), ..input.clone() },
             };
             Some((&*input.id, Arc::new(kind)))
         })
     }
 
-    /// Returns the seed of the jitter of waits: watches do not retry together.
-    pub(crate) fn seed(&self, host: u64) -> u64 {
-        host ^ fnv(&format!("{} {}", self.account, self.input.name))
-    }
-
     fn resource_path(&self) -> String {
         let Input { api_version, resource, .. } = &self.input;
-        let root = if api_version.contains('/') { "apis" } else { "api" };
-        format!("/{root}/{api_version}/namespaces/{}/{resource}", self.namespace)
+        resource_path(api_version, Some(&self.namespace), resource)
     }
 
     fn selector(&self) -> String {
@@ -101,7 +93,7 @@ impl InputKind {
         };
         let request = self
             .as_account(&format!("{}?limit=1&{}", self.resource_path(), self.selector()))
-            .header(http::header::USER_AGENT, podium_api::plugin_user_agent(&plugin.to_string()))
+            .header(http::header::USER_AGENT, plugin_user_agent(&plugin.to_string()))
             .body(Vec::new())
             .map_err(|error| failed("InputUnavailable", error.to_string()))?;
         let bytes = match api.bytes(request).await {

@@ -329,8 +329,7 @@ fn is_pattern(text: &str) -> bool {
 
 /// Returns the account and the finalizers of a plugin, which [`finalizing`] reads.
 pub(crate) fn of_finalizers(spec: &PluginSpec) -> Value {
-    let account = spec.impersonate.as_deref().and_then(|account| account.strip_prefix("system:serviceaccount:"));
-    let account = account.and_then(|account| account.split_once(':'));
+    let account = spec.account();
     let finalizers: Vec<_> = spec.grants.write.finalizers.iter().map(|pattern| &pattern.0).collect();
     json!({
         "serviceAccountName": account.map(|(_, name)| name),

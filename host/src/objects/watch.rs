@@ -11,7 +11,7 @@ use podium_api::{
     watch::{Batch, Counters, Lines, Retries, RollbackDetector},
 };
 use podium_engine::intervals::Intervals;
-use podium_vocabulary::{PluginId, text};
+use podium_vocabulary::{PluginId, fnv, text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{
@@ -49,8 +49,7 @@ pub(crate) trait Served: Clone + Send + Sync + 'static {
     fn path(&self, namespace: Option<&str>) -> String;
 
     /// Returns a request of a list or a watch.
-    fn request(&self, uri: &str, is_watch: bool) -> http::request::Builder {
-        let _ = is_watch;
+    fn request(&self, uri: &str, _is_watch: bool) -> http::request::Builder {
         Request::get(uri)
     }
 
@@ -94,14 +93,12 @@ pub(crate) trait Watchable: Sized + Send + 'static {
     fn id(self) -> Self::Id;
 
     /// Returns what ends a complete list at this revision, if something does.
-    fn end(revision: &str) -> Option<Self> {
-        let _ = revision;
+    fn end(_revision: &str) -> Option<Self> {
         None
     }
 
     /// Returns true if a list so far is not continued.
-    fn is_full(objects: &[Self]) -> bool {
-        let _ = objects;
+    fn is_full(_objects: &[Self]) -> bool {
         false
     }
 
@@ -212,9 +209,9 @@ struct Bookmark {
 }
 
 impl<O: Watchable> ObjectWatch<O> {
-    /// `seed` is for the jitter of waits.
+    /// `seed` is the host's, for the jitter of waits: the watches of one host do not retry together.
     pub(crate) fn new(api: Api, kind: O::Kind, namespace: Option<String>, seed: u64) -> Self {
-        let retries = Retries::new(seed);
+        let retries = Retries::new(seed ^ fnv(&kind.path(namespace.as_deref())));
         let failures = Intervals::new();
         let policy = watch::channel(None).1;
         let pods = Arc::default();

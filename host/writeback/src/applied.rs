@@ -217,8 +217,16 @@ impl Objects {
 impl Applied {
     /// Records what the watch of a plugin's objects shows of one.
     pub(super) fn see(&self, name: &Name, seen: Seen) {
-        self.objects.lock().see(name, seen);
-        self.changed.notify_one();
+        let mut objects = self.objects.lock();
+        objects.see(name, seen);
+        self.notify(&objects);
+    }
+
+    /// Wakes [`Self::next_changed`] if it has something to return.
+    fn notify(&self, objects: &Objects) {
+        if !objects.changed.is_empty() {
+            self.changed.notify_one();
+        }
     }
 
     /// Returns the objects of a kind that a plugin has applied, or is applying, as far as they are remembered.
@@ -276,12 +284,13 @@ impl Applied {
     fn remembered(&self, name: &Name, now: Instant) -> Option<Remembered> {
         let mut objects = self.objects.lock();
         let remembered = objects.remembered.get_mut(name)?.get(name)?;
-        let (at, within) = match remembered {
-            Remembered::Applied { at, .. } | Remembered::Removed { at, .. } => (*at, TRUSTED),
-            Remembered::Lost { at, .. } => (*at, LOST),
-            Remembered::Changed => (now, LOST),
+        let within = |at: &Instant, time| now.saturating_duration_since(*at) < time;
+        let holds = match remembered {
+            Remembered::Applied { at, .. } | Remembered::Removed { at, .. } => within(at, TRUSTED),
+            Remembered::Lost { at, .. } => within(at, LOST),
+            Remembered::Changed => true,
         };
-        (now.saturating_duration_since(at) < within).then(|| remembered.clone())
+        holds.then(|| remembered.clone())
     }
 
     /// Begins a write to the object and forgets its remembered state. `body` is `None` for a deletion.
@@ -338,7 +347,7 @@ impl Drop for Sending<'_> {
                 objects.see(&self.name, seen);
             }
         }
-        self.of.changed.notify_one();
+        self.of.notify(&objects);
     }
 }
 

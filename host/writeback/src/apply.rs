@@ -88,8 +88,9 @@ impl<'a> Delivery<'a> {
                     Ok(owner) => owner,
                     Err(class) => return self.failed(class, sent),
                 };
-                let from = (&*self.api, self.sender, self.origin(request));
-                let result = self.of.objects.send(from, request, owner.as_ref(), sent).await;
+                let origin = self.origin(request);
+                let objects = &self.of.objects;
+                let result = objects.send(&self.api, self.sender, origin, request, owner.as_ref(), sent).await;
                 result.unwrap_or_else(|class| self.failed(class, sent))
             }
         }

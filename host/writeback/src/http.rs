@@ -2,7 +2,7 @@
 //! Pure; a request that cannot be encoded returns an error with its reason.
 
 use http::Method;
-use podium_api::{METADATA, in_query, plugin_user_agent};
+use podium_api::{METADATA, in_query, plugin_user_agent, resource_path};
 use podium_engine::ports::Sender;
 use podium_vocabulary::{ObjectRef, PodKey};
 use podium_wire::Condition;
@@ -54,9 +54,7 @@ fn pod_path(key: &PodKey) -> String {
 /// that a write reaches the granted resource, and plugins need no right to discover kinds.
 pub(super) fn object_path(object: &ObjectRef) -> String {
     let ObjectRef { api_version, kind: _, resource, namespace, name } = object;
-    let root = if api_version.contains('/') { "apis" } else { "api" };
-    let within = namespace.as_ref().map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
-    format!("/{root}/{api_version}/{within}{resource}/{name}")
+    format!("{}/{name}", resource_path(api_version, namespace.as_deref(), resource))
 }
 
 /// Returns the query of a write. The API server aborts a write that takes longer and answers 504. A write that only

@@ -92,7 +92,9 @@ impl Objects {
     /// An applied object gets `owner`; `origin` is the run.
     pub(super) async fn send(
         &self,
-        (api, sender, origin): (&Api, &Sender, Origin),
+        api: &Api,
+        sender: &Sender,
+        origin: Origin,
         request: &mut Request,
         owner: Option<&Reference>,
         sent: &mut Sent,
@@ -109,7 +111,7 @@ impl Objects {
         };
         if let Request::Apply { body, .. } = request {
             let (body, digest) = complete(std::mem::take(body), owner, sender);
-            self.apply(&target, request, (body, digest), origin, sent).await
+            self.apply(&target, request, body, digest, origin, sent).await
         } else {
             self.delete(&target, request, sent).await
         }
@@ -119,7 +121,8 @@ impl Objects {
         &self,
         target: &Target<'_>,
         request: &Request,
-        (mut body, digest): (Value, Digest),
+        mut body: Value,
+        digest: Digest,
         origin: Origin,
         sent: &mut Sent,
     ) -> Result<WriteResult, ErrorClass> {

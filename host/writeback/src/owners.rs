@@ -11,7 +11,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use parking_lot::Mutex;
-use podium_api::{Api, ApiError};
+use podium_api::{Api, ApiError, resource_path};
 use podium_engine::ports::Sender;
 use podium_vocabulary::{
     PodKey, WriteResult,
@@ -249,8 +249,7 @@ impl Owners {
 
 async fn read(api: &Api, sender: &Sender, namespace: &str, reference: &Reference) -> Result<ReadOwner, ErrorClass> {
     let Reference { api_version, name, .. } = reference;
-    let root = if api_version.contains('/') { "apis" } else { "api" };
-    let path = format!("/{root}/{api_version}/namespaces/{namespace}/{}/{name}", reference.resource());
+    let path = format!("{}/{name}", resource_path(api_version, Some(namespace), &reference.resource()));
     let request = http::get_metadata(&path, sender).map_err(|error| invalid(&error.to_string()))?;
     let answer = match api.bytes(request).await {
         Ok(answer) => answer,

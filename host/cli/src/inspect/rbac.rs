@@ -100,8 +100,7 @@ impl Account {
     /// The account of the plugin's requests: the configured one, or one that only this plugin has. That of a plugin of
     /// the cluster is in the host's namespace, where the chart's admission policies permit it.
     pub(crate) fn for_plugin(spec: &PluginSpec, host: &Self) -> Self {
-        let configured = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
-        match configured.and_then(|account| account.split_once(':')) {
+        match spec.account() {
             Some((namespace, name)) => Self { namespace: namespace.to_owned(), name: name.to_owned() },
             None => {
                 let namespace = spec.id.namespace.as_deref().unwrap_or(&host.namespace).to_owned();

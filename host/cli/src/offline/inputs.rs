@@ -40,8 +40,7 @@ pub(crate) fn read(files: &[(String, PathBuf)]) -> anyhow::Result<Inputs> {
 /// # Errors
 /// Returns an error if the plugin has no such input, or if the cluster refuses an object.
 pub(super) fn store(cluster: &Cluster, spec: &PluginSpec, objects: &Inputs) -> anyhow::Result<()> {
-    let account = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
-    let namespace = account.and_then(|account| account.split_once(':')).map(|(namespace, _)| namespace);
+    let namespace = spec.account().map(|(namespace, _)| namespace);
     spec.inputs.iter().try_for_each(|input| define(cluster, input))?;
     for (id, fields) in objects {
         let Some(input) = spec.inputs.iter().find(|input| input.id == *id) else {

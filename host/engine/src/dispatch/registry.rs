@@ -328,20 +328,8 @@ impl Registry {
 
     /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
     /// new one. Runs of the version before continue if `spec` permits everything that the version may do, until this
-    /// version is revoked too; otherwise they are ended.
+    /// version is revoked too; otherwise they are ended. `inputs` are the objects of its inputs as a JSON mapping.
     pub fn put(
-        &self,
-        spec: PluginSpec,
-        reconcile: Arc<dyn Reconcile>,
-        sender: Sender,
-        status: Arc<PluginStatus>,
-        entries: Option<PluginEntries>,
-    ) -> Lane {
-        self.put_with_inputs(spec, reconcile, sender, status, entries, None)
-    }
-
-    /// Adds or replaces a plugin as [`Self::put`] does, with the objects of its inputs as a JSON mapping.
-    pub fn put_with_inputs(
         &self,
         spec: PluginSpec,
         reconcile: Arc<dyn Reconcile>,

@@ -197,7 +197,7 @@ fn rig_with(
     let registry = Arc::new(Registry::default());
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
-    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), entries);
+    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), entries, None);
     let script = Arc::new(Script::default());
     let server = Arc::new(Server::default());
     // A tenant has place for one run.
@@ -237,7 +237,7 @@ impl Rig {
         let old = self.dispatch.registry.get(self.lane).unwrap();
         let mut spec = old.spec.clone();
         spec.grants.write.labels = vec![KeyPattern("team".into())];
-        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None);
+        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None, None);
     }
 
     fn add(&self) {
@@ -329,7 +329,7 @@ async fn a_plugin_sees_nothing_of_how_often_others_run() {
         let other = Arc::new(Closure(Box::new(move |_, _| idle())));
         let sender = Sender { manager: "podium/bank/other".into(), impersonate: None };
         let spec = testing::plugin(Some("bank"), "other");
-        let lane = rig.dispatch.registry.put(spec, other, sender, Arc::default(), None);
+        let lane = rig.dispatch.registry.put(spec, other, sender, Arc::default(), None, None);
         rig.writer.apply(vec![PodEvent::applied(pod(5))]);
         for _ in 0..3 {
             if with_others {

@@ -203,7 +203,7 @@ impl Harness {
         let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
         let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
         let registry = &self.dispatch.registry;
-        self.lane = registry.put(spec, reconcile, sender, self.status.clone(), entries);
+        self.lane = registry.put(spec, reconcile, sender, self.status.clone(), entries, None);
         let (done, _) = oneshot::channel();
         self.step(|ingest, lane| ingest.plugins_changed(Some((lane, Why::LOAD)), done));
         self.turn();

@@ -196,7 +196,7 @@ impl Cluster {
         let spec = PluginSpec { impersonate: Some(account.into()), grants: grants(), ..testing::plugin(None, name) };
         let sender = Sender { manager: format!("podium/{account}"), impersonate: Some(account.into()) };
         let plugin = Arc::new(Plugin(Box::new(act), self.attempts.clone()));
-        self.dispatch.registry.put(spec, plugin, sender, Arc::new(PluginStatus::default()), None)
+        self.dispatch.registry.put(spec, plugin, sender, Arc::new(PluginStatus::default()), None, None)
     }
 
     /// A plugin that sets the label named for its account to the number of the wave.

@@ -225,7 +225,7 @@ impl Rig {
         let opened = journal::open(journal, 0).unwrap();
         let entries = opened.journal.plugin_entries(&spec.id);
         let sender = Sender { manager: "podium/shop/caller".into(), impersonate: None };
-        let lane = registry.put(spec.clone(), cut.clone(), sender, status.clone(), Some(entries));
+        let lane = registry.put(spec.clone(), cut.clone(), sender, status.clone(), Some(entries), None);
         // Memory for one run of the tenant: a claim that is not released stops the next one.
         let budget = MemoryBudget::new(2 * u64::try_from(spec.limits.memory_bytes).unwrap());
         let queue: PodQueue = Queue::new(Backoff::default(), 1, 1);

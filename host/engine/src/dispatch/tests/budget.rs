@@ -25,7 +25,7 @@ impl Rig {
         let mut spec = old.spec.clone();
         spec.grants.write.labels = vec![KeyPattern("team".into())];
         spec.limits.requests = RATES;
-        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None);
+        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None, None);
         self.dispatch.queue.claim_changed(self.lane);
         let names: Vec<_> = (0..pods).map(|index| format!("cart-{index}")).collect();
         let events = names.iter().zip(1..).map(|(name, revision)| PodEvent::applied(named(name, revision)));
@@ -88,7 +88,7 @@ async fn a_run_that_may_not_write_starts_without_tokens() {
     rig.limited(0);
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
     let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
-    rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+    rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None, None);
     rig.add();
     let job = rig.dispatch.queue.next().await.unwrap();
     rig.dispatch.queue.spend(&job, budget::WRITES, 10_000);
@@ -106,7 +106,7 @@ async fn an_event_of_the_host_about_a_plugin_costs_a_token_of_its_tenant() {
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
     let mut spec = old.spec.clone();
     spec.grants.write.events = true;
-    rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+    rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None, None);
     let verb = "patch";
     let resource = "pods".to_owned();
     let namespace = None;
@@ -135,7 +135,7 @@ async fn read_after_a_cut(writes: bool) {
     if !writes {
         let old = rig.dispatch.registry.get(rig.lane).unwrap();
         let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
-        rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+        rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None, None);
         rig.dispatch.queue.claim_changed(rig.lane);
     }
     let shown = Shown::Revision(Revision(10_000));
@@ -182,7 +182,7 @@ async fn a_commit_without_a_token_is_not_sent_and_the_key_is_run_again() {
     let eager = Arc::new(Eager::default());
     let sender = old.sender.clone();
     let status = rig.status.clone();
-    rig.dispatch.registry.put(old.spec.clone(), eager.clone(), sender, status, None);
+    rig.dispatch.registry.put(old.spec.clone(), eager.clone(), sender, status, None, None);
     rig.limited(1);
     // No token is left for the run.
     let job = rig.dispatch.queue.next().await.unwrap();
@@ -215,7 +215,7 @@ async fn a_final_failure_after_an_unsent_commit_does_not_settle_the_key() {
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
     let sender = old.sender.clone();
     let status = rig.status.clone();
-    rig.dispatch.registry.put(old.spec.clone(), Arc::new(Hopeless), sender, status, None);
+    rig.dispatch.registry.put(old.spec.clone(), Arc::new(Hopeless), sender, status, None, None);
     rig.limited(1);
     let job = rig.dispatch.queue.next().await.unwrap();
     rig.dispatch.queue.spend(&job, budget::WRITES, u32::try_from(BURST).unwrap());
@@ -254,7 +254,7 @@ async fn live_reads_beyond_the_budget_are_refused_and_not_sent() {
     let curious = Arc::new(Curious(AtomicUsize::new(0)));
     let sender = old.sender.clone();
     let status = rig.status.clone();
-    rig.dispatch.registry.put(old.spec.clone(), curious.clone(), sender, status, None);
+    rig.dispatch.registry.put(old.spec.clone(), curious.clone(), sender, status, None, None);
     rig.limited(20);
     rig.work_for(Duration::from_secs(60)).await;
     let reads = curious.0.load(SeqCst);

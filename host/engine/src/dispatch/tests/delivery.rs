@@ -50,7 +50,8 @@ impl Bench {
         });
         let of = rig.dispatch.registry.get(rig.lane).unwrap();
         let spec = testing::plugin(Some("bank"), "tidy");
-        let bank = rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None);
+        let bank =
+            rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None, None);
         let names = ["cart-0", "cart-1", "cart-2", "cart-3"];
         let pods = names.into_iter().flat_map(|name| ["shop", "bank"].map(|namespace| (namespace, name)));
         rig.writer.apply(pods.map(|(namespace, name)| PodEvent::applied(named(namespace, name))).collect());

@@ -74,7 +74,7 @@ async fn records_outlive_an_unload_and_not_the_plugin() {
     rig.dispatch.forget(rig.lane);
     assert_eq!(registry.runs(&spec().id, 9, |_| true).len(), 1, "a suspended plugin has its runs");
     registry.forget_runs(&spec().id);
-    let lane = registry.put(spec(), of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None);
+    let lane = registry.put(spec(), of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None, None);
     assert_eq!(registry.runs(&spec().id, 9, |_| true).len(), 0);
     assert_eq!(reasons(&rig.dispatch, lane), ["NoRecord"]);
 }

@@ -226,7 +226,7 @@ impl Stage {
         };
         let sender = Sender { manager: format!("podium/shop/{}", spec.id.name), impersonate: None };
         let status = Arc::new(PluginStatus::default());
-        self.lanes.push(self.dispatch.registry.put(spec, Arc::new(Closure(Box::new(run))), sender, status, None));
+        self.lanes.push(self.dispatch.registry.put(spec, Arc::new(Closure(Box::new(run))), sender, status, None, None));
     }
 
     /// Returns how many writes were applied within the next seconds.

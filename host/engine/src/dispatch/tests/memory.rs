@@ -12,7 +12,7 @@ fn load_in(rig: &Rig, namespace: Option<&str>, name: &str, memory_bytes: usize) 
     let of = rig.dispatch.registry.get(rig.lane).unwrap();
     let mut spec = testing::plugin(namespace, name);
     spec.limits.memory_bytes = memory_bytes;
-    rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None)
+    rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None, None)
 }
 
 fn next(rig: &Rig) -> Option<PodJob> {
@@ -85,7 +85,7 @@ async fn a_tenant_is_a_namespace_or_one_cluster_plugin() {
     registry.remove(&spec().id).unwrap();
     assert_eq!(registry.claim(rig.lane), Claim::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
-    registry.put(spec(), reconcile, sender, rig.status.clone(), None);
+    registry.put(spec(), reconcile, sender, rig.status.clone(), None, None);
     assert_eq!(registry.claim(rig.lane), own, "the plugin and its tenant keep their numbers");
 }
 
@@ -134,7 +134,7 @@ async fn a_tenant_whose_last_plugin_is_loaded_again_keeps_its_debts() {
     let load = || {
         let mut spec = testing::plugin(Some("bank"), "tidy");
         spec.grants.write.labels = vec![KeyPattern("team".into())];
-        rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None)
+        rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None, None)
     };
     let add = |lane: Lane| rig.dispatch.queue.add([(lane, ("bank".into(), "cart-0".into()), "u1".into())]);
     let lane = load();

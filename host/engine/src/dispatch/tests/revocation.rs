@@ -121,7 +121,7 @@ impl Cut {
     fn load(&self, spec: PluginSpec, work: Work) {
         let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
         let guest = Arc::new(Guest { work, after: self.after.clone() });
-        self.rig.dispatch.registry.put(spec, guest, sender, self.rig.status.clone(), None);
+        self.rig.dispatch.registry.put(spec, guest, sender, self.rig.status.clone(), None, None);
     }
 
     /// Replaces the version by one that may do as much, and that one by one that may do more.
@@ -250,7 +250,7 @@ async fn staged_writes_are_dropped_when_the_plugin_is_restricted() {
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
     let sender = old.sender.clone();
     let idle = Closure(Box::new(|_, _| report(Ok(Outcome::Settled), Vec::new())));
-    rig.dispatch.registry.put(spec(), Arc::new(idle), sender, rig.status.clone(), None);
+    rig.dispatch.registry.put(spec(), Arc::new(idle), sender, rig.status.clone(), None, None);
     assert_eq!(rig.turn().await, Next::Settled, "the key was kept for the next version");
 }
 

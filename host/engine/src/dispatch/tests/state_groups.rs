@@ -14,7 +14,7 @@ impl Group {
         let spec = PluginSpec { state_group: group.map(str::to_owned), ..testing::plugin(namespace, name) };
         let run = Closure(Box::new(|_, _| report(Ok(Outcome::Settled), Vec::new())));
         let sender = Sender { manager: format!("podium/{}", spec.id), impersonate: None };
-        let lane = self.registry.put(spec, Arc::new(run), sender, Arc::default(), None);
+        let lane = self.registry.put(spec, Arc::new(run), sender, Arc::default(), None, None);
         self.registry.get(lane).unwrap()
     }
 

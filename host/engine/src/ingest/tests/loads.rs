@@ -73,7 +73,7 @@ async fn a_version_that_replaces_another_one_runs_on_all_pods() {
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
     let registry = harness.dispatch.registry.clone();
     let status = harness.status.clone();
-    let lane = registry.put(spec(None), Arc::new(Closure(Box::new(body))), sender, status, None);
+    let lane = registry.put(spec(None), Arc::new(Closure(Box::new(body))), sender, status, None, None);
     harness.work(1);
     let swapped = |harness: &mut Harness| harness.ingest.plugins_changed(Some((lane, Why::LOAD)), oneshot::channel().0);
     swapped(&mut harness);
@@ -97,7 +97,7 @@ async fn changes_of_plugins_that_come_at_once_are_taken_over_once() {
         let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
         let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
         let id = PluginId { namespace: Some("shop".into()), name: name.into() };
-        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None, None)
     };
     let names: Vec<_> = (0..100).map(|at| format!("p{at}")).collect();
     names.iter().for_each(|name| _ = put(name));
@@ -122,7 +122,7 @@ async fn a_change_of_a_plugin_is_about_the_plugins_of_its_tenant() {
         let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
         let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
         let id = PluginId { namespace: namespace.map(Into::into), name: name.into() };
-        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None, None)
     };
     (0..50).for_each(|at| _ = put(Some("bank"), &format!("p{at}")));
     harness.ingest.follow_registry();
@@ -147,7 +147,7 @@ async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
     let dispatch = harness.dispatch.clone();
     let status = harness.status.clone();
-    let lane = dispatch.registry.put(spec(None), reconcile, sender, status, None);
+    let lane = dispatch.registry.put(spec(None), reconcile, sender, status, None, None);
     let Harness { mut ingest, observed, .. } = harness;
     let (done, mut queued) = oneshot::channel();
     ingest.plugins_changed(Some((lane, Why::LOAD)), done);
@@ -193,7 +193,7 @@ async fn a_version_that_replaces_another_one_gets_the_rest_of_the_deletions() {
     let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
     let status = Arc::<PluginStatus>::default();
-    let lane = harness.dispatch.registry.put(spec(None), reconcile, sender, status.clone(), None);
+    let lane = harness.dispatch.registry.put(spec(None), reconcile, sender, status.clone(), None, None);
     for _ in 0..2 {
         harness.ingest.plugins_changed(Some((lane, Why::LOAD)), oneshot::channel().0);
         harness.ingest.sweep();
@@ -213,7 +213,7 @@ async fn a_second_plugin_of_a_tenant_displaces_its_deletions_in_slices() {
         let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
         let sender = Sender { manager: format!("podium/{name}"), impersonate: None };
         let id = PluginId { namespace: Some("shop".into()), name: name.into() };
-        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None)
+        registry.put(PluginSpec { id, ..spec(None) }, reconcile, sender, Arc::default(), None, None)
     };
     let lane = put("first");
     harness.ingest.follow_registry();

@@ -15,7 +15,7 @@ fn resyncing(count: usize, every: Duration) -> (Writer, Reader, Arc<crate::dispa
     spec.watch.resync = Some(every);
     let body: Box<Body> = Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))));
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
-    let lane = registry.put(spec, Arc::new(Closure(body)), sender, Arc::default(), None);
+    let lane = registry.put(spec, Arc::new(Closure(body)), sender, Arc::default(), None, None);
     (writer, reader, registry.get(lane).unwrap())
 }
 
