@@ -23,6 +23,7 @@ mod grant;
 mod grants;
 mod graph;
 mod input;
+pub mod json;
 mod key;
 mod plugin;
 mod prune;

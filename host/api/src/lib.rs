@@ -40,7 +40,7 @@ pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
 pub use kubeconfig::config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use podium_vocabulary::{Tenant, text};
+use podium_vocabulary::{Tenant, json, text};
 use tokio::time::{Instant, timeout_at};
 
 /// The most bytes of one response, 128 MiB: five times a page of 500 of the largest Pods seen.
@@ -184,13 +184,13 @@ impl Api {
         })
     }
 
-    /// Returns the body of a 2xx response as JSON.
+    /// Returns the body of a 2xx response as JSON; see [`json::value`].
     ///
     /// # Errors
     /// See [`ApiError`].
     pub async fn json(&self, request: Request<Vec<u8>>) -> Result<serde_json::Value, ApiError> {
         let bytes = self.bytes(request).await?;
-        serde_json::from_slice(&bytes).map_err(|error| ApiError::Malformed(text::line(&error.to_string())))
+        json::value(&bytes).map_err(|error| ApiError::Malformed(text::line(&error.to_string())))
     }
 
     /// Returns the body of a 2xx response as a stream. The deadline covers the head of the response; the caller

@@ -63,6 +63,8 @@ pub struct Object {
     pub spec: Arc<str>,
     /// It had the host's finalizer.
     pub held: bool,
+    /// Its status said that a version of this generation ran, perhaps in another process.
+    pub ran: bool,
 }
 
 /// Where a plugin is defined, the one that counts first. Of objects of the same finalizers, and of those beyond the

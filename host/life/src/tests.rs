@@ -94,7 +94,13 @@ fn spec(id: &PluginId, config: &str) -> Arc<PluginSpec> {
 }
 
 fn object(uid: &str, config: &str) -> Object {
-    Object { uid: uid.into(), generation: i64::from(config.as_bytes()[0]), spec: config.into(), held: false }
+    Object {
+        uid: uid.into(),
+        generation: i64::from(config.as_bytes()[0]),
+        spec: config.into(),
+        held: false,
+        ran: false,
+    }
 }
 
 fn id(name: &str) -> PluginId {

@@ -509,7 +509,7 @@ impl Cleanup {
     ) -> bool {
         self.turn(line).await;
         let Ok(request) = request else { return false };
-        let Err(error) = self.api.for_tenant(id.tenant()).json(request).await else { return true };
+        let Err(error) = self.api.for_tenant(id.tenant()).bytes(request).await else { return true };
         if let Some(count) = progress.losses.occurred(Instant::now()) {
             let error = text::line(&error.to_string());
             tracing::warn!(plugin = %id, error, count, "finalizer of the plugin object not changed");

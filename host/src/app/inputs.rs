@@ -30,9 +30,9 @@ const OF_HOST: usize = 1_024;
 const SWEEPS: Pace = Pace { at_once: 2, seconds: 60 };
 /// The shortest time between two comparisons of the watches with the plugins.
 const SETTLE: Duration = Duration::from_secs(1);
-/// The shortest time between two times at which plugins receive changes. One object may change hundreds of times a
-/// second.
-const APPLY: Duration = Duration::from_millis(100);
+/// The shortest time between two times at which plugins receive changes, for which the inputs of all plugins are looked
+/// at. One object may change hundreds of times a second.
+const APPLY: Duration = Duration::from_secs(1);
 /// Capacity of the channel of changes.
 const CHANGES: usize = 16;
 
@@ -48,7 +48,8 @@ impl InputStates {
     }
 
     /// Reads the inputs of a plugin that is being loaded, except those that are watched already. With `ran`, for a
-    /// version that ran before, one that cannot be read is not available to it and no reason to refuse it.
+    /// version that ran before, one that cannot be read is not available to it and no reason to refuse it, and neither
+    /// are the bounds.
     ///
     /// # Errors
     /// Returns an error if one cannot be read, or is beyond the bounds, or if they are too large.
@@ -60,7 +61,7 @@ impl InputStates {
                 let states = self.states.lock();
                 let of_tenant = || states.keys().filter(|other| other.tenant == input.tenant).count();
                 let known = states.get(&input).cloned();
-                if known.is_none() && (states.len() >= OF_HOST || of_tenant() >= OF_TENANT) {
+                if known.is_none() && !ran && (states.len() >= OF_HOST || of_tenant() >= OF_TENANT) {
                     let message = format!("is beyond the {OF_TENANT} inputs of a tenant, or the {OF_HOST} of the host");
                     return Err(failed("TooManyInputs", &message));
                 }

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::objects::{
     ActiveVersion, Decision, Facts, Key, Object, Publisher, Recorder, Refusal, State, Update, Wanted, failures, status,
+    status_in,
 };
 
 /// How often the facts are compared with the last writes.
@@ -79,7 +80,10 @@ impl StatusTask {
                     for update in self.due(&mut publisher) {
                         let Ok(request) = update.request() else { continue };
                         let api = self.api.for_tenant(update.id.tenant());
-                        writes.spawn(async move { (update, api.json(request).await) });
+                        writes.spawn(async move {
+                            let answer = api.bytes(request).await;
+                            (update, answer.map(|answer| status_in(&answer)))
+                        });
                     }
                     continue;
                 }

@@ -313,8 +313,13 @@ pub(super) fn is_gone(names: &Mutex<BTreeMap<Kind, Names>>, id: &PluginId, uid: 
 
 /// Returns what the automaton knows of an object.
 fn object(object: &objects::Object) -> Object {
-    let uid = object.uid.as_str().into();
-    Object { uid, generation: object.generation, spec: object.spec.shared(), held: object.held.is_some() }
+    Object {
+        uid: object.uid.as_str().into(),
+        generation: object.generation,
+        spec: object.spec.shared(),
+        held: object.held.is_some(),
+        ran: object.has_run(),
+    }
 }
 
 #[cfg(test)]

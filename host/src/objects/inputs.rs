@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, request};
 use podium_api::{Api, ApiError, in_query, plugin_user_agent, resource_path};
-use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant};
-use serde_json::Value;
+use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant, json};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     FetchFailure, Step,
@@ -39,6 +40,13 @@ pub(crate) enum InputState {
     Absent,
     /// It may not be read, or is too large.
     Unavailable,
+}
+
+/// The answer of a list. Its objects are not parsed with it.
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
 }
 
 impl InputState {
@@ -109,13 +117,14 @@ impl InputKind {
             Err(error) => return Err(failed("InputUnavailable", format!("{object}: {}", error.for_guests()))),
         };
         let malformed = || failed("InputUnavailable", format!("{object}: the API server's answer is malformed"));
-        let list: Value = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
-        let items = list["items"].as_array().ok_or_else(malformed)?;
-        let Some(value) = items.first() else { return Ok(InputState::Absent) };
-        if !self.is_named(value) {
+        let List { items } = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
+        let Some(item) = items.first() else { return Ok(InputState::Absent) };
+        let too_large = |error| failed("InputTooLarge", format!("{object} is not read: {error}"));
+        let value = json::value(item.get().as_bytes()).map_err(too_large)?;
+        if !self.is_named(&value) {
             return Err(malformed());
         }
-        match self.state(value) {
+        match self.state(&value) {
             Ok(state) => Ok(state),
             Err(bytes) => {
                 let most = Input::MOST_BYTES;
@@ -175,9 +184,9 @@ impl Watchable for InputState {
     type Kind = Arc<InputKind>;
     type Id = ();
 
-    fn read(kind: &Self::Kind, json: &str) -> Result<Self, String> {
+    fn read(kind: &Self::Kind, object: &str) -> Result<Self, String> {
         // An error would leave the object out, and runs with its last state.
-        let object = serde_json::from_str(json).ok().filter(|object| kind.is_named(object));
+        let object = json::value(object.as_bytes()).ok().filter(|object| kind.is_named(object));
         Ok(object.and_then(|object| kind.state(&object).ok()).unwrap_or(Self::Unavailable))
     }
 
@@ -188,4 +197,31 @@ impl Watchable for InputState {
     }
 
     fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_whose_values_take_much_memory_is_not_available() {
+        let input = Input {
+            id: String::new(),
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            resource: "configmaps".into(),
+            name: "prices".into(),
+            fields: vec!["data".into()],
+        };
+        let kind = InputKind { tenant: Tenant::Cluster, account: "a".into(), namespace: "shop".into(), input };
+        for (values, expected) in
+            [(1, InputState::Present(r#"{"data":{"cart":"3"}}"#.into())), (100_000, InputState::Unavailable)]
+        {
+            let spec = vec![json!({ "": 0 }); values];
+            let object = json!({ "metadata": { "name": "prices" }, "data": { "cart": "3" }, "spec": spec });
+            assert_eq!(InputState::read(&Arc::new(kind.clone()), &object.to_string()), Ok(expected), "{values}");
+        }
+    }
 }

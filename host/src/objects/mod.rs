@@ -29,7 +29,7 @@ pub(crate) use fetch::{CORRECTED, ConfigMapKey, Readable, config_map, read_as, s
 pub(crate) use finalizers::{Earlier, OnPods};
 pub(crate) use inputs::{InputKind, InputState};
 pub(crate) use names::Names;
-pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again};
+pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again, status_in};
 pub(crate) use publish::{Publisher, Update, Wanted, hold, release};
 pub(crate) use released::Released;
 pub(crate) use reports::{Due, Page as ReportPage, Report, Reports, list as list_reports, listed as listed_reports};

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use podium_config::Problem;
-use podium_vocabulary::{KeyPattern, PluginId, PluginSpec, syntax, text};
+use podium_vocabulary::{KeyPattern, PluginId, PluginSpec, json, syntax, text};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -197,6 +197,11 @@ impl Object {
         (!spec.grants.write.finalizers.is_empty()).then(|| spec.clone())
     }
 
+    /// Returns true if the status says that a version of this generation runs, or ran in a host that ended.
+    pub(crate) fn has_run(&self) -> bool {
+        self.status["active"]["generation"].as_i64() == Some(self.generation)
+    }
+
     /// Returns true if the status says that a host let the plugin hold finalizers of Pods. Nothing but a host writes
     /// it, whereas anyone who may write an object may write its metadata.
     pub(crate) fn has_held(&self) -> bool {
@@ -338,6 +343,18 @@ pub(crate) fn of_finalizers(spec: &PluginSpec) -> Value {
     })
 }
 
+/// Returns the status in the API server's answer to a write of it; null if it has none that can be read. The tenant's
+/// spec is not parsed.
+pub(crate) fn status_in(answer: &[u8]) -> Value {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        status: Option<&'a RawValue>,
+    }
+    let answer = serde_json::from_slice(answer).ok();
+    answer.and_then(|Answer { status }| value(status).ok()).unwrap_or_default()
+}
+
 /// Parses a spec or a status; null if there is none.
 ///
 /// # Errors
@@ -347,7 +364,7 @@ fn value(raw: Option<&RawValue>) -> Result<Value, String> {
     if raw.len() > MAX_BYTES {
         return Err(format!("has {} bytes as JSON; at most {MAX_BYTES}", raw.len()));
     }
-    serde_json::from_str(raw).map_err(|error| format!("cannot be read: {}", text::line(&error.to_string())))
+    json::value(raw.as_bytes()).map_err(|error| format!("cannot be read: {}", text::line(&error.to_string())))
 }
 
 fn plugin(kind: Kind, id: &PluginId, spec: &Value) -> Result<PluginSpec, Vec<Problem>> {

@@ -151,7 +151,8 @@ impl Publisher {
         due
     }
 
-    /// Records the answer to a write. Until then [`Self::due`] returns no other one to its object.
+    /// Records the status that the API server has after a write. Until then [`Self::due`] returns no other write to the
+    /// object.
     pub(crate) fn answered(&mut self, update: Update, answer: Result<Value, ApiError>, now: Instant) {
         let Update { id, uid, status: sent, transitions: _ } = update;
         self.under_way.remove(&id);
@@ -161,7 +162,7 @@ impl Publisher {
         };
         let pause = PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST);
         let asked = answer.as_ref().err().and_then(ApiError::retry_after).unwrap_or_default();
-        let stored = answer.ok().map(|mut object| object["status"].take());
+        let stored = answer.ok();
         self.written.insert(id, Written { uid, sent, stored, next: now + pause.max(asked.min(LONGEST)), failures });
     }
 }
@@ -268,7 +269,7 @@ mod tests {
         let old = with_status("a", Value::Null);
         let update = publisher.due(vec![wanted(&old, want())], now).pop().unwrap();
         // The API server does not store a field that it does not know.
-        publisher.answered(update, Ok(json!({ "status": { "x": 2 } })), now);
+        publisher.answered(update, Ok(json!({ "x": 2 })), now);
         assert_eq!(publisher.shown(&old), &json!({ "x": 2 }));
         assert_eq!(publisher.due(vec![wanted(&old, want())], now + seconds(60)), [], "on its way");
         let new = with_status("a", json!({ "x": 2 }));
@@ -294,7 +295,7 @@ mod tests {
         for second in 0..4 {
             for update in publisher.due(want(second), now + seconds(second)) {
                 written.push(update.id.name.to_string());
-                let stored = json!({ "status": update.status.clone() });
+                let stored = update.status.clone();
                 publisher.answered(update, Ok(stored), now + seconds(second));
             }
         }
@@ -314,7 +315,7 @@ mod tests {
         };
         let quiet = of("zzz", "quiet");
         let update = publisher.due(vec![wanted(&quiet, Some(1.into()))], now).pop().unwrap();
-        publisher.answered(update, Ok(json!({ "status": 1 })), now);
+        publisher.answered(update, Ok(json!(1)), now);
         let mut calls = Vec::new();
         for call in 0..20 {
             let fresh: Vec<_> = (0..50).map(|at| of("aaa", &format!("p{call}-{at}"))).collect();

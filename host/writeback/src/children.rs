@@ -4,7 +4,7 @@
 //! The plugin's entry in `metadata.managedFields` decides: the API server changes it when another client takes, changes
 //! or removes a field of the plugin's, and leaves it when one changes other fields, such as the status.
 
-use podium_vocabulary::{ObjectGrant, ObjectRef, PodKey};
+use podium_vocabulary::{ObjectGrant, ObjectRef, PodKey, json};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
@@ -144,7 +144,7 @@ impl Child {
         };
         let own = managed_fields.iter().find(is_own);
         // In the form of an answer that was parsed.
-        let own = own.and_then(|entry| serde_json::from_str::<Value>(entry.get()).ok());
+        let own = own.and_then(|entry| json::value(entry.get().as_bytes()).ok());
         let own = own.map(|entry| Digest::new(&[&entry.to_string()]));
         let revision = resource_version.parse().unwrap_or_default();
         Ok(Self { namespace, name, shown: Shown { revision, own } })

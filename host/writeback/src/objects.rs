@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Sender, Sent};
-use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult};
+use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult, json};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -33,9 +33,6 @@ use super::{
     plan::Request,
 };
 
-/// The most bytes of an object that are parsed. The API server stores objects of at most 1.5 MiB, and adds
-/// managedFields within that.
-const MAX_OBJECT_BYTES: usize = 4 << 20;
 /// The text behind the digest in the annotation of an object that the plugin's apply created.
 const CREATED: &str = ",created";
 
@@ -220,6 +217,8 @@ enum Live {
     Absent,
     /// The account may write to the object and not read it.
     Forbidden,
+    /// It is not parsed, for this reason.
+    TooLarge(String),
     /// The API server is unreachable or overloaded, or its answer is no object.
     Unreadable,
 }
@@ -243,9 +242,10 @@ impl Target<'_> {
         let Ok(request) = http::get(&self.path, self.sender) else { return Live::Unreadable };
         sent.reads += 1;
         match self.api.bytes(request).await {
-            Ok(answer) if answer.len() <= MAX_OBJECT_BYTES => match serde_json::from_slice(&answer) {
+            Ok(answer) => match json::value(&answer) {
                 Ok(live @ Value::Object(_)) => Live::Object(live),
-                _ => Live::Unreadable,
+                Err(error) if error.is_data() => Live::TooLarge(format!("the object is not read: {error}")),
+                Ok(_) | Err(_) => Live::Unreadable,
             },
             Err(ApiError::Status { code: 404, .. }) => Live::Absent,
             Err(ApiError::Status { code: 403, .. }) => Live::Forbidden,
@@ -284,6 +284,7 @@ impl Target<'_> {
                 Live::Absent => creates = true,
                 // An apply without the end of the annotation would abandon the object.
                 Live::Unreadable => return (Err(ErrorClass::Unreachable), WriteEnd::Other),
+                Live::TooLarge(reason) => return (Ok(WriteResult::Invalid(reason)), WriteEnd::Other),
                 Live::Forbidden => {}
             },
         }
@@ -294,11 +295,11 @@ impl Target<'_> {
         };
         sent.requests += 1;
         let live = match self.api.bytes(wire).await {
-            Ok(answer) => serde_json::from_slice(&answer).unwrap_or_default(),
+            Ok(answer) => json::value(&answer).unwrap_or_default(),
             Err(error) => match answer::classify(request, &error) {
                 ErrorClass::Ambiguous => match self.live(sent).await {
                     Live::Object(live) if is_as(&live, body) => live,
-                    Live::Object(_) | Live::Absent | Live::Unreadable | Live::Forbidden => {
+                    Live::Object(_) | Live::Absent | Live::TooLarge(_) | Live::Unreadable | Live::Forbidden => {
                         return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now()));
                     }
                 },
@@ -370,7 +371,7 @@ fn removal(live: &Live, uid: Option<&str>) -> AfterDeletion {
         Live::Object(live) => &live["metadata"],
         Live::Absent => return AfterDeletion::Gone,
         Live::Forbidden => return AfterDeletion::Hidden,
-        Live::Unreadable => return AfterDeletion::Nothing,
+        Live::TooLarge(_) | Live::Unreadable => return AfterDeletion::Nothing,
     };
     match (live["uid"].as_str(), uid) {
         (None, _) => AfterDeletion::Nothing,

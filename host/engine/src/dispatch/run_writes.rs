@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::{PodKey, Revision, WriteReport};
+use podium_vocabulary::{PodKey, Revision, WriteReport, json};
 use podium_wire::Section;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -168,9 +168,9 @@ impl RunWrites {
     }
 }
 
-/// Returns the Pod's JSON without its revision and without these fields; `None` if it is not JSON.
+/// Returns the Pod's JSON without its revision and without these fields; `None` if its values take too much memory.
 fn json_without(pod: &CachedPod, fields: &BTreeMap<Field, u64>) -> Option<Value> {
-    let mut json: Value = serde_json::from_slice(&pod.section_bytes(Section::Full)).ok()?;
+    let mut json = json::value(&pod.section_bytes(Section::Full)).ok()?;
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
         metadata.remove("managedFields");

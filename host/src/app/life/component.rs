@@ -58,7 +58,8 @@ impl Components {
         from: From,
     ) -> Result<Fetched, LoadFailure> {
         self.hold(rules, spec, object).await?;
-        self.inputs.read(spec, matches!(from, From::Disk(_))).await?;
+        let ran = matches!(from, From::Disk(_)) || object.is_some_and(|object| object.ran);
+        self.inputs.read(spec, ran).await?;
         if self.given.lock().contains_key(&spec.id) {
             return Ok(Fetched::plain(Bytes::new()));
         }

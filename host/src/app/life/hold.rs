@@ -54,7 +54,7 @@ impl Components {
         }
         if !held {
             let request = hold(&spec.id, uid).map_err(|error| unheld(&error))?;
-            self.api.for_tenant(spec.tenant()).json(request).await.map_err(|error| unheld(&error))?;
+            self.api.for_tenant(spec.tenant()).bytes(request).await.map_err(|error| unheld(&error))?;
         }
         self.holds.let_hold(spec, uid);
         Ok(())
@@ -299,7 +299,7 @@ mod tests {
             };
             let mut spec = testing::plugin(Some(namespace), "a");
             spec.grants.write.finalizers = vec![KeyPattern("x.example/a".to_owned())];
-            let object = Object { uid: "1".into(), generation: 1, spec: "".into(), held: false };
+            let object = Object { uid: "1".into(), generation: 1, spec: "".into(), held: false, ran: false };
             let held = components.hold(&Rules::default(), &spec, Some(&object)).await;
             assert_eq!((held.is_ok(), *sent.lock()), (expected == 1, expected), "{namespace}");
         }

@@ -2,6 +2,7 @@
 
 mod absent;
 mod hangs;
+mod inputs;
 mod versions;
 
 use std::{

@@ -186,3 +186,14 @@ fn finalizers_of_the_status_are_removed_as_the_account_of_the_spec() {
     let none = Arc::new(json!({ "finalizers": { "names": ["no name"] } }));
     assert!(Object { status: none, ..object("tidy", 1, &long) }.may_have_held().is_none());
 }
+
+#[test]
+fn the_status_in_an_answer_is_read_whatever_the_spec_is() {
+    let spec = vec![json!({ "": 0 }); 100_000];
+    let answer = json!({ "spec": { "config": spec }, "status": { "x": 1 } }).to_string();
+    assert!(json::value(answer.as_bytes()).is_err(), "not parsed as a whole");
+    assert_eq!(status_in(answer.as_bytes()), json!({ "x": 1 }));
+    for answer in ["{}", "[]", "", r#"{"status":"#] {
+        assert_eq!(status_in(answer.as_bytes()), Value::Null, "{answer}");
+    }
+}

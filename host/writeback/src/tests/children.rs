@@ -73,6 +73,16 @@ async fn what_is_gone_is_not_deleted_again_and_another_incarnation_is() {
 }
 
 #[tokio::test]
+async fn an_object_whose_values_take_much_memory_is_not_compared() {
+    let spec = vec![json!({ "": 0 }); 100_000];
+    let wire = Wire::answering([Some((200, json!({ "metadata": { "name": "summary" }, "spec": spec })))]);
+    let (result, writes, reads) = send(&wire.writeback(), apply(&[])).await;
+    let reason = "the object is not read: its values would take 70 MiB of memory; at most 8";
+    assert_eq!((result, writes, reads), (WriteResult::Invalid(reason.to_owned()), 0, 1));
+    wire.seen();
+}
+
+#[tokio::test]
 async fn a_refused_deletion_is_sent_again() {
     for refused in [status(403, "", ""), status(422, "", ""), status(409, "", "")] {
         let wire = Wire::answering([refused, accepted()]);

@@ -54,7 +54,8 @@ async fn an_effect_that_never_ends_delays_no_suspension_and_no_deletion() {
             ..in_config_map(source, &"0".repeat(64))
         };
         let feed = |spec: PluginSpec, generation: i64| {
-            let object = Object { uid: "u".into(), generation, spec: spec.config.as_str().into(), held: false };
+            let object =
+                Object { uid: "u".into(), generation, spec: spec.config.as_str().into(), held: false, ran: false };
             driver.feed(Event::Seen(spec.id.clone(), Source::Object(object), Want::Run(Arc::new(spec))));
         };
         let others: Vec<_> = (0..100).map(|at| plugin("shop", format!("p{at}"), "tidy")).collect();

@@ -117,7 +117,7 @@ fn object(uid: &str, generation: i64, config: &str) -> (PluginId, Source) {
     let sha256 = "0".repeat(64);
     let source = json!({ "configMap": { "name": "tidy", "key": "plugin.wasm", "sha256": sha256 } });
     let text = json!({ "source": source, "config": { "is": config } }).to_string();
-    (spec().id, Source::Object(Object { uid: uid.into(), generation, spec: text.into(), held: false }))
+    (spec().id, Source::Object(Object { uid: uid.into(), generation, spec: text.into(), held: false, ran: false }))
 }
 
 /// Loads an object's plugin, which passes its probe and then traps if asked.
