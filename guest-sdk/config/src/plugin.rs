@@ -376,7 +376,7 @@ pub struct WriteGrants {
     #[serde(default)]
     #[schemars(length(max = MOST_GRANTS))]
     pub annotations: Vec<AnnotationPattern>,
-    /// Finalizers that may be added and removed, on Pods and in objects that are applied.
+    /// Finalizers that may be added and removed, on Pods and in templates of objects that are applied.
     #[serde(default)]
     #[schemars(length(max = MOST_GRANTS))]
     pub finalizers: Vec<FinalizerPattern>,

@@ -11,8 +11,12 @@ use crate::syntax;
 
 /// The fields of `metadata` that a plugin may set. All others are the API server's or the host's: with them a body
 /// could take over another incarnation, tie itself to a foreign owner, claim fields in another manager's name, or get
-/// a name that was not authorised.
-const METADATA: [&str; 5] = ["annotations", "finalizers", "labels", "name", "namespace"];
+/// a name that was not authorised. With finalizers it would stay, and its namespace with it, after the plugin was
+/// deleted: the host removes those of Pods only.
+const METADATA: [&str; 4] = ["annotations", "labels", "name", "namespace"];
+
+const FINALIZERS: &str = "metadata must not have \"finalizers\": the host removes those of a deleted plugin from Pods \
+                          only, so the object could never be deleted; leave it out, and add a finalizer to the Pod";
 
 /// The most levels of objects and arrays; the host's JSON parser stops at 128.
 pub const MAX_DEPTH: usize = 100;
@@ -28,7 +32,7 @@ pub struct Carried<'a> {
     pub labels: Vec<&'a str>,
     /// The keys of the object's annotations, and of those in templates.
     pub annotations: Vec<&'a str>,
-    /// The object's finalizers, and those in templates.
+    /// The finalizers in templates. The object itself has none.
     pub finalizers: Vec<&'a str>,
 }
 
@@ -40,6 +44,9 @@ pub fn check(body: &Value) -> Result<Carried<'_>, String> {
     let fields = body.as_object().ok_or("the object must be a JSON object")?;
     let metadata = fields.get("metadata").and_then(Value::as_object).ok_or("the object must have metadata")?;
     if let Some(field) = metadata.keys().find(|field| !METADATA.contains(&field.as_str())) {
+        if field == "finalizers" {
+            return Err(FINALIZERS.to_owned());
+        }
         let field = syntax::quoted(field);
         return Err(format!("metadata must not have {field}: the host or the API server sets it; leave it out"));
     }
@@ -167,21 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_sets_five_fields_of_the_metadata_and_no_status() {
+    fn a_plugin_sets_four_fields_of_the_metadata_and_no_status() {
         let metadata = json!({
             "name": "a", "namespace": "b",
             "labels": { "a": "", "x.example/y": "z" }, "annotations": { "n": "any text" },
-            "finalizers": ["shop.example/hold"],
         });
         let body = with("metadata", metadata.clone());
         let carried = check(&body).unwrap();
         assert_eq!((carried.labels, carried.annotations), (vec!["a", "x.example/y"], vec!["n"]));
-        assert_eq!(carried.finalizers, ["shop.example/hold"]);
         for field in [
             "clusterName",
             "creationTimestamp",
             "deletionGracePeriodSeconds",
             "deletionTimestamp",
+            "finalizers",
             "generateName",
             "generation",
             "managedFields",
@@ -207,13 +213,24 @@ mod tests {
         }
     }
 
+    /// The host removes the finalizers of a deleted plugin from Pods, and a deletion of the object wakes no plugin.
+    #[test]
+    fn the_object_itself_has_no_finalizers_whatever_they_are() {
+        for finalizers in [json!(["shop.example/hold"]), json!([]), json!(null), json!("x")] {
+            let error = error(&with("metadata", json!({ "name": "a", "finalizers": finalizers })));
+            assert!(error.contains("\"finalizers\"") && error.contains("add a finalizer to the Pod"), "{error}");
+        }
+        let template = json!({ "template": { "metadata": { "finalizers": ["shop.example/hold"] } } });
+        assert_eq!(check(&with("spec", template)).unwrap().finalizers, ["shop.example/hold"]);
+    }
+
     #[test]
     fn keys_values_and_finalizers_follow_the_rules_of_kubernetes() {
         let label = |length| "a".repeat(length);
         let annotation = |length| " ".repeat(length);
         for metadata in [
-            json!({ "labels": null, "annotations": null, "finalizers": null }),
-            json!({ "labels": {}, "annotations": {}, "finalizers": [] }),
+            json!({ "labels": null, "annotations": null }),
+            json!({ "labels": {}, "annotations": {} }),
             json!({ "labels": { "a": label(63) }, "annotations": { "a": annotation(64 << 10) } }),
         ] {
             assert_eq!(check(&with("metadata", metadata.clone())).err(), None, "{metadata}");
@@ -229,12 +246,20 @@ mod tests {
             (json!({ "annotations": { "a": {} } }), "must be text"),
             (json!({ "annotations": { "a b": "" } }), "annotation key"),
             (json!({ "annotations": "a" }), "must be a JSON object"),
-            (json!({ "finalizers": "shop.example/a" }), "must be a JSON array"),
-            (json!({ "finalizers": [1] }), "must be text"),
-            (json!({ "finalizers": ["orphan"] }), "a domain"),
-            (json!({ "finalizers": ["shop.example/"] }), "finalizer"),
         ] {
             assert!(error(&with("metadata", metadata.clone())).contains(why), "{metadata}");
+        }
+        let template = |finalizers: Value| with("spec", json!({ "metadata": { "finalizers": finalizers } }));
+        for none in [json!(null), json!([])] {
+            assert_eq!(check(&template(none)), Ok(Carried::default()));
+        }
+        for (finalizers, why) in [
+            (json!("shop.example/a"), "must be a JSON array"),
+            (json!([1]), "must be text"),
+            (json!(["orphan"]), "a domain"),
+            (json!(["shop.example/"]), "finalizer"),
+        ] {
+            assert!(error(&template(finalizers.clone())).contains(why), "{finalizers}");
         }
     }
 

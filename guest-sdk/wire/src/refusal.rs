@@ -32,8 +32,8 @@ pub fn needs(grant: &str) -> String {
 }
 
 /// The message about an object of a granted kind whose metadata needs grants besides that of the kind.
-pub const CARRIED: &str = "a finalizer, or a label or annotation of a reserved domain, in the object needs a grant of \
-                           its own below spec.grants.write";
+pub const CARRIED: &str = "a label or annotation of a reserved domain in the object, or a finalizer of a template in \
+                           it, needs a grant of its own below spec.grants.write";
 
 /// Returns the message about a write outside of the plugin's own namespace.
 #[must_use]

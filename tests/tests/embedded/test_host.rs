@@ -421,7 +421,6 @@ fn of_objects(targets: &[PodKey]) -> Vec<Action> {
             ("labels", json!({ "pod-template-hash": "a" })),
             ("annotations", json!({ "podium.dev/applied-0": "a" })),
             ("finalizers", json!(["shop.example/hold"])),
-            ("finalizers", json!(["bank.example/hold"])),
             ("ownerReferences", json!([])),
             ("generateName", json!("a")),
             ("uid", json!("u")),
@@ -436,6 +435,7 @@ fn of_objects(targets: &[PodKey]) -> Vec<Action> {
             ("$patch", json!("delete")),
             ("data", json!({ "a": [18_446_744_073_709_551_615_u64] })),
             ("spec", json!({ "template": { "metadata": { "finalizers": ["bank.example/hold"] } } })),
+            ("spec", json!({ "template": { "metadata": { "finalizers": ["shop.example/hold"] } } })),
         ]
         .map(|(field, value)| {
             let mut body = body.clone();

@@ -86,7 +86,7 @@ pub(super) fn attacks() -> Vec<Attack> {
         Attack::answered("apply-numbers-out-of-range", "7 invalid"),
         Attack::answered("apply-text-that-is-no-json", "11 invalid"),
         Attack::answered("apply-metadata-of-others", "10 invalid"),
-        Attack::answered("apply-finalizers-of-others", "6 not-granted"),
+        Attack::answered("apply-finalizers-of-others", "2 invalid, 4 not-granted"),
         Attack::answered("apply-with-owners-elsewhere", "8 invalid"),
         Attack::guest("apply-with-an-owner-that-never-was", Succeeds(Outcome::Settled, 1)),
         Attack::answered("apply-huge-objects", "2 ok, 2 over-budget").with_terms(long),

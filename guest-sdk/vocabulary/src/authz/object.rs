@@ -60,7 +60,7 @@ fn valid_object(object: &ObjectRef) -> Result<(), Refused> {
 }
 
 /// Checks that the body may be applied and names the object of the reference, because the body is sent. Returns whether
-/// the grants cover its keys and finalizers.
+/// the grants cover its keys and the finalizers of templates.
 fn valid_body(object: &ObjectRef, body: &Value, grants: &WriteGrants) -> Result<bool, Refused> {
     let Carried { labels, annotations, finalizers } = object::check(body).map_err(Refused::Invalid)?;
     let text = |path: &str| body.pointer(path).and_then(Value::as_str);

@@ -120,6 +120,7 @@ const METADATA: &[&str] = &[
     "creationTimestamp",
     "deletionTimestamp",
     "selfLink",
+    "finalizers",
     "Finalizers",
 ];
 const MEMBERS: &[&str] = &[
@@ -360,7 +361,7 @@ impl Cases {
                 body["metadata"][field] = self.keys(patterns);
             }
         }
-        if self.one_in(3) {
+        if self.one_in(self.spoilt) {
             body["metadata"]["finalizers"] = self.finalizers(write);
         }
         if self.one_in(2) {
@@ -427,7 +428,7 @@ impl Cases {
         };
         match self.random.random_range(0..8) {
             0 => body["metadata"][self.any(METADATA)] = odd(self),
-            1 => body["metadata"][self.any(&["namespace", "name", "labels", "annotations", "finalizers"])] = odd(self),
+            1 => body["metadata"][self.any(&["namespace", "name", "labels", "annotations"])] = odd(self),
             2 => {
                 body["metadata"]["annotations"] = json!({ "note": "x".repeat(65_535 + self.random.random_range(0..3)) })
             }

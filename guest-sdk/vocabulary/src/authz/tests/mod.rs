@@ -281,8 +281,10 @@ fn a_body_may_not_speak_for_the_server_or_name_another_object() {
 fn an_object_has_no_reserved_key_and_no_ungranted_finalizer() {
     let verdict = |grants: &Grants, metadata: serde_json::Value| {
         let mut body = config_map();
-        for (field, value) in metadata.as_object().unwrap() {
-            body["metadata"][field] = value.clone();
+        // The object itself may have none, whatever is granted.
+        match metadata.get("finalizers") {
+            Some(_) => body["spec"] = json!({"template": {"metadata": metadata}}),
+            None => body["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone()),
         }
         refused(&shop(), grants, apply(body, None))
     };
@@ -290,6 +292,7 @@ fn an_object_has_no_reserved_key_and_no_ungranted_finalizer() {
     grants.write.objects = all().write.objects;
     for metadata in [
         json!({"labels": {"team": "web", "shop.example/a": "b"}, "annotations": {"note": "any"}}),
+        json!({"labels": null, "annotations": null}),
         json!({"labels": null, "annotations": null, "finalizers": null}),
         json!({"finalizers": []}),
     ] {
@@ -336,6 +339,14 @@ fn an_object_has_no_reserved_key_and_no_ungranted_finalizer() {
     ] {
         assert!(matches!(verdict(&grants, metadata.clone()), Some(Refused::Invalid(_))), "{metadata}");
     }
+}
+
+#[test]
+fn no_grant_permits_a_finalizer_of_the_object_itself() {
+    let mut body = config_map();
+    body["metadata"]["finalizers"] = json!(["shop.example/a"]);
+    let refused = refused(&shop(), &all(), apply(body, None));
+    assert!(matches!(&refused, Some(Refused::Invalid(why)) if why.contains("finalizer to the Pod")), "{refused:?}");
 }
 
 #[test]

@@ -96,8 +96,8 @@ fn may_write(scope: &Scope, grants: &Grants, object: &ObjectRef) -> bool {
         }
 }
 
-/// Labels and annotations are free except those that need an exact grant on Pods; finalizers are as on Pods. Templates
-/// of other objects are under the same rules.
+/// Labels and annotations are free except those that need an exact grant on Pods. Templates of other objects are under
+/// the same rules, and their finalizers are as on Pods.
 fn may_carry(grants: &Grants, body: &Value) -> bool {
     let keys = |field: &str| {
         let mut keys = Vec::<String>::new();
@@ -123,7 +123,7 @@ fn is_body(object: &ObjectRef, body: &Value) -> bool {
         && body["kind"] == *object.kind
         && body["metadata"]["name"] == *object.name
         && namespace == object.namespace.clone().map(Value::from);
-    let known = ["name", "namespace", "labels", "annotations", "finalizers"];
+    let known = ["name", "namespace", "labels", "annotations"];
     let only_known = metadata.keys().all(|field| known.contains(&&**field));
     let maps_of = |field: &str, is_value: &dyn Fn(&str) -> bool| {
         in_every_metadata(body, field).into_iter().all(|found| match found {
