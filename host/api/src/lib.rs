@@ -24,7 +24,7 @@ mod kubeconfig;
 pub mod live;
 pub mod watch;
 
-use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
+use std::{error::Error as StdError, future::ready, pin::Pin, sync::Arc, time::Duration};
 
 pub use backpressure::{Backpressure, HeldRequests, LiveReadOf};
 use bytes::Bytes;
@@ -165,6 +165,20 @@ impl Api {
     /// # Errors
     /// See [`ApiError`].
     pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
+        self.bytes_in_turn(request, ready(())).await.map(|(bytes, ())| bytes)
+    }
+
+    /// Returns the body of a 2xx response, and the result of `turn`, which the caller drops after the body. The body is
+    /// read when `turn` is ready; it is first polled when the response has begun, so that a request that waits in the
+    /// API server has no turn. This wait does not count for the deadline.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn bytes_in_turn<T>(
+        &self,
+        request: Request<Vec<u8>>,
+        turn: impl Future<Output = T>,
+    ) -> Result<(Bytes, T), ApiError> {
         let deadline = self.deadline()?;
         let method = request.method().clone();
         let uri = request.uri().clone();
@@ -172,7 +186,13 @@ impl Api {
         let pass = self.backpressure.as_ref().map(|backpressure| backpressure.admit(&request, began));
         let pass = pass.transpose().map_err(ApiError::Held)?;
         let answered = match self.send(request, deadline).await {
-            Ok(response) => self.collect(response, deadline).await,
+            Ok(response) => {
+                let began = Instant::now();
+                let turn = turn.await;
+                let at = deadline.at + began.elapsed();
+                let deadline = Deadline { at: self.end.map_or(at, |end| at.min(end)), ..deadline };
+                self.collect(response, deadline).await.map(|bytes| (bytes, turn))
+            }
             Err(error) => Err(error),
         };
         if let Some(pass) = pass {
@@ -320,7 +340,8 @@ async fn read_beginning(mut body: Body, deadline: Deadline) -> Vec<u8> {
 mod tests {
     use std::io;
 
-    use http_body_util::Full;
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
     use podium_pods::testing::{NASTY, assert_clean};
     use tower::service_fn;
 
@@ -363,6 +384,22 @@ mod tests {
         assert_eq!(*seen.lock(), [get_it(None, Duration::from_secs(5))]);
         let _ = observed(&silent).with_end(Instant::now()).bytes(get()).await;
         assert_eq!(seen.lock().len(), 1, "nothing was sent");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_turn_does_not_count_for_the_deadline() {
+        let service = service_fn(|_: Request<Body>| async {
+            let chunk = async {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"a")))
+            };
+            Ok::<_, io::Error>(Response::new(StreamBody::new(futures::stream::once(chunk)).boxed_unsync()))
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        let turn = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+        assert_eq!(api.bytes_in_turn(get(), turn(60)).await, Ok((Bytes::from_static(b"a"), ())));
+        let ending = api.with_end(Instant::now() + Duration::from_secs(3));
+        assert!(matches!(ending.bytes_in_turn(get(), turn(1)).await, Err(ApiError::Timeout(_))));
     }
 
     #[tokio::test]

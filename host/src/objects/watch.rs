@@ -154,6 +154,8 @@ pub(crate) struct ObjectWatch<O: Watchable = Object> {
     reported: bool,
     policy: watch::Receiver<Option<Policy>>,
     pods: Arc<Counters>,
+    /// The one request for a page that is under way, of the watches of a tenant.
+    of_tenant: Arc<Semaphore>,
     /// Pages of lists that are read at once, of all watches that share this.
     turns: Arc<Semaphore>,
     of: PhantomData<fn() -> O>,
@@ -215,11 +217,26 @@ impl<O: Watchable> ObjectWatch<O> {
         let failures = Intervals::new();
         let policy = watch::channel(None).1;
         let pods = Arc::default();
-        let turns = Arc::new(Semaphore::new(1));
+        let [of_tenant, turns] = [(); 2].map(|()| Arc::new(Semaphore::new(1)));
         let absent = None;
         let of = PhantomData;
         let is_unwatched = false;
-        Self { api, kind, namespace, retries, failures, absent, is_unwatched, reported: false, policy, pods, turns, of }
+        let reported = false;
+        Self {
+            api,
+            kind,
+            namespace,
+            retries,
+            failures,
+            absent,
+            is_unwatched,
+            reported,
+            policy,
+            pods,
+            of_tenant,
+            turns,
+            of,
+        }
     }
 
     /// Does not keep the specs of a list that are beyond the bounds of their tenants in the present policy.
@@ -233,9 +250,10 @@ impl<O: Watchable> ObjectWatch<O> {
         Self { pods, ..self }
     }
 
-    /// Reads a page of a list only while it has one of these turns.
-    pub(crate) fn taking(self, turns: Arc<Semaphore>) -> Self {
-        Self { turns, ..self }
+    /// Sends a request for a page of a list only while it has the turn of its tenant, and reads the page only while it
+    /// has one of `turns` as well: a request that the API server lets wait delays the lists of its tenant only.
+    pub(crate) fn taking(self, of_tenant: &Arc<Semaphore>, turns: &Arc<Semaphore>) -> Self {
+        Self { of_tenant: of_tenant.clone(), turns: turns.clone(), ..self }
     }
 
     /// Reports the objects and their changes until the receiver is gone.
@@ -367,8 +385,8 @@ impl<O: Watchable> ObjectWatch<O> {
                 query.push_str(&format!("&continue={}", in_query(&next)));
             }
             // Never closed.
-            let _turn = self.turns.clone().acquire_owned().await;
-            let page = api.bytes(self.get(&query, false)?).await?;
+            let _of_tenant = self.of_tenant.acquire().await;
+            let (page, _turn) = api.bytes_in_turn(self.get(&query, false)?, self.turns.acquire()).await?;
             let Page { metadata, items } = serde_json::from_slice(&page).map_err(malformed)?;
             objects.extend(items.iter().flatten().filter_map(|item| self.object(item.get())));
             O::trim(&mut objects, &mut trimming, self.policy.borrow().as_ref());

@@ -28,6 +28,10 @@ impl Server {
     }
 
     fn start(&self, namespace: Option<&str>, kind: Kind) -> mpsc::Receiver<(Kind, Change)> {
+        self.start_with(|api| ObjectWatch::new(api, kind, namespace.map(str::to_owned), 1))
+    }
+
+    fn start_with(&self, watch: impl FnOnce(Api) -> ObjectWatch<Object>) -> mpsc::Receiver<(Kind, Change)> {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -50,8 +54,7 @@ impl Server {
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
         let (sender, receiver) = mpsc::channel(16);
-        let watch = ObjectWatch::new(api, kind, namespace.map(str::to_owned), 1).beside(self.pods.clone());
-        tokio::spawn(watch.run(sender));
+        tokio::spawn(watch(api).beside(self.pods.clone()).run(sender));
         receiver
     }
 }
@@ -294,6 +297,28 @@ async fn a_server_that_ends_each_watch_is_not_asked_without_pause() {
     }
     let requests = server.requests.lock().len();
     assert!((3..20).contains(&requests), "{requests} requests in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_other_tenants_that_are_not_answered_delay_no_list() {
+    for tenants in [3, 40] {
+        let turns = Arc::new(Semaphore::new(4));
+        let start = |server: &Server, of_tenant: &Arc<Semaphore>| {
+            server.start_with(|api| ObjectWatch::new(api, Kind::Namespaced, None, 1).taking(of_tenant, &turns))
+        };
+        let mut silent = Vec::new();
+        for _ in 0..tenants {
+            let (server, of_tenant) = (Server::default(), Arc::new(Semaphore::new(1)));
+            silent.extend((0..16).map(|_| start(&server, &of_tenant)));
+        }
+        sleep(Duration::from_secs(1)).await;
+        let pages: Vec<_> = (1..=20).map(|page| list(&["a"; 10], 7, if page < 20 { "more" } else { "" })).collect();
+        let server = Server::answering(&pages);
+        let mut receiver = start(&server, &Arc::new(Semaphore::new(1)));
+        let began = Instant::now();
+        assert_eq!(next(&mut receiver).await.matches("shop/a").count(), 200);
+        assert!(began.elapsed() < Duration::from_secs(5), "{tenants} tenants: {:?}", began.elapsed());
+    }
 }
 
 #[test]
