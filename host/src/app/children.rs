@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     sync::Arc,
     time::Duration,
 };
@@ -14,16 +15,17 @@ use podium_engine::{
     dispatch::{Dispatch, LoadedPlugin},
     intervals::Intervals,
 };
-use podium_vocabulary::{Tenant, text};
+use podium_vocabulary::{ObjectRef, Payer, Tenant, text};
 use podium_writeback::{ChangedChild, Child, Origin, Writeback};
 use tokio::{
     sync::{Semaphore, mpsc, watch},
+    task::coop::consume_budget,
     time::{Instant, sleep, sleep_until},
 };
 
 use super::{
     life::Driver,
-    spaced::{Pace, Spaced},
+    spaced::{OfTenant, Pace, Spaced},
     watches::Watches,
 };
 use crate::objects::{Change, ChildKind, ObjectWatch};
@@ -74,7 +76,9 @@ impl Children {
         let dispatch = self.dispatch.clone();
         tokio::select! {
             ended = self.watch() => ended,
-            never = repair(&writeback, &dispatch) => never,
+            never = repair(|| writeback.next_changed_child(), |manager, origin| run(&dispatch, manager, origin)) => {
+                match never {}
+            }
         }
     }
 
@@ -160,35 +164,65 @@ fn wanted(plugins: &[Arc<LoadedPlugin>]) -> BTreeSet<Watched> {
     wanted
 }
 
-/// Runs the plugins again whose objects another client has changed.
-async fn repair(writeback: &Writeback, dispatch: &Dispatch) -> anyhow::Result<()> {
-    let mut repairs = Spaced::new(REPAIRS);
+/// A field manager and an object.
+type Name = (String, ObjectRef);
+
+impl OfTenant for Name {
+    fn tenant(&self) -> Payer {
+        let plugin = plugin_of(&self.0);
+        match plugin.split_once('/') {
+            Some((namespace, _)) => (Tenant::Namespace(namespace.into()), None),
+            None => (Tenant::Cluster, Some(plugin.into())),
+        }
+    }
+}
+
+/// Returns the beginning of the plugin's identity that is in a field manager; a namespace is never cut.
+fn plugin_of(manager: &str) -> &str {
+    manager.strip_prefix("podium/").unwrap_or(manager)
+}
+
+/// Runs the plugin with this field manager again, if it is loaded, because of an object that it applied.
+async fn run(dispatch: &Dispatch, manager: String, Origin { pod, workload }: Origin) {
+    if let Some(plugin) = dispatch.registry.by_manager(&manager) {
+        dispatch.child_changed(&plugin, pod.as_ref(), workload.as_ref()).await;
+    }
+}
+
+/// Runs the plugins again whose objects another client has changed. `next_changed` waits for such an object.
+async fn repair<C, R>(next_changed: impl Fn() -> C, run: impl Fn(String, Origin) -> R) -> Infallible
+where
+    C: Future<Output = ChangedChild>,
+    R: Future,
+{
+    let mut repairs: Spaced<Name, Origin> = Spaced::new(REPAIRS);
     // By tenant: the fight of one hides no other's.
-    let mut fights: BTreeMap<String, Intervals> = BTreeMap::new();
+    let mut fights: BTreeMap<Payer, Intervals> = BTreeMap::new();
     loop {
         let next = repairs.next();
         tokio::select! {
-            changed = writeback.next_changed_child() => {
+            // All changes before the next repair: that of a tenant is behind no more than one of each other tenant.
+            biased;
+            changed = next_changed() => {
                 let ChangedChild { manager, object, origin } = changed;
-                let wait = repairs.add((manager.clone(), object.clone()), origin, Instant::now());
-                let plugin = manager.strip_prefix("podium/").unwrap_or(&manager);
-                let tenant = plugin.split_once('/').map_or(plugin, |(namespace, _)| namespace);
+                let name = (manager, object);
+                let wait = repairs.add(name.clone(), origin, Instant::now());
                 if !wait.is_zero()
-                    && let Some(count) = fights.entry(tenant.to_owned()).or_default().occurred(Instant::now())
+                    && let Some(count) = fights.entry(name.tenant()).or_default().occurred(Instant::now())
                 {
-                    let object = text::line(&object.to_string());
+                    let plugin = plugin_of(&name.0);
+                    let object = text::line(&name.1.to_string());
                     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                     tracing::warn!(
                         plugin, object, wait_ms, count,
                         "another client changes fields that the plugin applies, again and again: the next repair waits"
                     );
                 }
+                consume_budget().await;
             }
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
-                let now = Instant::now();
-                while let Some(((manager, _), Origin { pod, workload })) = repairs.due(now) {
-                    let Some(plugin) = dispatch.registry.by_manager(&manager) else { continue };
-                    dispatch.child_changed(&plugin, pod.as_ref(), workload.as_ref()).await;
+                if let Some(((manager, _), origin)) = repairs.due(Instant::now()) {
+                    run(manager, origin).await;
                 }
             }
         }
@@ -197,7 +231,49 @@ async fn repair(writeback: &Writeback, dispatch: &Dispatch) -> anyhow::Result<()
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
+    use parking_lot::Mutex;
+    use tokio::time::timeout;
+
     use super::*;
+
+    fn change(plugin: &str, number: usize) -> ChangedChild {
+        let object = ObjectRef {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            resource: "configmaps".into(),
+            namespace: Some("shop".into()),
+            name: number.to_string(),
+        };
+        ChangedChild { manager: format!("podium/{plugin}"), object, origin: Origin::default() }
+    }
+
+    /// In the order of the memory of applied objects, in which a tenant with many changes may be the first one.
+    #[tokio::test(start_paused = true)]
+    async fn a_repair_is_behind_one_of_each_other_tenant() {
+        for when in [0, 1] {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            (0..100).for_each(|number| sender.send(change("loud/a", number)).unwrap());
+            let mut late = Some(change("shop/a", 0));
+            if when == 0 {
+                sender.send(late.take().unwrap()).unwrap();
+            }
+            let late = Mutex::new(late);
+            let receiver = tokio::sync::Mutex::new(receiver);
+            let ran = Mutex::new(Vec::new());
+            let run = |manager: String, _| {
+                ran.lock().push(manager);
+                late.lock().take().into_iter().for_each(|change| sender.send(change).unwrap());
+                ready(())
+            };
+            let next_changed = || async { receiver.lock().await.recv().await.unwrap() };
+            assert!(timeout(Duration::from_secs(1), repair(next_changed, run)).await.is_err());
+            let ran = ran.into_inner();
+            let expected = ["podium/loud/a", "podium/shop/a", "podium/loud/a"];
+            assert_eq!((&ran[..3], ran.len()), (&expected.map(str::to_owned)[..], 101), "during repair {when}");
+        }
+    }
 
     #[test]
     fn the_watches_of_a_tenant_share_a_turn_as_long_as_there_are_some() {

@@ -9,7 +9,7 @@
 //! apply is sent then, and [`Applied::next_changed`] returns the object. So it does after overlapping writes of
 //! different bodies.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_vocabulary::ObjectRef;
@@ -47,9 +47,10 @@ pub(super) struct Applied {
 }
 
 struct Objects {
-    remembered: Shares<Name, Remembered>,
+    /// The names are shared with [`Applied::names`], which copies those of a tenant while all writes wait.
+    remembered: Shares<Arc<Name>, Remembered>,
     /// Writes under way, bounded by the concurrent deliveries.
-    sending: BTreeMap<Name, Count>,
+    sending: BTreeMap<Arc<Name>, Count>,
     /// Objects that were remembered when another client changed them, until they are taken.
     changed: BTreeMap<Name, Origin>,
 }
@@ -151,7 +152,7 @@ pub(super) enum WriteEnd {
 #[must_use]
 pub(super) struct Sending<'a> {
     of: &'a Applied,
-    name: Name,
+    name: Arc<Name>,
     origin: Origin,
     end: WriteEnd,
 }
@@ -190,7 +191,7 @@ impl Objects {
     }
 
     /// Records the end of the last of overlapping writes, or of a single one.
-    fn ended(&mut self, name: &Name, end: WriteEnd, origin: Origin) {
+    fn ended(&mut self, name: &Arc<Name>, end: WriteEnd, origin: Origin) {
         let lost = match self.remembered.get_mut(name).and_then(|entries| entries.peek(name)) {
             Some(Remembered::Lost { at, .. }) => Some(*at),
             _ => None,
@@ -230,11 +231,14 @@ impl Applied {
     }
 
     /// Returns the objects of a kind that a plugin has applied, or is applying, as far as they are remembered.
-    pub(super) fn names(&self, manager: &str, is_kind: impl Fn(&ObjectRef) -> bool) -> Vec<Name> {
-        let objects = self.objects.lock();
-        let known = objects.remembered.of_tenant(tenant_of(manager)).map(|(name, _)| name);
-        let is_of_kind = |name: &&Name| name.0 == manager && is_kind(&name.1);
-        known.chain(objects.sending.keys()).filter(is_of_kind).cloned().collect()
+    pub(super) fn names(&self, manager: &str, is_kind: impl Fn(&ObjectRef) -> bool) -> impl Iterator<Item = Name> {
+        let names: Vec<Arc<Name>> = {
+            let objects = self.objects.lock();
+            let known = objects.remembered.of_tenant(tenant_of(manager)).map(|(name, _)| name);
+            known.chain(objects.sending.keys()).cloned().collect()
+        };
+        let of_kind = names.into_iter().filter(move |name| name.0 == manager && is_kind(&name.1));
+        of_kind.map(Arc::unwrap_or_clone)
     }
 
     /// Returns true if another client has changed the object since the plugin applied it.
@@ -295,11 +299,12 @@ impl Applied {
 
     /// Begins a write to the object and forgets its remembered state. `body` is `None` for a deletion.
     pub(super) fn begin(&self, name: &Name, body: Option<Digest>, origin: Origin) -> Sending<'_> {
+        let name = Arc::new(name.clone());
         let mut objects = self.objects.lock();
-        if let Some(remembered) = objects.remembered.get_mut(name)
-            && !matches!(remembered.peek(name), Some(Remembered::Lost { .. } | Remembered::Changed))
+        if let Some(remembered) = objects.remembered.get_mut(&name)
+            && !matches!(remembered.peek(&name), Some(Remembered::Lost { .. } | Remembered::Changed))
         {
-            remembered.pop(name);
+            remembered.pop(&name);
         }
         let new = || Count { now: 0, body, overlapped: false, executed: false, origin: Origin::default(), seen: None };
         let count = objects.sending.entry(name.clone()).or_insert_with(new);
@@ -308,7 +313,7 @@ impl Applied {
         if body.is_some() {
             count.origin.clone_from(&origin);
         }
-        Sending { of: self, name: name.clone(), origin, end: WriteEnd::Other }
+        Sending { of: self, name, origin, end: WriteEnd::Other }
     }
 }
 
@@ -340,7 +345,7 @@ impl Drop for Sending<'_> {
         if let Some(Count { overlapped, executed, origin, seen, .. }) = ended {
             // Whichever the API server executed last: one more run of the latest apply decides.
             if overlapped && executed && origin != Origin::default() {
-                objects.changed.insert(self.name.clone(), origin);
+                objects.changed.insert((*self.name).clone(), origin);
             }
             // It came before the answer, and may be of after it.
             if let Some(seen) = seen {
@@ -398,6 +403,21 @@ mod tests {
         assert_eq!(known(&applied, "1", start + MILLI), ObjectState::Unknown);
         deletion.end(WriteEnd::Other);
         assert_eq!(known(&applied, "1", start + MILLI), ObjectState::Unknown);
+    }
+
+    #[test]
+    fn names_are_compared_while_no_write_waits() {
+        let applied = Applied::default();
+        let of_kind = |object: &ObjectRef| {
+            assert!(!applied.objects.is_locked());
+            object.kind == "ConfigMap"
+        };
+        let names = || applied.names("podium/shop/a", of_kind).collect::<Vec<_>>();
+        apply(&applied, "1", Instant::now());
+        assert_eq!(names(), [name()], "remembered");
+        let _sending = begin(&applied, Some("2"));
+        assert_eq!(names(), [name()], "under way");
+        assert_eq!(applied.names("podium/shop/b", |_| true).count(), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
     reason = "tenants choose the keys, so their hashes must not be known; the order is that of use"
 )]
 
-use std::{collections::BTreeMap, hash::Hash, num::NonZeroUsize};
+use std::{collections::BTreeMap, hash::Hash, num::NonZeroUsize, sync::Arc};
 
 use lru::LruCache;
 
@@ -34,6 +34,12 @@ impl OfTenant for String {
     }
 }
 
+impl<K: OfTenant> OfTenant for Arc<K> {
+    fn tenant(&self) -> &str {
+        (**self).tenant()
+    }
+}
+
 impl<K: OfTenant, V> Shares<K, V> {
     /// Returns an empty memory of at most `most` entries.
     pub(super) fn new(most: NonZeroUsize) -> Self {
@@ -41,7 +47,7 @@ impl<K: OfTenant, V> Shares<K, V> {
     }
 
     /// Returns the entries of the key's tenant, if there are any.
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut LruCache<K, V>> {
+    pub(super) fn get_mut(&mut self, key: &impl OfTenant) -> Option<&mut LruCache<K, V>> {
         self.tenants.get_mut(key.tenant())
     }
 
