@@ -5,12 +5,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use podium_vocabulary::PluginId;
+use podium_vocabulary::{PluginId, fnv};
 use wasmtime::{StoreContextMut, WasmBacktrace};
 
 use super::{Engine, run::Run, text::cut};
@@ -34,14 +34,17 @@ pub struct Samples {
 impl Samples {
     /// Counts samples with these functions, the innermost first; without any they are among the other stacks.
     pub fn add<'a>(&mut self, frames: impl Iterator<Item = &'a str>, count: u64) {
-        let stack: Vec<usize> = frames.take(MOST_FRAMES).map(|name| self.number(name)).collect();
-        let is_kept = self.stacks.len() < MOST_STACKS || self.stacks.contains_key(&stack);
-        let stack = if is_kept && !stack.is_empty() { stack } else { vec![self.number(OTHER)] };
+        let names: Vec<&str> = frames.take(MOST_FRAMES).map(|name| cut(name, NAME_BYTES)).collect();
+        let known: Option<Vec<usize>> = names.iter().map(|name| self.names.get(*name).copied()).collect();
+        let is_kept = self.stacks.len() < MOST_STACKS || known.is_some_and(|stack| self.stacks.contains_key(&stack));
+        let stack = match names.as_slice() {
+            names @ [_, ..] if is_kept => names.iter().map(|name| self.number(name)).collect(),
+            _ => vec![self.number(OTHER)],
+        };
         *self.stacks.entry(stack).or_default() += count;
     }
 
     fn number(&mut self, name: &str) -> usize {
-        let name = cut(name, NAME_BYTES);
         let next = self.names.len();
         match self.names.get(name) {
             Some(number) => *number,
@@ -63,15 +66,26 @@ impl Samples {
 /// The profile that an engine takes, if it takes one.
 #[derive(Debug, Default)]
 pub(super) struct Profiler {
-    on: AtomicBool,
+    /// The number of the plugin; 0 without a profile. Runs of others do not wait for the samples.
+    of: AtomicU64,
     /// Ticks of the epoch since the start.
     ticks: AtomicU64,
     taken: Mutex<Option<(PluginId, Samples)>>,
 }
 
 impl Profiler {
+    fn begin(&self, plugin: &PluginId) {
+        *self.taken.lock() = Some((plugin.clone(), Samples::default()));
+        self.of.store(Self::number(plugin), Ordering::Relaxed);
+    }
+
     pub(super) fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
+        self.of.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the number of a plugin, which few others have, and never 0.
+    pub(super) fn number(plugin: &PluginId) -> u64 {
+        fnv(&plugin.to_string()).max(1)
     }
 
     /// Counts a tick of the epoch.
@@ -86,20 +100,20 @@ impl Profiler {
     /// Counts the functions under way of a run that a tick has interrupted. A tick of the host's own work for the run
     /// interrupts the guest as well, at its next function: such a one counts for nothing.
     pub(super) fn sample(&self, store: &StoreContextMut<'_, Run>) {
-        if !self.is_on() || self.ticks() == store.data().ticks {
+        let run = store.data();
+        if self.of.load(Ordering::Relaxed) != run.context.number || self.ticks() == run.ticks {
             return;
         }
-        let mut taken = self.taken.lock();
-        let Some((_, samples)) = taken.as_mut().filter(|(plugin, _)| *plugin == store.data().context.id) else {
-            return;
-        };
         let trace = WasmBacktrace::force_capture(store);
         let names = trace.frames().iter().map(|frame| match frame.func_name() {
             Some(name) => name.to_owned(),
             None => format!("wasm[{}]", frame.func_index()),
         });
         let names: Vec<String> = names.collect();
-        samples.add(names.iter().map(|name| &**name), 1);
+        let mut taken = self.taken.lock();
+        if let Some((_, samples)) = taken.as_mut().filter(|(plugin, _)| *plugin == run.context.id) {
+            samples.add(names.iter().map(|name| &**name), 1);
+        }
     }
 }
 
@@ -108,7 +122,7 @@ struct Taking<'a>(&'a Profiler);
 
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
-        self.0.on.store(false, Ordering::Relaxed);
+        self.0.of.store(0, Ordering::Relaxed);
         self.0.taken.lock().take();
     }
 }
@@ -122,9 +136,8 @@ impl Engine {
     pub async fn profile(&self, plugin: &PluginId, time: Duration) -> Option<Samples> {
         let profiler = &*self.core.profiler;
         let ticker = self.core.ticker.as_ref()?;
-        *profiler.taken.lock() = Some((plugin.clone(), Samples::default()));
         let _taking = Taking(profiler);
-        profiler.on.store(true, Ordering::Relaxed);
+        profiler.begin(plugin);
         ticker.end_rest();
         tokio::time::sleep(time).await;
         profiler.taken.lock().take().map(|(_, samples)| samples)
@@ -133,10 +146,19 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+    };
+
     use podium_pods::testing;
     use tokio::time::timeout;
+    use wasmtime::{AsContextMut, Store};
 
-    use super::{super::EngineOptions, *};
+    use super::{
+        super::{EngineOptions, run::PluginContext, sandboxes::NoWorld},
+        *,
+    };
 
     #[test]
     fn stacks_are_cut_and_bounded() {
@@ -146,6 +168,7 @@ mod tests {
         }
         samples.add(["0", "outer"].into_iter(), 1);
         assert_eq!(samples.stacks().count(), MOST_STACKS + 1);
+        assert_eq!(samples.names().count(), MOST_STACKS + 2, "those of other stacks are not kept");
         let other = samples.names().find(|(_, name)| *name == OTHER).unwrap().0;
         assert_eq!(samples.stacks().find(|(stack, _)| **stack == [other]), Some((&[other][..], 3)));
         assert_eq!(samples.stacks().map(|(_, count)| count).sum::<u64>(), MOST_STACKS as u64 + 4);
@@ -155,6 +178,32 @@ mod tests {
         assert_eq!(deep.stacks().next().unwrap().0.len(), MOST_FRAMES);
         deep.add(std::iter::once(&*"g".repeat(10_000)), 1);
         assert_eq!(deep.names().map(|(_, name)| name.len()).max(), Some(NAME_BYTES));
+    }
+
+    #[test]
+    fn a_run_of_another_plugin_waits_for_no_sample() {
+        for (plugin, is_profiled) in [("other", false), ("hello", true)] {
+            let context = PluginContext::new(&testing::plugin(Some("shop"), plugin), Arc::default());
+            let profiler = context.profiler.clone();
+            let run = Run::new(Arc::new(context), Box::new(NoWorld), None, 0, 0);
+            let mut store = Store::new(&wasmtime::Engine::default(), run);
+            profiler.begin(&testing::plugin(Some("shop"), "hello").id);
+            profiler.tick();
+            let sampler = profiler.clone();
+            let (ended, end) = mpsc::channel();
+            let recording = profiler.taken.lock();
+            let sampling = thread::spawn(move || {
+                sampler.sample(&store.as_context_mut());
+                ended.send(())
+            });
+            if !is_profiled {
+                assert_eq!(end.recv_timeout(Duration::from_secs(10)), Ok(()));
+            }
+            drop(recording);
+            sampling.join().unwrap().ok();
+            let taken = profiler.taken.lock();
+            assert_eq!(taken.as_ref().unwrap().1.stacks().count(), usize::from(is_profiled), "{plugin}");
+        }
     }
 
     #[tokio::test]

@@ -24,6 +24,8 @@ use super::{
 #[derive(Debug)]
 pub(super) struct PluginContext {
     pub(super) id: PluginId,
+    /// See [`Profiler::number`].
+    pub(super) number: u64,
     pub(super) scope: Scope,
     pub(super) grants: Grants,
     pub(super) limits: Limits,
@@ -40,6 +42,7 @@ impl PluginContext {
     pub(super) fn new(spec: &PluginSpec, program: Arc<[u8]>) -> Self {
         Self {
             id: spec.id.clone(),
+            number: Profiler::number(&spec.id),
             scope: spec.scope(),
             sections: spec.grants.sections(),
             grants: spec.grants.clone(),
