@@ -187,9 +187,9 @@ impl Api {
         let pass = pass.transpose().map_err(ApiError::Held)?;
         let answered = match self.send(request, deadline).await {
             Ok(response) => {
-                let began = Instant::now();
+                let waits = Instant::now();
                 let turn = turn.await;
-                let at = deadline.at + began.elapsed();
+                let at = deadline.at + waits.elapsed();
                 let deadline = Deadline { at: self.end.map_or(at, |end| at.min(end)), ..deadline };
                 self.collect(response, deadline).await.map(|bytes| (bytes, turn))
             }

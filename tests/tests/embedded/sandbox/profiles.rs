@@ -37,11 +37,21 @@ fn within(samples: &Samples, name: &str) -> u64 {
 async fn most_samples_are_in_the_hot_function_of_three() {
     let engine = measuring_engine();
     let hot = load(&engine, &spec("hot")).unwrap();
-    let samples = profiled(&engine, &hot, &spec("hot").id).await;
-    let all = total(&samples);
-    let [of_hot, of_warm] = ["3hot3hot", "3hot4warm"].map(|mangled| within(&samples, mangled));
-    assert!(all >= 40, "{all} samples: {samples:?}");
-    assert!(of_hot * 10 >= all * 8 && of_warm * 10 <= all * 2, "{of_hot} and {of_warm} of {all}: {samples:?}");
+    // On a busy machine a profile has few samples.
+    let mut all = 0;
+    let mut of_hot = 0;
+    let mut of_warm = 0;
+    for _ in 0..60 {
+        let samples = profiled(&engine, &hot, &spec("hot").id).await;
+        all += total(&samples);
+        of_hot += within(&samples, "3hot3hot");
+        of_warm += within(&samples, "3hot4warm");
+        if all >= 40 {
+            break;
+        }
+    }
+    assert!(all >= 40, "{all} samples");
+    assert!(of_hot * 10 >= all * 8 && of_warm * 10 <= all * 2, "{of_hot} and {of_warm} of {all}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
