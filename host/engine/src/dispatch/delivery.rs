@@ -56,9 +56,8 @@ impl Dispatch {
             _ if gave_up => Next::Settled,
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
             Next::Again(delay) => Next::Again(delay.max(LEAST_REQUEUE)),
-            Next::Settled | Next::Final | Next::Failed | Next::FailedFor(_) | Next::Conflict | Next::Postponed(_) => {
-                next
-            }
+            Next::Settled | Next::Final | Next::Ended => next,
+            Next::Failed | Next::FailedFor(_) | Next::Conflict | Next::Postponed(_) => next,
         };
         if next.is_failure() {
             self.keep_backoff(job, &key, &writes);

@@ -10,7 +10,7 @@ use podium_vocabulary::Revision;
 use tokio::time::Instant;
 
 use super::{
-    Lane, Plan, PodQueue,
+    Excess, Lane, LoadedPlugin, Plan, PodQueue,
     breaker::{Breaker, OpenLoops},
     claims::Claims,
     gate::Gates,
@@ -63,6 +63,15 @@ impl Expectations {
         if snapshot.by_uid(uid).is_some_and(|pod| pod.revision < written) {
             self.seen.lose(uid, snapshot.revision());
         }
+    }
+
+    /// Drops the reports of writes for deletions that were given up, and counts and logs these deletions.
+    pub(crate) fn exceeded(&self, plugin: &LoadedPlugin, excess: Excess) {
+        for key in &excess.given_up {
+            self.unsettled.take(plugin.lane, &key.uid);
+            self.gates.forget_group(plugin.lane, &key.uid);
+        }
+        plugin.exceeded(excess);
     }
 
     /// Readers see that the Pod is gone: no run waits for it any more.

@@ -164,6 +164,11 @@ impl Gates {
         self.unseen.lock().get(&(lane, group.clone())).cloned().unwrap_or_default()
     }
 
+    /// Forgets the Pods that the next run for a group has to see: the group has ended.
+    pub(super) fn forget_group(&self, lane: Lane, group: &Arc<str>) {
+        self.unseen.lock().remove(&(lane, group.clone()));
+    }
+
     /// Forgets a Pod that readers see to be gone.
     pub(super) fn seen_gone(&self, uid: &str) {
         let mut expected = self.expected.lock();

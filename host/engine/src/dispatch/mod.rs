@@ -207,7 +207,10 @@ impl Dispatch {
         let (done, excess) = self.expectations.unsettled.end(job.lane, &job.item, unsettled, || {
             self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled)
         });
-        plugin.exceeded(excess);
+        self.expectations.exceeded(plugin, excess);
+        if on_deletion && done == Done::Forgotten {
+            self.expectations.gates.forget_group(job.lane, &job.item);
+        }
         if gave_up && done == Done::Forgotten {
             plugin.gave_up(1);
         }

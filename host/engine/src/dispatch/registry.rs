@@ -78,7 +78,7 @@ impl LoadedPlugin {
     }
 
     /// Counts and reports the deletions and last states that were dropped because the plugin exceeded its bounds.
-    pub fn exceeded(&self, excess: Excess) {
+    pub(super) fn exceeded(&self, excess: Excess) {
         let Excess { states, given_up } = excess;
         if let Some(dropped) = self.status.states_dropped.grow(states) {
             tracing::warn!(

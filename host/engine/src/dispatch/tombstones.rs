@@ -20,7 +20,8 @@
 //! no Pods.
 //!
 //! [`Bounds`] limits how many deletions and last states are kept for the plugins of a tenant that do not settle on
-//! them.
+//! them. A deletion that is given up goes with its key. That of a group may not be the last one: the ingest loop queues
+//! all groups that have Pods again, at most once a minute ([`Tombstones::take_unsure`]).
 //!
 //! `tests/schedules` runs this file with the queue and the cache in many orders of their threads' steps.
 
@@ -226,8 +227,9 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         counts
     }
 
-    /// Queues deletions of which only the keys are known. `pending` is called under the lock, so that a deletion that
-    /// it returns has not settled meanwhile. Returns how many were queued; those that do not fit are given up before.
+    /// Queues deletions and ends of groups of which only the keys are known. `pending` is called under the lock, so that
+    /// a deletion that it returns has not settled meanwhile. Returns how many were queued; those that do not fit are
+    /// given up before.
     pub fn queue_deletions(
         &self,
         queue: &Keys<L>,
@@ -238,14 +240,13 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let mut inner = self.inner.lock();
         let mut keys = pending();
         let mut excess = Excess::default();
-        // A group has a tombstone when a run finds no Pod of it: most of them live.
-        for key in keys.iter().filter(|key| !is_group(&key.uid)) {
+        for key in &keys {
             if inner.number(lane, &key.uid).is_none() {
                 inner.record(lane, key, None, now);
                 excess.add(inner.enforce(lane, queue, WITH_EACH));
             }
         }
-        keys.retain(|key| is_group(&key.uid) || inner.number(lane, &key.uid).is_some());
+        keys.retain(|key| inner.number(lane, &key.uid).is_some());
         let count = keys.len();
         let items = keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid, Why::DELETED));
         queue.add_because(items, false);
@@ -274,7 +275,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let mut inner = self.inner.lock();
         if is_group(&job.item) && inner.number(job.lane, &job.item).is_none() {
             let (namespace, name) = job.slot.clone();
-            inner.record(job.lane, &PodKey { namespace, name, uid: job.item.clone() }, None, now);
+            // If the one before was given up after the key was taken, this one is no younger.
+            inner.record(job.lane, &PodKey { namespace, name, uid: job.item.clone() }, None, job.queued.min(now));
         }
         let Some(tombstone) = inner.tombstone(job.lane, &job.item) else {
             return FoundSubject { subject: Subject::Deleted(None), gone_for: Some(Duration::ZERO) };
@@ -329,7 +331,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         }
         let next = match number {
             // A group that was added again may have a Pod again.
-            Some(_) if next == Next::Settled && !is_group(&job.item) => Next::Final,
+            Some(_) if next == Next::Settled && is_group(&job.item) => Next::Ended,
+            Some(_) if next == Next::Settled => Next::Final,
             Some(_) => next,
             // Its tombstone was dropped, so the job is not kept either.
             None => Next::Settled,
@@ -377,6 +380,19 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     /// The plugin was unloaded.
     pub fn forget_lane(&self, lane: L) {
         self.inner.lock().forget_lane(lane);
+    }
+
+    /// Returns true if [`Self::take_unsure`] may return plugins.
+    #[must_use]
+    pub fn has_unsure(&self) -> bool {
+        !self.inner.lock().unsure.is_empty()
+    }
+
+    /// Returns those of the plugins of which a group was given up since the last call. A group that was given up may
+    /// have Pods, so all groups that have some have to be queued after this.
+    #[must_use]
+    pub fn take_unsure(&self, mut is_of: impl FnMut(L) -> bool) -> Vec<L> {
+        self.inner.lock().unsure.extract_if(.., |lane| is_of(*lane)).collect()
     }
 
     /// Returns how many tombstones are kept for the plugin of the lane.

@@ -17,6 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use gone::Delivery;
@@ -28,7 +29,7 @@ use podium_pods::{
     cache::{Reader, Writer},
     pod::{Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
 };
-use podium_vocabulary::{PodKey, Revision, is_group};
+use podium_vocabulary::{PodKey, Revision};
 pub use replay::Reopened;
 use replay::{DeferredObservations, Reading, Replay};
 use resync::Resyncs;
@@ -44,6 +45,9 @@ use crate::{
     ports::Blocking,
     queue::Why,
 };
+
+/// How often the groups of a plugin that have Pods are queued again while groups of it are given up.
+const GROUPS_AGAIN: Duration = Duration::from_secs(60);
 
 /// The channels and shared state of the ingest loop.
 pub struct IngestOptions {
@@ -84,6 +88,8 @@ pub struct Ingest {
     /// The steps of the loop so far.
     steps: Arc<AtomicU64>,
     resyncs: Resyncs,
+    /// When groups that may have Pods are queued again at the earliest, after they were given up.
+    groups_again: Instant,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
     /// Plugins whose tombstones may exceed their bounds since the plugins of their tenant became more.
@@ -115,6 +121,7 @@ impl Ingest {
             undecoded: BTreeMap::new(),
             steps: Arc::default(),
             resyncs: Resyncs::default(),
+            groups_again: Instant::now(),
             sweeps: VecDeque::new(),
             exceeding: BTreeSet::new(),
             trims: TrimSchedule::default(),
@@ -138,6 +145,13 @@ impl Ingest {
                     None => std::future::pending().await,
                 }
             };
+            let unsure = self.unsure_due();
+            let unsure_due = async {
+                match unsure {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
             let is_sweeping = self.is_sweeping();
             tokio::select! {
                 biased;
@@ -152,6 +166,7 @@ impl Ingest {
                     None => return,
                 },
                 () = resync_due => self.resync(),
+                () = unsure_due => self.queue_groups_again(),
                 // The watch may share the thread.
                 () = tokio::task::yield_now(), if is_sweeping => {}
                 () = self.trims.due() => self.blocking.run(Box::new(trim)),
@@ -227,7 +242,7 @@ impl Ingest {
     fn exceeded(&self, excess: Vec<(Lane, Excess)>) {
         for (lane, excess) in excess {
             if let Some(loaded) = self.registry.get(lane) {
-                loaded.exceeded(excess);
+                self.expectations.exceeded(&loaded, excess);
             }
         }
     }
@@ -256,7 +271,10 @@ impl Ingest {
             let Some(loaded) = self.registry.get(lane) else { continue };
             let sweep = Sweep::new(&loaded, None);
             match self.sweeps.iter_mut().find(|sweep| sweep.lane == lane) {
-                Some(under_way) => under_way.deletions = sweep.deletions,
+                Some(under_way) => {
+                    under_way.deletions = sweep.deletions;
+                    under_way.ends = sweep.ends;
+                }
                 None => self.sweeps.push_back(sweep),
             }
         }
@@ -310,9 +328,23 @@ impl Ingest {
         self.queue_deletions(lane, || {
             let keys = entries.pending_deletions_after(after, most);
             last = keys.get(most.saturating_sub(1)).cloned();
+            keys
+        });
+        last
+    }
+
+    /// Queues the next groups that the journal has for the plugin behind a uid and of which the sweep found no Pod.
+    /// Returns the uid of the last of them; `None` if no more follow.
+    fn queue_ends(&self, sweep: &Sweep, after: Option<&str>) -> Option<Arc<str>> {
+        let loaded = self.registry.get(sweep.lane)?;
+        let entries = loaded.entries.as_ref()?;
+        let mut last = None;
+        self.queue_deletions(sweep.lane, || {
+            let groups = entries.groups_after(after, SLICE);
+            last = groups.get(SLICE - 1).map(|group| group.uid.clone());
             // A Pod of another namespace is not listed, and is not gone for that.
             let is_listed = |key: &PodKey| self.listed.as_ref().is_none_or(|listed| *listed == *key.namespace);
-            keys.into_iter().filter(|key| !is_group(&key.uid) || is_listed(key)).collect()
+            groups.into_iter().filter(|group| is_listed(group) && !sweep.has_group(group)).collect()
         });
         last
     }
@@ -321,7 +353,7 @@ impl Ingest {
         let Some(loaded) = self.registry.get(lane) else { return };
         let (count, excess) = self.expectations.tombstones.queue_deletions(&self.queue, lane, keys, Instant::now());
         loaded.status.adds.add(count as u64);
-        loaded.exceeded(excess);
+        self.expectations.exceeded(&loaded, excess);
     }
 
     /// Applies the changes of the registry, and looks only at the plugins of tenants that have changed. Returns false
@@ -426,16 +458,37 @@ impl Ingest {
         // Before the first list nothing says that a Pod or a group is gone; after it all are queued.
         if matches!(self.replay, Replay::AwaitingFirstList(_)) {
             sweep.deletions = None;
+            sweep.ends = None;
         }
         if let Some(after) = sweep.deletions.take() {
             sweep.deletions = self.queue_pending_deletions(sweep.lane, after.as_ref(), SLICE).map(Some);
             return self.sweeps.push_back(sweep);
         }
-        let (keys, last) = sweep.slice(&self.reader.snapshot(), SLICE);
-        self.add(sweep.lane, keys, sweep.why);
-        if !last {
+        if !sweep.has_all {
+            let (keys, last) = sweep.slice(&self.reader.snapshot(), SLICE);
+            self.add(sweep.lane, keys, sweep.why);
+            sweep.has_all = last;
+        } else if let Some(after) = sweep.ends.take() {
+            sweep.ends = self.queue_ends(&sweep, after.as_deref()).map(Some);
+        }
+        if !sweep.is_over() {
             self.sweeps.push_back(sweep);
         }
+    }
+
+    /// Returns when groups that may have Pods are queued again because they were given up; `None` if none were.
+    fn unsure_due(&self) -> Option<Instant> {
+        self.expectations.tombstones.has_unsure().then_some(self.groups_again)
+    }
+
+    /// Queues all groups that have Pods, of plugins of which groups were given up.
+    fn queue_groups_again(&mut self) {
+        self.groups_again = Instant::now() + GROUPS_AGAIN;
+        // A sweep under way may have passed a Pod before its group was given up.
+        let is_swept = |lane| self.sweeps.iter().any(|sweep| sweep.lane == lane);
+        let unsure = self.expectations.tombstones.take_unsure(|lane| !is_swept(lane));
+        let loaded = unsure.into_iter().filter_map(|lane| self.registry.get(lane));
+        self.sweeps.extend(loaded.map(|loaded| Sweep::of_groups(&loaded)).collect::<Vec<_>>());
     }
 
     fn add(&self, lane: Lane, keys: Vec<PodKey>, why: Why) {

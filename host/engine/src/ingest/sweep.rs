@@ -20,7 +20,7 @@ pub(super) const SLICE: usize = 1_000;
 
 pub(super) struct Sweep {
     pub(super) lane: Lane,
-    /// The reason of its runs, except at a resync.
+    /// The reason of its runs.
     pub(super) why: Why,
     /// The interest of this plugin only.
     wake: Wake<Lane>,
@@ -32,7 +32,12 @@ pub(super) struct Sweep {
     pub(super) gone: Option<Delivery>,
     /// The deletions that the journal has for the plugin are queued next, behind this key. `None` when they are.
     pub(super) deletions: Option<Option<PodKey>>,
-    /// The groups of the slices before: their Pods need not be near each other.
+    /// All Pods were queued.
+    pub(super) has_all: bool,
+    /// The groups that the journal has for the plugin and that have no Pod are queued last, behind this uid. `None`
+    /// when they are.
+    pub(super) ends: Option<Option<Arc<str>>>,
+    /// The groups of the slices so far: their Pods need not be near each other.
     groups: BTreeSet<Arc<str>>,
     /// Dropped at the end of the sweep.
     done: Vec<oneshot::Sender<()>>,
@@ -44,6 +49,7 @@ impl Sweep {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
         let wake = loaded.wake();
         let deletions = loaded.entries.is_some().then_some(None);
+        let ends = loaded.entries.is_some().then_some(None);
         Self {
             lane: loaded.lane,
             why: Why::LOAD,
@@ -52,9 +58,16 @@ impl Sweep {
             after: None,
             gone: None,
             deletions,
+            has_all: false,
+            ends,
             groups: BTreeSet::new(),
             done: done.into_iter().collect(),
         }
+    }
+
+    /// Returns a sweep of Pods only, because groups that may have Pods were given up.
+    pub(super) fn of_groups(loaded: &LoadedPlugin) -> Self {
+        Self { why: Why::RESYNC, deletions: None, ends: None, ..Self::new(loaded, None) }
     }
 
     /// Answers at the end of this sweep what another one was to answer, which it replaces.
@@ -66,6 +79,16 @@ impl Sweep {
     /// Returns true while deletions are left to be queued.
     pub(super) fn has_deletions(&self) -> bool {
         self.gone.is_some() || self.deletions.is_some()
+    }
+
+    /// Returns true if nothing is left to be queued.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_all && self.ends.is_none() && !self.has_deletions()
+    }
+
+    /// Returns true if a slice had a Pod of the group.
+    pub(super) fn has_group(&self, group: &PodKey) -> bool {
+        self.groups.contains(&group.uid)
     }
 
     /// Returns the plugin, if the change concerns it.
@@ -81,6 +104,9 @@ impl Sweep {
     /// Returns the watched Pods among the next `most`, or their groups, each once, and whether these were the last
     /// ones. After them the first Pods follow again.
     pub(super) fn slice(&mut self, snapshot: &Snapshot, most: usize) -> (Vec<PodKey>, bool) {
+        if self.after.is_none() {
+            self.groups.clear();
+        }
         let Page { pods, next, .. } = snapshot.find(&self.query, most, self.after.as_ref());
         let mut keys = Vec::new();
         for added in pods.into_iter().filter_map(|pod| Change::between(None, Some(pod))) {
@@ -90,9 +116,6 @@ impl Sweep {
             keys.extend(groups.filter(|group| self.groups.insert(group.uid.clone())));
         }
         self.after = next;
-        if self.after.is_none() {
-            self.groups.clear();
-        }
         (keys, self.after.is_none())
     }
 }

@@ -1,6 +1,7 @@
 //! Deletions in the real ingest loop, queue and workers, with closures as plugins.
 
 mod children;
+mod group_bounds;
 mod groups;
 mod loads;
 mod resync;
@@ -34,7 +35,7 @@ use crate::{
         Expectation, Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Sender, Shown, Staged, Subject,
         Tasks, Usage, World,
     },
-    queue::{Backoff, Queue},
+    queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
 
@@ -135,7 +136,8 @@ impl Harness {
     fn new(backoff: Backoff, bounds: Bounds, opened: Option<(Arc<Journal>, Recovery)>) -> Self {
         let registry = Arc::new(Registry::default());
         let (writer, reader) = cache::new(7);
-        let queue: Arc<PodQueue> = Arc::new(Queue::new(backoff, 4, 7));
+        let queue = Queue::new(backoff, 4, 7).within(MemoryBudget::new(1 << 40), registry.clone());
+        let queue: Arc<PodQueue> = Arc::new(queue);
         let expectations = Arc::new(Expectations::new(bounds));
         let (observed, observations) = mpsc::channel(16);
         let journal = opened.as_ref().map(|(journal, _)| journal.clone());
@@ -214,6 +216,9 @@ impl Harness {
         self.jobs.run_all();
         if self.ingest.replay.read().now_or_never() == Some(true) {
             self.step(|ingest, _| ingest.replay_deletions());
+        }
+        if self.ingest.unsure_due().is_some_and(|due| due <= Instant::now()) {
+            self.step(|ingest, _| ingest.queue_groups_again());
         }
         while self.ingest.is_sweeping() {
             self.step(|ingest, _| ingest.sweep());

@@ -75,7 +75,7 @@ struct State {
     /// Gone Pods whose deletion has not settled, in the order in which they are queued.
     pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
     /// The groups that each plugin ran for, by their uids. Nothing but the plugin knows when the last Pod of one goes,
-    /// so their deletions are pending whenever it is loaded, and those of the others are dropped by their runs.
+    /// so the ends of those that have no Pod are pending whenever it is loaded.
     groups: BTreeMap<Number, BTreeMap<Arc<str>, PodKey>>,
     /// Entries that were not passed to the store yet.
     unwritten: Batch,
@@ -556,22 +556,29 @@ impl PluginEntries {
         self.journal.due.notify_one();
     }
 
-    /// Returns the deletions that have not settled for the plugin, by namespace and name.
+    /// Returns the deletions that have not settled for the plugin, by namespace and name, and after them the groups
+    /// that the plugin ran for.
     #[must_use]
     pub fn pending_deletions(&self) -> Vec<PodKey> {
-        self.pending_deletions_after(None, usize::MAX)
+        let pods = self.pending_deletions_after(None, usize::MAX);
+        pods.into_iter().chain(self.groups_after(None, usize::MAX)).collect()
     }
 
-    /// Returns the next of [`Self::pending_deletions`] behind a key, and after them the groups that the plugin ran for.
+    /// Returns the next deletions of Pods that have not settled for the plugin, behind a key.
     #[must_use]
     pub fn pending_deletions_after(&self, key: Option<&PodKey>, most: usize) -> Vec<PodKey> {
         let state = self.journal.state.lock();
-        let group = key.filter(|key| is_group(&key.uid));
-        let pods = state.pending_deletions.get(&self.number).filter(|_| group.is_none());
-        let pods = pods.into_iter().flat_map(|pending| pending.range((key.map_or(Unbounded, Excluded), Unbounded)));
-        let behind = group.map_or(Unbounded, |group| Excluded(&*group.uid));
+        let pending = state.pending_deletions.get(&self.number).into_iter();
+        let behind = pending.flat_map(|pending| pending.range((key.map_or(Unbounded, Excluded), Unbounded)));
+        behind.take(most).cloned().collect()
+    }
+
+    /// Returns the next groups that the plugin ran for, behind one by their uids. Most of them have Pods.
+    #[must_use]
+    pub fn groups_after(&self, uid: Option<&str>, most: usize) -> Vec<PodKey> {
+        let state = self.journal.state.lock();
         let groups = state.groups.get(&self.number).into_iter();
-        let groups = groups.flat_map(|groups| groups.range::<str, _>((behind, Unbounded)).map(|(_, key)| key));
-        pods.chain(groups).take(most).cloned().collect()
+        let behind = (uid.map_or(Unbounded, Excluded), Unbounded);
+        groups.flat_map(|groups| groups.range::<str, _>(behind)).map(|(_, key)| key).take(most).cloned().collect()
     }
 }

@@ -59,6 +59,9 @@ pub enum Next {
     Settled,
     /// The item is forgotten, even if it was added again meanwhile: no later event of this item needs a run.
     Final,
+    /// Like [`Next::Settled`], and the item does not rest, because no further event of it is expected. So items that
+    /// end take no memory, however long a rest of their lane is.
+    Ended,
     /// The run succeeded. The item is run again after this time, or sooner when it is added.
     After(Duration),
     /// Like [`Next::After`], but the item did not ask for it: writes of the run are not sent yet, or not known.
@@ -343,6 +346,13 @@ where
     /// How many items of the lane are due and not yet taken.
     pub fn depth(&self, lane: L) -> usize {
         self.slots.lock().depth(lane)
+    }
+
+    /// Returns how many slots wait in the lane, with all delayed ones.
+    #[cfg(test)]
+    pub(crate) fn kept(&self, lane: L) -> usize {
+        let slots = self.slots.lock();
+        slots.depth(lane) + slots.delays()
     }
 
     /// Returns the figures of each tenant, by the number of its claims.

@@ -316,7 +316,7 @@ where
             return Done::Orphaned;
         }
         let delay = match next {
-            Next::Settled | Next::Final => None,
+            Next::Settled | Next::Final | Next::Ended => None,
             Next::After(delay) | Next::Again(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
             Next::Failed => Some(self.backoff.delay(item.failures.saturating_add(1), &mut self.random)),
             Next::Conflict => {
@@ -325,13 +325,13 @@ where
             }
         };
         match next {
-            Next::Settled | Next::Final | Next::Again(_) | Next::After(_) => item.failures = 0,
+            Next::Settled | Next::Final | Next::Ended | Next::Again(_) | Next::After(_) => item.failures = 0,
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.failures = item.failures.saturating_add(1),
             // Nothing was run that it would rest from.
             Next::Postponed(_) => item.rest = None,
         }
         let why = match next {
-            Next::Settled | Next::Final => Why::default(),
+            Next::Settled | Next::Final | Next::Ended => Why::default(),
             Next::After(_) => Why::REQUEUE,
             Next::Again(_) => Why::WRITES,
             Next::Failed | Next::FailedFor(_) | Next::Conflict => item.steps.why.and(Why::RETRY),
@@ -361,7 +361,7 @@ where
                 Done::Kept
             }
             (None, None) => {
-                if item.rests(now) {
+                if next != Next::Ended && item.rests(now) {
                     state.items.insert(0, item);
                 }
                 Done::Forgotten

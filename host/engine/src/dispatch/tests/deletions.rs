@@ -133,3 +133,23 @@ async fn a_deletion_without_a_time_is_given_up_after_a_day() {
     tokio::time::advance(GIVE_UP / 2).await;
     assert_eq!(rig.turn().await, Next::Settled);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_deletions_and_groups_that_were_given_up() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    let Expectations { unsettled, gates, .. } = &*rig.dispatch.expectations;
+    let written = [Expectation { key: pod(5).key.clone(), shown: Shown::Revision(Revision(9)) }];
+    let group = PodKey::new("shop", "label/app=web", "label/app=web");
+    gates.expect(rig.lane, &written, &rig.dispatch.reader, Instant::now());
+    gates.add_unseen(rig.lane, &group.uid, &written, &*rig.dispatch.reader.snapshot());
+    let kept = || (unsettled.len(), gates.unseen_of(rig.lane, &group.uid).len());
+    assert_eq!(kept(), (1, 1));
+    let plugin = rig.dispatch.registry.get(rig.lane).unwrap();
+    let given_up = vec![pod(5).key.clone(), group.clone()];
+    rig.dispatch.expectations.exceeded(&plugin, Excess { states: 0, given_up });
+    assert_eq!((kept(), rig.status.deletions_given_up.get()), ((0, 0), 2));
+}

@@ -27,6 +27,8 @@ pub(super) struct TombstoneTable<L> {
     /// By uid, the plugins that have a tombstone of the Pod, and the tombstones' numbers.
     pub(super) by_uid: HashMap<Arc<str>, Numbers<L>, FixedState>,
     lanes: BTreeMap<L, OfLane>,
+    /// The plugins of which a group was given up that may have Pods.
+    pub(super) unsure: BTreeSet<L>,
 }
 
 /// The tombstones of one plugin by their numbers, the oldest first.
@@ -76,7 +78,8 @@ impl Tombstone {
 
 impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, sharing: BTreeMap::new(), numbers: 0, by_uid: HashMap::default(), lanes: BTreeMap::new() }
+        let (sharing, by_uid, lanes, unsure) = <_>::default();
+        Self { bounds, sharing, numbers: 0, by_uid, lanes, unsure }
     }
 
     pub(super) fn figures(&self, lane: L) -> Figures {
@@ -149,6 +152,7 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     }
 
     pub(super) fn forget_lane(&mut self, lane: L) {
+        self.unsure.remove(&lane);
         let of = self.lanes.remove(&lane).unwrap_or_default();
         of.all.values().for_each(|tombstone| self.forget_number(lane, &tombstone.key.uid));
     }
@@ -247,12 +251,10 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         self.give_up(lane, number, queue)
     }
 
-    /// A group may have Pods, so its key stays in the queue, and its run finds out.
+    /// Abandons a deletion and its key. A group may have Pods, and is queued again if it has.
     fn give_up(&mut self, lane: L, number: u64, queue: &Keys<L>) -> Option<PodKey> {
         let Tombstone { key, .. } = self.remove(lane, number)?;
-        if is_group(&key.uid) {
-            return None;
-        }
+        self.unsure.extend(is_group(&key.uid).then_some(lane));
         queue.remove(lane, slot(&key), &key.uid);
         Some(key)
     }

@@ -292,3 +292,23 @@ async fn a_deletion_seen_by_an_unloaded_plugin_reaches_its_successor() {
     assert_eq!(rig.tombstones.figures(1).all, 1, "the deletion is kept");
     assert_eq!(rig.run(Next::Settled).0, ["u0+"], "and is delivered");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_group_given_up_while_its_key_was_taken_is_no_younger() {
+    let rig = Rig::new();
+    let group = |number: usize| PodKey::new("shop", &format!("label/app={number}"), &format!("label/app={number}"));
+    let queue = |numbers: std::ops::Range<usize>| {
+        rig.tombstones.queue_deletions(&rig.queue, 1, || numbers.map(group).collect(), Instant::now()).1
+    };
+    queue(0..1);
+    let job = rig.queue.next().await.unwrap();
+    let hour = Duration::from_secs(3_600);
+    tokio::time::advance(hour).await;
+    assert_eq!(uids(&queue(1..9).given_up), ["label/app=0"]);
+    let looked = rig.tombstones.find_subject(&rig.queue, &job, None, |_, _| true, Instant::now());
+    assert_eq!(looked.gone_for, Some(hour));
+    assert_eq!(rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || {}).0, Done::Forgotten);
+    rig.run(Next::Settled);
+    assert_eq!((rig.tombstones.figures(1).all, rig.queue.kept(1)), (0, 0));
+    assert_eq!((rig.tombstones.take_unsure(|_| true), rig.tombstones.has_unsure()), (vec![1], false));
+}

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use super::*;
 
 /// Returns a plugin for the groups of Pods with the same label `app`.
-fn by_app() -> PluginSpec {
+pub(super) fn by_app() -> PluginSpec {
     let mut spec = spec(None);
     spec.watch.related = Some(Related { by: Relation::Label("app".into()), debounce: Duration::ZERO });
     spec
@@ -16,8 +16,12 @@ fn by_app() -> PluginSpec {
 
 /// Returns a harness with the journal of a directory, which is written at once.
 fn journaled(directory: &Path) -> Harness {
+    journaled_within(directory, Bounds::default())
+}
+
+pub(super) fn journaled_within(directory: &Path, bounds: Bounds) -> Harness {
     let Opened { journal, recovery, mut store } = journal::open(directory, 0).unwrap();
-    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal.clone(), recovery)));
+    let mut harness = Harness::new(Backoff::default(), bounds, Some((journal.clone(), recovery)));
     harness.workers.spawn(async move {
         loop {
             journal.due().await;
@@ -263,29 +267,31 @@ async fn bounds_of_deletions_drop_no_run_for_a_group_that_lives() {
     let mut harness = Harness::new(Backoff::default(), bounds, None);
     let (named, body) = naming(|_| Ok(Outcome::Settled));
     harness.load_spec(by_app(), body);
-    for (at, app) in ["web", "api", "old"].into_iter().enumerate() {
-        for (name, revision) in [("a", 2), ("b", 5)] {
+    let apps = ["web", "api", "old"];
+    let pods = |name: &str, first: u64| {
+        let pods = apps.into_iter().zip(first..).map(|(app, revision)| {
             let name = format!("{app}-{name}");
-            harness.apply(pod(&name, &name, app, at as u64 + revision));
-        }
-    }
+            pod(&name, &name, app, revision)
+        });
+        pods.collect::<Vec<_>>()
+    };
+    pods("a", 2).into_iter().chain(pods("b", 5)).for_each(|pod| harness.apply(pod));
     // Each group loses a Pod, and waits for its run.
-    for (at, app) in ["web", "api", "old"].into_iter().enumerate() {
-        let name = format!("{app}-a");
-        harness.delete(pod(&name, &name, app, at as u64 + 10));
-    }
+    pods("a", 10).into_iter().for_each(|pod| harness.delete(pod));
+    assert_eq!(harness.status.deletions_given_up.get(), 2);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    harness.turn();
     harness.work(1);
     harness.settle().await;
     let mut runs = taken(&named);
     runs.sort_unstable();
     assert_eq!(runs, ["api-b", "old-b", "web-b"]);
-    // The last states of two ends are beyond the bounds, but the ends are not.
-    for (at, app) in ["web", "api", "old"].into_iter().enumerate() {
-        let name = format!("{app}-b");
-        harness.delete(pod(&name, &name, app, at as u64 + 20));
-    }
+    // Two ends are beyond the bounds, as two deletions of Pods are.
+    pods("b", 20).into_iter().for_each(|pod| harness.delete(pod));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    harness.turn();
     harness.settle().await;
-    assert_eq!(taken(&named).iter().filter(|run| run.starts_with("deleted")).count(), 3);
+    assert_eq!(taken(&named), ["deleted old-b 22"]);
 }
 
 const APPS: [&str; 4] = ["web", "api", "old", "new"];

@@ -36,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => Just(Op::Take),
         2 => (any::<usize>(), 0..6_u32).prop_map(|(job, writes)| Op::Send(job, writes)),
         2 => (any::<usize>(), 0..30_u64).prop_map(|(job, millis)| Op::Ran(job, millis)),
-        8 => (any::<usize>(), 0..6_usize, any::<bool>()).prop_map(|(job, next, stop)| Op::Done(job, next, stop)),
+        8 => (any::<usize>(), 0..7_usize, any::<bool>()).prop_map(|(job, next, stop)| Op::Done(job, next, stop)),
         1 => key.prop_map(Op::Remove),
         1 => (0..LANES).prop_map(Op::Unload),
         1 => (0..3_usize).prop_map(Op::Order),
@@ -122,6 +122,7 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
                     Next::After(delay),
                     Next::Final,
                     Next::Postponed(delay),
+                    Next::Ended,
                 ];
                 if stop && !oracle.running[at].orphaned && matches!(all[next], Next::Settled | Next::After(_)) {
                     queue.stop(&oracle.running[at].job);

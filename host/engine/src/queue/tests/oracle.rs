@@ -147,7 +147,7 @@ impl Oracle {
         self.end(key, if next == Next::Final { usize::MAX } else { began });
         let failures = self.failures.entry(key).or_default();
         let due = match next {
-            Next::Settled | Next::Final => None,
+            Next::Settled | Next::Final | Next::Ended => None,
             Next::After(delay) | Next::Again(delay) | Next::Postponed(delay) | Next::FailedFor(delay) => {
                 Some(now + delay)
             }
@@ -166,6 +166,7 @@ impl Oracle {
         match (dirty.filter(|_| next != Next::Final), due) {
             (Some(added), _) => drop(self.waiting.insert(key, (None, added))),
             (None, Some(due)) => drop(self.waiting.insert(key, (Some(due), usize::MAX))),
+            (None, None) if next == Next::Ended => self.remove(key),
             (None, None) => self.forget(key),
         }
     }

@@ -45,6 +45,24 @@ async fn an_item_is_due_at_once_and_then_once_for_all_changes_of_a_rest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_item_that_has_ended_does_not_rest_unless_it_was_added_again() {
+    let queue = resting();
+    queue.add([(1, "web", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.done(&job, Next::Settled);
+    assert_eq!(queue.kept(1), 1);
+    queue.add([(1, "web", 7)]);
+    advance(REST).await;
+    let job = now(&queue).await.unwrap();
+    queue.add([(1, "web", 7)]);
+    assert_eq!(queue.done(&job, Next::Ended), Done::Kept);
+    assert_eq!(now(&queue).await, None);
+    advance(REST).await;
+    let job = now(&queue).await.unwrap();
+    assert_eq!((queue.done(&job, Next::Ended), queue.kept(1)), (Done::Forgotten, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_without_a_run_costs_no_rest_and_a_load_does_not_wait() {
     let queue = resting();
     queue.add([(1, "web", 7)]);

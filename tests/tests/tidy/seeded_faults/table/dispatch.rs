@@ -67,8 +67,8 @@ fn runs() -> Vec<Fault> {
 fn deletions() -> Vec<Fault> {
     let tombstones = In { file: "host/engine/src/dispatch/tombstones.rs", tests: "dispatch::" };
     let table = In { file: "host/engine/src/dispatch/tombstones/table.rs", tests: "dispatch::" };
-    let of_groups = In { tests: "ingest::tests::groups", ..tombstones };
-    let table_of_groups = In { tests: "ingest::tests::groups", ..table };
+    let of_groups = In { tests: "ingest::tests::group", ..tombstones };
+    let table_of_groups = In { tests: "ingest::tests::group", ..table };
     let ingest = In { file: "host/engine/src/ingest/mod.rs", ..of_groups };
     let journal = In { file: "host/engine/src/journal/mod.rs", ..of_groups };
     let compaction = In { file: "host/engine/src/journal/file.rs", ..of_groups };
@@ -95,8 +95,8 @@ fn deletions() -> Vec<Fault> {
         ),
         of_groups.fault(
             "the end of a group that is back forgets it",
-            "Some(_) if next == Next::Settled« && !is_group(&job.item)» => Next::Final,",
-            "",
+            "Some(_) if next == Next::Settled && «is_group(&job.item)» => Next::Ended,",
+            "false",
         ),
         of_groups.fault(
             "the end of a group settles a later one",
@@ -110,8 +110,18 @@ fn deletions() -> Vec<Fault> {
         ),
         table_of_groups.fault(
             "a bound on deletions drops the run for a group",
-            "if «is_group(&key.uid)» {\n            return None;",
+            "self.unsure.extend(«is_group(&key.uid)».then_some(lane));",
             "false",
+        ),
+        tombstones.fault(
+            "ends that were given up are younger again",
+            "None, «job.queued.min(now)»);",
+            "now",
+        ),
+        ingest.fault(
+            "groups of the journal that have Pods count as ended",
+            "is_listed(group) && «!sweep.has_group(group)»",
+            "true",
         ),
         compaction.fault(
             "a compacted journal keeps each end of a group",
