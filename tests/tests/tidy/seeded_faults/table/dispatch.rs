@@ -113,11 +113,7 @@ fn deletions() -> Vec<Fault> {
             "self.unsure.extend(«is_group(&key.uid)».then_some(lane));",
             "false",
         ),
-        tombstones.fault(
-            "ends that were given up are younger again",
-            "None, «job.queued.min(now)»);",
-            "now",
-        ),
+        tombstones.fault("ends that were given up are younger again", "None, «job.queued.min(now)»);", "now"),
         ingest.fault(
             "groups of the journal that have Pods count as ended",
             "is_listed(group) && «!sweep.has_group(group)»",
