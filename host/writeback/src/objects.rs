@@ -15,12 +15,13 @@
 //!
 //! Every applied object has a label by which a watch finds those of a plugin (`children`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Sender, Sent};
 use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult, json};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use super::{
@@ -217,8 +218,6 @@ enum Live {
     Absent,
     /// The account may write to the object and not read it.
     Forbidden,
-    /// It is not parsed, for this reason.
-    TooLarge(String),
     /// The API server is unreachable or overloaded, or its answer is no object.
     Unreadable,
 }
@@ -242,15 +241,59 @@ impl Target<'_> {
         let Ok(request) = http::get(&self.path, self.sender) else { return Live::Unreadable };
         sent.reads += 1;
         match self.api.bytes(request).await {
-            Ok(answer) => match json::value(&answer) {
-                Ok(live @ Value::Object(_)) => Live::Object(live),
-                Err(error) if error.is_data() => Live::TooLarge(format!("the object is not read: {error}")),
-                Ok(_) | Err(_) => Live::Unreadable,
-            },
+            Ok(answer) => self.read(&answer).map_or(Live::Unreadable, Live::Object),
             Err(ApiError::Status { code: 404, .. }) => Live::Absent,
             Err(ApiError::Status { code: 403, .. }) => Live::Forbidden,
             _ => Live::Unreadable,
         }
+    }
+
+    /// Returns the object in an answer. One whose values would take much memory has only the metadata that decides about
+    /// force and about changes by others, so that it is as no body specifies.
+    fn read(&self, answer: &[u8]) -> Option<Value> {
+        match json::value(answer) {
+            Err(error) if error.is_data() => self.reduced(answer),
+            object => object.ok().filter(Value::is_object),
+        }
+    }
+
+    fn reduced(&self, answer: &[u8]) -> Option<Value> {
+        #[derive(Deserialize)]
+        struct Object<'a> {
+            #[serde(borrow)]
+            metadata: Metadata<'a>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata<'a> {
+            uid: String,
+            #[serde(default)]
+            resource_version: String,
+            deletion_timestamp: Option<String>,
+            #[serde(default)]
+            annotations: BTreeMap<String, String>,
+            #[serde(borrow, default)]
+            managed_fields: Vec<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Entry {
+            #[serde(default)]
+            manager: String,
+        }
+        let Object { metadata } = serde_json::from_slice(answer).ok()?;
+        let entry = |entry: &RawValue| {
+            let Entry { manager } = serde_json::from_str(entry.get()).ok()?;
+            let own = (manager == self.sender.manager).then(|| json::value(entry.get().as_bytes()).ok());
+            Some(own.flatten().unwrap_or_else(|| json!({ "manager": manager })))
+        };
+        let entries: Vec<Value> = metadata.managed_fields.into_iter().filter_map(entry).collect();
+        Some(json!({ "metadata": {
+            "uid": metadata.uid,
+            "resourceVersion": metadata.resource_version,
+            "deletionTimestamp": metadata.deletion_timestamp,
+            "annotations": { &self.mark: metadata.annotations.get(&self.mark) },
+            "managedFields": entries,
+        } }))
     }
 
     /// Sends an apply unless a read shows the object as `body` specifies. With force if the plugin created it.
@@ -284,7 +327,6 @@ impl Target<'_> {
                 Live::Absent => creates = true,
                 // An apply without the end of the annotation would abandon the object.
                 Live::Unreadable => return (Err(ErrorClass::Unreachable), WriteEnd::Other),
-                Live::TooLarge(reason) => return (Ok(WriteResult::Invalid(reason)), WriteEnd::Other),
                 Live::Forbidden => {}
             },
         }
@@ -295,11 +337,11 @@ impl Target<'_> {
         };
         sent.requests += 1;
         let live = match self.api.bytes(wire).await {
-            Ok(answer) => json::value(&answer).unwrap_or_default(),
+            Ok(answer) => self.read(&answer).unwrap_or_default(),
             Err(error) => match answer::classify(request, &error) {
                 ErrorClass::Ambiguous => match self.live(sent).await {
                     Live::Object(live) if is_as(&live, body) => live,
-                    Live::Object(_) | Live::Absent | Live::TooLarge(_) | Live::Unreadable | Live::Forbidden => {
+                    Live::Object(_) | Live::Absent | Live::Unreadable | Live::Forbidden => {
                         return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now()));
                     }
                 },
@@ -371,7 +413,7 @@ fn removal(live: &Live, uid: Option<&str>) -> AfterDeletion {
         Live::Object(live) => &live["metadata"],
         Live::Absent => return AfterDeletion::Gone,
         Live::Forbidden => return AfterDeletion::Hidden,
-        Live::TooLarge(_) | Live::Unreadable => return AfterDeletion::Nothing,
+        Live::Unreadable => return AfterDeletion::Nothing,
     };
     match (live["uid"].as_str(), uid) {
         (None, _) => AfterDeletion::Nothing,
