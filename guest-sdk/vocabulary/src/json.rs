@@ -14,8 +14,10 @@ const VALUE: usize = 32;
 /// of another one, of the nodes that are half full after a division.
 const FIRST_MEMBER: usize = 640;
 const MEMBER: usize = 112;
-/// The fewest elements for which a vector has memory. A vector that grows doubles.
+/// The fewest elements for which a vector has memory.
 const ELEMENTS: usize = 4;
+/// The places of an element of a vector that has just doubled, whose former memory is still there.
+const GROWTH: usize = 3;
 /// The least memory of a text.
 const TEXT: usize = 16;
 
@@ -56,7 +58,7 @@ fn memory(text: &[u8]) -> usize {
             }
             b':' => memory += if last == b'{' { FIRST_MEMBER } else { MEMBER },
             b'[' => memory += ELEMENTS * VALUE,
-            b',' => memory += 2 * VALUE,
+            b',' => memory += GROWTH * VALUE,
             _ => {}
         }
         if matches!(byte, b'{' | b'}' | b'[' | b']' | b':' | b',') {

@@ -17,7 +17,8 @@
 //! A group of Pods ([`Relation`](podium_vocabulary::Relation)) has the place of a Pod here, of which each deletion may
 //! be the last: a tombstone is recorded for each Pod that leaves, the latest one is kept, and a run that finds another
 //! Pod of the group drops it, if its snapshot shows that the Pod of the tombstone has left. So the ingest loop counts
-//! no Pods.
+//! no Pods. After a run on the end that has not settled, the next one may be on a view of before that end and leave no
+//! key, so that `queue` leaves out only the keys of ends whose run is under way.
 //!
 //! [`Bounds`] limits how many deletions and last states are kept for the plugins of a tenant that do not settle on
 //! them. A deletion that is given up goes with its key. That of a group may not be the last one: the ingest loop queues

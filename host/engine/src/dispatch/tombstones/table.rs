@@ -51,7 +51,7 @@ pub(super) struct Tombstone {
     /// None if the Pod was deleted while the host was down, or the state was dropped.
     pub(super) last: Option<Arc<CachedPod>>,
     pub(super) since: Instant,
-    /// A run on the deletion has begun; until it settles the key is in the queue.
+    /// A run on the deletion has begun; until it settles the key is in the queue. For a group, until the run ends.
     pub(super) seen: bool,
     /// A run on the deletion is under way.
     pub(super) running: bool,
@@ -184,6 +184,8 @@ impl<L: Copy + Ord + Hash> TombstoneTable<L> {
         let Some(of) = self.lanes.get_mut(&lane) else { return };
         let Some(tombstone) = of.all.get_mut(&number) else { return };
         tombstone.running = false;
+        // The next run for a group may be on a view of before its last Pod left, and leave no key of this end.
+        tombstone.seen &= !is_group(&tombstone.key.uid);
         of.unsettled.insert(number);
         of.waiting.remove(&number);
         of.states.extend(tombstone.last.is_some().then_some(number));

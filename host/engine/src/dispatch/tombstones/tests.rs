@@ -312,3 +312,32 @@ async fn the_end_of_a_group_given_up_while_its_key_was_taken_is_no_younger() {
     assert_eq!((rig.tombstones.figures(1).all, rig.queue.kept(1)), (0, 0));
     assert_eq!((rig.tombstones.take_unsure(|_| true), rig.tombstones.has_unsure()), (vec![1], false));
 }
+
+/// A worker is slow: its view has no Pod of the group, one comes and goes, and the next run sees it.
+#[tokio::test(start_paused = true)]
+async fn a_run_on_the_end_of_a_group_before_it_is_queued_does_not_lose_it() {
+    let rig = Rig::new();
+    let group = PodKey::new("shop", "label/app=web", "label/app=web");
+    let woken = |left| {
+        move |_: &Change| {
+            let key = PodKey::new("shop", "label/app=web", "label/app=web");
+            Woken { pods: Vec::new(), groups: vec![WokenGroup { lane: 1, key, left }] }
+        }
+    };
+    let now = Instant::now();
+    let plan = |change: Change, left| rig.tombstones.plan(&rig.queue, &[change], woken(left), |_| Vec::new(), now);
+    let find = |job: &Job<u8, Slot, Arc<str>>, present: Option<Arc<CachedPod>>| {
+        rig.tombstones.find_subject(&rig.queue, job, present, |_, _| false, now).subject
+    };
+    rig.queue.add([(1, slot(&group), group.uid.clone())]);
+    let early = rig.queue.next().await.unwrap();
+    rig.tombstones.queue(&rig.queue, plan(Change::between(None, Some(pod(0, 5))).unwrap(), false));
+    let gone = plan(Change::between(Some(pod(0, 5)), None).unwrap(), true);
+    assert!(matches!(find(&early, None), Subject::Deleted(Some(_))));
+    assert_eq!(rig.tombstones.done(&rig.queue, &early, Next::Settled, true, || {}).0, Done::Kept);
+    let late = rig.queue.next().await.unwrap();
+    assert!(matches!(find(&late, Some(pod(0, 5))), Subject::Present(_)));
+    assert_eq!(rig.tombstones.done(&rig.queue, &late, Next::Settled, false, || {}).0, Done::Forgotten);
+    assert_eq!(rig.tombstones.queue(&rig.queue, gone), BTreeMap::from([(1, 1)]));
+    assert_eq!(rig.run(Next::Settled).0, ["label/app=web+"]);
+}
