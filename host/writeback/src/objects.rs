@@ -248,8 +248,8 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the object in an answer. One whose values would take much memory has only the metadata that decides about
-    /// force and about changes by others, so that it is as no body specifies.
+    /// Returns the object in an answer. One whose values would take much memory has only the metadata that decides
+    /// about force and about changes by others, so that it is as no body specifies.
     fn read(&self, answer: &[u8]) -> Option<Value> {
         match json::value(answer) {
             Err(error) if error.is_data() => self.reduced(answer),

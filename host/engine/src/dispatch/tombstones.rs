@@ -228,9 +228,9 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         counts
     }
 
-    /// Queues deletions and ends of groups of which only the keys are known. `pending` is called under the lock, so that
-    /// a deletion that it returns has not settled meanwhile. Returns how many were queued; those that do not fit are
-    /// given up before.
+    /// Queues deletions and ends of groups of which only the keys are known. `pending` is called under the lock, so
+    /// that a deletion that it returns has not settled meanwhile. Returns how many were queued; those that do not fit
+    /// are given up before.
     pub fn queue_deletions(
         &self,
         queue: &Keys<L>,

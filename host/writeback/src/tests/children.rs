@@ -217,7 +217,7 @@ async fn an_edit_of_an_object_that_the_plugin_created_is_undone_with_force() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_values_take_much_memory_is_applied_without_a_comparison() {
+async fn an_object_that_takes_much_memory_is_applied_without_a_comparison() {
     let body = first_body(absent()).await;
     for (manager, expected) in [(MANAGER, (true, Some("o1"))), ("kubectl", (false, None))] {
         let large = || {

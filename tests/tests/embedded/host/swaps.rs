@@ -50,8 +50,8 @@ fn with_digest(directory: &Path, byte: u8) -> Source {
     Source::File(file)
 }
 
-/// A plugin of the Pods with this value of the label `app`. Of 20,000 runs in an unoptimised build, beside other suites,
-/// one may take more than the 20 ms of processor time that are the default.
+/// A plugin of the Pods with this value of the label `app`. Of 20,000 runs in an unoptimised build, beside other
+/// suites, one may take more than the 20 ms of processor time that are the default.
 fn registrar(name: &str, label: &str, app: &str) -> PluginSpec {
     let watch = format!("  watch: {{ selector: {{ matchLabels: {{ app: {app} }} }} }}");
     let config = format!("  config: {{ label: guests.example/{label} }}");
