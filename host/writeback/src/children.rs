@@ -100,29 +100,35 @@ impl Shown {
     }
 }
 
+/// An object of which only the metadata is read.
 #[derive(Deserialize)]
-struct Object<'a> {
+pub(super) struct Object<'a> {
     #[serde(borrow)]
-    metadata: Metadata<'a>,
+    pub(super) metadata: Metadata<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
+pub(super) struct Metadata<'a> {
     #[serde(default)]
     namespace: Option<String>,
     name: String,
     #[serde(default)]
-    resource_version: String,
+    pub(super) uid: String,
+    #[serde(default)]
+    pub(super) resource_version: String,
+    pub(super) deletion_timestamp: Option<String>,
+    #[serde(borrow)]
+    pub(super) annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    managed_fields: Vec<&'a RawValue>,
+    pub(super) managed_fields: Vec<&'a RawValue>,
 }
 
 /// The part of an entry of `managedFields` that says whose it is.
 #[derive(Deserialize)]
-struct Entry {
+pub(super) struct Entry {
     #[serde(default)]
-    manager: String,
+    pub(super) manager: String,
     #[serde(default)]
     operation: String,
 }
@@ -134,7 +140,7 @@ impl Child {
     /// Returns an error for JSON that is no object with a name.
     pub fn read(json: &str, manager: &str) -> Result<Self, String> {
         let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let Metadata { namespace, name, resource_version, managed_fields } = metadata;
+        let Metadata { namespace, name, resource_version, managed_fields, .. } = metadata;
         if name.is_empty() {
             return Err("metadata.name is empty".to_owned());
         }

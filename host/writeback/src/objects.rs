@@ -20,14 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Sender, Sent};
 use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult, json};
-use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
     applied::{Applied, DeletionState, Name, ObjectState, Removal, WriteEnd},
-    children::{ChangedChild, Child, Origin, Seen, Shown, label},
+    children::{ChangedChild, Child, Entry, Object, Origin, Seen, Shown, label},
     digest::Digest,
     http,
     owners::Reference,
@@ -258,31 +257,11 @@ impl Target<'_> {
     }
 
     fn reduced(&self, answer: &[u8]) -> Option<Value> {
-        #[derive(Deserialize)]
-        struct Object<'a> {
-            #[serde(borrow)]
-            metadata: Metadata<'a>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Metadata<'a> {
-            uid: String,
-            #[serde(default)]
-            resource_version: String,
-            deletion_timestamp: Option<String>,
-            #[serde(default)]
-            annotations: BTreeMap<String, String>,
-            #[serde(borrow, default)]
-            managed_fields: Vec<&'a RawValue>,
-        }
-        #[derive(Deserialize)]
-        struct Entry {
-            #[serde(default)]
-            manager: String,
-        }
         let Object { metadata } = serde_json::from_slice(answer).ok()?;
+        let annotations = metadata.annotations.map_or("{}", RawValue::get);
+        let annotations: BTreeMap<String, String> = serde_json::from_str(annotations).ok()?;
         let entry = |entry: &RawValue| {
-            let Entry { manager } = serde_json::from_str(entry.get()).ok()?;
+            let Entry { manager, .. } = serde_json::from_str(entry.get()).ok()?;
             let own = (manager == self.sender.manager).then(|| json::value(entry.get().as_bytes()).ok());
             Some(own.flatten().unwrap_or_else(|| json!({ "manager": manager })))
         };
@@ -291,7 +270,7 @@ impl Target<'_> {
             "uid": metadata.uid,
             "resourceVersion": metadata.resource_version,
             "deletionTimestamp": metadata.deletion_timestamp,
-            "annotations": { &self.mark: metadata.annotations.get(&self.mark) },
+            "annotations": { &self.mark: annotations.get(&self.mark) },
             "managedFields": entries,
         } }))
     }

@@ -221,7 +221,7 @@ async fn an_object_that_takes_much_memory_is_applied_without_a_comparison() {
     let body = first_body(absent()).await;
     for (manager, expected) in [(MANAGER, (true, Some("o1"))), ("kubectl", (false, None))] {
         let large = || {
-            let (code, mut object) = stored(&body, "o1", manager, "Apply", Some("by hand")).unwrap();
+            let (code, mut object) = stored(&body, "o1", manager, "Apply", None).unwrap();
             object["spec"] = json!(vec![json!({ "": 0 }); 100_000]);
             Some((code, object))
         };

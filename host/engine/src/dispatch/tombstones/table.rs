@@ -78,8 +78,14 @@ impl Tombstone {
 
 impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let (sharing, by_uid, lanes, unsure) = <_>::default();
-        Self { bounds, sharing, numbers: 0, by_uid, lanes, unsure }
+        Self {
+            bounds,
+            sharing: BTreeMap::new(),
+            numbers: 0,
+            by_uid: HashMap::default(),
+            lanes: BTreeMap::new(),
+            unsure: BTreeSet::new(),
+        }
     }
 
     pub(super) fn figures(&self, lane: L) -> Figures {
