@@ -80,6 +80,10 @@ test-hostile-many PLUGINS="100":
 test-hostile-release:
     cargo test --release --workspace --test hostile -- in_the_sandbox
 
+# 500 plugin objects of five tenants, with as many finalizers and references as fit, that change without a pause
+test-crowd:
+    PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster -- --include-ignored --nocapture crowd::
+
 # podium-host killed TIMES times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills

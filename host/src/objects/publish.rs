@@ -1,7 +1,8 @@
 //! When the status of an object is written, and by which request. The times are arguments; the caller sends.
 //!
 //! A status is written when it differs from what the API server shows, at most once in [`PAUSE`] for an object and
-//! [`MOST`] times for all objects at each call. Nothing is written while nothing changes. The status of a load that has
+//! [`MOST`] times for all objects at each call; a namespace has at most [`UNDER_WAY`] that the API server has not
+//! answered. Nothing is written while nothing changes. The status of a load that has
 //! not ended is written after [`PROVISIONAL`], or [`HANGING`]: most loads end before, so that a start with many plugins
 //! costs one write for each.
 
@@ -32,6 +33,9 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The most writes of one call, which the caller makes every two seconds: 25 a second, of which an API server notices
 /// little. With 10, the statuses of 500 new plugins took more than two minutes.
 pub(crate) const MOST: usize = 50;
+/// The most writes of a namespace that are under way, so that one whose writes the API server answers late leaves half
+/// to others.
+const UNDER_WAY: usize = MOST / 2;
 /// For how long an object waits for its first result before its status says that it is being loaded.
 const PROVISIONAL: Duration = Duration::from_secs(10);
 /// The same for an object that has a status: it says what runs meanwhile.
@@ -138,10 +142,13 @@ impl Publisher {
         let mut tenants: Vec<_> = tenants.into_iter().collect();
         self.turns.sort(&mut tenants);
         let mut rounds: BTreeMap<_, _> = tenants.into_iter().enumerate().map(|(turn, of)| (of, (0, turn))).collect();
+        let mut under_way: BTreeMap<_, usize> = BTreeMap::new();
+        self.under_way.iter().for_each(|id| *under_way.entry(id.namespace.clone()).or_default() += 1);
         let in_turn = due.into_iter().filter_map(|(_, update)| {
             let of_tenant = rounds.get_mut(&update.id.namespace)?;
             of_tenant.0 += 1;
-            Some((*of_tenant, update))
+            let under_way = under_way.get(&update.id.namespace).copied().unwrap_or_default();
+            (under_way + of_tenant.0 <= UNDER_WAY).then_some((*of_tenant, update))
         });
         let mut due: Vec<_> = in_turn.collect();
         due.sort_by_key(|(turn, _)| *turn);
@@ -287,7 +294,12 @@ mod tests {
     async fn one_object_is_written_every_5_s_and_all_by_50_at_a_time() {
         let mut publisher = Publisher::default();
         let now = Instant::now();
-        let objects: Vec<_> = (0..125).map(|at| with_status(&format!("p{at:03}"), Value::Null)).collect();
+        let of = |at: usize| {
+            let mut object = with_status(&format!("p{at:03}"), Value::Null);
+            object.id.namespace = Some(format!("shop-{}", at % 25).into());
+            object
+        };
+        let objects: Vec<_> = (0..125).map(of).collect();
         let want = |number: u64| -> Vec<_> {
             objects.iter().map(|object| wanted(object, Some(json!({ "x": number })))).collect()
         };
@@ -302,6 +314,25 @@ mod tests {
         let each: BTreeSet<_> = written.iter().collect();
         assert_eq!((written.len(), each.len()), (125, 125), "{written:?}");
         assert_eq!(publisher.due(want(9), now + seconds(5)).len(), 50, "those of the first second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_are_not_answered_are_few_for_each_namespace() {
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
+        let objects: Vec<_> = (0..30).map(|at| with_status(&format!("p{at:02}"), Value::Null)).collect();
+        let mut other = with_status("other", Value::Null);
+        other.id.namespace = Some("zzz".into());
+        let want = || objects.iter().chain([&other]).map(|object| wanted(object, Some(1.into()))).collect();
+        let mut first = publisher.due(want(), now);
+        assert_eq!(first.len(), UNDER_WAY + 1);
+        assert_eq!(publisher.due(want(), now + seconds(2)), [], "none is answered");
+        for update in first.drain(..3) {
+            publisher.answered(update, Ok(1.into()), now + seconds(3));
+        }
+        let next = publisher.due(want(), now + seconds(4));
+        let ended = 3 - usize::from(first.iter().all(|update| update.id != other.id));
+        assert_eq!(next.len(), ended, "as many as were answered");
     }
 
     #[tokio::test(start_paused = true)]
@@ -344,10 +375,10 @@ mod tests {
         assert!(due(0..0, 0).is_empty());
         assert_eq!(due(0..2, 9), ["p00", "p01"]);
         let names = |range: std::ops::Range<usize>| range.map(|at| format!("p{at:02}"));
-        let expected: Vec<_> = names(60..80).chain(names(2..32)).collect();
+        let expected: Vec<_> = names(60..80).chain(names(2..7)).collect();
         assert_eq!(due(60..80, 10), expected);
         // An object that is loaded again later is provisional again for as long.
-        assert!(due(0..80, 20).len() == 50 && due(2..80, 21).iter().all(|name| !["p00", "p01"].contains(&&**name)));
+        assert!(due(0..80, 20).len() == 25 && due(2..80, 21).iter().all(|name| !["p00", "p01"].contains(&&**name)));
     }
 
     #[tokio::test(start_paused = true)]

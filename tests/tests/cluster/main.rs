@@ -5,6 +5,7 @@ mod churn;
 mod compaction;
 mod conformance;
 mod cookbook;
+mod crowd;
 mod deputies;
 mod faulty;
 mod fights;

@@ -196,13 +196,18 @@ async fn objects(client: &Client) -> Result<Vec<Value>> {
     Ok(list["items"].as_array().context("no items")?.clone())
 }
 
+/// Starts the host of this build, or the one that `PODIUM_OBJECTS_HOST` names.
+pub(crate) async fn host(options: &HostOptions) -> Result<Host> {
+    match env::var_os("PODIUM_OBJECTS_HOST") {
+        Some(program) => Host::spawn_by(Command::new(program), options).await,
+        None => Host::spawn(options).await,
+    }
+}
+
 /// Starts the host and waits until the status of every object is that of this start.
 async fn start(plane: &ControlPlane, client: &Client, size: Size, options: &HostOptions) -> Result<(Host, Start)> {
     let (mark, began) = (plane.audit().now()?, Instant::now());
-    let host = match env::var_os("PODIUM_OBJECTS_HOST") {
-        Some(program) => Host::spawn_by(Command::new(program), options).await?,
-        None => Host::spawn(options).await?,
-    };
+    let host = host(options).await?;
     let ready = began.elapsed();
     until("every object to be ready and healthy", WITHIN, async || {
         let all = objects(client).await?;
@@ -312,7 +317,7 @@ async fn follow(client: Client, seen: Arc<Mutex<HashMap<String, Seen>>>) {
 }
 
 /// Returns a figure of `/proc/ID/status` in MiB.
-fn memory(id: u32, name: &str) -> Result<f64> {
+pub(crate) fn memory(id: u32, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such figure")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
