@@ -1,7 +1,15 @@
 //! [`Certificate`]: the certificate that the port of metrics presents, so that tokens of its clients do not cross the
 //! network as text. It is read from two files and again when they change, or made at the start and signed by itself.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -13,6 +21,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
 };
 use tokio::time::{Instant, sleep};
+
+use crate::telemetry::CertificateFigures;
 
 /// The interval at which the files are read again. The kubelet updates the files of a Secret within about a minute.
 const READ_AGAIN: Duration = Duration::from_secs(60);
@@ -35,6 +45,9 @@ pub(super) struct CertificateFiles {
 pub struct Certificate {
     files: Option<CertificateFiles>,
     current: Mutex<Current>,
+    /// How often the files were read, and how often they could not be used.
+    reads: AtomicU64,
+    errors: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -62,13 +75,24 @@ impl Certificate {
         let certificate = rcgen::CertificateParams::new(NAMES.map(str::to_owned))?.self_signed(&key)?;
         let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
         let config = config(vec![certificate.into()], key)?;
-        Ok(Self { files: None, current: Mutex::new(Current { pem: [Vec::new(), Vec::new()], config }) })
+        Ok(Self::of(None, Current { pem: [Vec::new(), Vec::new()], config }))
     }
 
     /// Reads the files. Blocks.
     pub(super) fn read(files: CertificateFiles) -> Result<Self, CertificateError> {
         let current = Current::read(&files)?;
-        Ok(Self { files: Some(files), current: Mutex::new(current) })
+        Ok(Self::of(Some(files), current))
+    }
+
+    fn of(files: Option<CertificateFiles>, current: Current) -> Self {
+        let reads = u64::from(files.is_some()).into();
+        Self { files, current: Mutex::new(current), reads, errors: AtomicU64::new(0) }
+    }
+
+    /// Returns how often the files were read; `None` without files.
+    pub(super) fn figures(&self) -> Option<CertificateFigures> {
+        let (reads, errors) = (self.reads.load(Relaxed), self.errors.load(Relaxed));
+        self.files.is_some().then_some(CertificateFigures { reads, errors })
     }
 
     /// Returns the certificate for the next connection.
@@ -105,7 +129,10 @@ impl Certificate {
     /// Returns true if the files have another certificate or key than before. Blocks.
     fn read_again(&self) -> Result<bool, CertificateError> {
         let Some(files) = &self.files else { return Ok(false) };
-        let read = Current::read(files)?;
+        self.reads.fetch_add(1, Relaxed);
+        let read = Current::read(files).inspect_err(|_| {
+            self.errors.fetch_add(1, Relaxed);
+        })?;
         let mut current = self.current.lock();
         let changed = read.pem != current.pem;
         if changed {
@@ -190,6 +217,7 @@ mod tests {
         fs::copy(&renewed.key, place.path().join("tls.key")).unwrap();
         assert!(certificate.read_again().unwrap());
         assert!(!Arc::ptr_eq(&first, &certificate.config()));
+        assert_eq!(certificate.figures(), Some(CertificateFigures { reads: 4, errors: 1 }));
     }
 
     #[test]
@@ -217,6 +245,10 @@ mod tests {
 
     #[test]
     fn a_certificate_can_be_signed_by_itself() {
-        assert_eq!(Certificate::self_signed().unwrap().config().alpn_protocols, [b"http/1.1"]);
+        let certificate = Certificate::self_signed().unwrap();
+        assert_eq!(
+            (certificate.config().alpn_protocols.clone(), certificate.figures()),
+            (vec![b"http/1.1".to_vec()], None)
+        );
     }
 }

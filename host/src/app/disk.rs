@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use kube::config::Kubeconfig;
+use kube::{client::AuthError, config::Kubeconfig};
 use podium_api::{self, Clients, Connection};
 use podium_engine::journal;
 use podium_registry::{Allowed, Proxies, Registry};
@@ -62,8 +62,18 @@ fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, Str
             anyone on the network path can read and change all traffic"
         );
     }
-    // This reads the client certificate.
-    let client = |config| podium_api::client(config).map_err(|error| NoClient::Failed(*error));
+    // This reads the client certificate and runs the exec plugin.
+    let client = |config: kube::Config| {
+        let exec = config.auth_info.exec.clone();
+        podium_api::client(config).map_err(|error| match (*error, exec) {
+            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(exec)) => NoClient::Misconfigured(format!(
+                "the exec plugin {:?} of the kubeconfig does not start: {error}; install it, or name its path{}",
+                exec.command.unwrap_or_default(),
+                exec.install_hint.map_or(String::new(), |hint| format!(". {}", text::line(&hint)))
+            )),
+            (error, _) => NoClient::Failed(error),
+        })
+    };
     let server = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     Ok(([client(config.clone())?, client(config.clone())?, client(config)?], server))
 }

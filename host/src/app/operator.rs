@@ -83,7 +83,7 @@ impl Observed {
         let Operator { probes, metrics, certificate, dropped, api_server: _, process } = operator;
         if let Some(bound) = metrics {
             let observed = self.clone();
-            let metrics = Arc::new(self.metrics(dropped));
+            let metrics = Arc::new(self.metrics(dropped, certificate.clone()));
             let endpoints = match certificate {
                 None => admin::metrics(metrics, observed, profiles, process),
                 Some(certificate) => {
@@ -160,12 +160,13 @@ impl Observed {
         (!uses.is_empty()).then(|| format!("used by the last run (peak) of limit: {}", uses.join(", ")))
     }
 
-    fn metrics(self: &Arc<Self>, dropped: Arc<Dropped>) -> Metrics {
+    fn metrics(self: &Arc<Self>, dropped: Arc<Dropped>, certificate: Option<Arc<Certificate>>) -> Metrics {
         let runtime = tokio::runtime::Handle::current();
         let observed = self.clone();
         Metrics::new(move || Figures {
             tasks: runtime.metrics().num_alive_tasks(),
             dropped: dropped.clone(),
+            certificate: certificate.as_ref().and_then(|certificate| certificate.figures()),
             ..observed.figures()
         })
     }

@@ -225,13 +225,20 @@ mod tests {
         }
     }
 
-    /// Returns the lines of a run with a warning of the host and a line of the plugin.
-    fn logged(level: &str, format: LogFormat) -> Vec<String> {
+    /// Returns the lines of what `log` logs.
+    fn logged_by(level: &str, format: LogFormat, log: impl FnOnce()) -> Vec<String> {
         let written = Memory::default();
         let sink = written.clone();
         let (filter, _) = reload::Layer::new(filter(level).unwrap());
         let subscriber = tracing_subscriber::registry().with(filter).with(lines(move || sink.clone(), format, false));
-        tracing::subscriber::with_default(subscriber, || {
+        tracing::subscriber::with_default(subscriber, log);
+        let written = written.0.lock().unwrap().clone();
+        String::from_utf8(written).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Returns the lines of a run with a warning of the host and a line of the plugin.
+    fn logged(level: &str, format: LogFormat) -> Vec<String> {
+        logged_by(level, format, || {
             let plugin = "shop/hello";
             let run = tracing::error_span!(target: RUN_TARGET, "reconcile", %plugin, pod = "cart-0", attempt = 2);
             run.in_scope(|| {
@@ -242,9 +249,22 @@ mod tests {
                 let plugin_fields = tracing::field::display(plugin_fields);
                 tracing::info!(target: PLUGIN_TARGET, plugin_fields, "crowded");
             });
-        });
-        let written = written.0.lock().unwrap().clone();
-        String::from_utf8(written).unwrap().lines().map(str::to_owned).collect()
+        })
+    }
+
+    #[test]
+    fn failures_to_connect_are_logged_by_the_host_and_not_by_its_client_too() {
+        let logged = |level: &str| {
+            logged_by(level, LogFormat::Text, || {
+                tracing::error!(target: "kube_client::client::builder", "failed with error");
+                tracing::warn!(target: "kube_client::client::tls", "certificates are not verified");
+                tracing::error!(target: "kube_client::client::tls", "another failure");
+                tracing::warn!("the API server does not answer");
+            })
+        };
+        assert_eq!((logged("info").len(), logged("debug").len()), (2, 2), "{:?}", logged("info"));
+        // Whoever looks for a fault of it sees its lines.
+        assert_eq!(logged("info,kube_client::client::builder=error").len(), 3);
     }
 
     #[test]

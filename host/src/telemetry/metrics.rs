@@ -47,6 +47,15 @@ pub struct LeaseFigures {
     pub unowned: Duration,
 }
 
+/// How often the files of the certificate of the port of metrics were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateFigures {
+    /// Also those that failed.
+    pub reads: u64,
+    /// Reads after which the certificate before is in use.
+    pub errors: u64,
+}
+
 /// The keys of a plugin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PluginFigures {
@@ -78,6 +87,8 @@ pub struct Figures {
     pub held: usize,
     /// True while the policy's files have mistakes; `None` without a policy.
     pub policy_refused: Option<bool>,
+    /// `None` if the port of metrics has no certificate of files.
+    pub certificate: Option<CertificateFigures>,
     /// `None` if the host runs plugins without a Lease.
     pub lease: Option<LeaseFigures>,
     /// The most runs of one plugin at once.
@@ -263,6 +274,12 @@ impl Figures {
         if let Some(refused) = self.policy_refused {
             let help = "1 while the policy's files have mistakes, and the policy before them is in force";
             families.single("podium_policy_refused", help, ConstGauge::new(i64::from(refused)))?;
+        }
+        if let Some(CertificateFigures { reads, errors }) = self.certificate {
+            let help = "How often the certificate of the port of metrics was read";
+            families.single("certwatcher_read_certificate", help, ConstCounter::new(reads))?;
+            let help = "How often a new certificate of the port of metrics could not be used";
+            families.single("certwatcher_read_certificate_errors", help, ConstCounter::new(errors))?;
         }
         if let Some(lease) = self.lease {
             encode_lease(families, lease)?;

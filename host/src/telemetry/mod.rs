@@ -12,7 +12,7 @@ mod version;
 
 pub use buffer::{Dropped, Source};
 pub use logs::{Levels, LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
-pub use metrics::{CacheFigures, Figures, LeaseFigures, Metrics, PluginFigures};
+pub use metrics::{CacheFigures, CertificateFigures, Figures, LeaseFigures, Metrics, PluginFigures};
 pub use requests::ApiRequests;
 #[cfg(test)]
 pub(crate) use traces::record;

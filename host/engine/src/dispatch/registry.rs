@@ -83,7 +83,7 @@ impl LoadedPlugin {
         if let Some(dropped) = self.status.states_dropped.grow(states) {
             tracing::warn!(
                 plugin = %self.spec.id, dropped,
-                "too many deleted pods wait for the plugin or do not settle: the oldest last states are dropped"
+                "too many deletions or ends of groups wait or do not settle: the oldest last states are dropped"
             );
         }
         if let Some(entries) = &self.entries {
@@ -97,7 +97,7 @@ impl LoadedPlugin {
         if let Some(given_up) = self.status.deletions_given_up.grow(deletions) {
             tracing::warn!(
                 plugin = %self.spec.id, given_up,
-                "too many deleted pods wait for the plugin or do not settle: the oldest deletions are given up"
+                "too many deletions or ends of groups wait or do not settle: the oldest are given up"
             );
         }
     }

@@ -90,9 +90,59 @@ async fn api_server(
     port
 }
 
+/// A proxy that connects to what it is asked for. Returns its port, and how many connections it made.
+async fn proxy() -> (u16, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connected = Arc::new(Mutex::new(0));
+    let count = connected.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            *count.lock() += 1;
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap();
+                let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
+            });
+        }
+    });
+    (port, connected)
+}
+
 async fn get(connection: &Connection) -> Result<bytes::Bytes, podium_api::ApiError> {
     let api = Api::new(connection.clone(), Duration::from_secs(30));
     api.bytes(Request::get("/api/v1/pods").body(Vec::new()).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_and_programs_that_are_missing_are_named() {
+    let _ = ring::default_provider().install_default();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    let refused = |file: PathBuf| match connections(Some(file), Proxies::default()) {
+        Ok(_) => unreachable!("it is missing"),
+        Err(error) => error.to_string(),
+    };
+    let error = refused(file.clone());
+    assert!(error.contains(file.to_str().unwrap()) && error.contains("No such file"), "{error}");
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, \
+                command: no-such-program, installHint: 'Take it from a.example'}";
+    let text = format!(
+        "clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\n\
+         users: [{{name: a, user: {{{exec}}}}}]\n"
+    );
+    fs::write(&file, text).unwrap();
+    let error = tokio::task::spawn_blocking(move || refused(file)).await.unwrap();
+    for part in ["no-such-program", "install it", "Take it from a.example"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,10 +167,13 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
             ),
         ),
         ("token file", format!("tokenFile: {}", path("token"))),
+        ("token file, behind a proxy", format!("tokenFile: {}", path("token"))),
         ("inline token", "token: TOKEN".to_owned()),
         ("client certificate", format!("client-certificate: {}\n    client-key: {}", path("c.crt"), path("c.key"))),
     ];
+    let (proxy, proxied) = proxy().await;
     for (kind, user) in users {
+        let by = if kind.ends_with("a proxy") { format!(", proxy-url: 'http://127.0.0.1:{proxy}'") } else { "".into() };
         let second = Arc::new(Mutex::new(false));
         let admitted = Arc::new(Mutex::new(Admitted::default()));
         let of_servers = servers.each_ref();
@@ -136,7 +189,7 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
                 "config",
                 &format!(
                     "clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{port}', \
-                     certificate-authority: {}}}}}]\n\
+                     certificate-authority: {}{by}}}}}]\n\
                  contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\nusers:\n- name: a\n  \
                  user:\n    {}\n",
                     path("ca.crt"),
@@ -167,4 +220,5 @@ async fn replaced_credentials_of_every_kind_are_used_without_a_restart() {
             get(connection).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
         }
     }
+    assert!(*proxied.lock() >= 4, "{} connections by the proxy", proxied.lock());
 }
