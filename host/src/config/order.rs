@@ -109,6 +109,8 @@ fn shortest(start: usize, edges: &[Vec<usize>], is_member: &[bool], came_from: &
     let mut frontier = VecDeque::from([start]);
     while let Some(at) = frontier.pop_front() {
         for next in edges[at].iter().filter(|next| is_member[**next]) {
+            #[cfg(test)]
+            tests::FOLLOWED.set(tests::FOLLOWED.get() + 1);
             if *next == start {
                 // The path is found from its end.
                 let mut way: Vec<usize> = std::iter::successors(Some(at), |at| came_from[*at]).collect();
@@ -126,9 +128,16 @@ fn shortest(start: usize, edges: &[Vec<usize>], is_member: &[bool], came_from: &
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    thread_local! {
+        /// How many names were followed to find the cycles that messages name.
+        pub(super) static FOLLOWED: Cell<usize> = const { Cell::new(0) };
+    }
 
     fn id(at: usize) -> PluginId {
         PluginId { namespace: None, name: format!("p{at:04}").into() }
@@ -174,6 +183,24 @@ mod tests {
                     prop_assert!(after[one].contains(&other), "{} of {}", problem.message, of);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_names_of_each_plugin_are_followed_once_at_most() {
+        for plugins in [10, 1_000] {
+            // Each after the next 32, and the last one after the first: one component, with very many cycles.
+            let mut after: Vec<Vec<usize>> = (0..plugins).map(|at| (at + 1..plugins.min(at + 33)).collect()).collect();
+            after[plugins - 1].push(0);
+            let names: usize = after.iter().map(Vec::len).sum();
+            FOLLOWED.set(0);
+            assert_eq!(found(&after).len(), plugins);
+            assert!(FOLLOWED.get() <= names, "{} of {names} names", FOLLOWED.get());
+            // Many small cycles.
+            let pairs: Vec<Vec<usize>> = (0..plugins).map(|at| vec![at ^ 1]).collect();
+            FOLLOWED.set(0);
+            assert_eq!(found(&pairs).len(), plugins);
+            assert!(FOLLOWED.get() <= plugins, "{} of {plugins} names", FOLLOWED.get());
         }
     }
 

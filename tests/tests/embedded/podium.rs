@@ -410,6 +410,12 @@ async fn push_prints_a_configmap_to_apply_or_changes_it() {
         assert_eq!(applied.status.code(), Some(0), "{}", stderr(&applied));
         assert!(String::from_utf8_lossy(&applied.stdout).contains(&format!("key: {key}")), "{applied:?}");
     }
+    let mut command = author.command(&["push", "hello.wasm", "--configmap", "default/plugins:b", "--apply"]);
+    command.args(["--kubeconfig", "kubeconfig", "--output", "json"]);
+    let applied = tokio::process::Command::from(command).output().await.unwrap();
+    let json: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    assert_eq!((&json["ok"], &json["configMap"]["metadata"]["name"]), (&json!(true), &json!("plugins")), "{json}");
+    assert!(json["configMap"]["binaryData"].is_null() && applied.stdout.len() < 4 << 10, "without the component");
     let config = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), "default");

@@ -240,6 +240,39 @@ mod tests {
         all
     }
 
+    /// A lane that counts how often it is looked up.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Counted(u32);
+
+    thread_local! {
+        static LOOKUPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    impl Hash for Counted {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            LOOKUPS.set(LOOKUPS.get() + 1);
+            self.0.hash(state);
+        }
+    }
+
+    #[test]
+    fn each_name_is_looked_up_once() {
+        for lanes in [10, 1_000] {
+            let member = |lane: u32| {
+                let after: Vec<_> = (lane + 1..lanes.min(lane + 33)).map(Counted).collect();
+                Member { lane: Counted(lane), group: 0, phase: 1, after, leads: false }
+            };
+            let members: Vec<_> = (0..lanes).map(member).collect();
+            let names: usize = members.iter().map(|member| member.after.len()).sum();
+            LOOKUPS.set(0);
+            let order = Order::new(&members);
+            let lookups = LOOKUPS.get();
+            assert_eq!(order.predecessors(Counted(0)).len(), members.len() - 1);
+            // Of each lane, twice its own place and what growing the tables costs.
+            assert!(lookups <= names + 6 * members.len(), "{lookups} for {names} names of {lanes} lanes");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn the_predecessors_are_those_that_names_and_phases_lead_to(

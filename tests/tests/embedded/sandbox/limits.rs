@@ -15,7 +15,9 @@ async fn fuel_cuts_a_spinning_guest_at_the_same_instruction() {
         let (report, _) = run_in(&plugin, request(), FakeWorld::default()).await;
         assert_eq!(report.usage.fuel, 100_000_000, "20 ms at 5,000,000 a millisecond");
         let failure = failed(report, FailureKind::Cpu);
-        assert!(failure.message.contains("processor time"), "{}", failure.message);
+        let limit = "spec.limits.cpuMillis (20) is used up; raise it, or do less in a run";
+        let limit = format!("{limit}; 20 ms are 100000000 units of fuel");
+        assert!(failure.message.contains(&limit), "{}", failure.message);
     }
 }
 
@@ -137,8 +139,19 @@ async fn a_panic_says_its_text_and_where_and_sends_nothing() {
     let failure = failed(report, FailureKind::Trap);
     assert!(failure.message.contains("no idea what to do with cart-0"), "{}", failure.message);
     assert!(failure.message.contains("here_it_goes_wrong"), "{}", failure.message);
-    assert!(failure.message.contains("panics/src/lib.rs:17:5)"), "{}", failure.message);
+    assert!(failure.message.contains("panics/src/lib.rs:20:5)"), "{}", failure.message);
     assert!(failure.message.len() < 4_096, "bounded");
+}
+
+#[tokio::test]
+async fn a_panic_of_a_missing_part_of_std_says_what_to_use() {
+    let mut spec = spec("panics");
+    spec.config = "\"clock\"".into();
+    let (report, _) = run(&spec).await;
+    let message = failed(report, FailureKind::Trap).message;
+    for part in ["time not implemented", "use request.now()", "the_time", "panics/src/lib.rs:"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
 }
 
 #[tokio::test]
