@@ -33,11 +33,11 @@ const CONFIG: usize = 20 << 10;
 const CONCURRENT: usize = 8;
 /// The time-out of the liveness probe in the chart.
 const PROBE: Duration = Duration::from_secs(5);
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// New objects of the other tenant.
-const NEW: usize = 10;
+const NEW: usize = 5;
 /// Changes of each object.
-const CHANGES: usize = 4;
+const CHANGES: usize = 2;
 /// The most MiB by which the second half of the changes of a tenant may let memory grow: glibc's arenas grow by up to
 /// 20, one arena by 4. Specs of before that stay would be 4 MiB as texts, and ten times as much as they are used.
 const GROWTH: f64 = 32.0;
