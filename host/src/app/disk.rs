@@ -2,6 +2,7 @@
 //! block.
 
 use std::{
+    io::ErrorKind::NotFound,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -66,11 +67,13 @@ fn clients(kubeconfig: Option<&Path>, proxies: &Proxies) -> Result<(Clients, Str
     let client = |config: kube::Config| {
         let exec = config.auth_info.exec.clone();
         podium_api::client(config).map_err(|error| match (*error, exec) {
-            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(exec)) => NoClient::Misconfigured(format!(
-                "the exec plugin {:?} of the kubeconfig does not start: {error}; install it, or name its path{}",
-                exec.command.unwrap_or_default(),
-                exec.install_hint.map_or(String::new(), |hint| format!(". {}", text::line(&hint)))
-            )),
+            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(exec)) if error.kind() == NotFound => {
+                NoClient::Misconfigured(format!(
+                    "the exec plugin {:?} of the kubeconfig does not start: {error}; install it, or name its path{}",
+                    exec.command.unwrap_or_default(),
+                    exec.install_hint.map_or(String::new(), |hint| format!(". {}", text::line(&hint)))
+                ))
+            }
             (error, _) => NoClient::Failed(error),
         })
     };

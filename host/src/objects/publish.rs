@@ -33,8 +33,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The most writes of one call, which the caller makes every two seconds: 25 a second, of which an API server notices
 /// little. With 10, the statuses of 500 new plugins took more than two minutes.
 pub(crate) const MOST: usize = 50;
-/// The most writes of a namespace that are under way, so that one whose writes the API server answers late leaves half
-/// to others.
+/// The most writes of a namespace that are under way: the API server answers those of others later, the more it has of
+/// one whose objects are large.
 const UNDER_WAY: usize = MOST / 2;
 /// For how long an object waits for its first result before its status says that it is being loaded.
 const PROVISIONAL: Duration = Duration::from_secs(10);

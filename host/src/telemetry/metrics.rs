@@ -278,7 +278,7 @@ impl Figures {
         if let Some(CertificateFigures { reads, errors }) = self.certificate {
             let help = "How often the certificate of the port of metrics was read";
             families.single("certwatcher_read_certificate", help, ConstCounter::new(reads))?;
-            let help = "How often a new certificate of the port of metrics could not be used";
+            let help = "Reads of the certificate of the port of metrics that failed; the one before is in use";
             families.single("certwatcher_read_certificate_errors", help, ConstCounter::new(errors))?;
         }
         if let Some(lease) = self.lease {
