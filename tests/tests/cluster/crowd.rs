@@ -41,9 +41,9 @@ const LATEST: Duration = Duration::from_secs(50);
 const NEW: usize = 5;
 /// Changes of each object.
 const CHANGES: usize = 2;
-/// The most MiB by which the second half of the changes of a tenant may let memory grow: glibc's arenas grow by up to
-/// 20, one arena by 4. Versions that stay would be about 40 MiB; texts of specs that stay are too few to be seen.
-const GROWTH: f64 = 32.0;
+/// The most MiB by which the second half of the changes of a tenant may let memory grow. The heap is still warming up:
+/// 10 to 27 were seen. Versions that stay with their objects would be 100, texts of specs only 4.
+const GROWTH: f64 = 64.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_does_not_wait_for_the_changes_of_100_objects_of_another() -> Result<()> {
@@ -71,8 +71,9 @@ async fn beside(crowds: &[&str]) -> Result<()> {
 
     // In one of the namespaces the component is there, and the plugins are loaded.
     let creating = objects(crowds).map(|(crowd, number)| {
-        let (client, path, object) = (&client, path(crowd), object(&sha256, number));
-        async move { create(client, &path, object).await }
+        let client = &client;
+        let object = object(&sha256, number);
+        async move { create(client, &path(crowd), object).await }
     });
     stream::iter(creating).buffer_unordered(CONCURRENT).try_collect::<()>().await?;
     until("the plugins", SOON, async || {
@@ -124,15 +125,13 @@ async fn changes(client: &Client, host: &Host, crowds: &[&str]) -> Result<f64> {
             halfway = memory(host.id(), "VmRSS:")?;
         }
         let config = json!({ "spec": { "config": { "change": change, "text": "x".repeat(CONFIG) } } }).to_string();
-        let patching = objects(crowds).map(|(crowd, number)| {
-            let uri = format!("{}/crowd-{number:03}", path(crowd));
-            let patch = Request::patch(uri).header(CONTENT_TYPE, "application/merge-patch+json");
-            let patch = patch.body(config.clone().into_bytes());
-            async move { anyhow::Ok(client.request::<Value>(patch?).await.map(drop)?) }
-        });
         // One after the other: the API server takes longer for such an object than the host, and many at once delay
         // its watches.
-        stream::iter(patching).buffer_unordered(1).try_collect::<()>().await?;
+        for (crowd, number) in objects(crowds) {
+            let uri = format!("{}/crowd-{number:03}", path(crowd));
+            let patch = Request::patch(uri).header(CONTENT_TYPE, "application/merge-patch+json");
+            client.request::<Value>(patch.body(config.clone().into_bytes())?).await?;
+        }
     }
     Ok(memory(host.id(), "VmRSS:")? - halfway)
 }

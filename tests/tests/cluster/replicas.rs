@@ -198,7 +198,8 @@ async fn replicas_share_the_shards_and_the_other_one_acts_after_a_sigkill() -> R
     until("a share of the shards for each replica", SOON, async || {
         holder = owner(&first).await?;
         ensure!(owner(&second).await? == holder, "they differ");
-        let (of_first, of_second) = (shards(&first).await?, shards(&second).await?);
+        let of_first = shards(&first).await?;
+        let of_second = shards(&second).await?;
         ensure!(of_first == 8.0 && of_second == 8.0, "{of_first} and {of_second}");
         is_first = runs(&first).await?;
         ensure!(runs(&second).await? != is_first, "one of them runs the plugin");

@@ -14,7 +14,7 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
 use tokio_rustls::TlsAcceptor;
@@ -33,6 +33,15 @@ fn certified(name: &str) -> CertifiedKey<KeyPair> {
 
 fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(der))
+}
+
+/// Reads the head of a request.
+async fn head(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
 /// The client that is admitted, by its certificate or its token.
@@ -69,12 +78,7 @@ async fn api_server(
             tokio::spawn(async move {
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 let peer = stream.get_ref().1.peer_certificates().map(|all| all[0].clone().into_owned());
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { return };
-                    head.push(byte);
-                }
-                let head = String::from_utf8_lossy(&head).into_owned();
+                let Ok(head) = head(&mut stream).await else { return };
                 let is_admitted = {
                     let admitted = admitted.lock();
                     let has_token = |token: &str| head.contains(&format!("Bearer {token}\r\n"));
@@ -100,11 +104,7 @@ async fn proxy() -> (u16, Arc<Mutex<usize>>) {
         while let Ok((mut stream, _)) = listener.accept().await {
             *count.lock() += 1;
             tokio::spawn(async move {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(stream.read_u8().await.unwrap());
-                }
-                let head = String::from_utf8(head).unwrap();
+                let head = head(&mut stream).await.unwrap();
                 let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap();
                 let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
                 stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
