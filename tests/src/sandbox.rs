@@ -76,7 +76,7 @@ pub fn probe(script: &[&str]) -> PluginSpec {
     let mut spec = spec("probe");
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = everything();
-    spec.config = serde_json::to_string(&script.join("\n")).unwrap();
+    spec.config = serde_json::to_string(&script.join("\n")).unwrap().into();
     spec
 }
 

@@ -59,7 +59,7 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
         after: spec.after.into_iter().map(Into::into).collect(),
         state_group: spec.state_group.map(String::from),
         release_after: spec.finalizers.release_after_seconds.map(|seconds| Duration::from_secs(seconds.into())),
-        config: serde_json::Value::Object(spec.config).to_string(),
+        config: serde_json::Value::Object(spec.config).to_string().into(),
         inputs: spec.inputs.into_iter().map(input).collect(),
     }
 }

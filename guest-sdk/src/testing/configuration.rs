@@ -48,7 +48,7 @@ impl Configuration {
         let scope = spec.scope();
         let PluginSpec { grants, watch, config, inputs, limits, .. } = spec;
         let Limits { writes, host_calls: calls, .. } = limits;
-        Ok(Self { scope, grants: Some(grants), watch: Some(watch), config, inputs, writes, calls })
+        Ok(Self { scope, grants: Some(grants), watch: Some(watch), config: config.to_string(), inputs, writes, calls })
     }
 
     /// Returns the configuration of a run: `config` with the objects of the inputs.

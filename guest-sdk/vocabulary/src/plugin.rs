@@ -41,8 +41,8 @@ pub struct PluginSpec {
     /// The time after which its finalizers are removed from a Pod that is being deleted, without its run. `None` if
     /// they never are.
     pub release_after: Option<Duration>,
-    /// The configuration's `config` as JSON text; `{}` by default.
-    pub config: String,
+    /// The configuration's `config` as JSON text; `{}` by default. All copies share it.
+    pub config: Arc<str>,
     /// The objects that its runs receive beside their Pod, each with another id.
     pub inputs: Vec<Input>,
 }

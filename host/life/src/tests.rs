@@ -85,7 +85,7 @@ fn spec(id: &PluginId, config: &str) -> Arc<PluginSpec> {
     let sha256 = String::new();
     let mut spec = PluginSpec {
         source: Place::ConfigMap { namespace, name, key, sha256 },
-        config: config.to_owned(),
+        config: config.into(),
         ..testing::plugin(id.namespace.as_deref(), &id.name)
     };
     spec.grants.write.delete = matches!(config, "v" | "w" | "x");
@@ -194,7 +194,9 @@ impl World {
                 }
                 Effect::Read(ticket) => self.pending.push(Pending::Read(ticket)),
                 Effect::Fetch(ticket, ..) => self.pending.push(Pending::Fetch(ticket)),
-                Effect::Compile(ticket, spec, _) => self.pending.push(Pending::Compile(ticket, spec.config.clone())),
+                Effect::Compile(ticket, spec, _) => {
+                    self.pending.push(Pending::Compile(ticket, spec.config.to_string()))
+                }
                 Effect::Probe(ticket, ..) => self.pending.push(Pending::Probe(ticket)),
                 Effect::Install { ticket, spec, trial, .. } => {
                     let installed = Installed { spec, uid: ticket.uid.clone(), is_revoked: false };

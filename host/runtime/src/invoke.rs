@@ -267,7 +267,7 @@ fn rendered<F: Format>(context: &PluginContext, request: Request) -> Result<(Gue
     };
     let config = match &request.inputs {
         Some(inputs) => with_inputs(&context.config, inputs),
-        None => context.config.clone(),
+        None => context.config.to_string(),
     };
     let request = GuestRequest {
         key: (&request.key).into(),

@@ -30,7 +30,7 @@ pub(super) struct PluginContext {
     pub(super) grants: Grants,
     pub(super) limits: Limits,
     pub(super) sections: SectionSet,
-    pub(super) config: String,
+    pub(super) config: Arc<str>,
     /// The prepared bytes of a script; empty for a component.
     pub(super) program: Arc<[u8]>,
     /// The most bytes that a call may pass.

@@ -114,7 +114,7 @@ async fn prepare(
     let refused = |message: &str| LoadProblem::Script { message: message.to_owned(), line: 0, column: 0 };
     let source = std::str::from_utf8(source).map_err(|error| refused(&format!("is not UTF-8: {error}")))?;
     let limits = Limits { cpu: PREPARATION, wall: PREPARATION_WALL, reuse: 1, ..spec.limits };
-    let powerless = PluginSpec { grants: Grants::default(), limits, config: String::new(), ..spec.clone() };
+    let powerless = PluginSpec { grants: Grants::default(), limits, config: "".into(), ..spec.clone() };
     let context = PluginContext { call_bytes: 2 * PREPARED_BYTES, ..PluginContext::new(&powerless, Arc::default()) };
     let plugin = |context, charge| Plugin {
         core: Arc::clone(core),

@@ -267,7 +267,7 @@ impl Driver {
     fn inputs(&self) -> BTreeSet<Arc<InputKind>> {
         let running = self.dispatch.registry.all();
         let present = self.permitted();
-        let specs = running.iter().map(|loaded| &loaded.spec).chain(present.iter().map(|spec| &**spec));
+        let specs = running.iter().map(|loaded| &loaded.spec).chain(&present).map(|spec| &**spec);
         specs.flat_map(InputKind::of_plugin).map(|(_, input)| input).collect()
     }
 }

@@ -331,7 +331,7 @@ impl Driver {
         }
         let inputs = self.components.inputs.mapping(spec);
         let reconcile = code.reconcile.clone();
-        let lane = registry.put(PluginSpec::clone(spec), reconcile, sender, status, entries, inputs);
+        let lane = registry.put(spec.clone(), reconcile, sender, status, entries, inputs);
         // A change in between was for the version before.
         if let Some(loaded) = registry.get(lane) {
             loaded.inputs.set(self.components.inputs.mapping(spec));

@@ -292,6 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_is_seen_again_shares_the_spec_of_its_version() {
+        let mut desired = Desired::default();
+        let actions = desired.applied(object("a", 1, &spec()));
+        let [Action::Load(running)] = &*actions else { panic!("{actions:?}") };
+        let first = desired.object(&running.id).unwrap().clone();
+        for status in [json!({ "x": 1 }), json!({ "x": 2 })] {
+            desired.applied(Object { revision: "9".into(), status: status.into(), ..object("a", 1, &spec()) });
+            desired.listed_all(Kind::Namespaced, vec![object("a", 1, &spec())]);
+            let object = desired.object(&running.id).unwrap();
+            assert!(Arc::ptr_eq(object.plugin.as_ref().unwrap(), running));
+            assert!(Arc::ptr_eq(&object.spec.shared(), &first.spec.shared()));
+        }
+        desired.applied(object("a", 2, &with("config", json!({ "x": 1 }))));
+        assert!(!Arc::ptr_eq(desired.object(&running.id).unwrap().plugin.as_ref().unwrap(), running));
+    }
+
+    #[test]
     fn only_a_change_of_the_spec_loads_a_plugin_again() {
         let mut desired = Desired::default();
         assert_eq!(described(&desired.applied(object("a", 1, &spec()))), ["load a"]);

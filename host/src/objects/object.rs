@@ -267,6 +267,20 @@ impl Object {
         self.spec_bytes > self.spec.text().len()
     }
 
+    /// Has the parts of an earlier state in place of equal ones, so that the object, the version that runs and the last
+    /// write of the status have them in memory once.
+    pub(super) fn share(&mut self, before: &Self) {
+        fn part<T: Clone + PartialEq>(part: &mut T, before: &T) {
+            if part == before {
+                *part = before.clone();
+            }
+        }
+        part(&mut self.spec, &before.spec);
+        part(&mut self.plugin, &before.plugin);
+        part(&mut self.finalizing, &before.finalizing);
+        part(&mut self.status, &before.status);
+    }
+
     /// Returns the order in which plugins have the finalizers that several may hold of the same Pods.
     pub(super) fn precedence(&self) -> (bool, &str, &PluginId) {
         (self.id.namespace.is_some(), &self.created, &self.id)

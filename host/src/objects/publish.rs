@@ -67,9 +67,9 @@ pub(crate) struct Wanted<'a> {
 struct Written {
     uid: String,
     /// As it was sent.
-    sent: Value,
+    sent: Arc<Value>,
     /// As the API server stored it; `None` if the write failed.
-    stored: Option<Value>,
+    stored: Option<Arc<Value>>,
     /// The next write may be sent then.
     next: Instant,
     /// Writes that failed in a row.
@@ -81,7 +81,7 @@ struct Written {
 pub(crate) struct Update {
     pub(crate) id: PluginId,
     pub(crate) uid: String,
-    status: Value,
+    status: Arc<Value>,
     /// The changes that the status shows.
     pub(crate) transitions: Vec<Transition>,
 }
@@ -97,6 +97,15 @@ impl Publisher {
         self.written.get(&object.id).filter(|written| written.uid == object.uid)
     }
 
+    /// Has the status that the watch brought in place of an equal one, because a status takes many times the memory of
+    /// its text.
+    fn share(&mut self, object: &Object) {
+        let Some(Written { sent, stored, .. }) = self.written.get_mut(&object.id) else { return };
+        for written in [sent].into_iter().chain(stored).filter(|written| **written == object.status) {
+            *written = object.status.clone();
+        }
+    }
+
     /// Returns the writes that are due, which are under way from now on. An object that is missing in `wanted` is
     /// forgotten.
     pub(crate) fn due(&mut self, wanted: Vec<Wanted<'_>>, now: Instant) -> Vec<Update> {
@@ -105,6 +114,7 @@ impl Publisher {
         let mut provisional = std::mem::take(&mut self.provisional);
         for Wanted { object, status, is_provisional } in wanted {
             present.insert(object.id.clone());
+            self.share(object);
             let Some(status) = status else { continue };
             if is_provisional {
                 let known = provisional.remove(&object.id).filter(|(uid, _)| *uid == object.uid);
@@ -117,10 +127,10 @@ impl Publisher {
             }
             let written = self.written(object);
             let is_stored =
-                |written: &Written| written.sent == status && written.stored.as_ref() == Some(&object.status);
+                |written: &Written| *written.sent == status && written.stored.as_ref() == Some(&object.status);
             // The watch has not brought the write yet. After a while another client has changed the status.
             let is_on_its_way =
-                |written: &Written| written.sent == status && written.stored.is_some() && now < written.next + LONGEST;
+                |written: &Written| *written.sent == status && written.stored.is_some() && now < written.next + LONGEST;
             let waits = |written: &Written| now < written.next;
             if *object.status == status
                 || self.under_way.contains(&object.id)
@@ -132,7 +142,7 @@ impl Publisher {
             let id = object.id.clone();
             let uid = object.uid.clone();
             let transitions = transitions(self.shown(object), &status);
-            due.push(((is_provisional, since), Update { id, uid, status, transitions }));
+            due.push(((is_provisional, since), Update { id, uid, status: status.into(), transitions }));
         }
         self.written.retain(|id, _| present.contains(id));
         // Of a namespace results first; of these, those that were never written, then those that have waited for
@@ -169,7 +179,7 @@ impl Publisher {
         };
         let pause = PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST);
         let asked = answer.as_ref().err().and_then(ApiError::retry_after).unwrap_or_default();
-        let stored = answer.ok();
+        let stored = answer.ok().map(|stored| if stored == *sent { sent.clone() } else { stored.into() });
         self.written.insert(id, Written { uid, sent, stored, next: now + pause.max(asked.min(LONGEST)), failures });
     }
 }
@@ -181,7 +191,7 @@ impl Update {
     /// # Errors
     /// Returns an error if the request cannot be made.
     pub(crate) fn request(&self) -> Result<Request<Vec<u8>>, http::Error> {
-        apply(&self.id, &self.uid, "/status", json!({ "status": self.status }))
+        apply(&self.id, &self.uid, "/status", json!({ "status": *self.status }))
     }
 }
 
@@ -291,6 +301,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_status_that_was_written_and_seen_is_in_memory_once() {
+        let mut publisher = Publisher::default();
+        let now = Instant::now();
+        let status = || json!({ "x": 1 });
+        let old = with_status("a", Value::Null);
+        let update = publisher.due(vec![wanted(&old, Some(status()))], now).pop().unwrap();
+        publisher.answered(update, Ok(status()), now);
+        let mut again = with_status("a", status());
+        again.share(&with_status("a", Value::Null));
+        let seen = with_status("a", status());
+        again.share(&seen);
+        assert_eq!(publisher.due(vec![wanted(&again, Some(status()))], now), []);
+        let Written { sent, stored, .. } = publisher.written(&again).unwrap();
+        for of in [&again.status, sent, stored.as_ref().unwrap()] {
+            assert!(Arc::ptr_eq(of, &seen.status));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_object_is_written_every_5_s_and_all_by_50_at_a_time() {
         let mut publisher = Publisher::default();
         let now = Instant::now();
@@ -307,7 +336,7 @@ mod tests {
         for second in 0..4 {
             for update in publisher.due(want(second), now + seconds(second)) {
                 written.push(update.id.name.to_string());
-                let stored = update.status.clone();
+                let stored = Value::clone(&update.status);
                 publisher.answered(update, Ok(stored), now + seconds(second));
             }
         }
@@ -401,7 +430,7 @@ mod tests {
         let update = Update {
             id: object("a", 1, &spec()).id,
             uid: "u-a".into(),
-            status: json!({ "x": 1 }),
+            status: json!({ "x": 1 }).into(),
             transitions: Vec::new(),
         };
         let request = update.request().unwrap();

@@ -65,10 +65,11 @@ impl OfTenant {
     }
 
     /// Adds an object, or replaces the one of its name.
-    pub(super) fn put(&mut self, object: Object) {
+    pub(super) fn put(&mut self, mut object: Object) {
         let id = object.id.clone();
         let uid = object.uid.clone();
         self.left.remove(&id);
+        self.objects.get(&id).into_iter().for_each(|before| object.share(before));
         if self.objects.insert(id.clone(), object).is_some_and(|before| before.uid != uid) {
             self.replaced.insert(id);
         }

@@ -38,7 +38,7 @@ fn probe(name: &str, script: &str) -> Result<PluginSpec> {
     let mut spec = plugins::guest("probe", name, "  watch: { sections: [labels] }")?;
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     Ok(spec)
 }
 

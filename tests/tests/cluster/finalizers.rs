@@ -110,6 +110,23 @@ fn a_grant_of_finalizers_only_grows(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
+/// A grant of no finalizers is the same as none: neither is a grant that became narrower.
+async fn a_grant_of_none_may_come_and_go(client: &Client, kubectl: &Kubectl) -> Result<()> {
+    let source = json!({ "configMap": { "name": "none", "key": "plugin.wasm", "sha256": "0".repeat(64) } });
+    let object = json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
+        "metadata": { "name": "none", "namespace": NAMESPACE },
+        "spec": { "source": source, "grants": { "write": { "finalizers": [] } } },
+    });
+    create(client, PLUGINS, object).await?;
+    for grants in [json!({ "write": { "finalizers": null } }), json!({ "write": { "finalizers": [] } }), json!(null)] {
+        let patch = json!({ "spec": { "grants": grants } }).to_string();
+        kubectl.admin(&["-n", NAMESPACE, "patch", "reconcileplugin", "none", "--type=merge", "-p", &patch])?;
+    }
+    kubectl.admin(&["-n", NAMESPACE, "delete", "reconcileplugin", "none"])?;
+    Ok(())
+}
+
 /// A second plugin with the name is refused, with both names.
 async fn a_second_plugin_of_the_finalizer_is_refused(client: &Client) -> Result<()> {
     plugin(client, "second").await?;
@@ -153,6 +170,7 @@ async fn no_pod_keeps_a_finalizer_of_a_deleted_plugin() -> Result<()> {
     ensure!(finalizers == json!(["podium.dev/pod-finalizers"]), "{finalizers}");
 
     a_grant_of_finalizers_only_grows(&kubectl)?;
+    a_grant_of_none_may_come_and_go(&client, &kubectl).await?;
     a_second_plugin_of_the_finalizer_is_refused(&client).await?;
 
     // Half of the Pods are on their way out. The plugin goes together with its account's rights, and the host is

@@ -91,7 +91,7 @@ impl Attack {
             spec.grants.write.objects.clear();
         }
         spec.limits.cpu = LIMIT;
-        spec.config = serde_json::to_string(self.name).unwrap();
+        spec.config = serde_json::to_string(self.name).unwrap().into();
         (self.terms)(&mut spec);
         spec
     }

@@ -6,7 +6,7 @@
 //! `PODIUM_HOSTILE_PLUGINS=100` has as many as the policy permits, and `PODIUM_HOSTILE_ROWS=all` tries each row, also
 //! in five tenants, which takes an hour in a debug build.
 
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fs, io::Write, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use tokio::time::Instant;
@@ -48,6 +48,7 @@ async fn a_neighbour_notices_nothing_of_many_plugins_of_one_attack() {
         let is_first = ends.insert(end);
         for tenants in [1, 5].into_iter().filter(|tenants| is_all || (is_first && *tenants == 1)) {
             beside(tenants, &[attack]).await.with_context(|| format!("{}, {tenants} tenants", attack.name)).unwrap();
+            writeln!(std::io::stderr(), "{}, {tenants} tenants: nothing noticed", attack.name).unwrap();
         }
     }
     assert!(ends.len() >= 4, "{ends:?}");

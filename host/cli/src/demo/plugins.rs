@@ -65,7 +65,7 @@ pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
         let built = one(&directory)?;
         for Defined { mut spec, .. } in plugin::specs(&directory.join("plugin.yaml"), &built.component)? {
             if let Some(config) = sample.config {
-                spec.config = config.to_owned();
+                spec.config = config.into();
             }
             loaded.push(spec);
         }

@@ -144,7 +144,7 @@ impl Located {
     pub(super) fn scenario(&self, compiled: &Compiled) -> anyhow::Result<(PluginSpec, Scenario)> {
         let mut spec = compiled.spec.clone();
         if let Some(config) = &self.case.config {
-            spec.config = Value::Object(config.clone()).to_string();
+            spec.config = Value::Object(config.clone()).to_string().into();
         }
         let pods = self.pods(compiled.namespace())?;
         let full = |name: &str| match name.contains('/') {

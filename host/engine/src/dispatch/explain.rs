@@ -41,7 +41,7 @@ impl LoadedPlugin {
     /// Returns the interest of this plugin only.
     pub(crate) fn wake(&self) -> Wake<Lane> {
         let mut wake = Wake::new([]);
-        wake.set(self.spec.id.namespace.as_ref(), [(self.lane, &self.spec, self.selector.clone())]);
+        wake.set(self.spec.id.namespace.as_ref(), [(self.lane, &*self.spec, self.selector.clone())]);
         wake
     }
 

@@ -37,7 +37,7 @@ pub struct LoadedPlugin {
     /// The lane of the plugin's keys in the queue.
     pub lane: Lane,
     /// The configuration that the plugin was loaded with.
-    pub spec: PluginSpec,
+    pub spec: Arc<PluginSpec>,
     /// The selector of `spec.watch`, for the ingest loop.
     pub selector: Arc<Expressions>,
     /// The plugin's code.
@@ -331,13 +331,14 @@ impl Registry {
     /// version is revoked too; otherwise they are ended. `inputs` are the objects of its inputs as a JSON mapping.
     pub fn put(
         &self,
-        spec: PluginSpec,
+        spec: impl Into<Arc<PluginSpec>>,
         reconcile: Arc<dyn Reconcile>,
         sender: Sender,
         status: Arc<PluginStatus>,
         entries: Option<PluginEntries>,
         inputs: Option<Arc<str>>,
     ) -> Lane {
+        let spec = spec.into();
         let selector = Arc::new(Expressions::from(&spec.watch.selector));
         let mut inner = self.inner.write();
         inner.changed.insert(spec.id.namespace.clone());

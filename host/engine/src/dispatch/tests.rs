@@ -235,7 +235,7 @@ impl Rig {
     /// Loads the plugin again, with a right to write.
     fn grant_labels(&mut self) {
         let old = self.dispatch.registry.get(self.lane).unwrap();
-        let mut spec = old.spec.clone();
+        let mut spec = PluginSpec::clone(&old.spec);
         spec.grants.write.labels = vec![KeyPattern("team".into())];
         self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None, None);
     }

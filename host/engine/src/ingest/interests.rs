@@ -56,7 +56,7 @@ impl Interests {
         namespace: &Option<Arc<str>>,
         plugins: &[Arc<LoadedPlugin>],
     ) -> (usize, Vec<Lane>) {
-        let indexed = plugins.iter().map(|loaded| (loaded.lane, &loaded.spec, loaded.selector.clone()));
+        let indexed = plugins.iter().map(|loaded| (loaded.lane, &*loaded.spec, loaded.selector.clone()));
         self.wake.set(namespace.as_ref(), indexed);
         let new = OfNamespace { group: self.groups, plugins: Vec::new() };
         let OfNamespace { group, plugins: before } = self.plugins.remove(namespace).unwrap_or(new);

@@ -507,7 +507,7 @@ async fn loads_that_were_superseded_while_they_waited_are_not_fetched() {
         let name = "slow".into();
         let key = "a".into();
         let source = Place::ConfigMap { namespace, name, key, sha256: "0".repeat(64) };
-        driver.begin(PluginSpec { source, config: format!("{{\"at\":{at}}}"), ..spec() }, Source::File(true));
+        driver.begin(PluginSpec { source, config: format!("{{\"at\":{at}}}").into(), ..spec() }, Source::File(true));
     }
     while !matches!(driver.plugins()[0].load, LoadState::Waiting { .. }) {
         sleep(Duration::from_millis(100)).await;

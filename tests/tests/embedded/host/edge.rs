@@ -35,7 +35,7 @@ fn probe(script: &str) -> PluginSpec {
     let mut spec = plugins::guest("probe", "probe", watch).unwrap();
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec
 }
 

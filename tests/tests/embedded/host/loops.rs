@@ -18,7 +18,7 @@ fn probe(name: &str, script: &str, more: &str) -> PluginSpec {
     let mut spec = plugins::guest("probe", name, &format!("{WATCH}\n{more}")).unwrap();
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec
 }
 

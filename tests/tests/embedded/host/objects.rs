@@ -26,7 +26,7 @@ async fn a_write_is_sent_to_the_resource_of_its_grant() {
         let mut spec = plugins::guest("probe", "probe", "").unwrap();
         (spec.limits.class, spec.grants) = (LimitClass::Interpreter, sandbox::everything());
         spec.grants.write.objects[0].resource = resource.to_owned();
-        spec.config = json!(format!("apply {object}\ndrop ConfigMap b")).to_string();
+        spec.config = json!(format!("apply {object}\ndrop ConfigMap b")).to_string().into();
         let id = spec.id.clone();
         let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();
         embedded::at_rest(&cluster, &app).await.unwrap();
@@ -48,7 +48,7 @@ async fn applied(cluster: &Cluster, edit: Option<serde_json::Value>, script: &st
     let wire = Wire::new(cluster);
     let mut spec = plugins::guest("probe", "probe", "").unwrap();
     (spec.limits.class, spec.grants) = (LimitClass::Interpreter, sandbox::everything());
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     let id = spec.id.clone();
     let app = embedded::host(cluster, wire.client(), vec![spec]).await.unwrap();
     embedded::at_rest(cluster, &app).await.unwrap();

@@ -11,7 +11,7 @@ fn probe(name: &str, script: &str, after: &[&str]) -> PluginSpec {
     let mut spec = plugins::guest("probe", name, "  watch: { sections: [labels] }").unwrap();
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec.after = after.iter().map(|name| (*name).to_owned()).collect();
     spec
 }

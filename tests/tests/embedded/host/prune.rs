@@ -17,7 +17,7 @@ fn plugin(script: &str) -> PluginSpec {
     let yaml = plugins::guest_yaml("probe", "probe", "  limits: { class: interpreter }");
     let yaml = yaml.unwrap().replace("sections: [labels]", "sections: [labels, annotations, full]");
     let mut spec = plugins::configured(&yaml.replace("write: { ", "write: { events: true, ")).unwrap();
-    spec.config = serde_json::to_string(script).unwrap();
+    spec.config = serde_json::to_string(script).unwrap().into();
     spec
 }
 

@@ -243,7 +243,7 @@ async fn deletions_that_the_other_replica_has_not_delivered_are_delivered() {
     });
     let spec = || {
         let mut spec = plugins::guest("registrar", "registrar", "").unwrap();
-        spec.config = json!({ "register": register }).to_string();
+        spec.config = json!({ "register": register }).to_string().into();
         spec
     };
     let first = Replica::with(&cluster, "a", "podium", Wire::new(&cluster), wire, spec()).await;

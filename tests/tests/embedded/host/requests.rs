@@ -27,7 +27,7 @@ fn flooding() -> PluginSpec {
     spec.limits.class = LimitClass::Interpreter;
     spec.limits.requests = RATES;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec
 }
 

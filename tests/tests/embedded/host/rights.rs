@@ -30,7 +30,7 @@ fn probe(script: &str) -> PluginSpec {
     let mut spec = plugins::guest("probe", "probe", more).unwrap();
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec
 }
 

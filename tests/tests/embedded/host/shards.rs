@@ -269,7 +269,7 @@ async fn deletions_that_the_holder_of_the_shard_has_not_delivered_are_delivered(
     let register = embedded::create_pod(&cluster, "register", "cart").unwrap();
     let mut spec = plugins::guest("registrar", "registrar", "").unwrap();
     spec.id.namespace = Some("default".into());
-    spec.config = json!({ "register": register }).to_string();
+    spec.config = json!({ "register": register }).to_string().into();
     let open = watch::Sender::new(true);
     let wire = || {
         let is_open = open.subscribe();

@@ -11,7 +11,7 @@ use serde_json::json;
 fn probe(name: &str, script: &str, more: &str) -> PluginSpec {
     let mut spec = plugins::guest("probe", name, more).unwrap();
     (spec.limits.class, spec.grants) = (LimitClass::Interpreter, sandbox::everything());
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec
 }
 

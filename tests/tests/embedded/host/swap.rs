@@ -167,7 +167,7 @@ async fn a_plugin_that_waits_for_its_component_can_be_unloaded() {
 fn scripted(script: &str) -> PluginSpec {
     let mut spec = plugins::guest("probe", "scripted", "").unwrap();
     (spec.limits.class, spec.grants) = (LimitClass::Interpreter, sandbox::everything());
-    spec.config = serde_json::json!(script).to_string();
+    spec.config = serde_json::json!(script).to_string().into();
     spec
 }
 

@@ -23,7 +23,7 @@ fn probe(name: &str, script: &str, more: &str) -> PluginSpec {
     let mut spec = plugins::guest("probe", name, more).unwrap();
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!(script).to_string();
+    spec.config = json!(script).to_string().into();
     spec
 }
 

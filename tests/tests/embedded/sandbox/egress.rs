@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 fn deputy(calls: &Value) -> PluginSpec {
     let mut spec = spec("deputy");
     spec.limits.class = LimitClass::Interpreter;
-    (spec.grants, spec.config) = (everything(), json!({ "calls": calls }).to_string());
+    (spec.grants, spec.config) = (everything(), json!({ "calls": calls }).to_string().into());
     spec
 }
 

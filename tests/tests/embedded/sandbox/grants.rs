@@ -116,7 +116,8 @@ async fn a_read_without_a_grant_looks_like_a_read_of_nothing() {
     spec.config = serde_json::to_string(
         &["get bank vault-0", "find bank 10", "count bank", "live shop cart-1", "live bank vault-0"].join("\n"),
     )
-    .unwrap();
+    .unwrap()
+    .into();
     let (report, notes) = run(&spec).await;
     assert!(report.result.is_ok());
     assert_eq!(notes.lines(), nothing);
@@ -165,7 +166,7 @@ async fn a_page_is_bounded_and_the_next_one_continues() {
     let large = "x".repeat(600 << 10);
     let mut pods: Vec<_> = (0..3).map(|index| pod_with_label("shop", &format!("cart-{index}"), &large)).collect();
     pods.push(pod_with_label("shop", "cart-3", &"x".repeat(2 << 20)));
-    probe.config = serde_json::to_string("find shop 4\nfind shop 4 shop/cart-2").unwrap();
+    probe.config = serde_json::to_string("find shop 4\nfind shop 4 shop/cart-2").unwrap().into();
     let plugin = load(&engine, &probe).unwrap();
     let (_, notes) = run_in(&plugin, request(), FakeWorld::with_pods(pods)).await;
     assert!(

@@ -246,13 +246,13 @@ async fn objects_to_apply_are_bounded_before_they_are_parsed() {
     let answers_of = answers(&probe).await;
     assert_eq!(answers_of, ["Ok(0)", "Ok(1)", "Err(CallError::OverBudget)", "Ok(2)"], "2 MiB in all");
 
-    probe.config = serde_json::to_string("apply-values 30000\napply-values 15000\napply-values 15000").unwrap();
+    probe.config = serde_json::to_string("apply-values 30000\napply-values 15000\napply-values 15000").unwrap().into();
     let answers_of = answers(&probe).await;
     assert!(answers_of[0].contains("object: more than 20000 values"), "{}", answers_of[0]);
     assert_eq!(answers_of[1..], ["Ok(0)", "Err(CallError::OverBudget)"]);
 
     // Text that is no JSON costs a write too, so that parsing is never free.
-    probe.config = serde_json::to_string("apply {\napply {\napply-values 1").unwrap();
+    probe.config = serde_json::to_string("apply {\napply {\napply-values 1").unwrap().into();
     probe.limits.writes = 2;
     let answers_of = answers(&probe).await;
     assert!(answers_of[1].starts_with("Err(CallError::Invalid(\"object: EOF"), "{}", answers_of[1]);

@@ -28,7 +28,7 @@ async fn a_json_guest_sees_only_the_granted_sections() {
 async fn a_json_guest_finds_pods_by_phase() {
     for (phase, expected) in [("Running", 2), ("Failed", 0)] {
         let mut spec = reader("json", &[Section::Status]);
-        spec.config = format!("\"{phase}\"");
+        spec.config = format!("\"{phase}\"").into();
         let (_, notes) = run(&spec).await;
         let page: serde_json::Value = serde_json::from_str(notes.lines()[1]).unwrap();
         assert_eq!(page.as_array().map(Vec::len), Some(expected), "{phase}");

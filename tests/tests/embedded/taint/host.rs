@@ -83,7 +83,7 @@ fn tenant(choices: &mut Choices) -> PluginSpec {
     if choices.percent(50) {
         program.requeue(60_000);
     }
-    spec.config = program.config();
+    spec.config = program.config().into();
     spec
 }
 
@@ -105,7 +105,7 @@ fn neighbour() -> PluginSpec {
     );
     program.commit();
     program.retry("cnry-failure");
-    spec.config = program.config();
+    spec.config = program.config().into();
     spec
 }
 

@@ -22,7 +22,7 @@ impl Rig {
     /// Loads the plugin again with low rates and a right to write, and adds keys of `pods` Pods.
     fn limited(&mut self, pods: usize) {
         let old = self.dispatch.registry.get(self.lane).unwrap();
-        let mut spec = old.spec.clone();
+        let mut spec = PluginSpec::clone(&old.spec);
         spec.grants.write.labels = vec![KeyPattern("team".into())];
         spec.limits.requests = RATES;
         self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None, None);
@@ -87,7 +87,7 @@ async fn a_run_that_may_not_write_starts_without_tokens() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.limited(0);
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
-    let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
+    let spec = PluginSpec { grants: Grants::default(), ..PluginSpec::clone(&old.spec) };
     rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None, None);
     rig.add();
     let job = rig.dispatch.queue.next().await.unwrap();
@@ -104,7 +104,7 @@ async fn an_event_of_the_host_about_a_plugin_costs_a_token_of_its_tenant() {
     let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
     rig.limited(1);
     let old = rig.dispatch.registry.get(rig.lane).unwrap();
-    let mut spec = old.spec.clone();
+    let mut spec = PluginSpec::clone(&old.spec);
     spec.grants.write.events = true;
     rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None, None);
     let verb = "patch";
@@ -134,7 +134,7 @@ async fn read_after_a_cut(writes: bool) {
     rig.limited(200);
     if !writes {
         let old = rig.dispatch.registry.get(rig.lane).unwrap();
-        let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
+        let spec = PluginSpec { grants: Grants::default(), ..PluginSpec::clone(&old.spec) };
         rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None, None);
         rig.dispatch.queue.claim_changed(rig.lane);
     }

@@ -54,8 +54,7 @@ async fn an_effect_that_never_ends_delays_no_suspension_and_no_deletion() {
             ..in_config_map(source, &"0".repeat(64))
         };
         let feed = |spec: PluginSpec, generation: i64| {
-            let object =
-                Object { uid: "u".into(), generation, spec: spec.config.as_str().into(), held: false, ran: false };
+            let object = Object { uid: "u".into(), generation, spec: spec.config.clone(), held: false, ran: false };
             driver.feed(Event::Seen(spec.id.clone(), Source::Object(object), Want::Run(Arc::new(spec))));
         };
         let others: Vec<_> = (0..100).map(|at| plugin("shop", format!("p{at}"), "tidy")).collect();
@@ -77,7 +76,7 @@ async fn an_effect_that_never_ends_delays_no_suspension_and_no_deletion() {
             Kind::Probe => hanging.iter().for_each(|spec| give(&driver, &spec.id, Hangs)),
             Kind::Ingest => hang.send(()).unwrap(),
         }
-        hanging.iter().for_each(|spec| feed(PluginSpec { config: "other".to_owned(), ..spec.clone() }, 2));
+        hanging.iter().for_each(|spec| feed(PluginSpec { config: "other".into(), ..spec.clone() }, 2));
         seconds(1).await;
         for (at, spec) in others.iter().enumerate() {
             match at % 2 {

@@ -15,7 +15,7 @@ impl Reconcile for Version {
 }
 
 fn configured(config: &str) -> PluginSpec {
-    PluginSpec { config: config.to_owned(), ..spec() }
+    PluginSpec { config: config.into(), ..spec() }
 }
 
 /// Prepares a version, which passes its probe, and installs it. With `traps` it traps since.
@@ -39,7 +39,7 @@ async fn at_work() -> (Arc<Driver>, impl Sized) {
 
 fn config(driver: &Driver) -> String {
     let loaded = driver.dispatch.registry.by_id(&spec().id).filter(|loaded| !loaded.is_revoked());
-    loaded.map(|loaded| loaded.spec.config.clone()).unwrap_or_default()
+    loaded.map(|loaded| loaded.spec.config.to_string()).unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +137,7 @@ fn config_json(config: &str) -> String {
 }
 
 fn in_config_map_as(config: &str) -> PluginSpec {
-    PluginSpec { config: config_json(config), ..in_config_map("tidy", &"0".repeat(64)) }
+    PluginSpec { config: config_json(config).into(), ..in_config_map("tidy", &"0".repeat(64)) }
 }
 
 fn record(state: &Path) -> Option<Record> {
