@@ -63,8 +63,9 @@ pub enum LoadProblem {
     },
     /// Imports that no plugin of the component's world can have.
     #[error(
-        "imports {}, which the world {world} of podium:reconcile@0.1.0 does not have; a plugin can import {}",
+        "imports {}, which the world {world} of podium:reconcile@0.1.0 does not have; {}a plugin can import {}",
         text::names(imports),
+        newer_hint(imports),
         offered.join(", ")
     )]
     Unknown {
@@ -236,6 +237,18 @@ fn place(line: u32, column: u32) -> String {
 
 fn class_hint(class: &str) -> &'static str {
     if class == LimitClass::Native.name() { " (limits.class: interpreter allows 32 MiB)" } else { "" }
+}
+
+/// Returns the next step for imports of the contract that this host does not know in any world.
+fn newer_hint(imports: &[String]) -> &'static str {
+    let is_known = |import: &str| INTERFACES.iter().any(|own| import.strip_suffix(VERSION) == Some(own));
+    let is_newer = |import: &String| import.strip_prefix(PACKAGE).is_some_and(|import| !is_known(import));
+    if imports.iter().any(is_newer) {
+        "it was built with a newer SDK and needs a newer host: upgrade the host, or build it with the SDK of this \
+         host; "
+    } else {
+        ""
+    }
 }
 
 /// Checks a component against its configuration as [`Engine::compile`](super::Engine::compile) does first, and compiles
@@ -429,6 +442,21 @@ mod tests {
                 begin != "exports neither",
                 "{message}"
             );
+        }
+    }
+
+    #[test]
+    fn an_import_of_the_contract_that_no_world_has_needs_a_newer_host() {
+        for (import, needs) in [
+            ("podium:reconcile/inputs@0.1.0", true),
+            ("podium:reconcile/writes@0.1.0.patch-object", true),
+            ("podium:reconcile/pods@0.2.0", true),
+            ("podium:reconcile/pods-json@0.1.0", false),
+            ("wasi:sockets/tcp@0.2.0", false),
+        ] {
+            let imports = vec!["wasi:http/types@0.2.0".to_owned(), import.to_owned()];
+            let message = LoadProblem::Unknown { imports, world: "plugin", offered: Vec::new() }.to_string();
+            assert_eq!(message.contains("needs a newer host: upgrade the host"), needs, "{message}");
         }
     }
 
