@@ -87,6 +87,15 @@ declare module "podium" {
   /** The target of a write: a Pod or its key. */
   export type Target = Pod | PodKey;
 
+  /** An object that is not a Pod. */
+  export interface ObjectRef {
+    apiVersion: string;
+    kind: string;
+    /** Undefined for a kind without namespaces. */
+    namespace?: string;
+    name: string;
+  }
+
   /** The result of one write. */
   export interface WriteReport {
     id: number;
@@ -137,7 +146,7 @@ declare module "podium" {
      */
     applyObject(object: object, owner?: { pod: Target } | { workload: Target }): number;
     /** Deletes an object of a granted kind; with `uid`, only that incarnation. Grant: `write.objects`. */
-    deleteObject(object: { apiVersion: string; kind: string; namespace?: string; name: string }, uid?: string): number;
+    deleteObject(object: ObjectRef, uid?: string): number;
     /** Sends the writes that are staged now, waits for the responses, and returns the results in staging order. */
     commit(): WriteReport[];
   };
@@ -182,6 +191,17 @@ declare module "podium" {
     find(query?: Query): IterableIterator<Pod>;
     /** Returns the number of Pods that match, without reading them. */
     count(query?: Query): number;
+  };
+
+  /** Reads and replicas of objects that are not Pods. */
+  export const objects: {
+    /**
+     * Reads an object of a granted kind from the API server, with the rights of the plugin's ServiceAccount; undefined
+     * if there is none. Shares the budget of `pods.getLive`. Grant: `read.objects`.
+     */
+    get(object: ObjectRef): any;
+    /** Stages the replicas of an object of a granted kind, such as a Deployment. Grant: `write.scale`. */
+    scale(object: ObjectRef, replicas: number): number;
   };
 
   export const events: {

@@ -3,6 +3,7 @@
 
 let pods;
 let workload;
+let objects;
 let store;
 let done;
 let committed;
@@ -63,6 +64,16 @@ const host = {
   stateGet: (key) => store.get(key),
   statePut: (key, value, expected) => swap(key, expected, (version) => store.set(key, [value, version])),
   stateRemove: (key, expected) => swap(key, expected, () => store.delete(key)),
+  objectsGet: (apiVersion, kind, namespace, name) => {
+    const found = objects.find(
+      (object) =>
+        object.apiVersion === apiVersion && object.kind === kind &&
+        object.metadata.namespace === namespace && object.metadata.name === name,
+    );
+    return found && JSON.stringify(found);
+  },
+  scale: (apiVersion, kind, namespace, name, replicas) =>
+    done.writes.push(["scale", { apiVersion, kind, namespace, name }, replicas]) - 1,
   applyObject: (object) => done.writes.push(["applyObject", JSON.parse(object)]) - 1,
   deleteObject: (apiVersion, kind, namespace, name) =>
     done.writes.push(["deleteObject", { apiVersion, kind, namespace, name }]) - 1,
@@ -84,11 +95,13 @@ export const pod = (namespace, name, labels = {}) => ({
 });
 
 /**
- * Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, and `state` is a Map to keep
- * between runs. Returns `{ outcome, error, writes, events, log }`; with an error nothing is written except by `commit`.
+ * Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, `objects` the objects that
+ * `objects.get` reads, and `state` is a Map to keep between runs. Returns `{ outcome, error, writes, events, log }`;
+ * with an error nothing is written except by `commit`.
  */
 export async function run(reconcile, request = {}) {
   const { pod: present, deleted, others = [], state = new Map(), config = {}, now = 0, attempt = 1 } = request;
+  objects = request.objects ?? [];
   pods = (present ? [present, ...others] : [...others]).sort((a, b) => order(nameOf(a), nameOf(b)));
   // The module takes the host from here, so it is imported after this one.
   ({ workload } = await import("./podium.js"));

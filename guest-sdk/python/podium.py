@@ -135,6 +135,17 @@ def _write(verb, what, function, target, *values):
     return _call(f"{verb} {what} on {of.namespace}/{of.name}", function, of, *values)
 
 
+def _on_object(verb, function, object, *values):
+    """Calls the host about an object that is not a Pod, described as "delete v1 ConfigMap shop/summary"."""
+    if not isinstance(object, dict):
+        raise TypeError(f"the object is no dict: {object!r}")
+    of = {**object, **object.get("metadata", {})}
+    api_version, kind, name = (_text(of.get(field), field) for field in ("apiVersion", "kind", "name"))
+    namespace = _optional(of.get("namespace"), "namespace")
+    described = f"{verb} {api_version} {kind} {namespace or ''}/{name}"
+    return _call(described, function, api_version, kind, namespace, name, *values)
+
+
 class writes:
     @staticmethod
     def set_label(target, key, value):
@@ -192,13 +203,7 @@ class writes:
 
     @staticmethod
     def delete_object(object, uid=None):
-        if not isinstance(object, dict):
-            raise TypeError(f"the object is no dict: {object!r}")
-        of = {**object, **object.get("metadata", {})}
-        api_version, kind, name = (_text(of.get(field), field) for field in ("apiVersion", "kind", "name"))
-        namespace = _optional(of.get("namespace"), "namespace")
-        described = f"delete {api_version} {kind} {namespace or ''}/{name}"
-        return _call(described, "delete_object", api_version, kind, namespace, name, _optional(uid, "uid"))
+        return _on_object("delete", "delete_object", object, _optional(uid, "uid"))
 
     @staticmethod
     def commit():
@@ -289,6 +294,16 @@ def _pages(selected):
         yield from _loads(page)
         if after is None:
             return
+
+
+class objects:
+    @staticmethod
+    def get(object):
+        return _pod(_on_object("get", "objects_get", object))
+
+    @staticmethod
+    def scale(object, replicas):
+        return _on_object("scale", "scale", object, min(_count(replicas, "replicas"), (1 << 32) - 1))
 
 
 class events:

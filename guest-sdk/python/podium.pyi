@@ -197,6 +197,20 @@ class pods:
         """Returns the number of Pods that match, without reading them."""
 
 
+class objects:
+    """Reads and replicas of objects that are not Pods."""
+
+    @staticmethod
+    def get(object: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """Reads an object of a granted kind from the API server, with the rights of the plugin's ServiceAccount; None
+        if there is none. The argument is a dict with apiVersion, kind, and namespace and name, in `metadata` or beside
+        it. Shares the budget of `pods.get_live`. Grant: `read.objects`."""
+
+    @staticmethod
+    def scale(object: Dict[str, Any], replicas: int) -> int:
+        """Stages the replicas of an object of a granted kind, such as a Deployment. Grant: `write.scale`."""
+
+
 class events:
     @staticmethod
     def emit(

@@ -28,7 +28,7 @@ from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports.preparation import ScriptError
 from wit_world.exports.reconciler_json import Subject_Present
-from wit_world.imports import events, log, pods_json, program, state, types, writes
+from wit_world.imports import events, log, objects, pods_json, program, state, types, writes
 from wit_world.imports.log import Level
 from wit_world.imports.state import PutError_Conflict, PutError_Other
 
@@ -102,6 +102,10 @@ def delete_object(api_version, kind, namespace, name, uid):
     return writes.delete_object(types.ObjectRef(api_version, kind, namespace, name), uid)
 
 
+def get_object(*names):
+    return objects.get(types.ObjectRef(*names))
+
+
 def report(of):
     """A report as the fields of one for scripts."""
     name = type(of.result).__name__.removeprefix("WriteResult_")
@@ -148,6 +152,8 @@ FUNCTIONS = {
     "evict": writes.evict_pod,
     "apply_object": apply_object,
     "delete_object": delete_object,
+    "objects_get": get_object,
+    "scale": lambda *arguments: objects.scale(types.ObjectRef(*arguments[:-1]), arguments[-1]),
     "commit": lambda: map(report, writes.commit()),
     "emit": emit,
     "state_get": state_get,

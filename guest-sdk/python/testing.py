@@ -38,15 +38,16 @@ def run(
     *,
     deleted: Optional[Pod] = None,
     others: Iterable[Pod] = (),
+    objects: Iterable[Dict[str, Any]] = (),
     state: Optional[dict] = None,
     config: Any = None,
     now: datetime = datetime(1970, 1, 1, tzinfo=timezone.utc),
     attempt: int = 1,
     unsettled: Iterable[WriteReport] = (),
 ) -> Run:
-    """Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, and `state` is a dict to keep
-    between runs."""
-    host = _Host([*filter(None, [pod]), *others], {} if state is None else state)
+    """Executes one run of `reconcile`. `others` are the Pods that it finds besides `pod`, `objects` the objects that
+    `objects.get` reads, and `state` is a dict to keep between runs."""
+    host = _Host([*filter(None, [pod]), *others], [*objects], {} if state is None else state)
     metadata = (pod or deleted or {"metadata": {"namespace": "shop", "name": "gone", "uid": "gone"}})["metadata"]
     key = [metadata[field] for field in ("namespace", "name", "uid")]
     random.seed(1)
@@ -67,8 +68,8 @@ def run(
 
 
 class _Host:
-    def __init__(self, pods, state):
-        self.pods, self.state = sorted(pods, key=_name), state
+    def __init__(self, pods, objects, state):
+        self.pods, self.objects, self.state = sorted(pods, key=_name), objects, state
         self.writes, self.events, self.log = [], [], []
         self.committed = 0
 
@@ -87,6 +88,15 @@ class _Host:
     def _delete_object(self, api_version, kind, namespace, name, _):
         of = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
         self.writes.append(("delete_object", of))
+        return len(self.writes) - 1
+
+    def _objects_get(self, *names):
+        found = (dumps(one) for one in self.objects if _object_names(one) == names)
+        return next(found, None)
+
+    def _scale(self, api_version, kind, namespace, name, replicas):
+        of = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
+        self.writes.append(("scale", of, replicas))
         return len(self.writes) - 1
 
     def _commit(self):
@@ -130,6 +140,11 @@ class _Host:
 
 def _name(pod):
     return pod["metadata"]["namespace"], pod["metadata"]["name"]
+
+
+def _object_names(object):
+    metadata = object["metadata"]
+    return object["apiVersion"], object["kind"], metadata.get("namespace"), metadata["name"]
 
 
 def _matches(pod, namespace, node, owner_uid, phase, labels):

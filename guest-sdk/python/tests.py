@@ -2,9 +2,10 @@
 
 import ast
 import unittest
+from json import loads
 from pathlib import Path
 
-from podium import TerminalError, _json, _show, pods, state, workload, writes
+from podium import TerminalError, _json, _show, objects, pods, state, workload, writes
 from testing import pod, run
 
 
@@ -75,6 +76,20 @@ class Testing(unittest.TestCase):
         self.assertIn("workload is none of a Pod: None", run(reconcile, pod("shop", "e"), others=others).error)
         self.assertEqual(workload(others[1]), ("ReplicaSet", "web-1", "1"))
         self.assertEqual((workload(set), workload(others[3])), (("StatefulSet", "web-3", "3"), None))
+
+    def test_an_object_is_read_and_scaled_by_its_kind_and_name(self):
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": "a"}, "data": {}}
+
+        def reconcile(_):
+            other = {**config, "kind": "Secret"}
+            state.put("found", [objects.get(config), objects.get(other)])
+            objects.scale(config, 3)
+
+        kept = {}
+        done = run(reconcile, pod("shop", "a"), objects=[config], state=kept)
+        names = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "a"}
+        self.assertEqual((done.error, done.writes), (None, [("scale", names, 3)]))
+        self.assertEqual(loads(kept["found"][0]), [config, None])
 
     def test_an_exit_is_a_failure_of_the_run(self):
         self.assertEqual(run(lambda _: exit(3), pod("shop", "a")).error.partition(" ")[0], "SystemExit:")

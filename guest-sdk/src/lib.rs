@@ -20,6 +20,7 @@
 //!
 //! - **Read** the Pod of the run with [`Request::pod`] and the accessors of [`Pod`], others with [`pods`]. All reads
 //!   of a run see one snapshot. A section that the configuration does not grant is an error, never an empty one.
+//!   [`objects`] reads objects of other kinds from the API server, and scales them.
 //! - **Write** by staging: [`Pod::set_label`] and similar methods, [`writes`] by key, [`Pod::emit`] for an [`Event`].
 //!   Staged writes are sent after the run succeeded; a run that fails or panics sends nothing. A staged write that
 //!   would change nothing costs no request. [`writes::commit`] sends at once, for a plugin that needs the response.
@@ -61,6 +62,7 @@
 
 pub mod events;
 pub mod log;
+pub mod objects;
 pub mod pods;
 pub mod state;
 #[cfg(not(target_arch = "wasm32"))]

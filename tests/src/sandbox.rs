@@ -10,8 +10,8 @@ use std::{
 
 use futures::future::BoxFuture;
 use podium_engine::ports::{
-    Failure, FailureKind, LogLevel, Meter, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject,
-    World,
+    Failure, FailureKind, LogLevel, Meter, ObjectAnswer, Reconcile, Request, RunReport, Staged, StateEntry, StateError,
+    Subject, World,
 };
 use podium_pods::{
     cache::Snapshot,
@@ -22,9 +22,11 @@ use podium_runtime::{Engine, EngineOptions, LoadError, Plugin};
 use podium_vocabulary::{
     Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants, Refused, Revision,
     WriteGrants, WriteReport, WriteResult,
+    authz::{Authorized, ObjectRead},
 };
 use podium_wire::{Header, Pod, Section, SectionSet, Status};
 use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
 
 use crate::guests;
 
@@ -65,7 +67,7 @@ pub fn spec(name: &str) -> PluginSpec {
     let read = ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: false };
     let write = WriteGrants { labels: vec![KeyPattern("guests.example/*".into())], ..WriteGrants::default() };
     PluginSpec {
-        grants: Grants { read: Some(read), write },
+        grants: Grants { read: Some(read), write, ..Grants::default() },
         limits: Limits { wall: Duration::from_secs(20), ..Limits::default() },
         ..testing::plugin(Some("shop"), name)
     }
@@ -80,10 +82,16 @@ pub fn probe(script: &[&str]) -> PluginSpec {
     spec
 }
 
+/// Returns a spec like [`probe`]'s, of the guest that calls the interface `objects`.
+pub fn reader(script: &[&str]) -> PluginSpec {
+    PluginSpec { id: spec("reader").id, source: spec("reader").source, ..probe(script) }
+}
+
 pub fn everything() -> Grants {
     let keys = || vec![KeyPattern("guests.example/*".into())];
     Grants {
         read: Some(ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: true }),
+        read_objects: config_maps(),
         write: WriteGrants {
             labels: keys(),
             annotations: keys(),
@@ -92,13 +100,15 @@ pub fn everything() -> Grants {
             events: true,
             delete: true,
             evict: true,
-            objects: vec![ObjectGrant {
-                api_version: "v1".into(),
-                kind: "ConfigMap".into(),
-                resource: "configmaps".into(),
-            }],
+            objects: config_maps(),
+            scale: config_maps(),
         },
     }
+}
+
+fn config_maps() -> Vec<ObjectGrant> {
+    let [api_version, kind, resource] = ["v1", "ConfigMap", "configmaps"].map(str::to_owned);
+    vec![ObjectGrant { api_version, kind, resource }]
 }
 
 pub fn load(engine: &Engine, spec: &PluginSpec) -> Result<Plugin, LoadError> {
@@ -280,6 +290,12 @@ impl World for FakeWorld {
                 LiveReads::Panic => panic!("the world fell over"),
             }
         })
+    }
+    fn object<'a>(&'a mut self, read: &'a Authorized<ObjectRead>) -> ObjectAnswer<'a> {
+        self.notes.lock().unwrap().live += 1;
+        let name = &read.get().0.name;
+        let object = json!({ "metadata": { "name": name }, "data": { "a": "b" } });
+        Box::pin(std::future::ready(Ok((name != "absent").then_some(object))))
     }
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
         let writes = staged.writes.iter().map(|write| write.get());

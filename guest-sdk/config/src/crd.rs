@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use crate::{check, cluster_kinds, plugin, run_report, schema, status::Status, text};
+use crate::{check, cluster_kinds, plugin, rules::KINDS, run_report, schema, status::Status, text};
 
 const GROUP: &str = "podium.dev";
 const VERSION: &str = "v1alpha1";
@@ -153,8 +153,7 @@ fn spec(namespaced: bool) -> Value {
     let inputs = &mut spec["properties"]["inputs"];
     inputs["x-kubernetes-list-type"] = "map".into();
     inputs["x-kubernetes-list-map-keys"] = json!(["id"]);
-    let inputs = "!has(self.inputs) || size(self.inputs) == 0 || has(self.serviceAccountName)";
-    rules(&mut spec, &[(inputs, "serviceAccountName is missing: inputs are read as this account")]);
+    as_account(&mut spec);
     // Equal lists, as of each write of a status, are compared in a time that is linear in their length.
     let finalizers = "!has(oldSelf.grants) || !has(oldSelf.grants.write) || !has(oldSelf.grants.write.finalizers) || \
         oldSelf.grants.write.finalizers == [] || (has(self.grants) && has(self.grants.write) && \
@@ -170,6 +169,21 @@ fn spec(namespaced: bool) -> Value {
         of_the_cluster(&mut spec)
     }
     spec
+}
+
+/// Adds the rules of the parts that are read or written as the account, and never as the host.
+fn as_account(spec: &mut Value) {
+    let inputs = "!has(self.inputs) || size(self.inputs) == 0 || has(self.serviceAccountName)";
+    rules(spec, &[(inputs, "serviceAccountName is missing: inputs are read as this account")]);
+    for (access, list, verb) in [("read", "objects", "read"), ("write", "scale", "scaled")] {
+        let rule = format!(
+            "!has(self.grants) || !has(self.grants.{access}) || !has(self.grants.{access}.{list}) || \
+             size(self.grants.{access}.{list}) == 0 || has(self.serviceAccountName)"
+        );
+        let message =
+            format!("serviceAccountName is missing: objects of grants.{access}.{list} are {verb} as this account");
+        rules(spec, &[(&rule, &message)]);
+    }
 }
 
 /// Adds the rules that watched sections, and those that groups reveal, are granted.
@@ -201,12 +215,16 @@ fn watched(spec: &mut Value) {
 
 fn of_a_namespace(spec: &mut Value) {
     without(spec, "serviceAccountNamespace");
-    let grant = &mut spec["properties"]["grants"]["properties"]["write"]["properties"]["objects"]["items"];
     let group = "(self.apiVersion.contains('/') ? self.apiVersion.split('/')[0] : '')";
     let kinds = json!(cluster_kinds::all().map(|(group, kind)| format!("{group}/{kind}")).collect::<Vec<_>>());
-    let message = "objects of this kind have no namespace, and a ReconcilePlugin writes objects of its own \
-        namespace only; remove the grant, or use ClusterReconcilePlugin";
-    rules(grant, &[(&format!("!({group} + '/' + self.kind in {kinds})"), message)]);
+    for (access, list, verb) in KINDS {
+        let message = format!(
+            "objects of this kind have no namespace, and a ReconcilePlugin {verb} objects of its own namespace only; \
+             remove the grant, or use ClusterReconcilePlugin"
+        );
+        let grant = &mut spec["properties"]["grants"]["properties"][access]["properties"][list]["items"];
+        rules(grant, &[(&format!("!({group} + '/' + self.kind in {kinds})"), &message)]);
+    }
 }
 
 fn of_the_cluster(spec: &mut Value) {

@@ -349,6 +349,22 @@ pub struct ReadGrants {
     /// Without it the plugin sees no Pod but the one that it runs for, with its lifecycle only.
     #[serde(default)]
     pub pods: Option<PodReads>,
+    /// Kinds of other objects that may be read from the API server (objects.get), as serviceAccountName.
+    #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
+    pub objects: Vec<ReadGrant>,
+}
+
+/// A kind of objects that may be read; not Pod or Secret.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReadGrant {
+    /// Such as `v1` or `apps/v1`.
+    pub api_version: ApiVersion,
+    /// Such as `Deployment`; not Pod or Secret.
+    pub kind: InputKind,
+    /// The plural of the kind in paths of the API and in RBAC, such as `deployments`.
+    pub resource: InputResource,
 }
 
 /// The parts of Pods that the plugin may read.
@@ -397,9 +413,13 @@ pub struct WriteGrants {
     #[serde(default)]
     #[schemars(length(max = MOST_GRANTS))]
     pub objects: Vec<ObjectGrant>,
+    /// Kinds of other objects whose replicas may be set (objects.scale), as serviceAccountName.
+    #[serde(default)]
+    #[schemars(length(max = MOST_GRANTS))]
+    pub scale: Vec<ObjectGrant>,
 }
 
-/// A kind of objects that may be applied and deleted; never Pod.
+/// A kind of objects that may be written; never Pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectGrant {
@@ -449,7 +469,7 @@ pub struct Limits {
     /// for their turn.
     #[schemars(range(min = 1, max = 1_000))]
     pub writes_per_second: u32,
-    /// Live reads (pods.get-live) per second, of all runs together; ten seconds' worth of them at once.
+    /// Live reads (pods.get-live and objects.get) per second, of all runs together; ten seconds' worth of them at once.
     #[schemars(range(min = 1, max = 1_000))]
     pub live_reads_per_second: u32,
     /// Requests for Events per second, of all runs together; ten seconds' worth of them at once.

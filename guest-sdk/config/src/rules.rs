@@ -29,7 +29,11 @@ pub(crate) fn plugin(document: &Field<'_>) {
     watched_sections(&spec);
     related(&spec);
     selector(&spec.get("watch").get("selector"));
-    objects(&spec.get("grants").get("write").get("objects"));
+    let grants = spec.get("grants");
+    objects(&grants.get("read").get("objects"));
+    objects(&grants.get("write").get("objects"));
+    objects(&grants.get("write").get("scale"));
+    as_account(&spec);
     limits(&spec.get("limits"), spec.get("source").get("script").is_set());
     inputs(&spec);
     config(&spec.get("config"));
@@ -82,6 +86,17 @@ fn inputs(spec: &Field<'_>) {
     }
 }
 
+/// Objects are read and scaled as the plugin's account, never as the host's own.
+fn as_account(spec: &Field<'_>) {
+    let account = spec.get("serviceAccountName");
+    for (access, list, verb) in [("read", "objects", "read"), ("write", "scale", "scaled")] {
+        if !spec.get("grants").get(access).get(list).items().is_empty() && !account.is_set() {
+            account.problem(format!("is missing: objects of spec.grants.{access}.{list} are {verb} as this account"));
+            return;
+        }
+    }
+}
+
 /// The rules of a policy.
 pub(crate) fn policy(document: &Field<'_>) {
     let spec = document.get("spec");
@@ -126,19 +141,25 @@ fn of_namespace(document: &Field<'_>, spec: &Field<'_>) {
     if own.is_set() {
         own.problem("is for a ClusterReconcilePlugin; remove it: a ReconcilePlugin uses accounts of its own namespace");
     }
-    for grant in spec.get("grants").get("write").get("objects").items() {
-        namespaced(&grant);
+    for (access, list, verb) in KINDS {
+        for grant in spec.get("grants").get(access).get(list).items() {
+            namespaced(&grant, verb);
+        }
     }
 }
 
-/// The API server refuses objects of these kinds too, but only when the plugin first writes one.
-fn namespaced(grant: &Field<'_>) {
+/// The lists of kinds below the grants, with the verb of the third person.
+pub(crate) const KINDS: [(&str, &str, &str); 3] =
+    [("read", "objects", "reads"), ("write", "objects", "writes"), ("write", "scale", "scales")];
+
+/// The API server refuses objects of these kinds too, but only when the plugin first reads or writes one.
+fn namespaced(grant: &Field<'_>, verb: &str) {
     let Some(version) = grant.get("apiVersion").text() else { return };
     for name in ["kind", "resource"] {
         let field = grant.get(name);
         let Some(kind) = field.text().and_then(|text| cluster_kinds::find(version, text)) else { continue };
         field.problem(format!(
-            "{kind} objects have no namespace, and a ReconcilePlugin writes objects of its own namespace only; remove \
+            "{kind} objects have no namespace, and a ReconcilePlugin {verb} objects of its own namespace only; remove \
              the grant, or use ClusterReconcilePlugin"
         ));
         // One mistake, whichever field has it.
@@ -225,8 +246,8 @@ fn selector(selector: &Field<'_>) {
     }
 }
 
-/// A write of a kind is sent to one path, and writes to one path are of one kind: the host orders and remembers writes
-/// by kind, resource and name together. In one pass, because a file may have tens of thousands of grants.
+/// A request for a kind is sent to one path, and requests to one path are of one kind: the host orders and remembers
+/// writes by kind, resource and name together. In one pass, because a file may have tens of thousands of grants.
 fn objects(objects: &Field<'_>) {
     let mut resources = BTreeMap::new();
     let mut kinds = BTreeMap::new();

@@ -153,6 +153,12 @@ fn selector(selector: plugin::Selector) -> LabelSelector {
 
 fn grants(grants: plugin::Grants) -> Grants {
     let plugin::Grants { read, write } = grants;
+    let readable = |plugin::ReadGrant { api_version, kind, resource }: plugin::ReadGrant| ObjectGrant {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        resource: resource.into(),
+    };
+    let read_objects = read.objects.into_iter().map(readable).collect();
     let read = read.pods.map(|pods| ReadGrants { sections: sections(&pods.sections), live: pods.live });
     let object = |plugin::ObjectGrant { api_version, kind, resource }: plugin::ObjectGrant| ObjectGrant {
         api_version: api_version.into(),
@@ -168,8 +174,9 @@ fn grants(grants: plugin::Grants) -> Grants {
         delete: write.delete,
         evict: write.evict,
         objects: write.objects.into_iter().map(object).collect(),
+        scale: write.scale.into_iter().map(object).collect(),
     };
-    Grants { read, write }
+    Grants { read, read_objects, write }
 }
 
 fn patterns<T: Into<String>>(patterns: Vec<T>) -> Vec<KeyPattern> {

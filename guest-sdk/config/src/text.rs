@@ -132,11 +132,11 @@ texts! {
     /// The path of a field of an object.
     FieldPath: "field-path", |text| quote(text, field_path),
         json_schema!({ "pattern": r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", "maxLength": 253 });
-    /// The kind of an input.
+    /// The kind of an input, or of objects that a plugin reads.
     InputKind: "input-kind", input_kind,
         json_schema!({ "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 128,
             "not": refused(NO_INPUT, "enum", ["Pod", "Secret"].as_slice()) });
-    /// The plural of the kind of an input.
+    /// The plural of such a kind.
     InputResource: "input-resource", input_resource,
         json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63,
             "not": refused(NO_INPUT, "enum", ["pods", "secrets"].as_slice()) });
@@ -201,7 +201,8 @@ const BUILTIN_CONDITIONS: [&str; 10] = [
 
 const NO_PODS: &str = "Pods are not written as objects; grant labels, annotations, conditions, delete or evict instead";
 
-const NO_INPUT: &str = "Pods and Secrets are no inputs: plugins read Pods with grants.read, and no Secrets";
+const NO_INPUT: &str =
+    "Pods and Secrets are not read as other objects are: plugins read Pods with grants.read.pods, and no Secrets";
 
 const OF_KUBECTL: &str = "belongs to kubectl and cannot be granted; remove it";
 const NO_DOMAIN: &str = "must have a domain, such as shop.example/cleanup";

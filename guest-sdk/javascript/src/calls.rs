@@ -7,7 +7,7 @@ use rquickjs::{Ctx, FromJs, Function, IntoJs, Object, Result, Value, convert::Li
 use crate::bindings::podium::reconcile::{
     events,
     log::{self, Level},
-    pods_json as pods, state,
+    objects, pods_json as pods, state,
     types::{
         CallError, ConditionStatus, EventType, LabelOperator, LabelRequirement, ObjectOwner, ObjectRef, PodKey,
         PodQuery, WriteReport, WriteResult,
@@ -65,6 +65,12 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
         "deleteObject" = |api_version: String, kind: String, namespace: Option<String>, name: String,
             uid: Option<String>| {
             writes::delete_object(&ObjectRef { api_version, kind, namespace, name }, uid.as_deref())
+        };
+        "objectsGet" = |api_version: String, kind: String, namespace: Option<String>, name: String| {
+            objects::get(&ObjectRef { api_version, kind, namespace, name })
+        };
+        "scale" = |api_version: String, kind: String, namespace: Option<String>, name: String, replicas: u32| {
+            objects::scale(&ObjectRef { api_version, kind, namespace, name }, replicas)
         };
         "commit" = | | writes::commit().map(|reports| reports.into_iter().map(Report).collect::<Vec<_>>());
         "emit" = |target: Target, warning: bool, reason: String, action: String, note: String| {

@@ -77,6 +77,14 @@ const write = (verb, what, function_, target, ...values) => {
   return call(`${verb} ${what} on ${of[0]}/${of[1]}`, function_, of, ...values);
 };
 
+/** Calls the host about an object that is not a Pod, described as "delete v1 ConfigMap shop/summary". */
+const onObject = (verb, function_, { apiVersion, kind, namespace, name }, ...values) =>
+  call(
+    `${verb} ${apiVersion} ${kind} ${namespace ?? ""}/${name}`, function_,
+    text(apiVersion, "apiVersion"), text(kind, "kind"), optional(namespace, "namespace"), text(name, "name"),
+    ...values,
+  );
+
 export const writes = {
   setLabel: (target, label, value) =>
     write("set label", label, "setLabel", target, text(label, "the label's key"), text(value, `the value of ${label}`)),
@@ -113,12 +121,7 @@ export const writes = {
     const of = (name) => (kind === name ? key(owner[name]) : undefined);
     return call("apply object", "applyObject", json(object), of("pod"), of("workload"));
   },
-  deleteObject: ({ apiVersion, kind, namespace, name }, uid) =>
-    call(
-      `delete ${apiVersion} ${kind} ${namespace ?? ""}/${name}`, "deleteObject",
-      text(apiVersion, "apiVersion"), text(kind, "kind"), optional(namespace, "namespace"), text(name, "name"),
-      optional(uid, "uid"),
-    ),
+  deleteObject: (object, uid) => onObject("delete", "deleteObject", object, optional(uid, "uid")),
   commit: () => call("commit", "commit"),
 };
 
@@ -177,6 +180,11 @@ export const pods = {
     } while (next !== undefined);
   },
   count: (query = {}) => call("pods.count", "podsCount", select(query)),
+};
+
+export const objects = {
+  get: (object) => pod(onObject("get", "objectsGet", object)),
+  scale: (object, replicas) => onObject("scale", "scale", object, Math.min(count(replicas, "replicas"), 2 ** 32 - 1)),
 };
 
 export const events = {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use podium_vocabulary::{
     Action, Event, EventType, Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, ObjectGrant,
     ObjectOwner, ObjectRef, PodKey, PodQuery, Refused, Write, WriteGrants,
-    authz::{Authorized, Guarded, authorize_or},
+    authz::{Authorized, Guarded, ObjectRead, authorize_or},
 };
 use podium_wire::object;
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::CallError;
 /// A value whose grants a host without a configuration has.
 pub(super) trait Needs: Guarded {
     /// Returns exactly the grants that the value needs.
-    fn needs(&self) -> WriteGrants;
+    fn needs(&self) -> Grants;
 }
 
 /// Checks a value as the host does, and calls `refused` with the reason if it is not granted.
@@ -27,20 +27,26 @@ pub(super) fn check<T: Needs>(
 ) -> Result<T, CallError> {
     let grants = match &configuration.grants {
         Some(grants) => Cow::Borrowed(grants),
-        None => Cow::Owned(Grants { read: None, write: value.needs() }),
+        None => Cow::Owned(value.needs()),
     };
     let authorized = authorize_or(&configuration.scope, &grants, value, refused);
     authorized.map(Authorized::into_inner).map_err(call_error)
 }
 
+impl Needs for ObjectRead {
+    fn needs(&self) -> Grants {
+        Grants { read_objects: vec![of_kind(&self.0)], ..Grants::default() }
+    }
+}
+
 impl Needs for Event {
-    fn needs(&self) -> WriteGrants {
-        WriteGrants { events: true, ..WriteGrants::default() }
+    fn needs(&self) -> Grants {
+        Grants { write: WriteGrants { events: true, ..WriteGrants::default() }, ..Grants::default() }
     }
 }
 
 impl Needs for Write {
-    fn needs(&self) -> WriteGrants {
+    fn needs(&self) -> Grants {
         let exactly = |key: &str| vec![KeyPattern(key.to_owned())];
         let mut grants = WriteGrants::default();
         match &self.action {
@@ -63,10 +69,11 @@ impl Needs for Write {
                 grants.objects = vec![of_kind(object)];
             }
             Action::DeleteObject { object, .. } => grants.objects = vec![of_kind(object)],
+            Action::Scale { object, .. } => grants.scale = vec![of_kind(object)],
             Action::DeletePod { .. } => grants.delete = true,
             Action::EvictPod { .. } => grants.evict = true,
         }
-        grants
+        Grants { write: grants, ..Grants::default() }
     }
 }
 
@@ -77,20 +84,39 @@ fn of_kind(object: &ObjectRef) -> ObjectGrant {
 
 /// Returns the object that a body names.
 pub(super) fn applied(body: &Value, configuration: &Configuration) -> Result<ObjectRef, CallError> {
-    let object = ObjectRef::of_body(body).map_err(call_error)?;
-    Ok(ObjectRef { resource: resource(&object.api_version, &object.kind, configuration), ..object })
+    Ok(with_resource(ObjectRef::of_body(body).map_err(call_error)?, configuration, |grants| &grants.write.objects))
 }
 
 pub(super) fn object_ref(object: &crate::ObjectRef, configuration: &Configuration) -> ObjectRef {
-    let crate::ObjectRef { api_version, kind, namespace, name } = object.clone();
-    ObjectRef { resource: resource(&api_version, &kind, configuration), api_version, kind, namespace, name }
+    with_resource(object.into(), configuration, |grants| &grants.write.objects)
 }
 
-/// Returns the resource that the grants name for a kind. Without a configuration every kind is granted.
-fn resource(api_version: &str, kind: &str, configuration: &Configuration) -> String {
-    match &configuration.grants {
-        Some(grants) => grants.write.resource(api_version, kind).unwrap_or_default().to_owned(),
-        None => kind.to_ascii_lowercase(),
+/// Returns the object whose replicas are set.
+pub(super) fn scaled(object: &crate::ObjectRef, configuration: &Configuration) -> ObjectRef {
+    with_resource(object.into(), configuration, |grants| &grants.write.scale)
+}
+
+/// Returns the read of an object.
+pub(super) fn object_read(object: &crate::ObjectRef, configuration: &Configuration) -> ObjectRead {
+    ObjectRead(with_resource(object.into(), configuration, |grants| &grants.read_objects))
+}
+
+/// Returns the object with the resource that the grants name for its kind. Without a configuration every kind is
+/// granted.
+fn with_resource(object: ObjectRef, configuration: &Configuration, of: fn(&Grants) -> &[ObjectGrant]) -> ObjectRef {
+    let resource = match &configuration.grants {
+        Some(grants) => {
+            ObjectGrant::resource(of(grants), &object.api_version, &object.kind).unwrap_or_default().to_owned()
+        }
+        None => object.kind.to_ascii_lowercase(),
+    };
+    ObjectRef { resource, ..object }
+}
+
+impl From<&crate::ObjectRef> for ObjectRef {
+    fn from(object: &crate::ObjectRef) -> Self {
+        let crate::ObjectRef { api_version, kind, namespace, name } = object.clone();
+        Self { api_version, kind, resource: String::new(), namespace, name }
     }
 }
 

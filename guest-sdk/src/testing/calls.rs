@@ -150,6 +150,14 @@ pub(crate) fn commit() -> Result<Vec<WriteReport>, CallError> {
     with(|fake| Ok(fake.send()))
 }
 
+pub(crate) fn get_object(object: &ObjectRef) -> Result<Option<String>, CallError> {
+    with(|fake| fake.read_object(object))
+}
+
+pub(crate) fn scale(object: &ObjectRef, replicas: u32) -> Result<u32, CallError> {
+    with(|fake| fake.stage_scale(object, replicas))
+}
+
 pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), CallError> {
     let mut event = event.clone();
     for_people(&mut event.note, syntax::MAX_NOTE_BYTES);

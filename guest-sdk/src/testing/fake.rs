@@ -175,6 +175,19 @@ impl Fake {
         self.stage(Action::DeleteObject { object, uid: uid.map(str::to_owned) })
     }
 
+    pub(super) fn stage_scale(&mut self, object: &ObjectRef, replicas: u32) -> Result<u32, CallError> {
+        let object = authz::scaled(object, &self.configuration);
+        self.stage(Action::Scale { object, replicas })
+    }
+
+    /// Reads an object, by the host's rules.
+    pub(super) fn read_object(&mut self, object: &ObjectRef) -> Result<Option<String>, CallError> {
+        let read = authz::object_read(object, &self.configuration);
+        let refusal = &mut self.refusal;
+        authz::check(&self.configuration, read, |why| *refusal = Some(why))?;
+        Ok(self.objects.get(object).map(Value::to_string))
+    }
+
     /// Stages an Event, which counts as one of the run's writes.
     pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) -> Result<(), CallError> {
         let refusal = &mut self.refusal;
@@ -295,6 +308,14 @@ impl Fake {
             Action::ApplyObject { object, body, owner } => self.apply_object(object.into(), body, owner.as_ref()),
             Action::DeleteObject { object, .. } => match self.objects.remove(&object.into()) {
                 Some(_) => WriteResult::Applied,
+                None => WriteResult::Gone,
+            },
+            Action::Scale { object, replicas } => match self.objects.get_mut(&object.into()) {
+                Some(object) if object["spec"]["replicas"] == *replicas => WriteResult::Unchanged,
+                Some(object) => {
+                    object["spec"]["replicas"] = (*replicas).into();
+                    WriteResult::Applied
+                }
                 None => WriteResult::Gone,
             },
             action => action.pod().map_or(WriteResult::Gone, |target| self.apply_pod(target, action)),
@@ -439,7 +460,7 @@ fn change(pod: &mut Pod, action: &Action, now: Timestamp) -> bool {
             pod.lifecycle.deletion_timestamp.get_or_insert(now);
             return goes;
         }
-        Action::ApplyObject { .. } | Action::DeleteObject { .. } => {}
+        Action::ApplyObject { .. } | Action::DeleteObject { .. } | Action::Scale { .. } => {}
     }
     false
 }

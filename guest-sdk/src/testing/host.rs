@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use podium_vocabulary::Scope;
+use podium_vocabulary::{self as vocabulary, Scope};
 use podium_wire::{Pod, Timestamp};
 use serde_json::Value;
 
@@ -99,6 +99,20 @@ impl Host {
         fake.inputs.insert(id.to_owned(), object);
     }
 
+    /// Creates an object that is not a Pod, or replaces the one of its name: `objects::get` reads it, `objects::scale`
+    /// changes its `spec.replicas`, and an apply of the plugin replaces it.
+    ///
+    /// # Panics
+    /// Panics if the object has no apiVersion, kind or metadata.name.
+    #[track_caller]
+    pub fn set_object(&mut self, object: Value) {
+        match vocabulary::ObjectRef::of_body(&object) {
+            Ok(name) => drop(self.fake().objects.insert((&name).into(), object)),
+            #[expect(clippy::panic, reason = "a test's own object has no name")]
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Sets the present time.
     #[must_use]
     pub fn now(self, now: Timestamp) -> Self {
@@ -136,7 +150,7 @@ impl Host {
         self.fake().pods.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// Returns the present state of an object that the plugin applied.
+    /// Returns the present state of an object that the plugin applied, or that [`Host::set_object`] made.
     #[must_use]
     pub fn object(&self, object: &ObjectRef) -> Option<Value> {
         self.fake().objects.get(object).cloned()

@@ -9,7 +9,10 @@ use crate::{Condition, ObjectRef};
 /// A staged write. `pod` is `namespace/name`, as in `Write::set_label("shop/cart-0", "team", "web")`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each is the function of `podium_sdk::writes` of that name, and its arguments")]
+#[expect(
+    missing_docs,
+    reason = "each is the function of `podium_sdk::writes` or `objects` of that name, and its arguments"
+)]
 pub enum Write {
     SetLabel { pod: String, key: String, value: String },
     RemoveLabel { pod: String, key: String },
@@ -23,6 +26,7 @@ pub enum Write {
     Evict { pod: String },
     ApplyObject { object: Value, owner: Option<AppliedOwner> },
     DeleteObject { object: ObjectRef, uid: Option<String> },
+    Scale { object: ObjectRef, replicas: u32 },
 }
 
 /// The owner of an applied object; the Pod is `namespace/name`.
@@ -35,7 +39,7 @@ pub enum AppliedOwner {
 }
 
 /// Short forms, so that an expected write fits on a line.
-#[expect(missing_docs, reason = "each is the function of `podium_sdk::writes` of that name")]
+#[expect(missing_docs, reason = "each is the function of `podium_sdk::writes` or `objects` of that name")]
 impl Write {
     #[must_use]
     pub fn set_label(pod: &str, key: &str, value: &str) -> Self {
@@ -96,6 +100,11 @@ impl Write {
     pub fn delete_object(object: &ObjectRef) -> Self {
         Self::DeleteObject { object: object.clone(), uid: None }
     }
+
+    #[must_use]
+    pub fn scale(object: &ObjectRef, replicas: u32) -> Self {
+        Self::Scale { object: object.clone(), replicas }
+    }
 }
 
 impl From<Action> for Write {
@@ -121,6 +130,7 @@ impl From<Action> for Write {
                 }),
             },
             Action::DeleteObject { object, uid } => Self::DeleteObject { object: (&object).into(), uid },
+            Action::Scale { object, replicas } => Self::Scale { object: (&object).into(), replicas },
         }
     }
 }

@@ -9,7 +9,7 @@ pub const PACKAGE: &str = "podium:reconcile/";
 pub const VERSION: &str = "@0.1.0";
 
 /// The interfaces of the contract that have functions, without package and version.
-pub const INTERFACES: [&str; 6] = ["pods", "pods-json", "writes", "events", "state", "log"];
+pub const INTERFACES: [&str; 7] = ["pods", "pods-json", "writes", "objects", "events", "state", "log"];
 
 /// A host function. `pods` and `pods-json` are two renderings of the same four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,10 @@ pub enum Function {
     DeleteObject,
     /// Sends the staged writes within the run.
     Commit,
+    /// Reads an object of the API server.
+    GetObject,
+    /// Stages the replicas of an object.
+    Scale,
     /// Sends an Event.
     Emit,
     /// Reads the plugin's state.
@@ -62,7 +66,7 @@ pub enum Function {
 
 impl Function {
     /// All functions.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Get,
         Self::Find,
         Self::Count,
@@ -80,6 +84,8 @@ impl Function {
         Self::ApplyObject,
         Self::DeleteObject,
         Self::Commit,
+        Self::GetObject,
+        Self::Scale,
         Self::Emit,
         Self::StateGet,
         Self::StatePut,
@@ -107,6 +113,8 @@ impl Function {
             Self::ApplyObject => ("writes", "apply-object", Some(Grant::Objects)),
             Self::DeleteObject => ("writes", "delete-object", Some(Grant::Objects)),
             Self::Commit => ("writes", "commit", None),
+            Self::GetObject => ("objects", "get", Some(Grant::ReadObjects)),
+            Self::Scale => ("objects", "scale", Some(Grant::Scale)),
             Self::Emit => ("events", "emit", Some(Grant::Events)),
             Self::StateGet => ("state", "get", None),
             Self::StatePut => ("state", "put", None),
@@ -133,7 +141,7 @@ impl Function {
         self.entry().2
     }
 
-    /// Returns true for a read: of something not granted it answers like a read of nothing.
+    /// Returns true for a read of Pods: of something not granted it answers like a read of nothing.
     #[must_use]
     pub const fn is_read(self) -> bool {
         matches!(self, Self::Get | Self::Find | Self::Count | Self::GetLive)
@@ -172,5 +180,47 @@ mod tests {
             }
         }
         assert_eq!(found.len(), Function::ALL.len() + 4, "the table has functions that the contract lacks: {found:?}");
+    }
+
+    /// The interfaces of the contract, each with FNV-1a-64 of its text without comments and line breaks.
+    const TEXTS: [(&str, u64); 12] = [
+        ("types", 0x3e34_b54b_8926_7d45),
+        ("pods", 0xa214_c7c4_fcef_57a6),
+        ("pods-json", 0x1bf9_e654_0022_efb3),
+        ("writes", 0x1deb_08da_5cf3_54f9),
+        ("objects", 0x47dc_5c72_077a_7434),
+        ("events", 0xa201_47da_443f_5be9),
+        ("state", 0x554d_3f5d_7d72_75eb),
+        ("log", 0x5ec0_9d97_f67c_a918),
+        ("reconciler", 0x1fb9_52ee_f007_6777),
+        ("reconciler-json", 0x843b_8920_8861_e134),
+        ("program", 0x9f72_f958_e07b_2fd9),
+        ("preparation", 0x5526_1473_6fff_75c4),
+    ];
+
+    /// Another function or type in an interface breaks components or hosts that were built before.
+    #[test]
+    fn the_interfaces_of_the_contract_are_as_they_were_published() {
+        let wit = include_str!("../../../wit/podium.wit");
+        let lines = wit.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+        let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        // A world follows the last interface.
+        let starts: Vec<_> = text.match_indices("interface ").map(|(at, _)| at).collect();
+        let mut found = Vec::new();
+        for start in starts {
+            let mut depth = 0;
+            let end = text[start..].char_indices().find_map(|(at, letter)| {
+                depth += i32::from(letter == '{') - i32::from(letter == '}');
+                (letter == '}' && depth == 0).then_some(start + at + 1)
+            });
+            let interface = &text[start..end.unwrap()];
+            found.push((interface.split(' ').nth(1).unwrap(), crate::fnv(interface)));
+        }
+        for (name, hash) in &found {
+            let published = TEXTS.iter().find(|(own, _)| own == name);
+            let (_, published) = published.unwrap_or_else(|| panic!("add (\"{name}\", {hash:#x}) to the table"));
+            assert_eq!(published, hash, "{name}: interfaces of a published version do not change: add a new one");
+        }
+        assert_eq!(found.len(), TEXTS.len(), "an interface of a published version is gone");
     }
 }

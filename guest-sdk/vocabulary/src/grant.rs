@@ -8,8 +8,10 @@ use crate::{Grants, ReadGrants, WriteGrants};
 pub enum Grant {
     /// Reads of the cache.
     Read,
-    /// Reads of the API server.
+    /// Reads of Pods of the API server.
     Live,
+    /// Reads of objects of other kinds.
+    ReadObjects,
     /// Labels of Pods.
     Labels,
     /// Annotations of Pods.
@@ -24,6 +26,8 @@ pub enum Grant {
     Evict,
     /// Objects of other kinds.
     Objects,
+    /// Replicas of objects of other kinds.
+    Scale,
     /// Events about Pods.
     Events,
 }
@@ -41,9 +45,10 @@ pub struct Right {
 
 impl Grant {
     /// All grants.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Read,
         Self::Live,
+        Self::ReadObjects,
         Self::Labels,
         Self::Annotations,
         Self::Finalizers,
@@ -51,30 +56,38 @@ impl Grant {
         Self::Delete,
         Self::Evict,
         Self::Objects,
+        Self::Scale,
         Self::Events,
     ];
 
+    /// The verbs on the kinds of [`Grant::ReadObjects`].
+    pub const READ_VERBS: [&str; 1] = ["get"];
     /// The verbs on the kinds of [`Grant::Objects`].
     pub const OBJECT_VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
+    /// The verbs on the subresource `scale` of the kinds of [`Grant::Scale`].
+    pub const SCALE_VERBS: [&str; 2] = ["get", "patch"];
     /// The verbs of RBAC by which the host finds out that another client has changed such objects.
     pub const OBJECT_WATCH_VERBS: [&str; 2] = ["list", "watch"];
 
     /// Returns the name of the field, an example of its value, and the right that its requests need: `None` if the host
     /// has it (reads of the cache), or if the value names the resources (objects).
     const fn entry(self) -> (&'static str, &'static str, Option<Right>) {
+        const CONFIG_MAPS: &str = "[{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]";
         const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Option<Right> {
             Some(Right { group, resource, verbs })
         }
         match self {
             Self::Read => ("read.pods", "{ sections: [labels] }", None),
             Self::Live => ("read.pods.live", "true", right("", "pods", &["get"])),
+            Self::ReadObjects => ("read.objects", CONFIG_MAPS, None),
             Self::Labels => ("write.labels", "[example.com/my-label]", right("", "pods", &["patch"])),
             Self::Annotations => ("write.annotations", "[example.com/my-annotation]", right("", "pods", &["patch"])),
             Self::Finalizers => ("write.finalizers", "[example.com/my-finalizer]", right("", "pods", &["patch"])),
             Self::Conditions => ("write.conditions", "[example.com/MyCondition]", right("", "pods/status", &["patch"])),
             Self::Delete => ("write.delete", "true", right("", "pods", &["delete"])),
             Self::Evict => ("write.evict", "true", right("", "pods/eviction", &["create"])),
-            Self::Objects => ("write.objects", "[{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]", None),
+            Self::Objects => ("write.objects", CONFIG_MAPS, None),
+            Self::Scale => ("write.scale", "[{ apiVersion: apps/v1, kind: Deployment, resource: deployments }]", None),
             Self::Events => ("write.events", "true", right("events.k8s.io", "events", &["create", "patch"])),
         }
     }
@@ -100,11 +113,12 @@ impl Grant {
     /// Returns true if some of it is granted.
     #[must_use]
     pub fn is_in(self, grants: &Grants) -> bool {
-        let Grants { read, write } = grants;
-        let WriteGrants { labels, annotations, finalizers, conditions, events, delete, evict, objects } = write;
+        let Grants { read, read_objects, write } = grants;
+        let WriteGrants { labels, annotations, finalizers, conditions, events, delete, evict, objects, scale } = write;
         match self {
             Self::Read => read.is_some(),
             Self::Live => matches!(read, Some(ReadGrants { live: true, .. })),
+            Self::ReadObjects => !read_objects.is_empty(),
             Self::Labels => !labels.is_empty(),
             Self::Annotations => !annotations.is_empty(),
             Self::Finalizers => !finalizers.is_empty(),
@@ -112,6 +126,7 @@ impl Grant {
             Self::Delete => *delete,
             Self::Evict => *evict,
             Self::Objects => !objects.is_empty(),
+            Self::Scale => !scale.is_empty(),
             Self::Events => *events,
         }
     }
@@ -136,9 +151,10 @@ mod tests {
             delete: _,
             evict: _,
             objects: _,
+            scale: _,
         } = WriteGrants::default();
         let writes = Grant::ALL.into_iter().filter(|grant| grant.field().starts_with("write."));
-        assert_eq!(writes.count(), 8);
+        assert_eq!(writes.count(), 9);
     }
 
     /// The chart's policies warn an author of each grant that the plugin's account has no right to.
@@ -148,6 +164,8 @@ mod tests {
         for grant in Grant::ALL.into_iter().filter(|grant| *grant != Grant::Read) {
             let right = match grant.right() {
                 Some(Right { resource, verbs, .. }) => format!("{} {resource}'", verbs[0]),
+                None if grant == Grant::ReadObjects => "get all of '".to_owned(),
+                None if grant == Grant::Scale => format!("{} all of '", Grant::SCALE_VERBS.join(" and ")),
                 None => "patch all of '".to_owned(),
             };
             let message = format!("'spec.grants.{}: ' + variables.user + ' may not {right}", grant.field());

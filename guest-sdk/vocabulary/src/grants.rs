@@ -29,6 +29,8 @@ impl Scope {
 pub struct Grants {
     /// Read access to Pods. With `None` the plugin sees only the Pod of the run, with only its lifecycle.
     pub read: Option<ReadGrants>,
+    /// Kinds of other objects that may be read from the API server.
+    pub read_objects: Vec<ObjectGrant>,
     /// Write access.
     pub write: WriteGrants,
 }
@@ -49,7 +51,7 @@ impl Grants {
             (None, Some(_)) => false,
             (Some(own), Some(other)) => other.sections.is_subset_of(own.sections) && own.live >= other.live,
         };
-        read && self.write.covers(&other.write)
+        read && covers(&self.read_objects, &other.read_objects) && self.write.covers(&other.write)
     }
 }
 
@@ -81,18 +83,13 @@ pub struct WriteGrants {
     pub evict: bool,
     /// Kinds of other objects that may be applied and deleted.
     pub objects: Vec<ObjectGrant>,
+    /// Kinds of other objects whose replicas may be set.
+    pub scale: Vec<ObjectGrant>,
 }
 
 impl WriteGrants {
-    /// Returns the resource of a kind, or `None` if the kind is not granted.
-    #[must_use]
-    pub fn resource(&self, api_version: &str, kind: &str) -> Option<&str> {
-        let grant = self.objects.iter().find(|grant| grant.api_version == api_version && grant.kind == kind)?;
-        Some(&grant.resource)
-    }
-
     fn covers(&self, other: &Self) -> bool {
-        let Self { labels, annotations, finalizers, conditions, events, delete, evict, objects } = self;
+        let Self { labels, annotations, finalizers, conditions, events, delete, evict, objects, scale } = self;
         let keys = [
             (labels, &other.labels),
             (annotations, &other.annotations),
@@ -106,8 +103,13 @@ impl WriteGrants {
             && *events >= other.events
             && *delete >= other.delete
             && *evict >= other.evict
-            && other.objects.iter().all(|grant| objects.contains(grant))
+            && covers(objects, &other.objects)
+            && covers(scale, &other.scale)
     }
+}
+
+fn covers(own: &[ObjectGrant], other: &[ObjectGrant]) -> bool {
+    other.iter().all(|grant| own.contains(grant))
 }
 
 /// A key, or a prefix with `*` at the end: `triage.shop.example/*`. The configuration accepts no `*` elsewhere, and
@@ -134,7 +136,7 @@ impl KeyPattern {
     }
 }
 
-/// A kind that `apply-object` and `delete-object` may write, in the plugin's scope.
+/// A granted kind of objects other than Pods, in the plugin's scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectGrant {
     /// Group and version, such as `apps/v1`.
@@ -145,6 +147,15 @@ pub struct ObjectGrant {
     pub resource: String,
 }
 
+impl ObjectGrant {
+    /// Returns the resource of a kind, or `None` if the kind is not among the grants.
+    #[must_use]
+    pub fn resource<'a>(grants: &'a [Self], api_version: &str, kind: &str) -> Option<&'a str> {
+        let grant = grants.iter().find(|grant| grant.api_version == api_version && grant.kind == kind)?;
+        Some(&grant.resource)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use podium_wire::Section;
@@ -153,7 +164,7 @@ mod tests {
 
     fn labels(patterns: &[&str]) -> Grants {
         let labels = patterns.iter().map(|pattern| KeyPattern((*pattern).into())).collect();
-        Grants { read: None, write: WriteGrants { labels, ..WriteGrants::default() } }
+        Grants { write: WriteGrants { labels, ..WriteGrants::default() }, ..Grants::default() }
     }
 
     #[test]
@@ -187,11 +198,16 @@ mod tests {
             WriteGrants { events: true, ..WriteGrants::default() },
             WriteGrants { delete: true, ..WriteGrants::default() },
             WriteGrants { evict: true, ..WriteGrants::default() },
-            WriteGrants { objects: vec![config_map], ..WriteGrants::default() },
+            WriteGrants { objects: vec![config_map.clone()], ..WriteGrants::default() },
+            WriteGrants { scale: vec![config_map.clone()], ..WriteGrants::default() },
         ] {
-            let granted = Grants { read: None, write };
+            let granted = Grants { write, ..Grants::default() };
             assert!(granted.covers(&granted) && granted.covers(&Grants::default()));
             assert!(!Grants::default().covers(&granted), "{granted:?}");
         }
+        let mut granted = Grants { read_objects: vec![config_map], ..Grants::default() };
+        assert!(granted.covers(&granted) && !Grants::default().covers(&granted));
+        std::mem::swap(&mut granted.read_objects, &mut granted.write.objects);
+        assert!(!Grants { read_objects: granted.write.objects.clone(), ..Grants::default() }.covers(&granted));
     }
 }

@@ -112,6 +112,13 @@ pub enum Action {
         /// Deletes the object only if it has this uid.
         uid: Option<String>,
     },
+    /// Sets the replicas of an object that is not a Pod.
+    Scale {
+        /// The object.
+        object: ObjectRef,
+        /// The new number.
+        replicas: u32,
+    },
 }
 
 /// The Pod or the object that a write changes.
@@ -147,7 +154,9 @@ impl Action {
             | Self::RemoveCondition { target, .. }
             | Self::DeletePod { target, .. }
             | Self::EvictPod { target } => Target::Pod(target),
-            Self::ApplyObject { object, .. } | Self::DeleteObject { object, .. } => Target::Object(object),
+            Self::ApplyObject { object, .. } | Self::DeleteObject { object, .. } | Self::Scale { object, .. } => {
+                Target::Object(object)
+            }
         }
     }
 
@@ -167,6 +176,7 @@ impl Action {
             Self::EvictPod { .. } => Function::EvictPod,
             Self::ApplyObject { .. } => Function::ApplyObject,
             Self::DeleteObject { .. } => Function::DeleteObject,
+            Self::Scale { .. } => Function::Scale,
         }
     }
 
@@ -190,6 +200,7 @@ impl Action {
             Self::EvictPod { target } => format!("evict pod {target}"),
             Self::ApplyObject { object, .. } => format!("apply {object}"),
             Self::DeleteObject { object, .. } => format!("delete {object}"),
+            Self::Scale { object, replicas } => format!("scale {object} to {replicas}"),
         }
     }
 }

@@ -51,6 +51,9 @@ pub enum ApiError {
         /// The error and its causes.
         message: String,
     },
+    /// The response is longer than this number of bytes, of which no more were read.
+    #[error("the API server's answer is longer than {0} bytes")]
+    TooLong(usize),
     /// The response has an unexpected form. A write was executed.
     #[error("malformed answer: {0}")]
     Malformed(String),
@@ -112,7 +115,7 @@ impl ApiError {
             }
             Self::Transport { .. } => "the connection to the API server failed".to_owned(),
             Self::Malformed(_) => "the API server's answer cannot be read".to_owned(),
-            Self::Held(_) | Self::Timeout(_) => self.to_string(),
+            Self::Held(_) | Self::Timeout(_) | Self::TooLong(_) => self.to_string(),
         }
     }
 

@@ -40,7 +40,7 @@ pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
 pub use kubeconfig::config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use podium_vocabulary::{Tenant, json, text};
+use podium_vocabulary::{ObjectRef, Tenant, json, text};
 use tokio::time::{Instant, timeout_at};
 
 /// The most bytes of one response, 128 MiB: five times a page of 500 of the largest Pods seen.
@@ -66,6 +66,8 @@ pub type Observer = Arc<dyn Fn(&str, Option<u16>, Duration) + Send + Sync>;
 pub struct Api {
     connection: Connection,
     deadline: Duration,
+    /// The most bytes of a response's body.
+    answer_bytes: usize,
     /// The time at which all requests end, regardless of their own deadlines.
     end: Option<Instant>,
     /// `None` if the caller observes Retry-After itself, as the watch does.
@@ -93,6 +95,7 @@ impl Api {
         Self {
             connection: connection.into(),
             deadline,
+            answer_bytes: MAX_ANSWER_BYTES,
             end: None,
             backpressure: None,
             fence: None,
@@ -151,6 +154,12 @@ impl Api {
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         Self { deadline, ..self.clone() }
+    }
+
+    /// Returns the same client, which reads at most this number of bytes of the body of a response.
+    #[must_use]
+    pub fn with_answer_bytes(&self, answer_bytes: usize) -> Self {
+        Self { answer_bytes, ..self.clone() }
     }
 
     /// Returns the same client for work that must end by `end`: a request under way is cancelled then, and a later
@@ -290,11 +299,11 @@ impl Api {
     }
 
     async fn collect(&self, response: Response<Body>, deadline: Deadline) -> Result<Bytes, ApiError> {
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
+        let body = Limited::new(response.into_body(), self.answer_bytes);
         match timeout_at(deadline.at, body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                Err(ApiError::Malformed(format!("longer than {MAX_ANSWER_BYTES} bytes")))
+                Err(ApiError::TooLong(self.answer_bytes))
             }
             Ok(Err(error)) => Err(transport(&*error)),
             Err(_) => Err(ApiError::Timeout(deadline.within)),
@@ -314,6 +323,17 @@ pub fn resource_path(api_version: &str, namespace: Option<&str>, resource: &str)
     let root = if api_version.contains('/') { "apis" } else { "api" };
     let within = namespace.map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
     format!("/{root}/{api_version}/{within}{resource}")
+}
+
+/// Returns the message about an object whose path the API server does not have: its answer of 404 names no object.
+#[must_use]
+pub fn unserved(object: &ObjectRef) -> String {
+    let ObjectRef { api_version, resource, namespace, .. } = object;
+    let with = if namespace.is_some() { "with" } else { "without" };
+    format!(
+        "{resource} of {api_version} are not served {with} a namespace by this API server; correct apiVersion and \
+         resource of the grant, or metadata.namespace of the object"
+    )
 }
 
 /// Percent-encodes a value of a query, such as a continue token, which may contain any character. A slash stays as it

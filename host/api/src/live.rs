@@ -1,22 +1,29 @@
-//! Reads of single Pods from the API server.
+//! Reads of single Pods and of single objects of other kinds from the API server.
 //!
 //! The result is only returned to the caller: the cache is updated only by the watch. A read that a plugin requests is
-//! sent as the plugin's account, like its writes; the host's own reads are sent as the host.
+//! sent as the plugin's account, like its writes; the host's own reads are sent as the host. Objects of other kinds are
+//! never read as the host.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use http::Request;
-use podium_engine::ports::{Asker, Live, Sender};
+use http::{Request, request};
+use podium_engine::ports::{Asker, Live, ObjectAnswer, Sender};
 use podium_pods::pod::CachedPod;
 use podium_vocabulary::{
-    Prune, Refused,
+    ObjectRef, Prune, Refused,
+    authz::{Authorized, ObjectRead},
+    json,
     syntax::{dns_label, dns_subdomain, quoted},
 };
+use serde_json::Value;
 
-use crate::{Api, ApiError, LiveReadOf, plugin_user_agent};
+use crate::{Api, ApiError, LiveReadOf, plugin_user_agent, resource_path, unserved};
 
-/// Reads Pods with GET.
+/// The most bytes of an object that a plugin reads, as the API server sends it.
+const MAX_OBJECT_BYTES: usize = 256 << 10;
+
+/// Reads Pods and other objects with GET.
 #[derive(Clone)]
 pub struct LivePods {
     api: Api,
@@ -42,14 +49,11 @@ impl LivePods {
         let invalid = |what: &str, text: &str, reason| Refused::Invalid(format!("{what} {} {reason}", quoted(text)));
         dns_label(namespace).map_err(|reason| invalid("namespace", namespace, reason))?;
         dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
-        let mut request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
-            .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
-        if asker == Asker::Plugin {
-            request = request.extension(LiveReadOf(sender.plugin().to_owned()));
-            if let Some(account) = &sender.impersonate {
-                request = request.header("impersonate-user", account);
-            }
-        }
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        let request = match asker {
+            Asker::Plugin => of_plugin(sender, path),
+            Asker::Host => of(sender, path),
+        };
         let request = request.body(Vec::new()).map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.bytes(request).await {
             Ok(bytes) => bytes,
@@ -64,6 +68,57 @@ impl LivePods {
         }
         Ok(Some(Arc::new(pod)))
     }
+
+    async fn read_object(&self, sender: &Sender, object: &ObjectRef) -> Result<Option<Value>, Refused> {
+        if sender.impersonate.is_none() {
+            let message = "spec.serviceAccountName is missing: objects are read as this account";
+            return Err(Refused::Unavailable(message.to_owned()));
+        }
+        let ObjectRef { api_version, kind, resource, namespace, name } = object;
+        let path = format!("{}/{name}", resource_path(api_version, namespace.as_deref(), resource));
+        let request = of_plugin(sender, path).body(Vec::new());
+        let request = request.map_err(|error| Refused::Invalid(error.to_string()))?;
+        let bytes = match self.api.with_answer_bytes(MAX_OBJECT_BYTES).bytes(request).await {
+            Ok(bytes) => bytes,
+            Err(ApiError::Status { code: 404, object: Some(_), .. }) => return Ok(None),
+            // The path is missing, and not the object.
+            Err(ApiError::Status { code: 404, object: None, .. }) => {
+                return Err(Refused::Unavailable(unserved(object)));
+            }
+            Err(ApiError::TooLong(most)) => {
+                return Err(Refused::Invalid(format!("object: {object} has more than {most} bytes")));
+            }
+            Err(error) => return Err(Refused::Unavailable(error.for_guests())),
+        };
+        let unreadable = || Refused::Unavailable(format!("the API server's answer is not {object}"));
+        let mut value = json::value(&bytes).map_err(|_| unreadable())?;
+        let text = |path: &str| value.pointer(path).and_then(Value::as_str);
+        let is_asked_for = text("/apiVersion") == Some(api_version)
+            && text("/kind") == Some(kind)
+            && text("/metadata/name") == Some(name)
+            && text("/metadata/namespace") == namespace.as_deref();
+        if !is_asked_for {
+            return Err(unreadable());
+        }
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        Ok(Some(value))
+    }
+}
+
+/// Returns a read for a plugin, as the host's account.
+fn of(sender: &Sender, path: String) -> request::Builder {
+    Request::get(path).header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()))
+}
+
+/// Returns a read that a plugin requests, as its account if it has one.
+fn of_plugin(sender: &Sender, path: String) -> request::Builder {
+    let request = of(sender, path).extension(LiveReadOf(sender.plugin().to_owned()));
+    match &sender.impersonate {
+        Some(account) => request.header("impersonate-user", account),
+        None => request,
+    }
 }
 
 impl Live for LivePods {
@@ -76,6 +131,10 @@ impl Live for LivePods {
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         Box::pin(self.read(asker, sender, namespace, name))
     }
+
+    fn object<'a>(&'a self, sender: &'a Sender, read: &'a Authorized<ObjectRead>) -> ObjectAnswer<'a> {
+        Box::pin(self.read_object(sender, &read.get().0))
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +145,8 @@ mod tests {
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;
-    use podium_vocabulary::Prune;
+    use podium_vocabulary::{Grants, ObjectGrant, Prune, Scope, authz::authorize};
+    use serde_json::json;
 
     use super::*;
 
@@ -171,6 +231,95 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    fn object_read() -> Authorized<ObjectRead> {
+        let [api_version, kind, resource] = ["apps/v1", "Deployment", "deployments"].map(str::to_owned);
+        let grant = ObjectGrant { api_version, kind, resource };
+        let ObjectGrant { api_version, kind, resource } = grant.clone();
+        let grants = Grants { read_objects: vec![grant], ..Grants::default() };
+        let namespace = Some("shop".to_owned());
+        let object = ObjectRef { api_version, kind, resource, namespace, name: "web".to_owned() };
+        authorize(&Scope::Namespace("shop".into()), &grants, ObjectRead(object)).unwrap()
+    }
+
+    /// Reads an object of a server that answers this.
+    async fn object(status: u16, body: String) -> Result<Option<Value>, Refused> {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            assert_eq!(request.uri().path(), "/apis/apps/v1/namespaces/shop/deployments/web");
+            assert_eq!(request.headers()["impersonate-user"], "system:serviceaccount:shop:a");
+            let body = Full::new(Bytes::from(body.clone()));
+            async move { Response::builder().status(status).body(body) }
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        LivePods::new(api, Prune::NOTHING).object(&sender(), &object_read()).await
+    }
+
+    fn web() -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "namespace": "shop", "name": "web" },
+            "status": { "readyReplicas": 2 },
+        })
+    }
+
+    #[tokio::test]
+    async fn an_object_is_returned_without_managed_fields_and_a_missing_one_is_none() {
+        let mut whole = web();
+        whole["metadata"]["managedFields"] = json!([{ "manager": "kubectl" }]);
+        assert_eq!(object(200, whole.to_string()).await, Ok(Some(web())));
+        let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": { "name": "web" } });
+        assert_eq!(object(404, missing.to_string()).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_the_object_is_unavailable() {
+        let other = |path: &str, value: &str| {
+            let mut object = web();
+            *object.pointer_mut(path).unwrap() = value.into();
+            (200, object.to_string())
+        };
+        let unserved = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": {} }).to_string();
+        let cluster = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" } });
+        for (status, body) in [
+            other("/kind", "Secret"),
+            other("/apiVersion", "v1"),
+            other("/metadata/name", "other"),
+            other("/metadata/namespace", "bank"),
+            (200, cluster.to_string()),
+            (200, "[]".to_owned()),
+            (200, "no json".to_owned()),
+            (403, String::new()),
+            (404, unserved),
+            (500, String::new()),
+        ] {
+            let answer = object(status, body.clone()).await;
+            assert!(matches!(answer, Err(Refused::Unavailable(_))), "{status} {body}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_beyond_the_bound_is_invalid_with_the_number() {
+        let of_bytes = |bytes: usize| {
+            let mut object = web();
+            object["data"] = "".into();
+            object["data"] = "x".repeat(bytes - object.to_string().len()).into();
+            object.to_string()
+        };
+        assert!(object(200, of_bytes(256 << 10)).await.unwrap().is_some());
+        let refused = object(200, of_bytes((256 << 10) + 1)).await;
+        let expected = "object: apps/v1 Deployment shop/web has more than 262144 bytes";
+        assert_eq!(refused, Err(Refused::Invalid(expected.to_owned())));
+    }
+
+    #[tokio::test]
+    async fn an_object_is_never_read_as_the_host() {
+        let service = tower::service_fn(|_: Request<Body>| async move {
+            Response::builder().status(200).body(Full::new(Bytes::from(web().to_string())))
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        let without = Sender { impersonate: None, ..sender() };
+        let answer = LivePods::new(api, Prune::NOTHING).object(&without, &object_read()).await;
+        assert!(matches!(answer, Err(Refused::Unavailable(why)) if why.contains("serviceAccountName")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use podium_config::Problem;
 use podium_host::config::{self, ConfigError, Defined, Policy};
-use podium_vocabulary::{Language, PluginSpec, text};
+use podium_vocabulary::{Grant, Language, PluginSpec, text};
 use serde::Serialize;
 
 use crate::{args, build, plugin, runners::Checker, script, ui};
@@ -210,17 +210,25 @@ fn check(
 }
 
 /// Returns the field of each grant whose resource is the kind in lower case, with a message. The API server has
-/// plurals, and refuses such a write when the plugin first sends one; a custom resource may have a plural like that.
+/// plurals, and refuses such a request when the plugin first sends one; a custom resource may have a plural like that.
 fn singular(spec: &PluginSpec) -> impl Iterator<Item = (String, String)> {
-    let objects = spec.grants.write.objects.iter().enumerate();
-    objects.filter(|(_, of)| of.resource == of.kind.to_lowercase() && !of.resource.ends_with('s')).map(|(at, of)| {
+    let write = &spec.grants.write;
+    let lists = [
+        (Grant::ReadObjects, &spec.grants.read_objects),
+        (Grant::Objects, &write.objects),
+        (Grant::Scale, &write.scale),
+    ];
+    let objects = lists.into_iter().flat_map(|(list, objects)| {
+        objects.iter().enumerate().map(move |(at, of)| (format!("spec.grants.{}[{at}].resource", list.field()), of))
+    });
+    objects.filter(|(_, of)| of.resource == of.kind.to_lowercase() && !of.resource.ends_with('s')).map(|(field, of)| {
         let message = format!(
             "{} is the singular of {}, and a resource is a plural, as kubectl api-resources prints; did you mean {}?",
             of.resource,
             of.kind,
             text::plural(&of.kind)
         );
-        (format!("spec.grants.write.objects[{at}].resource"), message)
+        (field, message)
     })
 }
 

@@ -26,14 +26,22 @@ pub(crate) fn for_component(built: &Built) -> String {
     let writes = used.filter_map(|grant| Some((grant.field().strip_prefix("write.")?, grant.example())));
     let grants: Vec<_> = writes.map(|(field, example)| format!("      {field}: {example}\n")).collect();
     let live = if uses(&built.imports, Grant::Live) { ", live: true" } else { "" };
+    let reads = uses(&built.imports, Grant::ReadObjects);
+    let objects = if reads { format!(", objects: {}", Grant::ReadObjects.example()) } else { String::new() };
+    // Objects are read and scaled as an account, and never as the host's.
+    let account = if reads || uses(&built.imports, Grant::Scale) {
+        format!("  serviceAccountName: {}\n  serviceAccountNamespace: default\n", built.name)
+    } else {
+        String::new()
+    };
     let write = if grants.is_empty() { String::new() } else { format!("    write:\n{}", grants.concat()) };
     let file = built.component.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let file = if file.bytes().all(is_plain) { file } else { format!("{file:?}") };
     format!(
         "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: {{ name: {} }}\nspec:\n  \
-         source: {{ file: {file} }}\n  watch: {{ sections: [labels] }}\n  grants:\n    \
-         read: {{ pods: {{ sections: [labels]{live} }} }}\n{write}",
+         source: {{ file: {file} }}\n{account}  watch: {{ sections: [labels] }}\n  grants:\n    \
+         read: {{ pods: {{ sections: [labels]{live} }}{objects} }}\n{write}",
         built.name
     )
 }
@@ -78,7 +86,13 @@ mod tests {
             "evict-pod",
             "apply-object",
         ];
-        for imports in [vec![], vec![("writes", every.as_slice()), ("events", &["emit"]), ("pods", &["get-live"])]] {
+        let all = [
+            ("writes", every.as_slice()),
+            ("events", &["emit"]),
+            ("pods", &["get-live"]),
+            ("objects", &["get", "scale"]),
+        ];
+        for imports in [vec![], all.to_vec()] {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("plugin.yaml");
             let component = folder.path().join("hello.wasm");
@@ -86,6 +100,7 @@ mod tests {
             std::fs::write(&component, "").unwrap();
             let specs = crate::plugin::specs(&file, &component).unwrap();
             assert_eq!(specs[0].spec.grants.write.events, !imports.is_empty());
+            assert_eq!(specs[0].spec.grants.read_objects.len(), usize::from(!imports.is_empty()));
         }
     }
 }

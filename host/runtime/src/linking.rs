@@ -168,6 +168,12 @@ fn add<F: Format>(instance: &mut LinkerInstance<'_, Run>, function: Function) ->
                 answer::<Vec<types::WriteReport>, types::CallError>(reports)
             })
         }),
+        Function::GetObject => instance.func_wrap_async(name, |mut store, (object,): (types::ObjectRef,)| {
+            Box::new(async move { answer::<_, types::CallError>(store.data_mut().get_object(object.into()).await) })
+        }),
+        Function::Scale => instance.func_wrap(name, |mut store, (object, replicas): (types::ObjectRef, u32)| {
+            answer::<_, types::CallError>(store.data_mut().stage_scale(object.into(), replicas))
+        }),
         Function::Emit => instance.func_wrap(
             name,
             |mut store, (target, event_type, reason, action, note): (Key, types::EventType, String, String, String)| {
@@ -262,6 +268,11 @@ mod tests {
         functions.filter(has).collect()
     }
 
+    fn config_maps() -> Vec<ObjectGrant> {
+        let [api_version, kind, resource] = ["v1", "ConfigMap", "configmaps"].map(Into::into);
+        vec![ObjectGrant { api_version, kind, resource }]
+    }
+
     /// Grants that meet exactly one need that a grant meets.
     fn granting(need: Grant) -> Grants {
         let mut grants = Grants::default();
@@ -270,16 +281,15 @@ mod tests {
         match need {
             Grant::Read => grants.read = Some(ReadGrants::default()),
             Grant::Live => grants.read = Some(ReadGrants { live: true, ..ReadGrants::default() }),
+            Grant::ReadObjects => grants.read_objects = config_maps(),
             Grant::Labels => write.labels = keys(),
             Grant::Annotations => write.annotations = keys(),
             Grant::Finalizers => write.finalizers = keys(),
             Grant::Conditions => write.conditions = keys(),
             Grant::Delete => write.delete = true,
             Grant::Evict => write.evict = true,
-            Grant::Objects => {
-                let [api_version, kind, resource] = ["v1", "ConfigMap", "configmaps"].map(Into::into);
-                write.objects = vec![ObjectGrant { api_version, kind, resource }];
-            }
+            Grant::Objects => write.objects = config_maps(),
+            Grant::Scale => write.scale = config_maps(),
             Grant::Events => write.events = true,
         }
         grants
@@ -295,6 +305,7 @@ mod tests {
         for (need, further) in [
             (Grant::Read, vec![("pods", "get"), ("pods", "find"), ("pods", "count")]),
             (Grant::Live, vec![("pods", "get"), ("pods", "find"), ("pods", "count"), ("pods", "get-live")]),
+            (Grant::ReadObjects, vec![("objects", "get")]),
             (Grant::Labels, vec![("writes", "set-label"), ("writes", "remove-label")]),
             (Grant::Annotations, vec![("writes", "set-annotation"), ("writes", "remove-annotation")]),
             (Grant::Finalizers, vec![("writes", "add-finalizer"), ("writes", "remove-finalizer")]),
@@ -302,6 +313,7 @@ mod tests {
             (Grant::Delete, vec![("writes", "delete-pod")]),
             (Grant::Evict, vec![("writes", "evict-pod")]),
             (Grant::Objects, vec![("writes", "apply-object"), ("writes", "delete-object")]),
+            (Grant::Scale, vec![("objects", "scale")]),
             (Grant::Events, vec![("events", "emit")]),
         ] {
             let mut functions = functions_of(&granting(need));
@@ -324,6 +336,7 @@ mod tests {
         };
         assert_eq!(interfaces_of(WorldKind::Json, &Grants::default()), ["state", "log"]);
         assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::Evict)), ["writes", "state", "log"]);
+        assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::ReadObjects)), ["objects", "state", "log"]);
         assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::Events)), ["events", "state", "log"]);
         assert_eq!(interfaces_of(WorldKind::Json, &granting(Grant::Read)), ["pods-json", "state", "log"]);
         assert_eq!(interfaces_of(WorldKind::Native, &granting(Grant::Read)), ["pods", "state", "log"]);
@@ -335,7 +348,7 @@ mod tests {
         let of = |needs: &[Grant]| {
             let mut grants = Grants::default();
             for need in needs {
-                let Grants { read, write } = granting(*need);
+                let Grants { read, write, .. } = granting(*need);
                 grants.read = grants.read.or(read);
                 let WriteGrants { labels, annotations, events, delete, evict, .. } = write;
                 grants.write.labels.extend(labels);

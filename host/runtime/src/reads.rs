@@ -1,10 +1,11 @@
-//! Reads of Pods, for both worlds: scope and grants limit the Pods, bytes and numbers limit a page.
+//! Reads of Pods, for both worlds, and of other objects: scope and grants limit them, bytes and numbers limit a page.
 
 use std::sync::Arc;
 
 use podium_pods::pod::{CachedPod, Effort};
 use podium_vocabulary::{
-    Cursor, Function, LabelOperator, LabelSelector, PodQuery, Refused, Scope, authz::lacking_sections,
+    Cursor, Function, LabelOperator, LabelSelector, ObjectRef, PodQuery, Refused, Scope,
+    authz::{ObjectRead, lacking_sections},
 };
 use podium_wire::{Record, Section, SectionSet, refusal};
 use serde_json::Value;
@@ -16,6 +17,7 @@ use super::{
     linking::{Json, Records},
     meter::{Size, price},
     run::Run,
+    staging::with_resource,
     text::check_argument_length,
 };
 
@@ -111,7 +113,8 @@ impl Format for Json {
     }
 }
 
-/// Returns the number of values in a rendered Pod, which has few levels.
+/// Returns the number of values in a rendered Pod or an object, which has at most as many levels as JSON of the API
+/// server.
 fn values_of(json: &Value) -> usize {
     match json {
         Value::Array(values) => 1 + values.iter().map(values_of).sum::<usize>(),
@@ -160,6 +163,31 @@ impl Run {
     fn account_live(&mut self, admission: Admission) -> Result<Admission, Refused> {
         self.budget.live_reads_left = self.budget.live_reads_left.checked_sub(1).ok_or(Refused::OverBudget)?;
         Ok(admission)
+    }
+
+    /// Reads an object. It is authorized before it counts, and rendered only if the run can pay for that.
+    pub(super) async fn get_object(&mut self, object: ObjectRef) -> Result<Option<String>, Refused> {
+        let ObjectRef { api_version, kind, resource: _, namespace, name } = &object;
+        let size = Size::of_texts(&[api_version, kind, namespace.as_deref().unwrap_or_default(), name]);
+        let answer = match self.admit(Function::GetObject, size) {
+            Ok(admission) => self.read_object(admission, object).await,
+            Err(refused) => Err(refused),
+        };
+        self.record(Function::GetObject, answer.as_ref().err());
+        answer
+    }
+
+    async fn read_object(&mut self, admission: Admission, object: ObjectRef) -> Result<Option<String>, Refused> {
+        let read = self.authorized(ObjectRead(with_resource(&self.context.grants.read_objects, object)))?;
+        self.account_live(admission)?;
+        let Some(object) = self.world.object(&read).await? else { return Ok(None) };
+        let values = (values_of(&object) as u64).saturating_mul(price::JSON_VALUE);
+        if values >= self.bill.rest() {
+            return Err(Refused::OverBudget);
+        }
+        let json = object.to_string();
+        self.bill.add(Size { bytes: json.len(), values: 1 }.rendered().saturating_add(values));
+        Ok(Some(json))
     }
 
     pub(super) async fn find_pods<F: Format>(

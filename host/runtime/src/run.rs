@@ -181,14 +181,16 @@ impl Run {
         let limits = &self.context.limits;
         match function {
             _ if budget.host_calls > limits.host_calls => refusal::used_up("hostCalls", limits.host_calls),
-            Function::GetLive if budget.live_reads_left == 0 => format!("a run has {LIVE_READS} live reads"),
+            Function::GetLive | Function::GetObject if budget.live_reads_left == 0 => {
+                format!("a run has {LIVE_READS} live reads")
+            }
             Function::Find | Function::Count if budget.examined_left == 0 => {
                 format!("the searches of a run look at {EXAMINED_PODS} Pods; narrow them")
             }
             Function::Commit if self.wall.sent() >= SENDING => {
                 format!("a run has {} s for sending writes", SENDING.as_secs())
             }
-            Function::Commit => refusal::used_up("cpuMillis", limits.cpu.as_millis()),
+            Function::Commit | Function::GetObject => refusal::used_up("cpuMillis", limits.cpu.as_millis()),
             _ if function.is_read() => refusal::used_up("cpuMillis", limits.cpu.as_millis()),
             _ if budget.writes >= limits.writes => refusal::used_up("writes", limits.writes),
             _ => format!("a run may stage {} MiB of text and {} values of objects", STAGED_BYTES >> 20, object::VALUES),

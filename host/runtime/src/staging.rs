@@ -2,7 +2,7 @@
 //! write's arguments are right and granted is [`authorize_or`]'s to say.
 
 use podium_vocabulary::{
-    Action, Event, Function, ObjectOwner, ObjectRef, PodKey, Refused, Write,
+    Action, Event, Function, ObjectGrant, ObjectOwner, ObjectRef, PodKey, Refused, Write,
     authz::{Authorized, Guarded, authorize_or},
     syntax,
 };
@@ -37,15 +37,14 @@ impl Run {
 
     /// Stages the deletion of an object.
     pub(super) fn stage_deletion(&mut self, object: ObjectRef, uid: Option<String>) -> Result<u32, Refused> {
-        let object = self.with_resource(object);
+        let object = with_resource(&self.context.grants.write.objects, object);
         self.stage(Action::DeleteObject { object, uid })
     }
 
-    /// Sets the resource of an object: the grant names it, and the plugin does not. Without a grant it stays empty, and
-    /// [`authorize_or`] refuses the write.
-    fn with_resource(&self, object: ObjectRef) -> ObjectRef {
-        let resource = self.context.grants.write.resource(&object.api_version, &object.kind);
-        ObjectRef { resource: resource.unwrap_or_default().to_owned(), ..object }
+    /// Stages the replicas of an object.
+    pub(super) fn stage_scale(&mut self, object: ObjectRef, replicas: u32) -> Result<u32, Refused> {
+        let object = with_resource(&self.context.grants.write.scale, object);
+        self.stage(Action::Scale { object, replicas })
     }
 
     /// Stages the apply of an object from its JSON. Parsing costs the host more than the guest, so the write is
@@ -62,7 +61,8 @@ impl Run {
             run.bill.add(Size { bytes: 0, values }.rendered());
             let (object, body) = object::parse(text)?;
             let id = run.budget.next_write;
-            let action = Action::ApplyObject { object: run.with_resource(object), body, owner };
+            let action =
+                Action::ApplyObject { object: with_resource(&run.context.grants.write.objects, object), body, owner };
             let write = run.authorized(Write { id, action })?;
             run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);
@@ -82,7 +82,7 @@ impl Run {
         })
     }
 
-    fn authorized<T: Guarded>(&mut self, value: T) -> Result<Authorized<T>, Refused> {
+    pub(super) fn authorized<T: Guarded>(&mut self, value: T) -> Result<Authorized<T>, Refused> {
         let Self { context, refusal, world, .. } = self;
         authorize_or(&context.scope, &context.grants, value, |why| {
             world.not_granted(&why);
@@ -99,6 +99,13 @@ impl Run {
     }
 }
 
+/// Sets the resource of an object: the grant names it, and the plugin does not. Without a grant it stays empty, and
+/// [`authorize_or`] refuses the call.
+pub(super) fn with_resource(grants: &[ObjectGrant], object: ObjectRef) -> ObjectRef {
+    let resource = ObjectGrant::resource(grants, &object.api_version, &object.kind);
+    ObjectRef { resource: resource.unwrap_or_default().to_owned(), ..object }
+}
+
 /// Bytes of the guest's text in it. An object's are taken before it is one.
 fn text_of(action: &Action) -> usize {
     let own = match action {
@@ -109,14 +116,16 @@ fn text_of(action: &Action) -> usize {
             condition_type.len() + reason.len() + message.len()
         }
         Action::RemoveCondition { condition_type, .. } => condition_type.len(),
-        Action::DeleteObject { object, uid } => {
-            let namespace = object.namespace.as_deref().map_or(0, str::len);
-            let names = object.api_version.len() + object.kind.len() + object.name.len();
-            names + namespace + uid.as_deref().map_or(0, str::len)
-        }
+        Action::DeleteObject { object, uid } => names_of(object) + uid.as_deref().map_or(0, str::len),
+        Action::Scale { object, .. } => names_of(object),
         Action::DeletePod { .. } | Action::EvictPod { .. } | Action::ApplyObject { .. } => 0,
     };
     own + action.pod().map_or(0, pod_of)
+}
+
+fn names_of(object: &ObjectRef) -> usize {
+    let ObjectRef { api_version, kind, resource: _, namespace, name } = object;
+    api_version.len() + kind.len() + namespace.as_deref().map_or(0, str::len) + name.len()
 }
 
 fn pod_of(key: &PodKey) -> usize {

@@ -469,7 +469,8 @@ impl Cleanup {
 
     async fn send(&self, sender: &Sender, spec: &PluginSpec, pod: &PodKey, name: &str) -> WriteResult {
         let finalizers = spec.grants.write.finalizers.clone();
-        let grants = Grants { read: None, write: WriteGrants { finalizers, ..WriteGrants::default() } };
+        let write = WriteGrants { finalizers, ..WriteGrants::default() };
+        let grants = Grants { write, ..Grants::default() };
         let action = Action::RemoveFinalizer { target: pod.clone(), name: name.to_owned() };
         let write = match authorize(&spec.scope(), &grants, Write { id: 0, action }) {
             Ok(write) => write,

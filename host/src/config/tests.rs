@@ -159,6 +159,18 @@ fn every_error_names_file_line_field_and_the_next_step() {
             "  grants: { write: { objects: [{ apiVersion: v1, kind: Pod, resource: a }] } }",
             "objects[0].kind: Pods are not written",
         ),
+        (
+            "  serviceAccountName: a\n  grants: { read: { objects: [{ apiVersion: v1, kind: Secret, resource: a }] } }",
+            "read.objects[0].kind: Pods and Secrets are not read",
+        ),
+        (
+            "  serviceAccountName: a\n  grants: { read: { objects: [{ apiVersion: v1, kind: A, resource: pods }] } }",
+            "read.objects[0].resource: Pods and Secrets are not read",
+        ),
+        (
+            "  grants: { read: { objects: [{ apiVersion: v1, kind: A, resource: a }] } }",
+            "spec.serviceAccountName: is missing: objects of spec.grants.read.objects are read as this account",
+        ),
         ("  grants: { write: { objects: [{ apiVersion: v1, resource: a }] } }", "objects[0].kind: is missing"),
         ("  grants: { write: { objects: [{ apiVersion: v1, kind: A }] } }", "objects[0].resource: is missing"),
         (

@@ -2,10 +2,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
-use podium_api::ApiError;
+use podium_api::{ApiError, unserved};
 use podium_engine::ports::{Expectation, Shown};
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::{ObjectRef, PodKey, Revision, WriteResult, text};
+use podium_vocabulary::{PodKey, Revision, WriteResult, text};
 use podium_wire::Condition;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
@@ -37,9 +37,11 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         return match error {
             ApiError::Transport { sent: false, .. } => ErrorClass::Unreachable,
             ApiError::Held(wait) => ErrorClass::Busy(Some(*wait)),
-            ApiError::Transport { .. } | ApiError::Timeout(_) | ApiError::Malformed(_) | ApiError::Status { .. } => {
-                ErrorClass::Ambiguous
-            }
+            ApiError::Transport { .. }
+            | ApiError::Timeout(_)
+            | ApiError::TooLong(_)
+            | ApiError::Malformed(_)
+            | ApiError::Status { .. } => ErrorClass::Ambiguous,
         };
     };
     let shown = || message.clone();
@@ -48,7 +50,7 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         return ErrorClass::Final(WriteResult::Invalid(unserved(written)), *retry_after);
     }
     let names_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
-    let patch = matches!(request, Request::PatchMeta { .. } | Request::PatchStatus { .. });
+    let patch = matches!(request, Request::PatchMeta { .. } | Request::PatchStatus { .. } | Request::Scale { .. });
     let result = match code {
         // The object was replaced, and the body is wanted on that of its name.
         422 if names_uid && matches!(request, Request::Apply { .. }) => return ErrorClass::Contested,
@@ -83,15 +85,6 @@ fn owned(message: &str) -> String {
     let step = "the host takes such a field only in an object that this plugin's apply created and its account may \
                 get; leave the field out, or have its manager release it";
     format!("{}; {step}", text::bounded(message, MAX_CONFLICT_BYTES))
-}
-
-fn unserved(object: &ObjectRef) -> String {
-    let ObjectRef { api_version, resource, namespace, .. } = object;
-    let with = if namespace.is_some() { "with" } else { "without" };
-    format!(
-        "{resource} of {api_version} are not served {with} a namespace by this API server; correct apiVersion and \
-         resource of the grant, or metadata.namespace of the object"
-    )
 }
 
 /// Returns the state of a Pod that the cache has to show after a patch. `answer` is the API server's response: the
@@ -158,9 +151,11 @@ pub(super) fn resolve(request: &Request, now: Option<(&CachedPod, &Annotations)>
     let shown = match request {
         Request::PatchMeta { patch, .. } => shows(pod, annotations, patch),
         Request::PatchStatus { conditions, .. } => shows_conditions(pod, conditions),
-        Request::Delete { .. } | Request::Evict { .. } | Request::Apply { .. } | Request::DeleteObject { .. } => {
-            pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
-        }
+        Request::Delete { .. }
+        | Request::Evict { .. }
+        | Request::Apply { .. }
+        | Request::DeleteObject { .. }
+        | Request::Scale { .. } => pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some()),
     };
     if shown { WriteResult::Applied } else { WriteResult::Unknown }
 }

@@ -16,6 +16,7 @@ use super::{
     http,
     owners::Reference,
     plan::{Owner, Request, Subject},
+    scale,
 };
 
 /// The longest Retry-After that is followed.
@@ -66,8 +67,9 @@ impl<'a> Delivery<'a> {
             Ok(pass) => {
                 let requests = sent.requests;
                 let result = self.write(&subject, &mut request, sent).await;
-                // A write that needed no request says nothing about the right to it.
-                if sent.requests > requests {
+                // A write that needed no request says nothing about the right to it. The read of a Scale does.
+                let is_refused_read = matches!((&request, &result), (Request::Scale { .. }, WriteResult::Forbidden(_)));
+                if sent.requests > requests || is_refused_read {
                     sent.closings.extend(pass.answered(&result, Instant::now()));
                 }
                 result
@@ -75,12 +77,19 @@ impl<'a> Delivery<'a> {
         };
         if !matches!(result, WriteResult::Applied | WriteResult::Unchanged) {
             let is_gone = result == WriteResult::Gone;
-            self.closed.insert(subject, if is_gone { WriteResult::Gone } else { WriteResult::NotSent });
+            // An apply creates the object that had no replicas to set.
+            if !(is_gone && matches!(request, Request::Scale { .. })) {
+                self.closed.insert(subject, if is_gone { WriteResult::Gone } else { WriteResult::NotSent });
+            }
         }
         result
     }
 
     async fn write(&mut self, subject: &Subject, request: &mut Request, sent: &mut Sent) -> WriteResult {
+        if let Request::Scale { object, replicas } = request {
+            let result = scale::send(&self.api, self.sender, &self.of.objects, object, *replicas, sent).await;
+            return result.unwrap_or_else(|class| self.failed(class, sent));
+        }
         match subject {
             Subject::Pod(key) => self.write_pod(key, request, sent).await,
             Subject::Object(_) => {
@@ -148,7 +157,9 @@ impl<'a> Delivery<'a> {
             Request::PatchStatus { conditions, .. } => http::patch_status(key, conditions, self.sender),
             Request::Delete { grace_seconds, .. } => http::delete(key, *grace_seconds, self.sender),
             Request::Evict { .. } => http::evict(key, self.sender),
-            Request::Apply { .. } | Request::DeleteObject { .. } => return WriteResult::NotSent,
+            Request::Apply { .. } | Request::DeleteObject { .. } | Request::Scale { .. } => {
+                return WriteResult::NotSent;
+            }
         };
         let wire = match wire {
             Ok(wire) => wire,

@@ -119,10 +119,11 @@ impl WriteKind {
             Request::PatchStatus { key, .. } => ("patch", "pods/status".to_owned(), Some(&*key.namespace), &*key.name),
             Request::Delete { key, .. } => ("delete", "pods".to_owned(), Some(&*key.namespace), &*key.name),
             Request::Evict { key } => ("create", "pods/eviction".to_owned(), Some(&*key.namespace), &*key.name),
-            Request::Apply { object, .. } | Request::DeleteObject { object, .. } => {
-                let verb = if matches!(request, Request::Apply { .. }) { "patch" } else { "delete" };
+            Request::Apply { object, .. } | Request::DeleteObject { object, .. } | Request::Scale { object, .. } => {
+                let verb = if matches!(request, Request::DeleteObject { .. }) { "delete" } else { "patch" };
                 let group = object.api_version.split_once('/').map(|(group, _)| format!(".{group}"));
-                let resource = format!("{}{}", object.resource, group.unwrap_or_default());
+                let subresource = if matches!(request, Request::Scale { .. }) { "/scale" } else { "" };
+                let resource = format!("{}{}{subresource}", object.resource, group.unwrap_or_default());
                 (verb, resource, object.namespace.as_deref(), object.name.as_str())
             }
         };

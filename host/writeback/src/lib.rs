@@ -36,6 +36,7 @@ mod http;
 mod objects;
 mod owners;
 mod plan;
+mod scale;
 mod shares;
 mod waiting;
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
-    applied::{Applied, DeletionState, Name, ObjectState, Removal, WriteEnd},
+    applied::{Applied, DeletionState, Name, ObjectState, Removal, Sending, WriteEnd},
     children::{ChangedChild, Child, Entry, Object, Origin, Seen, Shown, label},
     digest::Digest,
     http,
@@ -43,6 +43,12 @@ pub(super) struct Objects {
 impl Objects {
     pub(super) fn new() -> Self {
         Self { applied: Applied::default() }
+    }
+
+    /// Begins a patch of an object's replicas. It is not remembered any more as the plugin applied it, because its
+    /// watch would show the patch as the change of another client.
+    pub(super) fn scale(&self, sender: &Sender, object: &ObjectRef) -> Sending<'_> {
+        self.applied.begin(&(sender.manager.clone(), object.clone()), None, Origin::default())
     }
 
     /// Records what a watch shows of an object of a plugin: its metadata, or that it was deleted.

@@ -56,6 +56,10 @@ pub(super) enum Request {
         object: ObjectRef,
         uid: Option<String>,
     },
+    Scale {
+        object: ObjectRef,
+        replicas: u32,
+    },
 }
 
 /// The owner of an applied object, as far as the cache has it.
@@ -97,7 +101,10 @@ pub(super) enum Subject {
 impl Request {
     /// Returns the object of another kind that the request writes to.
     pub(super) fn object(&self) -> Option<&ObjectRef> {
-        if let Self::Apply { object, .. } | Self::DeleteObject { object, .. } = self { Some(object) } else { None }
+        match self {
+            Self::Apply { object, .. } | Self::DeleteObject { object, .. } | Self::Scale { object, .. } => Some(object),
+            Self::PatchMeta { .. } | Self::PatchStatus { .. } | Self::Delete { .. } | Self::Evict { .. } => None,
+        }
     }
 
     pub(super) fn subject(&self) -> Subject {
@@ -106,7 +113,9 @@ impl Request {
             | Self::PatchStatus { key, .. }
             | Self::Delete { key, .. }
             | Self::Evict { key } => Subject::Pod(key.clone()),
-            Self::Apply { object, .. } | Self::DeleteObject { object, .. } => Subject::Object(object.clone()),
+            Self::Apply { object, .. } | Self::DeleteObject { object, .. } | Self::Scale { object, .. } => {
+                Subject::Object(object.clone())
+            }
         }
     }
 }
@@ -261,6 +270,7 @@ impl Drafts {
             Action::EvictPod { target } => self.whole(Request::Evict { key: target }, id),
             Action::ApplyObject { object, body, owner } => self.apply(object, body, owner, id),
             Action::DeleteObject { object, uid } => self.whole(Request::DeleteObject { object, uid }, id),
+            Action::Scale { object, replicas } => self.whole(Request::Scale { object, replicas }, id),
         }
     }
 }

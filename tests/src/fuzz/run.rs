@@ -108,7 +108,9 @@ fn check(report: &RunReport<Staged>, outputs: &Outputs) {
     assert!(sum <= WRITES as usize, "{sum} writes");
     for action in staged().flat_map(|staged| &staged.writes).map(|write| &write.get().action) {
         let namespace = match action {
-            Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => object.namespace.as_deref(),
+            Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } | Action::Scale { object, .. } => {
+                object.namespace.as_deref()
+            }
             other => other.pod().map(|key| &*key.namespace),
         };
         assert_eq!(namespace, Some("shop"), "{action:?}");

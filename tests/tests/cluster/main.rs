@@ -24,6 +24,7 @@ mod load;
 mod many_objects;
 mod metrics_access;
 mod monitoring;
+mod object_reads;
 mod objects;
 mod owners;
 mod plugins;

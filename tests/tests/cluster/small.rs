@@ -135,7 +135,7 @@ fn key_of(pod: &Pod) -> Result<PodKey> {
 
 fn authorised_label(target: &PodKey) -> Result<Authorized<Write>> {
     let write = WriteGrants { labels: vec![KeyPattern(SEEN.to_owned())], ..WriteGrants::default() };
-    let grants = Grants { read: None, write };
+    let grants = Grants { write, ..Grants::default() };
     let action = Action::SetLabel { target: target.clone(), key: SEEN.to_owned(), value: "yes".to_owned() };
     authorize(&Scope::Cluster, &grants, Write { id: 0, action })
         .map_err(|refused| anyhow!("the label was refused: {refused:?}"))

@@ -278,9 +278,11 @@ async fn what_the_account_may_not_is_a_warning(kubectl: &Kubectl, client: &Clien
                 {"apiVersion": "batch/v1", "kind": "Job", "resource": "jobs"},
                 {"apiVersion": "batch/v1", "kind": "CronJob", "resource": "cronjobs"},
             ],
+            "scale": [{"apiVersion": "apps/v1", "kind": "Deployment", "resource": "deployments"}],
         }),
     );
     all["grants"]["read"]["pods"]["live"] = true.into();
+    all["grants"]["read"]["objects"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "resource": "jobs"}]);
     let warned = apply(kubectl, "alice", &plugin("all", &all))?;
     granted(&warned)?;
     for message in [
@@ -293,7 +295,10 @@ async fn what_the_account_may_not_is_a_warning(kubectl: &Kubectl, client: &Clien
         "spec.grants.write.evict: system:serviceaccount:shop:tidy may not create pods/eviction in shop",
         "spec.grants.read.pods.live: system:serviceaccount:shop:tidy may not get pods in shop",
         "spec.source.configMap: system:serviceaccount:shop:tidy may not get the ConfigMap tidy in shop",
+        "spec.grants.read.objects: system:serviceaccount:shop:tidy may not get all of jobs in shop",
         "spec.grants.write.objects: system:serviceaccount:shop:tidy may not patch",
+        "spec.grants.write.scale: system:serviceaccount:shop:tidy may not get and patch all of deployments/scale in \
+         shop",
     ] {
         ensure!(stderr(&warned).contains(message), "{message}: {}", stderr(&warned));
     }

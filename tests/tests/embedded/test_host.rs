@@ -45,7 +45,10 @@ fn whole() -> Value {
                 "resyncSeconds": 600,
             },
             "grants": {
-                "read": { "pods": { "sections": ["labels", "status", "spec"], "live": true } },
+                "read": {
+                    "pods": { "sections": ["labels", "status", "spec"], "live": true },
+                    "objects": [{ "apiVersion": "batch/v1", "kind": "Job", "resource": "jobs" }],
+                },
                 "write": {
                     "labels": ["team", "shop.example/*"],
                     "annotations": ["note", "shop.example/*"],
@@ -55,6 +58,7 @@ fn whole() -> Value {
                     "delete": true,
                     "evict": true,
                     "objects": [{ "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps" }],
+                    "scale": [{ "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps" }],
                 },
             },
             "limits": {
@@ -278,6 +282,7 @@ fn stage(action: Action) -> podium_sdk::Result<u32> {
             writes::apply_object(&body, pod.as_ref().map(kind))
         }
         Action::DeleteObject { object: named, uid } => writes::delete_object(&object(&named), uid.as_deref()),
+        Action::Scale { object: named, replicas } => podium_sdk::objects::scale(&object(&named), replicas),
     }
 }
 
@@ -407,6 +412,9 @@ fn of_objects(targets: &[PodKey]) -> Vec<Action> {
             namespace: namespace.map(text),
             name: text(name),
         };
+        for replicas in [0, 3, 1 << 31] {
+            cases.push(Action::Scale { object: named.clone(), replicas });
+        }
         for uid in [None, Some("uid"), Some("")] {
             cases.push(Action::DeleteObject { object: named.clone(), uid: uid.map(text) });
         }

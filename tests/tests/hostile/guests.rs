@@ -109,6 +109,8 @@ pub(super) fn attacks() -> Vec<Attack> {
         flood("flood-evict-pod"),
         flood("flood-apply-object"),
         flood("flood-delete-object"),
+        flood("flood-objects-get"),
+        flood("flood-objects-scale"),
         flood("flood-commit"),
         flood("flood-emit"),
         flood("flood-state-get"),

@@ -84,6 +84,10 @@ fn grants(grants: &[[&str; 3]]) -> (&'static str, Value) {
     ("/spec/grants/write/objects", grants.iter().map(grant).collect())
 }
 
+fn readable(kinds: &[[&str; 3]]) -> (&'static str, Value) {
+    ("/spec/grants/read/objects", grants(kinds).1)
+}
+
 fn requirement(operator: &str, values: &[&str]) -> (&'static str, Value) {
     ("/spec/watch/selector/matchExpressions", json!([{ "key": "a", "operator": operator, "values": values }]))
 }
@@ -224,7 +228,26 @@ fn of_runs() -> Vec<Row> {
 }
 
 fn of_inputs() -> Vec<Row> {
+    let config_maps = ["v1", "ConfigMap", "configmaps"];
+    let node = readable(&[["v1", "Node", "nodes"]]);
+    let twice = readable(&[config_maps, ["v1", "ConfigMap", "other"]]);
     vec![
+        (namespaced, vec![readable(&[config_maps])], "spec.serviceAccountName", "is missing: objects of spec.grants."),
+        (cluster, vec![readable(&[config_maps])], "spec.serviceAccountName", "is missing: objects of spec.grants."),
+        (
+            namespaced,
+            vec![("/spec/grants/write/scale", grants(&[config_maps]).1)],
+            "spec.serviceAccountName",
+            "is missing: objects of spec.grants.",
+        ),
+        (
+            namespaced,
+            vec![account(), ("/spec/grants/write/scale", grants(&[["v1", "Node", "nodes"]]).1)],
+            "spec.grants.write.scale[0].kind",
+            "objects have no namespace",
+        ),
+        (namespaced, vec![account(), node], "spec.grants.read.objects[0].kind", "objects have no namespace"),
+        (namespaced, vec![account(), twice], "spec.grants.read.objects[1].resource", "ConfigMap is granted with"),
         (namespaced, vec![inputs(&["a"], "ConfigMap")], "spec.serviceAccountName", "is missing: spec.inputs are read"),
         (
             namespaced,

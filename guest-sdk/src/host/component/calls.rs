@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::bindings::podium::reconcile::{events, log, pods, state, types, writes};
+use super::bindings::podium::reconcile::{events, log, objects, pods, state, types, writes};
 use crate::{
     CallError, Condition, Event, EventType, ObjectOwner, ObjectRef, PodKey, WriteReport,
     host::Page,
@@ -79,17 +79,19 @@ pub(crate) fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Re
 }
 
 pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
-    let object = types::ObjectRef {
-        api_version: object.api_version.clone(),
-        kind: object.kind.clone(),
-        namespace: object.namespace.clone(),
-        name: object.name.clone(),
-    };
-    Ok(writes::delete_object(&object, uid)?)
+    Ok(writes::delete_object(&object.into(), uid)?)
 }
 
 pub(crate) fn commit() -> Result<Vec<WriteReport>, CallError> {
     Ok(writes::commit()?.into_iter().map(Into::into).collect())
+}
+
+pub(crate) fn get_object(object: &ObjectRef) -> Result<Option<String>, CallError> {
+    Ok(objects::get(&object.into())?)
+}
+
+pub(crate) fn scale(object: &ObjectRef, replicas: u32) -> Result<u32, CallError> {
+    Ok(objects::scale(&object.into(), replicas)?)
 }
 
 pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), CallError> {

@@ -7,7 +7,7 @@ use super::bindings::{
     podium::reconcile::{pods, state, types},
 };
 use crate::{
-    CallError, Error, ObjectOwner, Pod, PodKey, Request, WriteReport, WriteResult,
+    CallError, Error, ObjectOwner, ObjectRef, Pod, PodKey, Request, WriteReport, WriteResult,
     pods::{LabelOperator, Query},
     request::Subject,
     state::{Entry, PutError},
@@ -44,6 +44,17 @@ impl From<ObjectOwner<'_>> for types::ObjectOwner {
 impl From<&PodKey> for types::PodKey {
     fn from(key: &PodKey) -> Self {
         Self { namespace: key.namespace.clone(), name: key.name.clone(), uid: key.uid.clone() }
+    }
+}
+
+impl From<&ObjectRef> for types::ObjectRef {
+    fn from(object: &ObjectRef) -> Self {
+        Self {
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events about Pods.
 
 use super::{Guarded, granted, needs, valid, valid_length, valid_target};
-use crate::{Event, Grant, Grants, Refused, Scope, WriteGrants, syntax};
+use crate::{Event, Grant, Grants, Refused, Scope, syntax};
 
 impl Guarded for Event {
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
@@ -15,7 +15,7 @@ impl Guarded for Event {
         granted(grants.write.events && scope.contains(&self.target.namespace))
     }
 
-    fn lacking(&self, _: &WriteGrants) -> String {
+    fn lacking(&self, _: &Grants) -> String {
         needs(Grant::Events)
     }
 

@@ -1,4 +1,5 @@
-//! Authorization of writes: [`authorize`] by grants and scope, deny by default; no write is sent without it. Pure.
+//! Authorization of writes and of reads of objects: [`authorize`] by grants and scope, deny by default; no write is
+//! sent and no object is read without it. Pure.
 //!
 //! An invalid write is refused first, as [`Refused::Invalid`] with the reason; then the grants are checked. Neither
 //! check looks at the cluster, so a refusal reveals nothing about existing objects. Whether a write would change
@@ -8,14 +9,16 @@ mod event;
 mod object;
 mod pod;
 mod query;
+mod read;
 
 #[cfg(test)]
 mod tests;
 
 use podium_wire::refusal;
 pub use query::lacking_sections;
+pub use read::ObjectRead;
 
-use crate::{Grant, Grants, KeyPattern, PodKey, Refused, Scope, Target, Write, WriteGrants, syntax};
+use crate::{Grant, Grants, KeyPattern, PodKey, Refused, Scope, Target, Write, syntax};
 
 /// A value that [`authorize`] let through. Only this module makes one, and only such a value can be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,16 +37,16 @@ impl<T> Authorized<T> {
     }
 }
 
-/// A value that [`authorize`] checks before it can be sent: a write or an Event.
+/// A value that [`authorize`] checks before it can be sent: a write, an Event or the read of an object.
 pub trait Guarded: Sized {
     /// # Errors
     /// [`Refused::NotGranted`] if grants or scope do not cover the value, [`Refused::Invalid`] if no grants would.
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused>;
 
     /// Returns what the grants lack for a value that they do not cover, for people.
-    fn lacking(&self, grants: &WriteGrants) -> String;
+    fn lacking(&self, grants: &Grants) -> String;
 
-    /// Returns the written Pod or object, for people.
+    /// Returns the read or written Pod or object, for people.
     fn subject(&self) -> String;
 }
 
@@ -70,7 +73,7 @@ pub fn authorize_or<T: Guarded>(
                 Scope::Namespace(own) if value.check(&Scope::Cluster, grants).is_ok() => {
                     refusal::outside(value.subject(), own)
                 }
-                Scope::Namespace(_) | Scope::Cluster => value.lacking(&grants.write),
+                Scope::Namespace(_) | Scope::Cluster => value.lacking(grants),
             });
             Err(Refused::NotGranted)
         }
@@ -79,10 +82,10 @@ pub fn authorize_or<T: Guarded>(
 }
 
 impl Guarded for Write {
-    fn lacking(&self, grants: &WriteGrants) -> String {
+    fn lacking(&self, grants: &Grants) -> String {
         match self.action.target() {
-            Target::Pod(_) => pod::lacking(&self.action, grants),
-            Target::Object(object) => object::lacking(object, grants),
+            Target::Pod(_) => pod::lacking(&self.action, &grants.write),
+            Target::Object(object) => object::lacking(&self.action, object, &grants.write),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writes to objects of other kinds: server-side apply and deletion, of exactly granted kinds.
+//! Writes to objects of other kinds: server-side apply, deletion and replicas, of exactly granted kinds.
 
 use podium_wire::{
     object::{self, Carried},
@@ -21,28 +21,46 @@ pub(super) fn check(action: &Action, object: &ObjectRef, scope: &Scope, grants: 
     if let Action::DeleteObject { uid: Some(uid), .. } = action {
         valid("uid", uid, syntax::uid)?;
     }
-    // The resource is in the path of the request, so a write of a granted kind reaches nothing but that resource.
+    let mut kinds = &grants.objects;
+    if let Action::Scale { replicas, .. } = action {
+        kinds = &grants.scale;
+        if i32::try_from(*replicas).is_err() {
+            return Err(Refused::Invalid(format!("replicas: {replicas}, at most {}", i32::MAX)));
+        }
+    }
+    // A plugin writes to Pods by the verbs for Pods, which have their own grants and never create.
+    let is_pod = object.kind == "Pod" || object.resource == "pods";
+    granted(is_granted(object, kinds) && !is_pod && covered && in_scope(object, scope))
+}
+
+/// Returns whether grants have the object's kind with its resource, which is in the path of the request: so a request
+/// for a granted kind reaches nothing but that resource.
+pub(super) fn is_granted(object: &ObjectRef, grants: &[ObjectGrant]) -> bool {
     let is_named = |grant: &ObjectGrant| {
         grant.api_version == object.api_version && grant.kind == object.kind && grant.resource == object.resource
     };
-    let kind = grants.objects.iter().any(is_named) && syntax::dns_label(&object.resource).is_ok();
-    // A plugin writes to Pods by the verbs for Pods, which have their own grants and never create.
-    let is_pod = object.kind == "Pod" || object.resource == "pods";
-    granted(kind && !is_pod && covered && in_scope(object, scope))
+    grants.iter().any(is_named) && syntax::dns_label(&object.resource).is_ok()
 }
 
 /// Returns what a write of an object lacks in the grants.
-pub(super) fn lacking(object: &ObjectRef, grants: &WriteGrants) -> String {
-    let kind = format!("{} {}", object.api_version, object.kind);
-    let kinds: Vec<String> =
-        grants.objects.iter().map(|grant| format!("{} {}", grant.api_version, grant.kind)).collect();
-    if kinds.contains(&kind) {
-        return refusal::CARRIED.to_owned();
+pub(super) fn lacking(action: &Action, object: &ObjectRef, grants: &WriteGrants) -> String {
+    if let Action::Scale { .. } = action {
+        return lacking_kind(Grant::Scale, object, &grants.scale);
     }
-    refusal::lacking(Grant::Objects.field(), &kind, kinds.iter().map(String::as_str))
+    match ObjectGrant::resource(&grants.objects, &object.api_version, &object.kind) {
+        Some(_) => refusal::CARRIED.to_owned(),
+        None => lacking_kind(Grant::Objects, object, &grants.objects),
+    }
 }
 
-fn in_scope(object: &ObjectRef, scope: &Scope) -> bool {
+/// Returns the message about a kind that a list of grants does not have.
+pub(super) fn lacking_kind(grant: Grant, object: &ObjectRef, grants: &[ObjectGrant]) -> String {
+    let kinds: Vec<String> = grants.iter().map(|grant| format!("{} {}", grant.api_version, grant.kind)).collect();
+    let kind = format!("{} {}", object.api_version, object.kind);
+    refusal::lacking(grant.field(), &kind, kinds.iter().map(String::as_str))
+}
+
+pub(super) fn in_scope(object: &ObjectRef, scope: &Scope) -> bool {
     match (scope, &object.namespace) {
         (_, Some(namespace)) => scope.contains(namespace),
         (Scope::Namespace(_), None) => false,
@@ -50,7 +68,7 @@ fn in_scope(object: &ObjectRef, scope: &Scope) -> bool {
     }
 }
 
-fn valid_object(object: &ObjectRef) -> Result<(), Refused> {
+pub(super) fn valid_object(object: &ObjectRef) -> Result<(), Refused> {
     valid("apiVersion", &object.api_version, syntax::api_version)?;
     valid("kind", &object.kind, syntax::upper_camel_case)?;
     if let Some(namespace) = &object.namespace {

@@ -31,7 +31,7 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
         Action::DeletePod { .. } => grants.delete,
         Action::EvictPod { .. } => grants.evict,
         // Not on Pods; `Action::target` sends them to `object`.
-        Action::ApplyObject { .. } | Action::DeleteObject { .. } => false,
+        Action::ApplyObject { .. } | Action::DeleteObject { .. } | Action::Scale { .. } => false,
     };
     granted(covered && scope.contains(&target.namespace))
 }
@@ -51,7 +51,9 @@ pub(super) fn lacking(action: &Action, grants: &WriteGrants) -> String {
         }
         Action::DeletePod { .. } => return needs(Grant::Delete),
         Action::EvictPod { .. } => return needs(Grant::Evict),
-        Action::ApplyObject { .. } | Action::DeleteObject { .. } => return refusal::CARRIED.to_owned(),
+        Action::ApplyObject { .. } | Action::DeleteObject { .. } | Action::Scale { .. } => {
+            return refusal::CARRIED.to_owned();
+        }
     };
     refusal::lacking(grant.field(), key, patterns.iter().map(|pattern| &*pattern.0))
 }

@@ -301,7 +301,10 @@ impl Watch {
 /// Returns true if the failure may be specific to streaming lists. After several of these in a row pages are tried.
 fn may_be_of_streams(error: &ApiError) -> bool {
     match error {
-        ApiError::Timeout(_) | ApiError::Transport { sent: true, .. } | ApiError::Malformed(_) => true,
+        ApiError::Timeout(_)
+        | ApiError::Transport { sent: true, .. }
+        | ApiError::TooLong(_)
+        | ApiError::Malformed(_) => true,
         ApiError::Status { code, .. } => matches!(code, 408 | 500 | 502 | 504) && !super::is_behind(error),
         ApiError::Transport { sent: false, .. } | ApiError::Held(_) => false,
     }
@@ -312,6 +315,8 @@ fn may_be_of_size(error: &ApiError) -> bool {
     match error {
         ApiError::Timeout(_) | ApiError::Transport { sent: true, .. } => true,
         ApiError::Status { code, .. } => matches!(code, 408 | 413 | 504) && !super::is_behind(error),
-        ApiError::Transport { sent: false, .. } | ApiError::Malformed(_) | ApiError::Held(_) => false,
+        ApiError::Transport { sent: false, .. } | ApiError::TooLong(_) | ApiError::Malformed(_) | ApiError::Held(_) => {
+            false
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_vocabulary::{Grant, Grants, Input, PluginSpec, PullSecret, Source, Tenant};
+use podium_vocabulary::{Grant, Grants, Input, ObjectGrant, PluginSpec, PullSecret, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -49,24 +49,41 @@ impl Right {
 pub(super) fn rights(grants: &Grants) -> Vec<Right> {
     let mut rights: Vec<Right> = Vec::new();
     for needed in Grant::ALL.into_iter().filter(|grant| grant.is_in(grants)).filter_map(Grant::right) {
-        let is_same = |right: &&mut Right| right.group == needed.group && right.resource == needed.resource;
-        let Some(right) = rights.iter_mut().find(is_same) else {
-            rights.push(Right::new(needed.group, needed.resource, needed.verbs));
-            continue;
-        };
-        let further: Vec<_> = needed.verbs.iter().filter(|verb| !right.verbs.contains(verb)).copied().collect();
-        right.verbs.extend(further);
+        add(&mut rights, Right::new(needed.group, needed.resource, needed.verbs));
     }
-    let kind = |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-    let objects: BTreeSet<_> =
-        grants.write.objects.iter().map(|object| (kind(&object.api_version), object.resource.clone())).collect();
-    let right = |(group, resource): (String, String)| {
+    for (group, resource) in kinds(&grants.write.objects) {
         // Every user of the account could list the contents of all Secrets.
         let watches = if group.is_empty() && resource == "secrets" { &[][..] } else { &Grant::OBJECT_WATCH_VERBS };
-        Right::new(&group, &resource, &[&Grant::OBJECT_VERBS, watches].concat())
-    };
-    rights.extend(objects.into_iter().map(right));
+        add(&mut rights, Right::new(group, resource, &[&Grant::OBJECT_VERBS, watches].concat()));
+    }
+    for (group, resource) in kinds(&grants.read_objects) {
+        add(&mut rights, Right::new(group, resource, &Grant::READ_VERBS));
+    }
+    for (group, resource) in kinds(&grants.write.scale) {
+        add(&mut rights, Right::new(group, &format!("{resource}/scale"), &Grant::SCALE_VERBS));
+    }
     rights
+}
+
+/// Returns the group and the resource of each granted kind, each once.
+fn kinds(grants: &[ObjectGrant]) -> BTreeSet<(&str, &str)> {
+    grants.iter().map(|object| (group(&object.api_version), &*object.resource)).collect()
+}
+
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// Adds a right, or its verbs to the right on the same resource.
+fn add(rights: &mut Vec<Right>, needed: Right) {
+    let is_same = |right: &&mut Right| right.group == needed.group && right.resource == needed.resource;
+    match rights.iter_mut().find(is_same) {
+        Some(right) => {
+            let further: Vec<_> = needed.verbs.into_iter().filter(|verb| !right.verbs.contains(verb)).collect();
+            right.verbs.extend(further);
+        }
+        None => rights.push(needed),
+    }
 }
 
 /// The right to read the component, or the credentials for its registry, which the host does as the plugin's account,
@@ -85,8 +102,10 @@ fn component(source: &Source, account: &Account) -> Option<Right> {
 
 /// The right to read and watch an input, which the host does as the plugin's account, in the account's namespace.
 fn input(input: &Input) -> Right {
-    let group = input.api_version.split_once('/').map_or("", |(group, _)| group);
-    Right { name: Some(input.name.clone()), ..Right::new(group, &input.resource, &["list", "watch"]) }
+    Right {
+        name: Some(input.name.clone()),
+        ..Right::new(group(&input.api_version), &input.resource, &["list", "watch"])
+    }
 }
 
 /// A ServiceAccount.
@@ -233,7 +252,7 @@ fn bound(cluster: bool, namespace: &str, name: &str, rules: Vec<Value>, subject:
 #[cfg(test)]
 mod tests {
     use podium_pods::testing;
-    use podium_vocabulary::{KeyPattern, ObjectGrant, ReadGrants, WriteGrants};
+    use podium_vocabulary::{KeyPattern, ReadGrants, WriteGrants};
 
     use super::*;
 
@@ -253,10 +272,12 @@ mod tests {
             evict: true,
             events: true,
             objects: vec![object("v1", "ConfigMap", "configmaps"), object("apps/v1", "Deployment", "deployments")],
+            scale: vec![object("apps/v1", "StatefulSet", "statefulsets")],
             ..WriteGrants::default()
         };
         let read = Some(ReadGrants { sections: Default::default(), live: true });
-        PluginSpec { grants: Grants { read, write }, ..testing::plugin(namespace, "tidy") }
+        let read_objects = vec![object("v1", "ConfigMap", "configmaps"), object("batch/v1", "Job", "jobs")];
+        PluginSpec { grants: Grants { read, read_objects, write }, ..testing::plugin(namespace, "tidy") }
     }
 
     fn verbs(objects: &[Value], kind: &str, name: &str) -> Vec<(String, Vec<String>)> {
@@ -280,6 +301,8 @@ mod tests {
             ("events.k8s.io/events", &["create", "patch"]),
             ("/configmaps", &["get", "create", "patch", "delete", "list", "watch"]),
             ("apps/deployments", &["get", "create", "patch", "delete", "list", "watch"]),
+            ("batch/jobs", &["get"]),
+            ("apps/statefulsets/scale", &["get", "patch"]),
         ];
         let expected: Vec<_> = expected
             .map(|(resource, verbs)| {

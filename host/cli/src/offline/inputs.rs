@@ -1,10 +1,10 @@
-//! The objects of a plugin's inputs, for the cluster of `podium run` and `podium test`.
+//! The objects of a plugin's inputs, and the kinds that it reads, for the cluster of `podium run` and `podium test`.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use podium_devcluster::{Cluster, StartError};
-use podium_vocabulary::{Input, PluginSpec};
+use podium_vocabulary::{Input, ObjectGrant, PluginSpec};
 use serde_json::{Map, Value, json};
 
 /// The objects by the ids of the inputs. An input without one is of an object that does not exist.
@@ -35,13 +35,18 @@ pub(crate) fn read(files: &[(String, PathBuf)]) -> anyhow::Result<Inputs> {
     files.iter().map(object).collect()
 }
 
-/// Stores the objects, and defines the kinds of all inputs.
+/// Stores the objects, and defines the kinds of all inputs and of the objects that the plugin may read.
 ///
 /// # Errors
 /// Returns an error if the plugin has no such input, or if the cluster refuses an object.
 pub(super) fn store(cluster: &Cluster, spec: &PluginSpec, objects: &Inputs) -> anyhow::Result<()> {
     let namespace = spec.account().map(|(namespace, _)| namespace);
-    spec.inputs.iter().try_for_each(|input| define(cluster, input))?;
+    for Input { api_version, kind, resource, .. } in &spec.inputs {
+        define(cluster, api_version, kind, resource)?;
+    }
+    for ObjectGrant { api_version, kind, resource } in &spec.grants.read_objects {
+        define(cluster, api_version, kind, resource)?;
+    }
     for (id, fields) in objects {
         let Some(input) = spec.inputs.iter().find(|input| input.id == *id) else {
             let known: Vec<&str> = spec.inputs.iter().map(|input| &*input.id).collect();
@@ -67,8 +72,7 @@ pub(super) fn store(cluster: &Cluster, spec: &PluginSpec, objects: &Inputs) -> a
 }
 
 /// Defines a kind that the cluster does not serve by itself.
-fn define(cluster: &Cluster, input: &Input) -> anyhow::Result<()> {
-    let Input { api_version, kind, resource, .. } = input;
+fn define(cluster: &Cluster, api_version: &str, kind: &str, resource: &str) -> anyhow::Result<()> {
     let Some((group, version)) = api_version.split_once('/') else { return Ok(()) };
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let version = json!({ "name": version, "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });

@@ -11,11 +11,15 @@ use std::{
 use anyhow::bail;
 use futures::future::BoxFuture;
 use podium_engine::ports::{
-    Deliver, Failure, LogLevel, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, StateEntry, StateError,
-    Usage, World,
+    Deliver, Failure, LogLevel, ObjectAnswer, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, StateEntry,
+    StateError, Usage, World,
 };
 use podium_pods::pod::{CachedPod, PodView};
-use podium_vocabulary::{Action, ObjectOwner, PodKey, Refused, WriteReport, WriteResult, text};
+use podium_vocabulary::{
+    Action, ObjectOwner, PodKey, Refused, WriteReport, WriteResult,
+    authz::{Authorized, ObjectRead},
+    text,
+};
 use serde_json::{Value, json};
 
 use super::{Observed, Scenario};
@@ -254,7 +258,8 @@ fn shown(action: &Action) -> Value {
         | Action::RemoveCondition { .. }
         | Action::DeletePod { grace_seconds: None, .. }
         | Action::EvictPod { .. }
-        | Action::DeleteObject { uid: None, .. } => None,
+        | Action::DeleteObject { uid: None, .. }
+        | Action::Scale { .. } => None,
     };
     let description = action.describe();
     match rest {
@@ -295,6 +300,10 @@ impl World for Observing {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         self.world.live(namespace, name)
+    }
+
+    fn object<'a>(&'a mut self, read: &'a Authorized<ObjectRead>) -> ObjectAnswer<'a> {
+        self.world.object(read)
     }
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {

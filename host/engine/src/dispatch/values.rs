@@ -61,7 +61,7 @@ impl Values {
             of.is_removal = match action {
                 Action::RemoveFinalizer { .. } | Action::DeletePod { .. } => true,
                 Action::EvictPod { .. } => true,
-                Action::DeleteObject { .. } => false,
+                Action::DeleteObject { .. } | Action::Scale { .. } => false,
                 Action::SetLabel { .. } | Action::RemoveLabel { .. } => false,
                 Action::SetAnnotation { .. } | Action::RemoveAnnotation { .. } => false,
                 Action::AddFinalizer { .. } | Action::ApplyObject { .. } => false,

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use podium_pods::pod::{CachedPod, PodView};
-use podium_vocabulary::{PodKey, Refused, WriteReport};
+use podium_vocabulary::{
+    PodKey, Refused, WriteReport,
+    authz::{Authorized, ObjectRead},
+};
 use tokio::time::Instant;
 
 use super::{Dispatch, LoadedPlugin, PodJob, RunWrites, budget, log_rate::Line};
-use crate::ports::{Asker, LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
+use crate::ports::{Asker, LogLevel, ObjectAnswer, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
 
 pub(super) struct RunWorld {
     dispatch: Arc<Dispatch>,
@@ -30,6 +33,15 @@ impl RunWorld {
     ) -> Self {
         Self { dispatch, plugin, subject, job, snapshot, writes }
     }
+
+    fn spend_live_read(&self) -> Result<(), Refused> {
+        let Self { dispatch, job, .. } = self;
+        if !dispatch.queue.has_tokens(job, budget::LIVE_READS, 1) {
+            return Err(Refused::Unavailable(budget::NO_LIVE_READS.to_owned()));
+        }
+        dispatch.queue.spend(job, budget::LIVE_READS, 1);
+        Ok(())
+    }
 }
 
 impl World for RunWorld {
@@ -46,12 +58,17 @@ impl World for RunWorld {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        let Self { dispatch, job, .. } = &*self;
-        if !dispatch.queue.has_tokens(job, budget::LIVE_READS, 1) {
-            return Box::pin(std::future::ready(Err(Refused::Unavailable(budget::NO_LIVE_READS.to_owned()))));
+        match self.spend_live_read() {
+            Ok(()) => self.dispatch.live.get(Asker::Plugin, &self.plugin.sender, namespace, name),
+            Err(refused) => Box::pin(std::future::ready(Err(refused))),
         }
-        dispatch.queue.spend(job, budget::LIVE_READS, 1);
-        self.dispatch.live.get(Asker::Plugin, &self.plugin.sender, namespace, name)
+    }
+
+    fn object<'a>(&'a mut self, read: &'a Authorized<ObjectRead>) -> ObjectAnswer<'a> {
+        match self.spend_live_read() {
+            Ok(()) => self.dispatch.live.object(&self.plugin.sender, read),
+            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+        }
     }
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {

@@ -10,12 +10,14 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 pub use meter::Meter;
 use podium_pods::pod::{CachedPod, PodView};
-use podium_vocabulary::{Event, EventResult, PodKey, Refused, Revision, Write, WriteReport};
+use podium_vocabulary::{
+    Event, EventResult, PodKey, Refused, Revision, Write, WriteReport,
+    authz::{Authorized, ObjectRead},
+};
 pub use run::{
     Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage, panic_message,
 };
-
-use podium_vocabulary::authz::Authorized;
+use serde_json::Value;
 pub use trace::{TRACED_WRITES, Trace, TraceId, TracedPart, WriteTime};
 
 /// Writes and Events of a run that were authorised and not yet sent, in staging order.
@@ -27,6 +29,13 @@ pub struct Staged {
     pub events: Vec<Authorized<Event>>,
     /// The trace of the run, if runs are traced. The requests of the writes name it if it is sampled.
     pub trace: Option<Trace>,
+}
+
+/// The answer to the read of an object.
+pub type ObjectAnswer<'a> = BoxFuture<'a, Result<Option<Value>, Refused>>;
+
+fn no_objects() -> Refused {
+    Refused::Unavailable("objects cannot be read here".to_owned())
 }
 
 /// The interface of a run to its environment. Implemented by dispatch over a snapshot, writeback and live reads. Only
@@ -43,6 +52,11 @@ pub trait World: Send + 'static {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
+    /// Reads an object from the API server, as the plugin's account. Returns it without managedFields, or `None` if it
+    /// does not exist. By default no object can be read.
+    fn object<'a>(&'a mut self, _read: &'a Authorized<ObjectRead>) -> ObjectAnswer<'a> {
+        Box::pin(std::future::ready(Err(no_objects())))
+    }
     /// Sends the staged writes, waits until the cache shows them, and advances the snapshot. Returns the reports in
     /// staging order.
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>>;
@@ -219,7 +233,7 @@ pub enum Asker {
     Host,
 }
 
-/// Reads one Pod from the API server. Implemented by `live`, called by dispatch.
+/// Reads one Pod or one other object from the API server. Implemented by `live`, called by dispatch.
 pub trait Live: Send + Sync {
     /// Reads a Pod. `sender` is the plugin for which the Pod is read. A read that the plugin requests has the rights
     /// of its account; one that the host requests has the host's own.
@@ -230,6 +244,12 @@ pub trait Live: Send + Sync {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
+
+    /// Reads an object for the plugin of `sender`, with the rights of its account, and never with the host's. See
+    /// [`World::object`].
+    fn object<'a>(&'a self, _sender: &'a Sender, _read: &'a Authorized<ObjectRead>) -> ObjectAnswer<'a> {
+        Box::pin(std::future::ready(Err(no_objects())))
+    }
 }
 
 /// Runs blocking jobs. Implemented by app; called by the ingest loop, whose thread must not block.

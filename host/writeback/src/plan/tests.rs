@@ -65,8 +65,15 @@ pub(crate) fn authorised(actions: impl IntoIterator<Item = Action>) -> Vec<Autho
             kind: "ConfigMap".into(),
             resource: "configmaps".into(),
         }],
+        scale: [("apps/v1", "Deployment", "deployments"), ("v1", "ConfigMap", "configmaps")]
+            .map(|(api_version, kind, resource)| podium_vocabulary::ObjectGrant {
+                api_version: api_version.into(),
+                kind: kind.into(),
+                resource: resource.into(),
+            })
+            .into(),
     };
-    let grants = Grants { read: None, write };
+    let grants = Grants { write, ..Grants::default() };
     let write = |(id, action)| authorize(&Scope::Cluster, &grants, Write { id, action }).unwrap();
     (0..).zip(actions).map(write).collect()
 }

@@ -82,6 +82,19 @@ async fn only_changes_of_the_plugins_own_fields_count() {
 }
 
 #[tokio::test]
+async fn replicas_that_the_plugin_sets_are_no_change_of_another_client() {
+    // The patch takes the field from the entry of the apply.
+    let seen = object(11, "f:other", &[]);
+    let scale = json!({ "metadata": { "name": "summary", "resourceVersion": "10" }, "spec": { "replicas": 1 } });
+    let (_wire, writeback) = applied([Some((200, scale.clone())), Some((200, scale))]).await;
+    let Action::ApplyObject { object, .. } = apply(&[]) else { unreachable!("an apply") };
+    let scale = Action::Scale { object, replicas: 3 };
+    assert_eq!(deliver(&writeback, scale, &cached(|_| ())).await, WriteResult::Applied);
+    writeback.see_child("podium/shop/a", &kind(), &child(&seen), false);
+    assert_eq!(changed(&writeback), None);
+}
+
+#[tokio::test]
 async fn what_was_edited_or_deleted_is_read_and_applied_again() {
     let restored = Some((200, object(13, "f:data", &[])));
     // The last one has the values of the body, and they are another client's.

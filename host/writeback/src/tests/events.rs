@@ -153,7 +153,7 @@ fn sender() -> Sender {
 }
 
 fn event(target: &PodKey) -> Authorized<Event> {
-    let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
+    let grants = Grants { write: WriteGrants { events: true, ..WriteGrants::default() }, ..Grants::default() };
     let reason = "CrashLoop".into();
     let action = "Diagnose".into();
     let note = "it crashes".into();

@@ -3,7 +3,7 @@
 wit_bindgen::generate!({ path: "../../../wit", world: "plugin", pub_export_macro: true });
 
 pub use exports::podium::reconcile::reconciler::{Failure, Guest, Outcome, Request, Subject};
-pub use podium::reconcile::{events, log, pods, state, types, writes};
+pub use podium::reconcile::{events, log, objects, pods, state, types, writes};
 
 /// Exports `fn(Request) -> Result<Outcome, Failure>`.
 #[macro_export]

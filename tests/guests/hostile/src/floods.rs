@@ -1,7 +1,7 @@
 //! Calls without end. A flood repeats one call until the run is interrupted, whatever the host returns.
 
 use bindings::{
-    Failure, Outcome, events, log, pods, state,
+    Failure, Outcome, events, log, objects, pods, state,
     types::{ConditionStatus, EventType, LabelOperator, ObjectRef},
     writes,
 };
@@ -42,11 +42,9 @@ pub const ATTACKS: &[(&str, Attack)] = &[
             drop(writes::apply_object(object, None));
         })
     }),
-    ("flood-delete-object", |_, _| {
-        let (api_version, kind) = ("v1".to_owned(), "ConfigMap".to_owned());
-        let object = ObjectRef { api_version, kind, namespace: Some("shop".into()), name: "a".into() };
-        forever(|| drop(writes::delete_object(&object, None)))
-    }),
+    ("flood-delete-object", |_, _| forever(|| drop(writes::delete_object(&config_map(), None)))),
+    ("flood-objects-scale", |_, _| forever(|| drop(objects::scale(&config_map(), 3)))),
+    ("flood-objects-get", |_, _| forever(|| drop(objects::get(&config_map())))),
     ("flood-commit", |_, _| forever(|| drop(writes::commit()))),
     ("flood-emit", |request, _| {
         forever(|| drop(events::emit(&request.key, EventType::Normal, "Flooded", "Flood", "again")))
@@ -113,6 +111,11 @@ pub const ATTACKS: &[(&str, Attack)] = &[
         None
     }),
 ];
+
+fn config_map() -> ObjectRef {
+    let (api_version, kind) = ("v1".to_owned(), "ConfigMap".to_owned());
+    ObjectRef { api_version, kind, namespace: Some("shop".into()), name: "a".into() }
+}
 
 fn forever(call: impl Fn()) -> Option<Result<Outcome, Failure>> {
     loop {

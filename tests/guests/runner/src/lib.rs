@@ -8,7 +8,7 @@ use exports::podium::reconcile::{
     reconciler_json::{Failure, Guest, Outcome, Request},
 };
 use podium::reconcile::{
-    events, log, pods_json, program, state,
+    events, log, objects, pods_json, program, state,
     types::{ConditionStatus, EventType, ObjectRef, PodKey, PodQuery},
     writes,
 };
@@ -107,6 +107,8 @@ fn answer(key: &PodKey, function: &str) -> String {
         "writes.apply-object" => format!("{:?}", writes::apply_object(object, None)),
         "writes.delete-object" => format!("{:?}", writes::delete_object(&reference, None)),
         "writes.commit" => format!("{:?}", writes::commit().map(|reports| reports.len())),
+        "objects.get" => format!("{:?}", objects::get(&reference)),
+        "objects.scale" => format!("{:?}", objects::scale(&reference, 3)),
         "events.emit" => format!("{:?}", events::emit(key, EventType::Normal, "Probed", "Probe", "by a runner")),
         "state.get" => format!("{:?}", state::get("there")),
         "state.put" => format!("{:?}", state::put("there", &[1], None)),

@@ -125,6 +125,51 @@ async fn a_read_without_a_grant_looks_like_a_read_of_nothing() {
 }
 
 #[tokio::test]
+async fn an_object_is_read_by_the_grant_of_its_kind_in_the_own_namespace() {
+    let script = [
+        "read ConfigMap shop a",
+        "read ConfigMap shop absent",
+        "read ConfigMap bank a",
+        "read Service shop a",
+        "read Secret shop a",
+        "read Pod shop cart-0",
+        "read ConfigMap shop ../a",
+    ];
+    let (_, notes) = run(&reader(&script)).await;
+    let lines = notes.lines();
+    let object = r#"Ok(Some("{\"data\":{\"a\":\"b\"},\"metadata\":{\"name\":\"a\"}}"))"#;
+    let refused = "Err(CallError::NotGranted)";
+    assert_eq!(lines[..4], [object, "Ok(None)", refused, refused]);
+    assert!(lines[4].contains("no plugin reads Secrets") && lines[5].contains("read with the functions of pods"));
+    assert!(lines[6].starts_with("Err(CallError::Invalid(\"object name"), "{}", lines[6]);
+    assert_eq!(notes.live, 2, "a refused read is not sent");
+    assert!(notes.lacking[0].contains("outside of the namespace shop"), "{:?}", notes.lacking);
+    assert!(notes.lacking[1].starts_with("add v1 Service to spec.grants.read.objects, which has [v1 ConfigMap]"));
+
+    let mut blind = reader(&script[..1]);
+    blind.grants.read_objects.clear();
+    assert_eq!(answers(&blind).await, [refused], "the other grant of the interface is there");
+    blind.grants.write.scale.clear();
+    assert!(
+        refusal(&blind).contains("podium:reconcile/objects (needs one of grants.read.objects, grants.write.scale)")
+    );
+}
+
+#[tokio::test]
+async fn replicas_are_staged_where_they_are_granted() {
+    let mut reader =
+        reader(&["scale ConfigMap shop a 3", "scale ConfigMap shop a 2147483648", "scale Service shop a 1"]);
+    let (report, notes) = run(&reader).await;
+    let lines = notes.lines();
+    assert_eq!((lines[0], lines[2]), ("Ok(0)", "Err(CallError::NotGranted)"));
+    assert!(lines[1].contains("replicas: 2147483648, at most 2147483647"), "{}", lines[1]);
+    let staged: Vec<_> = report.staged.writes.iter().map(|write| write.get().action.describe()).collect();
+    assert_eq!(staged, ["scale v1 ConfigMap shop/a to 3"]);
+    reader.grants.write.scale.clear();
+    assert_eq!(answers(&reader).await[0], "Err(CallError::NotGranted)");
+}
+
+#[tokio::test]
 async fn a_namespaced_plugin_finds_only_its_own_namespace() {
     let script =
         ["find * 10", "count *", "find shop 1", "find shop 1 shop/cart-0", "count-phase Running", "count-phase x"];

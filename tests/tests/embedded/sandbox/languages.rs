@@ -11,8 +11,8 @@ use tokio::sync::OnceCell;
 
 /// The names that bodies of scripts use.
 const IMPORTS: [&str; 2] = [
-    "import { writes, pods, events, state, log, TerminalError, CallError } from \"podium\";\n",
-    "from podium import writes, pods, events, state, log, TerminalError, CallError, PodKey\n",
+    "import { writes, pods, objects, events, state, log, TerminalError, CallError } from \"podium\";\n",
+    "from podium import writes, pods, objects, events, state, log, TerminalError, CallError, PodKey\n",
 ];
 
 /// The scripts of one language.
@@ -117,6 +117,8 @@ const CALLS: [&str; 2] = [
     getLive: () => pods.getLive("shop", "cart-1").metadata.name,
     find: () => names(pods.find({ labels: { app: ["cart"], other: false } })),
     count: () => pods.count({ namespace: "shop" }),
+    getObject: () => objects.get({ ...config.metadata, ...config })?.data.a,
+    getAbsent: () => objects.get({ ...config.metadata, ...config, name: "absent" }) ?? "none",
     setLabel: () => writes.setLabel(pod, "guests.example/a", "1"),
     removeLabel: () => writes.removeLabel(key, "guests.example/b"),
     setAnnotation: () => writes.setAnnotation(pod, "guests.example/a", "1"),
@@ -127,6 +129,7 @@ const CALLS: [&str; 2] = [
     removeCondition: () => writes.removeCondition(pod, "guests.example/b"),
     applyObject: () => writes.applyObject({ ...config, data: { a: "b" } }, { workload: pod }),
     deleteObject: () => writes.deleteObject({ ...config.metadata, ...config }),
+    scale: () => objects.scale({ ...config.metadata, ...config }, 3),
     evict: () => writes.evict(pod),
     delete: () => writes.delete(pod, 5),
     emit: () => events.emit(pod, { type: "Warning", reason: "Called", note: "a" }) ?? "none",
@@ -148,6 +151,8 @@ calls = {
     "get_live": lambda: pods.get_live("shop", "cart-1")["metadata"]["name"],
     "find": lambda: names(pods.find(labels={"app": ["cart"], "other": False})),
     "count": lambda: pods.count(namespace="shop"),
+    "get_object": lambda: objects.get(config)["data"]["a"],
+    "get_absent": lambda: objects.get({**config, "metadata": {"namespace": "shop", "name": "absent"}}) or "none",
     "set_label": lambda: writes.set_label(pod, "guests.example/a", "1"),
     "remove_label": lambda: writes.remove_label(key, "guests.example/b"),
     "set_annotation": lambda: writes.set_annotation(pod, "guests.example/a", "1"),
@@ -158,6 +163,7 @@ calls = {
     "remove_condition": lambda: writes.remove_condition(pod, "guests.example/b"),
     "apply_object": lambda: writes.apply_object({**config, "data": {"a": "b"}}, workload=pod),
     "delete_object": lambda: writes.delete_object(config),
+    "scale": lambda: objects.scale(config, 3),
     "evict": lambda: writes.evict(pod),
     "delete": lambda: writes.delete(pod, 5),
     "emit": lambda: events.emit(pod, "Called", "a", type="Warning") or "none",
@@ -180,12 +186,12 @@ async fn every_call_of_the_api_reaches_the_host_or_its_refusal() {
         let (report, notes) = scripts.body(calls).await;
         assert_eq!(report.result, Ok(Outcome::Settled));
         let answers: Vec<_> = notes.lines().iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect();
-        assert_eq!(answers[..4], ["cart-1", "cart-1", "cart-0,cart-1", "2"], "{:?}", notes.lines());
-        let ids = (0..12).map(|id| id.to_string()).chain(["none".to_owned()]);
-        assert_eq!(answers[4..], ids.collect::<Vec<_>>(), "{:?}", notes.lines());
+        assert_eq!(answers[..6], ["cart-1", "cart-1", "cart-0,cart-1", "2", "b", "none"], "{:?}", notes.lines());
+        let ids = (0..13).map(|id| id.to_string()).chain(["none".to_owned()]);
+        assert_eq!(answers[6..], ids.collect::<Vec<_>>(), "{:?}", notes.lines());
         let described: Vec<_> = report.staged.writes.iter().map(|write| write.get().action.describe()).collect();
         assert_eq!(described[0], "set label guests.example/a=1 on shop/cart-0");
-        assert_eq!(described.len(), 12, "{described:?}");
+        assert_eq!(described.len(), 13, "{described:?}");
         assert_eq!(report.staged.events.len(), 1);
         staged.push(format!("{:?} {:?}", report.staged.writes, report.staged.events));
 
@@ -193,7 +199,7 @@ async fn every_call_of_the_api_reaches_the_host_or_its_refusal() {
         assert!(report.staged.writes.is_empty() && report.staged.events.is_empty(), "{:?}", report.result);
         assert_eq!(notes.live, 0);
         let refused = notes.lines().iter().filter(|line| line.ends_with(" not-granted")).count();
-        assert_eq!(refused, 13, "{:?}", notes.lines());
+        assert_eq!(refused, 16, "{:?}", notes.lines());
     }
     assert!(staged.iter().all(|of| *of == staged[0]), "{staged:#?}");
 }

@@ -338,6 +338,10 @@ async fn live_reads_have_a_budget_of_their_own() {
     let (_, notes) = run(&probe(&["live shop cart-0"; 11])).await;
     assert_eq!(notes.live, 10);
     assert_eq!(notes.lines()[10], "Err(CallError::OverBudget)");
+    let shared = ["live shop cart-0", "read ConfigMap shop a"].repeat(6);
+    let (_, notes) = run(&reader(&shared)).await;
+    assert_eq!(notes.live, 10, "reads of objects have the same budget");
+    assert_eq!(notes.lines()[10..], ["Err(CallError::OverBudget)"; 2]);
 }
 
 #[tokio::test]

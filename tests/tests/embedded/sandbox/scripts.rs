@@ -44,6 +44,7 @@ fn only(need: Grant) -> Grants {
     let all_writes = all.write;
     match need {
         Grant::Read | Grant::Live => grants.read = all.read,
+        Grant::ReadObjects => grants.read_objects = all.read_objects,
         Grant::Labels => write.labels = all_writes.labels,
         Grant::Annotations => write.annotations = all_writes.annotations,
         Grant::Finalizers => write.finalizers = all_writes.finalizers,
@@ -51,6 +52,7 @@ fn only(need: Grant) -> Grants {
         Grant::Delete => write.delete = true,
         Grant::Evict => write.evict = true,
         Grant::Objects => write.objects = all_writes.objects,
+        Grant::Scale => write.scale = all_writes.scale,
         Grant::Events => write.events = true,
     }
     if let (Grant::Read, Some(read)) = (need, &mut grants.read) {
@@ -89,10 +91,12 @@ async fn a_script_reaches_with_each_grant_what_this_one_permits() {
             let refused = line == refusal(function);
             assert_eq!(refused, !is_granted(function), "{function:?} with {grants:?}: {line}");
         }
-        let writes = functions().filter(|function| function.interface() == "writes" && is_granted(*function));
+        let is_write = |function: Function| function.interface() == "writes" || function == Function::Scale;
+        let writes = functions().filter(|function| is_write(*function) && is_granted(*function));
         assert_eq!(report.staged.writes.len(), writes.count(), "{grants:?}");
         assert_eq!(report.staged.events.len(), usize::from(is_granted(Function::Emit)));
-        assert_eq!(notes.live, u32::from(is_granted(Function::GetLive)), "{grants:?}");
+        let live = [Function::GetLive, Function::GetObject].into_iter().filter(|function| is_granted(*function));
+        assert_eq!(notes.live as usize, live.count(), "{grants:?}");
     }
 }
 

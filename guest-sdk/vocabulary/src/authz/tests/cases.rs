@@ -20,6 +20,7 @@ pub(super) struct Case {
 pub(super) enum Asked {
     Write(Action),
     Event(Event),
+    Read(ObjectRef),
 }
 
 const NAMESPACES: &[&str] = &["shop", "shop-a", "sho", "Shop", "bank", "", "..", "shop/../bank", "sh\u{43e}p", "shop."];
@@ -262,11 +263,6 @@ impl Cases {
             _ => Scope::Namespace("shop".into()),
         };
         let verbs: u32 = self.random.random();
-        let objects =
-            (0..self.random.random_range(0..4)).map(|_| self.any(KINDS)).map(|(api_version, kind, resource)| {
-                ObjectGrant { api_version: api_version.into(), kind: kind.into(), resource: resource.into() }
-            });
-        let objects = objects.collect();
         let write = WriteGrants {
             labels: self.patterns(),
             annotations: self.patterns(),
@@ -275,14 +271,25 @@ impl Cases {
             events: verbs & 3 > 0,
             delete: verbs & 12 > 0,
             evict: verbs & 48 > 0,
-            objects,
+            objects: self.kinds(),
+            scale: self.kinds(),
         };
-        let asked = self.asked(&write);
-        Case { scope, grants: Grants { read: None, write }, asked }
+        let grants = Grants { read: None, read_objects: self.kinds(), write };
+        let asked = self.asked(&grants);
+        Case { scope, grants, asked }
     }
 
-    fn asked(&mut self, write: &WriteGrants) -> Asked {
-        Asked::Write(match self.random.random_range(0..20) {
+    fn kinds(&mut self) -> Vec<ObjectGrant> {
+        let kind = |(api_version, kind, resource): (&str, &str, &str)| ObjectGrant {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            resource: resource.into(),
+        };
+        (0..self.random.random_range(0..4)).map(|_| kind(self.any(KINDS))).collect()
+    }
+
+    fn asked(&mut self, Grants { read: _, read_objects, write }: &Grants) -> Asked {
+        Asked::Write(match self.random.random_range(0..22) {
             0 | 1 => Action::SetLabel {
                 target: self.target(),
                 key: self.key(&write.labels),
@@ -309,15 +316,20 @@ impl Cases {
             11 => Action::EvictPod { target: self.target() },
             12 | 13 => {
                 let uid = self.text("u1", UIDS, 128);
-                Action::DeleteObject { object: self.object(write), uid: Some(uid).filter(|_| !self.one_in(2)) }
+                Action::DeleteObject { object: self.object(&write.objects), uid: Some(uid).filter(|_| !self.one_in(2)) }
             }
             14..18 => {
-                let object = self.object(write);
+                let object = self.object(&write.objects);
                 let body = self.body(write, &object);
                 let owner = self.one_in(4).then(|| self.target());
                 let owner = owner.map(if self.one_in(2) { ObjectOwner::Pod } else { ObjectOwner::Workload });
                 Action::ApplyObject { object, body, owner }
             }
+            18 => {
+                let replicas = self.any(&[0, 1, 3, i32::MAX as u32, 1 << 31, u32::MAX]);
+                Action::Scale { object: self.object(&write.scale), replicas }
+            }
+            19 => return Asked::Read(self.object(read_objects)),
             _ => {
                 let target = self.target();
                 let (reason, action) =
@@ -333,8 +345,8 @@ impl Cases {
         })
     }
 
-    fn object(&mut self, write: &WriteGrants) -> ObjectRef {
-        let (api_version, kind, resource) = match write.objects.choose(&mut self.random) {
+    fn object(&mut self, granted: &[ObjectGrant]) -> ObjectRef {
+        let (api_version, kind, resource) = match granted.choose(&mut self.random) {
             Some(grant) if !self.one_in(8) => (&*grant.api_version, &*grant.kind, &*grant.resource),
             _ => self.any(KINDS),
         };

@@ -37,8 +37,9 @@ fn all() -> Grants {
             object_grant("Disguised", "pods"),
             object_grant("Devious", "configmaps/../pods"),
         ],
+        scale: vec![object_grant("ReplicationController", "replicationcontrollers"), object_grant("Pod", "pods")],
     };
-    Grants { read: None, write }
+    Grants { read: None, read_objects: write.objects.clone(), write }
 }
 
 fn object_grant(kind: &str, resource: &str) -> ObjectGrant {
@@ -74,7 +75,7 @@ fn config_map() -> serde_json::Value {
 /// Returns the plural of an object's kind, as the host resolves it.
 fn resource_of(body: &serde_json::Value) -> String {
     let kind = body["kind"].as_str().unwrap_or_default();
-    all().write.resource("v1", kind).unwrap_or_default().to_owned()
+    ObjectGrant::resource(&all().write.objects, "v1", kind).unwrap_or_default().to_owned()
 }
 
 fn reference(body: &serde_json::Value) -> ObjectRef {
@@ -108,7 +109,13 @@ fn one_of_each() -> Vec<Action> {
         apply(config_map(), Some(ObjectOwner::Pod(target.clone()))),
         apply(config_map(), Some(ObjectOwner::Workload(target))),
         Action::DeleteObject { object: reference(&config_map()), uid: Some("u2".into()) },
+        scale("ReplicationController", "replicationcontrollers", 3),
     ]
+}
+
+fn scale(kind: &str, resource: &str, replicas: u32) -> Action {
+    let object = ObjectRef { kind: kind.into(), resource: resource.into(), ..reference(&config_map()) };
+    Action::Scale { object, replicas }
 }
 
 #[test]
@@ -122,7 +129,7 @@ fn without_grants_nothing_is_written() {
 #[test]
 fn each_grant_covers_only_its_own_verb() {
     type Withdraw = fn(&mut WriteGrants);
-    let withdrawals: [(Withdraw, &[usize]); 7] = [
+    let withdrawals: [(Withdraw, &[usize]); 8] = [
         (|grants| grants.labels.clear(), &[0, 1]),
         (|grants| grants.annotations.clear(), &[2, 3]),
         (|grants| grants.finalizers.clear(), &[4, 5]),
@@ -130,6 +137,7 @@ fn each_grant_covers_only_its_own_verb() {
         (|grants| grants.delete = false, &[8]),
         (|grants| grants.evict = false, &[9]),
         (|grants| grants.objects.clear(), &[10, 11, 12]),
+        (|grants| grants.scale.clear(), &[13]),
     ];
     for (withdraw, lost) in withdrawals {
         let mut grants = all();
@@ -425,8 +433,8 @@ fn a_refusal_quotes_hostile_text_in_one_short_line() {
 #[test]
 fn a_refusal_names_the_key_and_what_is_granted_or_the_scope() {
     let grants = Grants {
-        read: None,
         write: WriteGrants { labels: patterns(&["team", "shop.example/*"]), ..WriteGrants::default() },
+        ..Grants::default()
     };
     let why = |scope: &Scope, action: Action| {
         let mut why = String::new();
@@ -444,4 +452,63 @@ fn a_refusal_names_the_key_and_what_is_granted_or_the_scope() {
     ] {
         assert!(why(&scope, action).starts_with(expected), "{expected}");
     }
+}
+
+fn read(scope: &Scope, grants: &Grants, kind: &str, namespace: Option<&str>) -> (Option<Refused>, String) {
+    let body = json!({ "apiVersion": "v1", "kind": kind, "metadata": { "namespace": namespace, "name": "summary" } });
+    let mut why = String::new();
+    let read = authorize_or(scope, grants, ObjectRead(reference(&body)), |reason| why = reason);
+    (read.err(), why)
+}
+
+#[test]
+fn an_object_is_read_in_scope_and_by_the_grant_of_its_kind() {
+    let granted = (None, String::new());
+    assert_eq!(read(&shop(), &all(), "ConfigMap", Some("shop")), granted);
+    assert_eq!(read(&Scope::Cluster, &all(), "ConfigMap", Some("shop")), granted);
+    assert_eq!(read(&Scope::Cluster, &all(), "Namespace", None), granted);
+    for (scope, grants, namespace, expected) in [
+        (shop(), Grants { read_objects: Vec::new(), ..all() }, Some("shop"), "add v1 ConfigMap to spec.grants.read"),
+        (shop(), all(), Some("bank"), "v1 ConfigMap bank/summary is outside of the namespace shop"),
+        (shop(), all(), None, "v1 ConfigMap /summary is outside of the namespace shop"),
+    ] {
+        let (refused, why) = read(&scope, &grants, "ConfigMap", namespace);
+        assert_eq!(refused, Some(Refused::NotGranted));
+        assert!(why.starts_with(expected), "{why}");
+    }
+    let other_kind = read(&shop(), &all(), "Service", Some("shop"));
+    assert_eq!(other_kind.0, Some(Refused::NotGranted));
+    let mut only_writes = all();
+    only_writes.read_objects.clear();
+    assert_eq!(refused(&shop(), &only_writes, apply(config_map(), None)), None, "each grant covers its calls only");
+    let only_reads = Grants { write: WriteGrants::default(), ..all() };
+    assert_eq!(refused(&shop(), &only_reads, apply(config_map(), None)), Some(Refused::NotGranted));
+}
+
+#[test]
+fn pods_and_secrets_are_never_read_as_objects() {
+    let mut grants = all();
+    grants.read_objects.extend([object_grant("Secret", "secrets"), object_grant("Hidden", "secrets")]);
+    for kind in ["Pod", "Secret"] {
+        assert!(matches!(read(&shop(), &grants, kind, Some("shop")).0, Some(Refused::Invalid(_))), "{kind}");
+    }
+    for (kind, resource) in [("Disguised", "pods"), ("Hidden", "secrets"), ("Devious", "configmaps/../pods")] {
+        let object = ObjectRef { kind: kind.into(), resource: resource.into(), ..reference(&config_map()) };
+        assert_eq!(authorize(&shop(), &grants, ObjectRead(object)).err(), Some(Refused::NotGranted), "{kind}");
+    }
+}
+
+#[test]
+fn replicas_are_set_by_the_grant_of_the_kind_only() {
+    let config_maps = scale("ConfigMap", "configmaps", 1);
+    assert_eq!(refused(&shop(), &all(), config_maps.clone()), Some(Refused::NotGranted), "granted to be applied");
+    assert_eq!(refused(&Scope::Cluster, &all(), scale("Pod", "pods", 1)), Some(Refused::NotGranted));
+    let most = scale("ReplicationController", "replicationcontrollers", 2_147_483_647);
+    assert_eq!(refused(&shop(), &all(), most), None);
+    let too_many = scale("ReplicationController", "replicationcontrollers", 2_147_483_648);
+    assert!(matches!(refused(&shop(), &all(), too_many), Some(Refused::Invalid(_))));
+    let mut why = String::new();
+    let write = Write { id: 0, action: config_maps };
+    assert!(authorize_or(&shop(), &all(), write, |reason| why = reason).is_err());
+    assert!(why.starts_with("add v1 ConfigMap to spec.grants.write.scale, which has [v1 Repl"), "{why}");
 }

@@ -8,7 +8,7 @@ use super::{
     cases::{Asked, Case, Cases},
     reference::{self, Verdict},
 };
-use crate::authz::authorize;
+use crate::authz::{ObjectRead, authorize};
 
 /// The number of generated cases, which take some seconds without optimisation.
 const CASES: u64 = 1_000_000;
@@ -20,6 +20,7 @@ fn by_the_host(case: Case) -> Verdict {
     let verdict = match case.asked {
         Asked::Write(action) => authorize(&case.scope, &case.grants, Write { id: 0, action }).err(),
         Asked::Event(event) => authorize(&case.scope, &case.grants, event).err(),
+        Asked::Read(object) => authorize(&case.scope, &case.grants, ObjectRead(object)).err(),
     };
     match verdict {
         None => Verdict::Allowed,
@@ -33,6 +34,7 @@ fn by_the_reference(case: &Case) -> Verdict {
     match &case.asked {
         Asked::Write(action) => reference::write(&case.scope, &case.grants, action),
         Asked::Event(event) => reference::event(&case.scope, &case.grants, event),
+        Asked::Read(object) => reference::read(&case.scope, &case.grants, object),
     }
 }
 
@@ -47,9 +49,10 @@ fn authorize_agrees_with_an_independent_writing_of_the_rules() {
             let mut made = Cases::new(seed);
             for number in 0..OF_A_SEED {
                 let case = made.next();
+                let asked = mem::discriminant(&case.asked);
                 let action = match &case.asked {
                     Asked::Write(action) => Some(mem::discriminant(action)),
-                    Asked::Event(_) => None,
+                    Asked::Event(_) | Asked::Read(_) => None,
                 };
                 let expected = by_the_reference(&case);
                 let verdict = by_the_host(case);
@@ -58,7 +61,7 @@ fn authorize_agrees_with_an_independent_writing_of_the_rules() {
                     let case = (0..=number).map(|_| again.next()).last().unwrap();
                     panic!("seed {seed}: {verdict:?} by the host, {expected:?} by the reference: {case:#?}");
                 }
-                *seen.entry((action, verdict)).or_insert(0_u64) += 1;
+                *seen.entry((asked, action, verdict)).or_insert(0_u64) += 1;
             }
         }
         seen
@@ -72,7 +75,7 @@ fn authorize_agrees_with_an_independent_writing_of_the_rules() {
             }
         }
     });
-    // 12 actions and Events, each with all three verdicts, and none of them rare.
-    assert_eq!(seen.len(), 13 * 3, "{seen:?}");
+    // 13 actions, Events and reads of objects, each with all three verdicts, and none of them rare.
+    assert_eq!(seen.len(), 15 * 3, "{seen:?}");
     assert!(seen.values().all(|count| *count > cases / 1_000), "{seen:?}");
 }

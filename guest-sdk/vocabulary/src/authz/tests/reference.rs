@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::{Action, Event, Grants, KeyPattern, ObjectOwner, ObjectRef, PodKey, Scope};
+use crate::{Action, Event, Grants, KeyPattern, ObjectGrant, ObjectOwner, ObjectRef, PodKey, Scope};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {
@@ -38,8 +38,12 @@ pub(super) fn write(scope: &Scope, grants: &Grants, action: &Action) -> Verdict 
         ),
         Action::DeletePod { target, grace_seconds: _ } => (is_pod(target), write.delete),
         Action::EvictPod { target } => (is_pod(target), write.evict),
-        Action::DeleteObject { object, uid } => {
-            (is_object(object) && uid.as_ref().is_none_or(|uid| is_uid(uid)), may_write(scope, grants, object))
+        Action::DeleteObject { object, uid } => (
+            is_object(object) && uid.as_ref().is_none_or(|uid| is_uid(uid)),
+            may_reach(scope, &grants.write.objects, object),
+        ),
+        Action::Scale { object, replicas } => {
+            (is_object(object) && *replicas < 1 << 31, may_reach(scope, &write.scale, object))
         }
         Action::ApplyObject { object, body, owner } => {
             let owned = match owner {
@@ -50,7 +54,7 @@ pub(super) fn write(scope: &Scope, grants: &Grants, action: &Action) -> Verdict 
             };
             (
                 is_object(object) && owned && is_body(object, body),
-                may_write(scope, grants, object) && may_carry(grants, body),
+                may_reach(scope, &grants.write.objects, object) && may_carry(grants, body),
             )
         }
     };
@@ -61,6 +65,11 @@ pub(super) fn event(scope: &Scope, grants: &Grants, event: &Event) -> Verdict {
     let note = (1..=1_024).contains(&event.note.len());
     let valid = is_pod(&event.target) && is_capitalised(&event.reason) && is_capitalised(&event.action) && note;
     verdict(valid, grants.write.events && sees(scope, &event.target.namespace))
+}
+
+pub(super) fn read(scope: &Scope, grants: &Grants, object: &ObjectRef) -> Verdict {
+    let valid = is_object(object) && object.kind != "Pod" && object.kind != "Secret";
+    verdict(valid, object.resource != "secrets" && may_reach(scope, &grants.read_objects, object))
 }
 
 fn verdict(valid: bool, granted: bool) -> Verdict {
@@ -78,9 +87,9 @@ fn sees(scope: &Scope, namespace: &str) -> bool {
     }
 }
 
-fn may_write(scope: &Scope, grants: &Grants, object: &ObjectRef) -> bool {
+fn may_reach(scope: &Scope, grants: &[ObjectGrant], object: &ObjectRef) -> bool {
     let mut named = false;
-    for grant in &grants.write.objects {
+    for grant in grants {
         named |=
             (&grant.api_version, &grant.kind, &grant.resource) == (&object.api_version, &object.kind, &object.resource);
     }

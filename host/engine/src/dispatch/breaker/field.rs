@@ -48,7 +48,7 @@ pub(super) fn text(value: Option<&String>) -> u64 {
 
 impl Field {
     /// Returns the field that a write changes, and a digest of the value that it sets. Values of objects are not
-    /// distinguished.
+    /// distinguished, except their replicas.
     pub(in super::super) fn changed_by(action: &Action) -> (Self, u64) {
         let (kind, name, value) = match action {
             Action::SetLabel { key, value, .. } => (FieldKind::Label, key.clone(), text(Some(value))),
@@ -68,6 +68,8 @@ impl Field {
             Action::ApplyObject { object, .. } | Action::DeleteObject { object, .. } => {
                 (FieldKind::Object, object.to_string(), 0)
             }
+            // Beside an apply of the object, whose changes count also if the replicas are right.
+            Action::Scale { object, replicas } => (FieldKind::Object, format!("{object}/scale"), digest_of(*replicas)),
         };
         (Self { kind, name }, value)
     }

@@ -1,5 +1,6 @@
 //! Claims about the breaker, and a comparison with a reference that keeps every change.
 
+use podium_vocabulary::{Action, ObjectRef};
 use proptest::prelude::*;
 
 use super::*;
@@ -32,6 +33,25 @@ async fn after_ten_values_a_minute_waits_double_up_to_a_minute() {
     let millis = Duration::from_millis(1);
     let sent = loops(&Breaker::default(), Instant::now(), 400 * SECOND, millis);
     assert_eq!(sent, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]);
+}
+
+/// The last write to a field decides whether a delivery counts.
+#[test]
+fn replicas_are_another_field_than_the_rest_of_an_object() {
+    let object = ObjectRef {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        resource: "deployments".into(),
+        namespace: Some("shop".into()),
+        name: "web".into(),
+    };
+    let scale = |replicas: u32| Field::changed_by(&Action::Scale { object: object.clone(), replicas });
+    let (apply, _) =
+        Field::changed_by(&Action::ApplyObject { object: object.clone(), body: serde_json::Value::Null, owner: None });
+    assert_ne!(apply.digest(), scale(3).0.digest());
+    assert_eq!(scale(3), scale(3));
+    assert_eq!(scale(3).0.digest(), scale(5).0.digest());
+    assert_ne!(scale(3).1, scale(5).1);
 }
 
 #[tokio::test(start_paused = true)]

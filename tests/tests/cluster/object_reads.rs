@@ -1,0 +1,112 @@
+//! Reads and replicas of objects on the real control plane, with the rights that `podium inspect` prints and no others.
+
+use std::{fs, process::Command, time::Duration};
+
+use anyhow::{Result, ensure};
+use podium_tests::{
+    process::{Host, HostOptions, podium_binary},
+    runner,
+    wait::until,
+};
+use podium_vocabulary::Language;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster,
+    kubectl::Kubectl,
+    workloads::{Shape, all, deployment, label, namespace, pods},
+};
+
+const SHOP: &str = "shop";
+const READY: &str = "example.com/ready";
+const WITHIN: Duration = Duration::from_secs(120);
+const SCRIPT: &str = r#"
+import { objects, writes } from "podium";
+export default ({ pod }) => {
+  if (!pod) return;
+  const { namespace } = pod.metadata;
+  const kind = { apiVersion: "apps/v1", kind: "Deployment", namespace };
+  const answer = (name) => {
+    try {
+      return objects.get({ ...kind, name });
+    } catch ({ code }) {
+      return { code };
+    }
+  };
+  const web = answer("web");
+  const seen = web?.code ?? `${web.status.replicas ?? 0}-${answer("absent") ?? "none"}-${web.metadata.managedFields}`;
+  writes.setLabel(pod, "example.com/ready", seen);
+  const workers = web?.spec?.paused ? 0 : 2;
+  if (web?.spec) objects.scale({ ...kind, name: "workers" }, workers);
+  return { afterSeconds: 1 };
+};
+"#;
+
+fn plugin() -> Value {
+    json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
+        "metadata": { "name": "reader", "namespace": SHOP },
+        "spec": {
+            "source": { "script": { "language": "javascript", "inline": SCRIPT } },
+            "serviceAccountName": "podium-plugin-reader",
+            "watch": { "selector": { "matchLabels": { "app": "web" } } },
+            "grants": {
+                "read": { "objects": [{ "apiVersion": "apps/v1", "kind": "Deployment", "resource": "deployments" }] },
+                "write": {
+                    "labels": [READY],
+                    "scale": [{ "apiVersion": "apps/v1", "kind": "Deployment", "resource": "deployments" }],
+                },
+            },
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_is_read_and_another_is_scaled_with_printed_rights() -> Result<()> {
+    let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
+    let Some((plane, client, _turn)) = cluster(1).await? else { return Ok(()) };
+    let directory = tempfile::tempdir()?;
+    let [plugins, runners] = ["plugins", "runners"].map(|name| directory.path().join(name));
+    [&plugins, &runners].into_iter().try_for_each(fs::create_dir)?;
+    fs::copy(runner, runners.join("javascript-1.wasm"))?;
+    let configured = plugins.join("plugin.json.yaml");
+    fs::write(&configured, plugin().to_string())?;
+    let kubectl = Kubectl::new(&plane);
+    namespace(&client, SHOP).await?;
+    let mut inspect = Command::new(podium_binary()?);
+    let output = inspect.args(["inspect", "--output", "yaml"]).arg(&configured).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout)?)?;
+    objects.retain(|object| object["metadata"]["namespace"] == SHOP);
+    let rights = directory.path().join("rights.json");
+    fs::write(&rights, json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())?;
+    kubectl.admin(&["apply", "-f", &rights.to_string_lossy()])?;
+    deployment(&client, SHOP, "web", 2, Shape::default()).await?;
+    deployment(&client, SHOP, "workers", 1, Shape::default()).await?;
+    let arguments = vec!["--runners".to_owned(), runners.to_string_lossy().into_owned()];
+    let host =
+        Host::spawn(&HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![plugins], arguments }).await?;
+    let seen = |count: usize, seen: &'static str| {
+        let client = client.clone();
+        async move || all(&pods(&client, SHOP, "app=web").await?, count, seen, |pod| label(pod, READY) == Some(seen))
+    };
+    until("the status of two replicas", WITHIN, seen(2, "2-none-undefined")).await?;
+    kubectl.admin(&["-n", SHOP, "scale", "deployment/web", "--replicas=3"])?;
+    until("the status of three replicas", WITHIN, seen(3, "3-none-undefined")).await?;
+    // Scaled from 1 to 2, to none while the other Deployment is paused, and back.
+    let workers = |count: usize| {
+        let client = client.clone();
+        async move || all(&pods(&client, SHOP, "app=workers").await?, count, "workers", |_| true)
+    };
+    until("two workers", WITHIN, workers(2)).await?;
+    kubectl.admin(&["-n", SHOP, "rollout", "pause", "deployment/web"])?;
+    until("no workers", WITHIN, workers(0)).await?;
+    kubectl.admin(&["-n", SHOP, "rollout", "resume", "deployment/web"])?;
+    until("two workers again", WITHIN, workers(2)).await?;
+    // The rule after that of Pods.
+    let without = r#"[{"op": "remove", "path": "/rules/1"}]"#;
+    kubectl.admin(&["-n", SHOP, "patch", "role", "podium-plugin-reader", "--type=json", "-p", without])?;
+    until("the end of the right", WITHIN, seen(3, "unavailable")).await?;
+    ensure!(host.terminate().await?.success());
+    Ok(())
+}
