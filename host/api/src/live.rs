@@ -51,8 +51,8 @@ impl LivePods {
         dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         let request = match asker {
-            Asker::Plugin => of_plugin(sender, path),
-            Asker::Host => of(sender, path),
+            Asker::Plugin => as_plugin(sender, path),
+            Asker::Host => as_host(sender, path),
         };
         let request = request.body(Vec::new()).map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.bytes(request).await {
@@ -76,7 +76,7 @@ impl LivePods {
         }
         let ObjectRef { api_version, kind, resource, namespace, name } = object;
         let path = format!("{}/{name}", resource_path(api_version, namespace.as_deref(), resource));
-        let request = of_plugin(sender, path).body(Vec::new());
+        let request = as_plugin(sender, path).body(Vec::new());
         let request = request.map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.with_answer_bytes(MAX_OBJECT_BYTES).bytes(request).await {
             Ok(bytes) => bytes,
@@ -108,13 +108,13 @@ impl LivePods {
 }
 
 /// Returns a read for a plugin, as the host's account.
-fn of(sender: &Sender, path: String) -> request::Builder {
+fn as_host(sender: &Sender, path: String) -> request::Builder {
     Request::get(path).header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()))
 }
 
 /// Returns a read that a plugin requests, as its account if it has one.
-fn of_plugin(sender: &Sender, path: String) -> request::Builder {
-    let request = of(sender, path).extension(LiveReadOf(sender.plugin().to_owned()));
+fn as_plugin(sender: &Sender, path: String) -> request::Builder {
+    let request = as_host(sender, path).extension(LiveReadOf(sender.plugin().to_owned()));
     match &sender.impersonate {
         Some(account) => request.header("impersonate-user", account),
         None => request,

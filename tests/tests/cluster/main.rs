@@ -28,6 +28,7 @@ mod object_reads;
 mod objects;
 mod owners;
 mod plugins;
+mod printed_rights;
 mod replicas;
 mod restarts;
 mod run_reports;

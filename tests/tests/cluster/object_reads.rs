@@ -1,19 +1,16 @@
 //! Reads and replicas of objects on the real control plane, with the rights that `podium inspect` prints and no others.
 
-use std::{fs, process::Command, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use podium_tests::{
-    process::{Host, HostOptions, podium_binary},
-    runner,
-    wait::until,
-};
+use podium_tests::{process::Host, runner, wait::until};
 use podium_vocabulary::Language;
 use serde_json::{Value, json};
 
 use crate::{
     cluster,
     kubectl::Kubectl,
+    printed_rights,
     workloads::{Shape, all, deployment, label, namespace, pods},
 };
 
@@ -65,27 +62,12 @@ fn plugin() -> Value {
 async fn an_object_is_read_and_another_is_scaled_with_printed_rights() -> Result<()> {
     let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
     let Some((plane, client, _turn)) = cluster(1).await? else { return Ok(()) };
-    let directory = tempfile::tempdir()?;
-    let [plugins, runners] = ["plugins", "runners"].map(|name| directory.path().join(name));
-    [&plugins, &runners].into_iter().try_for_each(fs::create_dir)?;
-    fs::copy(runner, runners.join("javascript-1.wasm"))?;
-    let configured = plugins.join("plugin.json.yaml");
-    fs::write(&configured, plugin().to_string())?;
     let kubectl = Kubectl::new(&plane);
     namespace(&client, SHOP).await?;
-    let mut inspect = Command::new(podium_binary()?);
-    let output = inspect.args(["inspect", "--output", "yaml"]).arg(&configured).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout)?)?;
-    objects.retain(|object| object["metadata"]["namespace"] == SHOP);
-    let rights = directory.path().join("rights.json");
-    fs::write(&rights, json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())?;
-    kubectl.admin(&["apply", "-f", &rights.to_string_lossy()])?;
+    let (options, _directory) = printed_rights::grant(&plane, &runner, &plugin())?;
     deployment(&client, SHOP, "web", 2, Shape::default()).await?;
     deployment(&client, SHOP, "workers", 1, Shape::default()).await?;
-    let arguments = vec!["--runners".to_owned(), runners.to_string_lossy().into_owned()];
-    let host =
-        Host::spawn(&HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![plugins], arguments }).await?;
+    let host = Host::spawn(&options).await?;
     let seen = |count: usize, seen: &'static str| {
         let client = client.clone();
         async move || all(&pods(&client, SHOP, "app=web").await?, count, seen, |pod| label(pod, READY) == Some(seen))

@@ -7,4 +7,5 @@ mod delivery;
 mod events;
 mod overload;
 mod owners;
+mod scale;
 mod wire;

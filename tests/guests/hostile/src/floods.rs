@@ -113,7 +113,8 @@ pub const ATTACKS: &[(&str, Attack)] = &[
 ];
 
 fn config_map() -> ObjectRef {
-    let (api_version, kind) = ("v1".to_owned(), "ConfigMap".to_owned());
+    let api_version = "v1".to_owned();
+    let kind = "ConfigMap".to_owned();
     ObjectRef { api_version, kind, namespace: Some("shop".into()), name: "a".into() }
 }
 

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 fn deputy(calls: &Value) -> PluginSpec {
     let mut spec = spec("deputy");
     spec.limits.class = LimitClass::Interpreter;
-    (spec.grants, spec.config) = (everything(), json!({ "calls": calls }).to_string().into());
+    spec.grants = everything();
+    spec.config = json!({ "calls": calls }).to_string().into();
     spec
 }
 
