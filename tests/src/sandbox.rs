@@ -101,6 +101,7 @@ pub fn everything() -> Grants {
             delete: true,
             evict: true,
             objects: config_maps(),
+            forced: Vec::new(),
             scale: config_maps(),
         },
     }

@@ -416,13 +416,28 @@ pub struct WriteGrants {
     /// Kinds of other objects whose replicas may be set (objects.scale), as serviceAccountName.
     #[serde(default)]
     #[schemars(length(max = MOST_GRANTS))]
-    pub scale: Vec<ObjectGrant>,
+    pub scale: Vec<ScaleGrant>,
 }
 
-/// A kind of objects that may be written; never Pod.
+/// A kind of objects that may be applied and deleted; never Pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectGrant {
+    /// Such as `v1` or `apps/v1`.
+    pub api_version: ApiVersion,
+    /// Such as `ConfigMap`.
+    pub kind: ObjectKind,
+    /// The plural of the kind in paths of the API and in RBAC, such as `configmaps`; never pods.
+    pub resource: ObjectResource,
+    /// An apply takes the fields that other managers own, also in an object that the plugin did not create.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A kind of objects whose replicas may be set; never Pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScaleGrant {
     /// Such as `v1` or `apps/v1`.
     pub api_version: ApiVersion,
     /// Such as `ConfigMap`.

@@ -104,6 +104,9 @@ pub struct Rules {
     #[serde(default, rename = "compiledCodeMiB")]
     #[schemars(range(min = 1, max = 65_536))]
     pub compiled_code_mib: Option<u32>,
+    /// Grants of objects may have force: true, which takes fields of other managers; true where no section sets it.
+    #[serde(default)]
+    pub force_permitted: Option<bool>,
     /// Requests to the API server per second of all plugins of the tenant together.
     #[serde(default)]
     pub requests: Requests,

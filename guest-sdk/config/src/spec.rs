@@ -160,7 +160,12 @@ fn grants(grants: plugin::Grants) -> Grants {
     };
     let read_objects = read.objects.into_iter().map(readable).collect();
     let read = read.pods.map(|pods| ReadGrants { sections: sections(&pods.sections), live: pods.live });
-    let object = |plugin::ObjectGrant { api_version, kind, resource }: plugin::ObjectGrant| ObjectGrant {
+    let object = |grant: &plugin::ObjectGrant| ObjectGrant {
+        api_version: grant.api_version.clone().into(),
+        kind: grant.kind.clone().into(),
+        resource: grant.resource.clone().into(),
+    };
+    let scaled = |plugin::ScaleGrant { api_version, kind, resource }: plugin::ScaleGrant| ObjectGrant {
         api_version: api_version.into(),
         kind: kind.into(),
         resource: resource.into(),
@@ -173,8 +178,9 @@ fn grants(grants: plugin::Grants) -> Grants {
         events: write.events,
         delete: write.delete,
         evict: write.evict,
-        objects: write.objects.into_iter().map(object).collect(),
-        scale: write.scale.into_iter().map(object).collect(),
+        objects: write.objects.iter().map(object).collect(),
+        forced: write.objects.iter().filter(|grant| grant.force).map(object).collect(),
+        scale: write.scale.into_iter().map(scaled).collect(),
     };
     Grants { read, read_objects, write }
 }

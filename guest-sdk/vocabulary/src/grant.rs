@@ -114,7 +114,19 @@ impl Grant {
     #[must_use]
     pub fn is_in(self, grants: &Grants) -> bool {
         let Grants { read, read_objects, write } = grants;
-        let WriteGrants { labels, annotations, finalizers, conditions, events, delete, evict, objects, scale } = write;
+        // Without `objects` nothing is forced.
+        let WriteGrants {
+            labels,
+            annotations,
+            finalizers,
+            conditions,
+            events,
+            delete,
+            evict,
+            objects,
+            forced: _,
+            scale,
+        } = write;
         match self {
             Self::Read => read.is_some(),
             Self::Live => matches!(read, Some(ReadGrants { live: true, .. })),
@@ -151,6 +163,7 @@ mod tests {
             delete: _,
             evict: _,
             objects: _,
+            forced: _,
             scale: _,
         } = WriteGrants::default();
         let writes = Grant::ALL.into_iter().filter(|grant| grant.field().starts_with("write."));

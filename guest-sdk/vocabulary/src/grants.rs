@@ -83,13 +83,15 @@ pub struct WriteGrants {
     pub evict: bool,
     /// Kinds of other objects that may be applied and deleted.
     pub objects: Vec<ObjectGrant>,
+    /// Those of them whose fields an apply takes from other managers, also in an object that it did not create.
+    pub forced: Vec<ObjectGrant>,
     /// Kinds of other objects whose replicas may be set.
     pub scale: Vec<ObjectGrant>,
 }
 
 impl WriteGrants {
     fn covers(&self, other: &Self) -> bool {
-        let Self { labels, annotations, finalizers, conditions, events, delete, evict, objects, scale } = self;
+        let Self { labels, annotations, finalizers, conditions, events, delete, evict, objects, forced, scale } = self;
         let keys = [
             (labels, &other.labels),
             (annotations, &other.annotations),
@@ -104,6 +106,7 @@ impl WriteGrants {
             && *delete >= other.delete
             && *evict >= other.evict
             && covers(objects, &other.objects)
+            && covers(forced, &other.forced)
             && covers(scale, &other.scale)
     }
 }

@@ -130,6 +130,12 @@ impl Policy {
             let path = format!("{path}.serviceAccountRequired");
             problems.push(self.problem("spec.serviceAccountName", &path, message, next));
         }
+        let permitted = self.rule(&tenant, |rules| rules.force_permitted);
+        if let Some((path, false)) = permitted.filter(|_| !plugin.grants.write.forced.is_empty()) {
+            let message = format!("has force: true, and plugins of {tenant} may not take fields of other managers");
+            let path = format!("{path}.forcePermitted");
+            problems.push(self.problem("spec.grants.write.objects", &path, message, "remove it"));
+        }
         match plugin.language {
             Some(language) => problems.extend(self.script(&tenant, language)),
             None => {
@@ -294,6 +300,29 @@ spec:
 
     const MODEST: &str = "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, \
          logKiB: 8, reuse: 3, writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }";
+
+    #[test]
+    fn force_is_permitted_unless_a_rule_says_otherwise() {
+        let grant = |force: &str| {
+            format!(
+                "  grants: {{ write: {{ objects: [{{ apiVersion: v1, kind: ConfigMap, \
+                 resource: configmaps{force} }}] }} }}"
+            )
+        };
+        let policy = policy(
+            "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: { defaults: { forcePermitted: false }, namespaces: \
+             { shop: { forcePermitted: true } } }",
+        );
+        let forced = plugin(Some("bank"), &grant(", force: true"));
+        let problems = policy.problems(&forced);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].message.contains("spec.defaults.forcePermitted"), "{problems:?}");
+        assert_eq!(problems[0].field, "spec.grants.write.objects");
+        assert_eq!(fields(&policy, &plugin(None, &grant(", force: true"))), ["spec.grants.write.objects"]);
+        for (namespace, force) in [("shop", ", force: true"), ("bank", ""), ("bank", ", force: false")] {
+            assert_eq!(fields(&policy, &plugin(Some(namespace), &grant(force))), [""; 0], "{namespace} {force}");
+        }
+    }
 
     #[test]
     fn each_limit_is_permitted_up_to_its_ceiling() {

@@ -80,11 +80,19 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
     ErrorClass::Final(result, *retry_after)
 }
 
+/// The next step after the API server's message about fields of other managers.
+const OWNED_STEP: &str = "; the host takes such a field only in an object that this plugin's apply created and its \
+                          account may get; leave the field out, have its manager release it, or set force: true in \
+                          grants.write.objects";
+
 /// Returns the API server's message, which names managers and fields, with the next step.
 fn owned(message: &str) -> String {
-    let step = "the host takes such a field only in an object that this plugin's apply created and its account may \
-                get; leave the field out, or have its manager release it";
-    format!("{}; {step}", text::bounded(message, MAX_CONFLICT_BYTES))
+    text::bounded(message, MAX_CONFLICT_BYTES) + OWNED_STEP
+}
+
+/// Returns the API server's message in the text of [`WriteResult::OwnedByOther`].
+pub(super) fn without_step(text: &str) -> &str {
+    text.strip_suffix(OWNED_STEP).unwrap_or(text)
 }
 
 /// Returns the state of a Pod that the cache has to show after a patch. `answer` is the API server's response: the

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use podium_api::{Api, ApiError};
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
 use podium_pods::pod::CachedPod;
-use podium_vocabulary::{PodKey, WriteResult};
+use podium_vocabulary::{ObjectGrant, PodKey, WriteResult};
 use tokio::time::Instant;
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     children::Origin,
     closings::WriteKind,
     http,
+    objects::Way,
     owners::Reference,
     plan::{Owner, Request, Subject},
     scale,
@@ -29,6 +30,8 @@ pub(super) struct Delivery<'a> {
     sender: &'a Sender,
     /// The Pod of the run.
     subject: &'a PodKey,
+    /// The kinds of objects whose applies take fields of other managers.
+    forced: Vec<ObjectGrant>,
     /// Subjects with the result that later requests on them get without being sent.
     closed: BTreeMap<Subject, WriteResult>,
     cut_off: bool,
@@ -36,8 +39,14 @@ pub(super) struct Delivery<'a> {
 
 impl<'a> Delivery<'a> {
     /// Returns a delivery of the writes of a plugin's run on `subject` by `api`, which ends with its deadline.
-    pub(super) fn new(of: &'a Writeback, api: &'a Api, sender: &'a Sender, subject: &'a PodKey) -> Self {
-        Self { api: Cow::Borrowed(api), of, sender, subject, closed: BTreeMap::new(), cut_off: false }
+    pub(super) fn new(
+        of: &'a Writeback,
+        api: &'a Api,
+        sender: &'a Sender,
+        subject: &'a PodKey,
+        forced: Vec<ObjectGrant>,
+    ) -> Self {
+        Self { api: Cow::Borrowed(api), of, sender, subject, forced, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// Returns true if nothing more may be sent.
@@ -97,9 +106,8 @@ impl<'a> Delivery<'a> {
                     Ok(owner) => owner,
                     Err(class) => return self.failed(class, sent),
                 };
-                let origin = self.origin(request);
-                let objects = &self.of.objects;
-                let result = objects.send(&self.api, self.sender, origin, request, owner.as_ref(), sent).await;
+                let way = Way { owner, origin: self.origin(request), takes: self.takes(request) };
+                let result = self.of.objects.send(&self.api, self.sender, way, request, sent).await;
                 result.unwrap_or_else(|class| self.failed(class, sent))
             }
         }
@@ -112,6 +120,13 @@ impl<'a> Delivery<'a> {
             Some(Owner::Pod(_)) | None => None,
         };
         Origin { pod: Some(self.subject.clone()), workload }
+    }
+
+    /// Returns true if the write may take fields of other managers.
+    fn takes(&self, request: &Request) -> bool {
+        request.object().is_some_and(|object| {
+            ObjectGrant::resource(&self.forced, &object.api_version, &object.kind) == Some(&*object.resource)
+        })
     }
 
     /// Returns the owner of an object that is applied, if it gets one.

@@ -173,7 +173,7 @@ impl Writeback {
         let plan = plan::plan(staged.writes, view, &self.prune, now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(self, &api, sender, subject);
+        let mut delivery = apply::Delivery::new(self, &api, sender, subject, staged.forced);
         for planned in plan.requests {
             if let (Some(Trace { id, is_sampled: true }), Some(first)) = (staged.trace, planned.ids.iter().min()) {
                 delivery.trace(&id.parent(TracedPart::Write(*first)));

@@ -9,8 +9,8 @@
 //!
 //! An object that the plugin's apply created belongs to the plugin: its next applies are forced, so that another
 //! client's edit of a field is undone as its deletion is. The annotation records it, and a forced apply names the
-//! uid. Any other object is applied without force, and a field of another manager is a conflict. Whoever may edit
-//! an object can forge the annotation and the manager's name with it, and gains an apply of the plugin, with the
+//! uid. Any other object is applied without force, and a field of another manager is a conflict, unless the grant has
+//! `force: true`: then the apply is repeated with force, and the fields are reported. Whoever may edit an object can forge the annotation and the manager's name with it, and gains an apply of the plugin, with the
 //! rights of its account, that takes fields of this object.
 //!
 //! Every applied object has a label by which a watch finds those of a plugin (`children`).
@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use podium_api::{Api, ApiError};
-use podium_engine::ports::{Sender, Sent};
+use podium_engine::ports::{Sender, Sent, Taken};
 use podium_vocabulary::{ObjectGrant, ObjectRef, WriteResult, json};
 use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
@@ -92,14 +92,12 @@ impl Objects {
     }
 
     /// Sends a planned request for an object that is not a Pod, and takes its body. `sent` counts the writes and reads.
-    /// An applied object gets `owner`; `origin` is the run.
     pub(super) async fn send(
         &self,
         api: &Api,
         sender: &Sender,
-        origin: Origin,
+        way: Way,
         request: &mut Request,
-        owner: Option<&Reference>,
         sent: &mut Sent,
     ) -> Result<WriteResult, ErrorClass> {
         let Some(object) = request.object() else {
@@ -111,10 +109,11 @@ impl Objects {
             path: http::object_path(object),
             name: (sender.manager.clone(), object.clone()),
             mark: format!("podium.dev/applied-{}", Digest::new(&[&sender.manager]).hex()),
+            takes: way.takes,
         };
         if let Request::Apply { body, .. } = request {
-            let (body, digest) = complete(std::mem::take(body), owner, sender);
-            self.apply(&target, request, body, digest, origin, sent).await
+            let (body, digest) = complete(std::mem::take(body), way.owner.as_ref(), sender);
+            self.apply(&target, request, body, digest, way.origin, sent).await
         } else {
             self.delete(&target, request, sent).await
         }
@@ -207,6 +206,16 @@ impl Objects {
     }
 }
 
+/// How a write to an object is sent.
+pub(super) struct Way {
+    /// The owner that an applied object gets.
+    pub(super) owner: Option<Reference>,
+    /// The run.
+    pub(super) origin: Origin,
+    /// An apply takes fields of other managers.
+    pub(super) takes: bool,
+}
+
 /// An object of another kind, and the plugin that writes to it.
 struct Target<'a> {
     api: &'a Api,
@@ -215,6 +224,8 @@ struct Target<'a> {
     name: Name,
     /// The annotation of this plugin's applies.
     mark: String,
+    /// The plugin takes fields of other managers.
+    takes: bool,
 }
 
 /// The answer of a read.
@@ -316,25 +327,19 @@ impl Target<'_> {
             },
         }
         self.mark(body, digest, creates || created.is_some(), created.as_deref());
-        let wire = match http::apply(&self.path, body, created.is_some(), self.sender) {
-            Ok(wire) => wire,
-            Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), WriteEnd::Other),
-        };
-        sent.requests += 1;
-        let live = match self.api.bytes(wire).await {
-            Ok(answer) => self.read(&answer).unwrap_or_default(),
-            Err(error) => match answer::classify(request, &error) {
-                ErrorClass::Ambiguous => match self.live(sent).await {
-                    Live::Object(live) if is_as(&live, body) => live,
-                    Live::Object(_) | Live::Absent | Live::Unreadable | Live::Forbidden => {
-                        return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now()));
-                    }
-                },
-                class @ (ErrorClass::Final(..)
-                | ErrorClass::Unreachable
-                | ErrorClass::Busy(_)
-                | ErrorClass::Contested) => return (Err(class), WriteEnd::Other),
-            },
+        let mut answered = self.patch(request, body, created.is_some(), sent).await;
+        if let Err(ErrorClass::Final(WriteResult::OwnedByOther(message), _)) = &answered
+            && self.takes
+        {
+            let message = answer::without_step(message).to_owned();
+            answered = self.patch(request, body, true, sent).await;
+            let taken = Taken { object: self.name.1.clone(), message };
+            sent.taken.extend(answered.is_ok().then_some(taken));
+        }
+        let live = match answered {
+            Ok(live) => live,
+            Err(ErrorClass::Ambiguous) => return (Err(ErrorClass::Ambiguous), WriteEnd::Lost(Instant::now())),
+            Err(class) => return (Err(class), WriteEnd::Other),
         };
         let end = if creates && self.has_other_managers(&live) {
             WriteEnd::Adopted(began)
@@ -343,6 +348,24 @@ impl Target<'_> {
             WriteEnd::Applied { digest, created: self.created(&live), shown, at: began }
         };
         (Ok(WriteResult::Applied), end)
+    }
+
+    /// Sends an apply, and returns the object of the response, or of a read after a lost one.
+    async fn patch(&self, request: &Request, body: &Value, force: bool, sent: &mut Sent) -> Result<Value, ErrorClass> {
+        let wire = http::apply(&self.path, body, force, self.sender)
+            .map_err(|error| ErrorClass::Final(WriteResult::Invalid(error.to_string()), None))?;
+        sent.requests += 1;
+        let class = match self.api.bytes(wire).await {
+            Ok(answer) => return Ok(self.read(&answer).unwrap_or_default()),
+            Err(error) => answer::classify(request, &error),
+        };
+        if class == ErrorClass::Ambiguous
+            && let Live::Object(live) = self.live(sent).await
+            && is_as(&live, body)
+        {
+            return Ok(live);
+        }
+        Err(class)
     }
 
     /// Returns true if another client owns fields of the object: after an apply that was meant to create it, this

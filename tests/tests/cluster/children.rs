@@ -1,10 +1,12 @@
 //! The plugin of the cookbook that keeps a ConfigMap for each workload, on the real control plane: the ConfigMap is
 //! right after a rollout, an edit, a deletion, and a scale to zero and back.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use kube::Client;
 use podium_tests::{
+    controlplane::ControlPlane,
     plugins,
     process::{Host, HostOptions, podium_binary, workspace_dir},
     wait::until,
@@ -30,27 +32,7 @@ async fn what_a_plugin_keeps_for_a_workload_is_right_after_each_change() -> Resu
     let Some((plane, client, _turn)) = cluster(1).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let kubectl = Kubectl::new(&plane);
-    namespace(&client, SHOP).await?;
-    let folder = workspace_dir().join("docs/cookbook").join(PLUGIN);
-    let output = Command::new(podium_binary()?).args(["inspect", "--output", "yaml"]).arg(&folder).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout)?)?;
-    let own: Vec<&Value> = objects.iter().filter(|object| object["metadata"]["namespace"] == SHOP).collect();
-    let objects = directory.path().join("rights.json");
-    fs::write(&objects, json!({ "apiVersion": "v1", "kind": "List", "items": own }).to_string())?;
-    kubectl.admin(&["apply", "-f", &objects.to_string_lossy()])?;
-    let account = format!("podium-plugin-{PLUGIN}");
-    // Those for the owner, of which inspect prints a note.
-    let owners = ["-n", SHOP, "create", "role", "owners", "--resource=replicasets.apps,deployments.apps", "--verb=get"];
-    kubectl.admin(&owners)?;
-    let subject = format!("--serviceaccount={SHOP}:{account}");
-    kubectl.admin(&["-n", SHOP, "create", "rolebinding", "owners", "--role=owners", &subject])?;
-    let configured = directory.path().join("plugins");
-    fs::create_dir(&configured)?;
-    let text = plugins::yaml_of(&folder)?.replace("\nspec:\n", &format!("\nspec:\n  serviceAccountName: {account}\n"));
-    fs::write(configured.join("plugin.yaml"), text)?;
-    let options = HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![configured], arguments: Vec::new() };
-    let host = Host::spawn(&options).await?;
+    let host = start(&plane, &client, directory.path(), &[]).await?;
     deployment(&client, SHOP, "web", 3, Shape::default()).await?;
 
     let map =
@@ -108,4 +90,89 @@ async fn what_a_plugin_keeps_for_a_workload_is_right_after_each_change() -> Resu
     .await?;
     ensure!(host.terminate().await?.success());
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_force_an_object_of_another_client_is_taken_and_reported_once() -> Result<()> {
+    let Some((plane, client, _turn)) = cluster(1).await? else { return Ok(()) };
+    let directory = tempfile::tempdir()?;
+    let kubectl = Kubectl::new(&plane);
+    let replaced = [("resource: configmaps }]", "resource: configmaps, force: true }], events: true")];
+    let host = start(&plane, &client, directory.path(), &replaced).await?;
+    kubectl.admin(&[
+        "-n",
+        SHOP,
+        "create",
+        "role",
+        "events",
+        "--resource=events.events.k8s.io",
+        "--verb=create,patch",
+    ])?;
+    let subject = format!("--serviceaccount={SHOP}:podium-plugin-{PLUGIN}");
+    kubectl.admin(&["-n", SHOP, "create", "rolebinding", "events", "--role=events", &subject])?;
+    deployment(&client, SHOP, "web", 1, Shape::default()).await?;
+    let map =
+        || -> Result<Value> { Ok(serde_json::from_str(&kubectl.admin(&["-n", SHOP, "get", MAP, "-o", "json"])?)?) };
+    let (pod, right) = until("the ConfigMap", WITHIN, async || {
+        let data = map()?["data"].clone();
+        let pod = data.as_object().and_then(|data| data.keys().next()).context("no Pod")?.clone();
+        Ok((pod, data))
+    })
+    .await?;
+    // Without its annotation the object is not the plugin's any more. It is edited twice.
+    for value in ["theirs", "theirs again"] {
+        let edit = json!({ "metadata": { "annotations": null }, "data": { &pod: value } });
+        kubectl.admin(&["-n", SHOP, "patch", MAP, "--type=merge", "-p", &edit.to_string()])?;
+        until("the plugin's data", WITHIN, async || {
+            ensure!(map()?["data"] == right, "{}", map()?);
+            Ok(())
+        })
+        .await
+        .with_context(|| host.log())?;
+    }
+    let events = until("the Event", WITHIN, async || {
+        let events = kubectl.admin(&["-n", SHOP, "get", "events.events.k8s.io", "-o", "json"])?;
+        let events: Value = serde_json::from_str(&events)?;
+        let items = events["items"].as_array().cloned().unwrap_or_default();
+        let taken: Vec<Value> = items.into_iter().filter(|event| event["reason"] == "FieldsTaken").collect();
+        ensure!(!taken.is_empty(), "none");
+        Ok(taken)
+    })
+    .await
+    .with_context(|| host.log())?;
+    let note = events[0]["note"].as_str().unwrap_or_default();
+    ensure!(events.len() == 1 && note.contains("kubectl-patch") && note.contains(&pod), "{events:?}");
+    ensure!(host.terminate().await?.success());
+    Ok(())
+}
+
+/// Starts a host with the plugin, whose account has the rights that `podium inspect` prints.
+async fn start(plane: &ControlPlane, client: &Client, directory: &Path, replaced: &[(&str, &str)]) -> Result<Host> {
+    let kubectl = Kubectl::new(plane);
+    namespace(client, SHOP).await?;
+    let folder = workspace_dir().join("docs/cookbook").join(PLUGIN);
+    let output = Command::new(podium_binary()?).args(["inspect", "--output", "yaml"]).arg(&folder).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout)?)?;
+    let own: Vec<&Value> = objects.iter().filter(|object| object["metadata"]["namespace"] == SHOP).collect();
+    let objects = directory.join("rights.json");
+    fs::write(&objects, json!({ "apiVersion": "v1", "kind": "List", "items": own }).to_string())?;
+    kubectl.admin(&["apply", "-f", &objects.to_string_lossy()])?;
+    let account = format!("podium-plugin-{PLUGIN}");
+    // Those for the owner, of which inspect prints a note.
+    let owners = "--resource=replicasets.apps,deployments.apps";
+    kubectl.admin(&["-n", SHOP, "create", "role", "owners", owners, "--verb=get"])?;
+    let subject = format!("--serviceaccount={SHOP}:{account}");
+    kubectl.admin(&["-n", SHOP, "create", "rolebinding", "owners", "--role=owners", &subject])?;
+    let configured = directory.join("plugins");
+    fs::create_dir(&configured)?;
+    let mut text =
+        plugins::yaml_of(&folder)?.replace("\nspec:\n", &format!("\nspec:\n  serviceAccountName: {account}\n"));
+    for (from, to) in replaced {
+        ensure!(text.contains(from), "{from} is not in {text}");
+        text = text.replace(from, to);
+    }
+    fs::write(configured.join("plugin.yaml"), text)?;
+    let options = HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![configured], arguments: Vec::new() };
+    Host::spawn(&options).await
 }

@@ -272,6 +272,7 @@ mod tests {
             evict: true,
             events: true,
             objects: vec![object("v1", "ConfigMap", "configmaps"), object("apps/v1", "Deployment", "deployments")],
+            forced: Vec::new(),
             scale: vec![object("apps/v1", "StatefulSet", "statefulsets")],
             ..WriteGrants::default()
         };

@@ -202,6 +202,7 @@ impl Dispatch {
     ) -> Sent {
         let now = self.clock.now_millis();
         staged.trace = run.trace();
+        staged.forced.clone_from(&plugin.spec.grants.write.forced);
         let values = Values::withhold(&self.expectations, plugin, subject, view, &mut staged, Instant::now());
         let mut under_way = UnderWay::new(self, job, plugin.lane, &staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;

@@ -11,6 +11,8 @@ use podium_pods::pod::PodView;
 use podium_vocabulary::{
     Action, Event, EventType, PodKey, Write, WriteReport, WriteResult,
     authz::{Authorized, authorize},
+    syntax::MAX_NOTE_BYTES,
+    text,
 };
 use tokio::time::Instant;
 
@@ -20,7 +22,10 @@ use super::{
     budget::not_sent,
     run_writes::RunWrites,
 };
-use crate::ports::{Closing, Sent, Staged};
+use crate::ports::{Closing, Sent, Staged, Taken};
+
+/// The action of Events about writes that wait.
+const DELAY: &str = "DelayWrites";
 
 /// The fields that a delivery writes, with the writes to each, and the reports of the writes that are not sent.
 #[must_use]
@@ -146,6 +151,7 @@ impl Dispatch {
             }
         }
         events.extend(sent.closings.iter().filter_map(|closing| report_closing(plugin, subject, closing)));
+        events.extend(sent.taken.iter().filter_map(|taken| report_taken(plugin, subject, taken)));
         if let Some(until) = until {
             plugin.status.writes_withheld.add(withheld.len() as u64);
             run.withheld(until);
@@ -180,7 +186,7 @@ impl Dispatch {
              {counterpart}. Further changes wait 1 s to 1 min.",
             plugin.spec.id,
         );
-        warning(plugin, pod, "WriteLoop", note)
+        warning(plugin, pod, "WriteLoop", DELAY, note)
     }
 
     /// Returns who sent the value that the plugin has just replaced.
@@ -217,17 +223,27 @@ fn report_closing(plugin: &LoadedPlugin, subject: &PodKey, closing: &Closing) ->
         "the plugin's account has no right to a write; such writes are not sent for a time"
     );
     let note = format!("The account of {} may not {verb} {resource} in namespace {namespace:?}.", plugin.spec.id);
-    is_first.then(|| warning(plugin, subject, "WriteForbidden", note)).flatten()
+    is_first.then(|| warning(plugin, subject, "WriteForbidden", DELAY, note)).flatten()
+}
+
+/// Reports fields that an apply took from other managers. The Event for the same fields of an object is sent once.
+fn report_taken(plugin: &LoadedPlugin, subject: &PodKey, taken: &Taken) -> Option<Authorized<Event>> {
+    let Taken { object, message } = taken;
+    let note = format!("{} applied {object} with force: {message}", plugin.spec.id);
+    if let Some(count) = plugin.repeats.occurred("taken", &note, subject, Instant::now()) {
+        tracing::warn!(object = %object, count, message, "an apply took fields of other managers (force: true)");
+    }
+    warning(plugin, subject, "FieldsTaken", "TakeFields", note)
 }
 
 /// Returns an Event of the plugin; `None` if it may not send Events.
-fn warning(plugin: &LoadedPlugin, pod: &PodKey, reason: &str, note: String) -> Option<Authorized<Event>> {
+fn warning(plugin: &LoadedPlugin, pod: &PodKey, reason: &str, action: &str, note: String) -> Option<Authorized<Event>> {
     let event = Event {
         target: pod.clone(),
         event_type: EventType::Warning,
         reason: reason.to_owned(),
-        action: "DelayWrites".to_owned(),
-        note,
+        action: action.to_owned(),
+        note: text::bounded(&note, MAX_NOTE_BYTES),
     };
     authorize(&plugin.spec.scope(), &plugin.spec.grants, event).ok()
 }

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 pub use meter::Meter;
 use podium_pods::pod::{CachedPod, PodView};
 use podium_vocabulary::{
-    Event, EventResult, PodKey, Refused, Revision, Write, WriteReport,
+    Event, EventResult, ObjectGrant, ObjectRef, PodKey, Refused, Revision, Write, WriteReport,
     authz::{Authorized, ObjectRead},
 };
 pub use run::{
@@ -29,6 +29,8 @@ pub struct Staged {
     pub events: Vec<Authorized<Event>>,
     /// The trace of the run, if runs are traced. The requests of the writes name it if it is sampled.
     pub trace: Option<Trace>,
+    /// The kinds of objects whose applies take fields of other managers.
+    pub forced: Vec<ObjectGrant>,
 }
 
 /// The answer to the read of an object.
@@ -163,6 +165,15 @@ impl Sender {
     }
 }
 
+/// Fields of an object that an apply took from other managers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The object.
+    pub object: ObjectRef,
+    /// The API server's message, which names managers and fields.
+    pub message: String,
+}
+
 /// The result of sending.
 #[derive(Debug, Default)]
 pub struct Sent {
@@ -170,6 +181,8 @@ pub struct Sent {
     pub reports: Vec<WriteReport>,
     /// The states that the cache must show before the plugin's next run on the Pods that it wrote to.
     pub expected: Vec<Expectation>,
+    /// The fields that applies took from other managers.
+    pub taken: Vec<Taken>,
     /// The number of requests that were sent to write or to create Events.
     pub requests: u32,
     /// Those of them that were for Events.

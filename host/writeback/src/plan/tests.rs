@@ -65,6 +65,7 @@ pub(crate) fn authorised(actions: impl IntoIterator<Item = Action>) -> Vec<Autho
             kind: "ConfigMap".into(),
             resource: "configmaps".into(),
         }],
+        forced: Vec::new(),
         scale: [("apps/v1", "Deployment", "deployments"), ("v1", "ConfigMap", "configmaps")]
             .map(|(api_version, kind, resource)| podium_vocabulary::ObjectGrant {
                 api_version: api_version.into(),

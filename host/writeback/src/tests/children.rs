@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use podium_engine::ports::{Deliver, Sent, Staged};
-use podium_vocabulary::{Action, WriteResult};
+use podium_engine::ports::{Deliver, Sent, Staged, Taken};
+use podium_vocabulary::{Action, ObjectGrant, WriteResult};
 use serde_json::{Value, json};
 
 use super::wire::{Answer, Wire, apply, results, sender, status};
@@ -317,5 +317,41 @@ async fn a_field_of_another_manager_stays_in_an_object_that_others_created() {
         let (result, writes, reads) = send(&wire.writeback(), apply(&[("k", "1")])).await;
         assert!(matches!(&result, WriteResult::OwnedByOther(text) if text.starts_with("because; ")), "{result:?}");
         assert_eq!((writes, reads, forced(&wire.seen()[1])), (1, 1, (false, None)), "{live:?}");
+    }
+}
+
+#[tokio::test]
+async fn with_force_the_fields_of_another_manager_are_taken_and_reported() {
+    let present = || Some((200, json!({ "metadata": { "name": "summary", "uid": "o1" } })));
+    let conflict = || status(409, ".data.k", "FieldManagerConflict");
+    let kind = |kind: &str, resource: &str| ObjectGrant {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        resource: resource.into(),
+    };
+    let deliver = async |answers: Vec<Answer>, granted: ObjectGrant| {
+        let wire = Wire::answering(answers);
+        let staged = Staged { writes: authorised([apply(&[("k", "1")])]), forced: vec![granted], ..Staged::default() };
+        let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+        let seen = wire.seen();
+        let applies: Vec<bool> = seen[1..].iter().map(|request| forced(request).0).collect();
+        (results(&sent).remove(0), sent.taken, applies)
+    };
+    let granted = || kind("ConfigMap", "configmaps");
+    let (result, taken, applies) = deliver(vec![present(), conflict(), present()], granted()).await;
+    assert_eq!((result, applies), (WriteResult::Applied, vec![false, true]));
+    let Action::ApplyObject { object, .. } = apply(&[]) else { unreachable!("an object") };
+    assert_eq!(taken, [Taken { object, message: "because".to_owned() }]);
+    let (result, taken, applies) = deliver(vec![present(), present()], granted()).await;
+    assert_eq!((result, taken, applies), (WriteResult::Applied, vec![], vec![false]), "nothing to take");
+    for answer in [conflict(), status(403, "", "")] {
+        let (result, taken, applies) = deliver(vec![present(), conflict(), answer], granted()).await;
+        assert_eq!((taken, applies), (vec![], vec![false, true]), "{result:?}");
+        assert!(matches!(result, WriteResult::OwnedByOther(_) | WriteResult::Forbidden(_)), "{result:?}");
+    }
+    for other in [kind("Secret", "secrets"), kind("ConfigMap", "others")] {
+        let (result, taken, applies) = deliver(vec![present(), conflict()], other).await;
+        assert_eq!((taken, applies), (vec![], vec![false]), "{result:?}");
+        assert!(matches!(result, WriteResult::OwnedByOther(_)), "{result:?}");
     }
 }

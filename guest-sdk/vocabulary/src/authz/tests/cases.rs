@@ -272,6 +272,7 @@ impl Cases {
             delete: verbs & 12 > 0,
             evict: verbs & 48 > 0,
             objects: self.kinds(),
+            forced: Vec::new(),
             scale: self.kinds(),
         };
         let grants = Grants { read: None, read_objects: self.kinds(), write };

@@ -37,6 +37,7 @@ fn all() -> Grants {
             object_grant("Disguised", "pods"),
             object_grant("Devious", "configmaps/../pods"),
         ],
+        forced: Vec::new(),
         scale: vec![object_grant("ReplicationController", "replicationcontrollers"), object_grant("Pod", "pods")],
     };
     Grants { read: None, read_objects: write.objects.clone(), write }
