@@ -84,6 +84,11 @@ test-hostile-release:
 test-crowd:
     PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster -- --include-ignored --nocapture crowd::
 
+# A change of an input of a plugin with PODS Pods: how long until all of them are reconciled
+test-inputs PODS="500":
+    PODIUM_CLUSTER_TESTS=1 PODIUM_INPUT_PODS={{PODS}} \
+        cargo test --workspace --test cluster -- --nocapture an_input_reaches_all_pods
+
 # podium-host killed TIMES times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills

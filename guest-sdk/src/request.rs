@@ -105,7 +105,8 @@ impl Request {
     }
 
     /// Deserializes the object of an input of the plugin's configuration (`spec.inputs`), with the fields that the
-    /// configuration names, such as `data` of a ConfigMap; `None` if there is no such object.
+    /// configuration names, such as `data` of a ConfigMap; `None` if there is no such object. An input with a selector
+    /// is a list of objects, ordered by name, each with `metadata.name` in addition.
     ///
     /// # Errors
     /// Returns a terminal error that names the field if the object is not a `T`, or if the configuration has no inputs.

@@ -78,3 +78,43 @@ fn an_input_that_is_not_configured_is_an_error() {
 fn a_test_that_sets_another_input_is_a_mistake() {
     Host::with_pods([pod("shop", "cart-0")]).configured_by(CONFIGURATION).set_input("price", None);
 }
+
+/// The names of objects of an input with a selector.
+fn listed(request: &Request) -> Result<Outcome> {
+    #[derive(Deserialize)]
+    struct Table {
+        metadata: Metadata,
+        data: BTreeMap<String, String>,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: String,
+    }
+    let Some(pod) = request.live_pod()? else { return Ok(Outcome::settled()) };
+    let tables: Vec<Table> = request.input("tables")?.unwrap_or_default();
+    let names: Vec<String> =
+        tables.into_iter().map(|table| format!("{}{}", table.metadata.name, table.data.len())).collect();
+    pod.label_to("example.com/price", Some(&names.join(".")))?;
+    Ok(Outcome::settled())
+}
+
+#[test]
+fn an_input_with_a_selector_is_a_list() {
+    let configuration = CONFIGURATION
+        .replace("name: prices", "selector: { matchLabels: { tier: a } }")
+        .replace("id: prices", "id: tables");
+    let mut host = Host::with_pods([pod("shop", "cart-0")]).configured_by(&configuration);
+    let label = |host: &Host| host.pod("shop", "cart-0").unwrap().labels.get("example.com/price").cloned();
+    assert!(host.reconcile(listed, "shop", "cart-0").result().is_ok());
+    assert_eq!(label(&host).as_deref(), Some(""));
+    let table = |name: &str| json!({ "metadata": { "name": name, "uid": "u" }, "data": { "a": "1" }, "other": 1 });
+    host.set_input("tables", Some(json!([table("x"), table("y")])));
+    assert!(host.reconcile(listed, "shop", "cart-0").result().is_ok());
+    assert_eq!(label(&host).as_deref(), Some("x1.y1"));
+}
+
+#[test]
+#[should_panic(expected = "input prices: an array with a selector, and otherwise one object")]
+fn a_list_for_one_object_is_a_mistake() {
+    Host::with_pods([pod("shop", "cart-0")]).configured_by(CONFIGURATION).set_input("prices", Some(json!([])));
+}

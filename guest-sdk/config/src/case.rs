@@ -32,8 +32,8 @@ pub struct Case {
     #[serde(default)]
     #[schemars(schema_with = "schema::any_object")]
     pub config: Option<Map<String, Value>>,
-    /// The objects of the plugin's inputs by their ids, such as `prices: { data: { cart: "3" } }`. An input without one
-    /// is of an object that does not exist.
+    /// The objects of the plugin's inputs by their ids, such as `prices: { data: { cart: "3" } }`; a list for an input
+    /// with a selector. An input without one is of an object that does not exist.
     #[serde(default)]
     #[schemars(schema_with = "schema::any_object")]
     pub inputs: Map<String, Value>,

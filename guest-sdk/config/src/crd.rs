@@ -115,6 +115,9 @@ fn spec(namespaced: bool) -> Value {
         &[("has(self.inline) != has(self.configMap)", "names no place or two of the script; set inline or configMap")],
     );
     requirement(&mut spec["properties"]["watch"]["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
+    let input = &mut spec["properties"]["inputs"]["items"];
+    requirement(&mut input["properties"]["selector"]["properties"]["matchExpressions"]["items"]);
+    rules(input, &[("has(self.name) != has(self.selector)", "names no object or both; set name or selector")]);
     rules(
         &mut spec["properties"]["watch"]["properties"]["related"],
         &[("(self.by == 'label') == has(self.label)", "label is required with by: label, and invalid otherwise")],

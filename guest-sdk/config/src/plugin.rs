@@ -136,7 +136,7 @@ pub struct Spec {
     pub inputs: Vec<Input>,
 }
 
-/// An object that each run receives.
+/// An object that each run receives, or those with some labels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
@@ -148,8 +148,12 @@ pub struct Input {
     pub kind: InputKind,
     /// The plural of the kind in paths of the API and in RBAC, such as `configmaps`.
     pub resource: InputResource,
-    /// The name of the object.
-    pub name: DnsSubdomain,
+    /// The name of the object. Either this or selector is required.
+    #[serde(default)]
+    pub name: Option<DnsSubdomain>,
+    /// The labels of the objects, of which the plugin receives a list, ordered by name; at most 64 objects.
+    #[serde(default)]
+    pub selector: Option<Selector>,
     /// The fields that the plugin receives, such as `data` or `spec.prices`; data and spec by default. All inputs
     /// together have at most 128 KiB as JSON.
     #[serde(default)]

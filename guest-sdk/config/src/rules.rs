@@ -83,6 +83,12 @@ fn inputs(spec: &Field<'_>) {
             let message = format!("{kind} objects have no namespace, and inputs are of the account's namespace");
             input.get("kind").problem(message);
         }
+        selector(&input.get("selector"));
+        match (input.get("name").is_set(), input.get("selector").is_set()) {
+            (false, false) => input.problem("names no object; set name, or selector for those with some labels"),
+            (true, true) => input.problem("has name and selector; remove one of them"),
+            _ => {}
+        }
     }
 }
 

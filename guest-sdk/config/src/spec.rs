@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use podium_vocabulary::{
-    Grants, Input, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, Language, LimitClass, Limits,
-    ObjectGrant, Phase, PluginId, PluginSpec, PullSecret, ReadGrants, Related, Relation, RequestRates, Source,
+    Grants, Input, InputObjects, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, Language, LimitClass,
+    Limits, ObjectGrant, Phase, PluginId, PluginSpec, PullSecret, ReadGrants, Related, Relation, RequestRates, Source,
     WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
@@ -64,14 +64,20 @@ pub fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     }
 }
 
-fn input(plugin::Input { id, api_version, kind, resource, name, fields }: plugin::Input) -> Input {
+fn input(input: plugin::Input) -> Input {
+    let plugin::Input { id, api_version, kind, resource, name, selector: labels, fields } = input;
+    // The rules of the configuration demand one of them.
+    let objects = match name {
+        Some(name) => InputObjects::Named(name.into()),
+        None => InputObjects::Labelled(selector(labels.unwrap_or_default()).to_string()),
+    };
     let default = || Input::DEFAULT_FIELDS.map(str::to_owned).to_vec();
     Input {
         id: id.into(),
         api_version: api_version.into(),
         kind: kind.into(),
         resource: resource.into(),
-        name: name.into(),
+        objects,
         fields: fields.map_or_else(default, |fields| fields.into_iter().map(Into::into).collect()),
     }
 }

@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, path::Path};
 
 use podium_config::{Document, Problem};
-use podium_vocabulary::{Grants, Input, Limits, PluginSpec, Scope, WatchSpec, authz::lacking_sections, with_inputs};
+use podium_vocabulary::{
+    Grants, Input, InputObjects, Limits, PluginSpec, Scope, WatchSpec, authz::lacking_sections, with_inputs,
+};
 use podium_wire::SectionSet;
 use serde_json::{Value, json};
 
@@ -53,12 +55,22 @@ impl Configuration {
 
     /// Returns the configuration of a run: `config` with the objects of the inputs.
     pub(super) fn with_inputs(&self, objects: &BTreeMap<String, Option<Value>>) -> String {
-        let mut members: BTreeMap<&str, Value> = self.inputs.iter().map(|input| (&*input.id, Value::Null)).collect();
+        let without = |input: &Input| match input.objects {
+            InputObjects::Named(_) => Value::Null,
+            InputObjects::Labelled(_) => json!([]),
+        };
+        let mut members: BTreeMap<&str, Value> = self.inputs.iter().map(|input| (&*input.id, without(input))).collect();
         for (id, object) in objects {
-            let input = self.inputs.iter().find(|input| input.id == *id);
-            let pruned =
-                object.as_ref().map(|object| input.map_or_else(|| object.clone(), |input| input.prune(object)));
-            members.insert(id, pruned.unwrap_or_default());
+            let Some(object) = object else {
+                members.entry(id).or_default();
+                continue;
+            };
+            let pruned = match (self.inputs.iter().find(|input| input.id == *id), object) {
+                (None, object) => object.clone(),
+                (Some(input), Value::Array(objects)) => objects.iter().map(|object| input.prune(object)).collect(),
+                (Some(input), object) => input.prune(object),
+            };
+            members.insert(id, pruned);
         }
         if members.is_empty() { self.config.clone() } else { with_inputs(&self.config, &json!(members).to_string()) }
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use podium_vocabulary::{self as vocabulary, Scope};
+use podium_vocabulary::{self as vocabulary, InputObjects, Scope};
 use podium_wire::{Pod, Timestamp};
 use serde_json::Value;
 
@@ -84,17 +84,21 @@ impl Host {
         self
     }
 
-    /// Sets the object of an input, as the API server has it; `None` if there is none, as without this call. With a
-    /// configuration, runs receive the fields that `spec.inputs` names.
+    /// Sets the object of an input, as the API server has it; `None` if there is none, as without this call. For an
+    /// input with a selector, it is the array of the objects. With a configuration, runs receive the fields that
+    /// `spec.inputs` names.
     ///
     /// # Panics
-    /// Panics if the configuration names no input with this id.
+    /// Panics if the configuration names no input with this id, or an input of the other form.
     #[track_caller]
     pub fn set_input(&mut self, id: &str, object: Option<Value>) {
         let mut fake = self.fake();
         if fake.configuration.grants.is_some() {
             let input = fake.configuration.inputs.iter().find(|input| input.id == id);
-            assert!(input.is_some(), "spec.inputs of the configuration has no {id}");
+            let Some(input) = input else { panic!("spec.inputs of the configuration has no {id}") };
+            let is_listed = matches!(input.objects, InputObjects::Labelled(_));
+            let fits = object.as_ref().is_none_or(|object| object.is_array() == is_listed);
+            assert!(fits, "input {id}: an array with a selector, and otherwise one object");
         }
         fake.inputs.insert(id.to_owned(), object);
     }

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// An object that the host reads and watches as the plugin's account, in that account's namespace.
+/// An object, or those with some labels, which the host reads and watches as the plugin's account, in that account's
+/// namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Input {
     /// The name by which the plugin knows it.
@@ -13,10 +14,20 @@ pub struct Input {
     pub kind: String,
     /// The plural of the kind, in paths of the API.
     pub resource: String,
-    /// The name of the object.
-    pub name: String,
+    /// The objects.
+    pub objects: InputObjects,
     /// The fields that the plugin receives, such as `data` or `spec.prices`.
     pub fields: Vec<String>,
+}
+
+/// The objects of an input.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InputObjects {
+    /// The one of this name. Runs receive it, or null.
+    Named(String),
+    /// All that a label selector matches, in the API server's syntax: `tier in (a,b),!legacy`. Runs receive a list,
+    /// ordered by name.
+    Labelled(String),
 }
 
 impl Input {
@@ -24,14 +35,18 @@ impl Input {
     pub const MOST: usize = 8;
     /// The most bytes of a plugin's inputs together, as JSON.
     pub const MOST_BYTES: usize = 128 << 10;
+    /// The most objects of an input with a label selector.
+    pub const MOST_OBJECTS: usize = 64;
     /// The fields of an input that names none.
     pub const DEFAULT_FIELDS: [&str; 2] = ["data", "spec"];
 
-    /// Returns the fields of an object that the plugin receives, in the structure of the object.
+    /// Returns the fields of an object that the plugin receives, in the structure of the object. One of a list has its
+    /// name in addition.
     #[must_use]
     pub fn prune(&self, object: &Value) -> Value {
         let mut pruned = Map::new();
-        for field in &self.fields {
+        let is_listed = matches!(self.objects, InputObjects::Labelled(_));
+        for field in is_listed.then_some("metadata.name").into_iter().chain(self.fields.iter().map(String::as_str)) {
             let path: Vec<&str> = field.split('.').collect();
             let found = path.iter().try_fold(object, |object, name| object.get(name));
             if let (Some(found), Some((last, parents))) = (found, path.split_last()) {
@@ -71,7 +86,7 @@ mod tests {
     fn input(fields: &[&str]) -> Input {
         let [id, api_version, kind, resource, name] = ["a", "v1", "ConfigMap", "configmaps", "b"].map(str::to_owned);
         let fields = fields.iter().map(|field| (*field).to_owned()).collect();
-        Input { id, api_version, kind, resource, name, fields }
+        Input { id, api_version, kind, resource, objects: InputObjects::Named(name), fields }
     }
 
     #[test]
@@ -91,6 +106,19 @@ mod tests {
         }
         for object in [json!(null), json!([1]), json!("data")] {
             assert_eq!(input(&["data"]).prune(&object), json!({}));
+        }
+    }
+
+    #[test]
+    fn an_object_of_a_list_has_its_name() {
+        let object = json!({ "metadata": { "name": "n", "labels": { "a": "b" } }, "data": { "x": "1" } });
+        for (fields, expected) in [
+            (&["data"][..], json!({ "metadata": { "name": "n" }, "data": { "x": "1" } })),
+            (&["metadata.labels"], json!({ "metadata": { "name": "n", "labels": { "a": "b" } } })),
+            (&["metadata"], json!({ "metadata": { "name": "n", "labels": { "a": "b" } } })),
+        ] {
+            let input = Input { objects: InputObjects::Labelled("a=b".into()), ..input(fields) };
+            assert_eq!(input.prune(&object), expected, "{fields:?}");
         }
     }
 

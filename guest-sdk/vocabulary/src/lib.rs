@@ -38,7 +38,7 @@ pub use function::{Function, INTERFACES, PACKAGE, VERSION};
 pub use grant::{Grant, Right};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use graph::components;
-pub use input::{Input, with_inputs};
+pub use input::{Input, InputObjects, with_inputs};
 pub use key::{Payer, PluginId, PodKey, Revision, RevisionError, Tenant};
 pub use plugin::{Language, LimitClass, Limits, Phase, PluginSpec, PullSecret, RequestRates, Source, WatchSpec};
 /// The status of a condition, and the syntax of names, keys and values, shared with the SDK's test host.

@@ -60,6 +60,23 @@ impl LabelSelector {
     }
 }
 
+impl fmt::Display for LabelSelector {
+    /// Formats the API server's syntax of a label selector: `tier in (a,b),!legacy`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, LabelRequirement { key, operator, values }) in self.0.iter().enumerate() {
+            formatter.write_str(if at > 0 { "," } else { "" })?;
+            let values = values.join(",");
+            match operator {
+                LabelOperator::Exists => formatter.write_str(key)?,
+                LabelOperator::Absent => write!(formatter, "!{key}")?,
+                LabelOperator::In => write!(formatter, "{key} in ({values})")?,
+                LabelOperator::NotIn => write!(formatter, "{key} notin ({values})")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A filter for Pods: every field that is set must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodQuery {

@@ -13,7 +13,7 @@ use podium_engine::intervals::Intervals;
 use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant, text};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
     spaced::{Pace, Spaced},
     watches::Watches,
 };
-use crate::objects::{Change, FetchFailure, InputKind, InputState, ObjectWatch};
+use crate::objects::{Change, FetchFailure, Fields, InputKind, InputObject, InputState, ObjectWatch, REFUSED};
 
 /// The most inputs of a tenant and of the host that are watched. Equal ones of one account count once.
 const OF_TENANT: usize = 16;
@@ -141,6 +141,8 @@ pub(super) struct Inputs {
     changes: mpsc::Receiver<Seen>,
     /// The plugins whose Pods are queued.
     sweeps: Spaced<PluginId, ()>,
+    /// The objects of those that are watched, by their names, within the bounds of an input.
+    objects: BTreeMap<Arc<InputKind>, BTreeMap<String, Fields>>,
     /// Inputs that have changed since plugins received them the last time.
     dirty: BTreeSet<Arc<InputKind>>,
     /// Those that no plugin had at the latest comparison: the next one drops them if that is still so. A plugin that is
@@ -150,7 +152,7 @@ pub(super) struct Inputs {
     lost: BTreeMap<Tenant, Intervals>,
 }
 
-type Seen = (Arc<InputKind>, Change<InputState>);
+type Seen = (Arc<InputKind>, Change<InputObject>);
 
 impl Inputs {
     /// Lists again also when the watch of Pods (`pods`) has found that the API server's history was set back.
@@ -166,6 +168,7 @@ impl Inputs {
             sender,
             changes,
             sweeps,
+            objects: BTreeMap::new(),
             dirty: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             lost: BTreeMap::new(),
@@ -187,7 +190,7 @@ impl Inputs {
         loop {
             let next = self.sweeps.next();
             tokio::select! {
-                Some((input, change)) = self.changes.recv() => self.seen(input, change),
+                Some((input, change)) = self.changes.recv() => self.seen(input, change, &mut watches),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     while let Some((plugin, ())) = self.sweeps.due(Instant::now()) {
                         let Some(loaded) = self.driver.dispatch.registry.by_id(&plugin) else { continue };
@@ -222,30 +225,65 @@ impl Inputs {
             states.retain(|input, _| wanted.contains(input) || !self.unwanted.contains(input));
             states.keys().cloned().collect()
         };
-        watches.keep(&kept, |input| {
-            let api = self.api.for_tenant(input.tenant.clone());
-            let watch = ObjectWatch::<InputState>::new(api, input.clone(), None, self.driver.dispatch.seed);
-            watch.beside(self.pods.clone()).run(self.sender.clone())
-        });
+        self.objects.retain(|input, _| kept.contains(input));
+        watches.keep(&kept, |input| self.watch(input, Duration::ZERO));
         self.unwanted = kept.difference(&wanted).cloned().collect();
         !self.unwanted.is_empty()
     }
 
-    fn seen(&mut self, input: Arc<InputKind>, change: Change<InputState>) {
+    /// Watches an input, after a pause.
+    fn watch(&self, input: &Arc<InputKind>, pause: Duration) -> impl Future<Output = ()> + Send + use<> {
+        let api = self.api.for_tenant(input.tenant.clone());
+        let watch = ObjectWatch::<InputObject>::new(api, input.clone(), None, self.driver.dispatch.seed);
+        let watch = watch.beside(self.pods.clone());
+        let changes = self.sender.clone();
+        async move {
+            sleep(pause).await;
+            watch.run(changes).await;
+        }
+    }
+
+    fn seen(&mut self, input: Arc<InputKind>, change: Change<InputObject>, watches: &mut Watches<Arc<InputKind>>) {
+        if let Change::Listed(_) = change {
+            self.objects.insert(input.clone(), BTreeMap::new());
+        }
+        // Without a list, this is of a watch that has ended.
+        let Some(objects) = self.objects.get_mut(&input) else { return };
         let state = match change {
-            Change::Listed(objects) => objects.into_iter().next().unwrap_or(InputState::Absent),
-            Change::Applied(object) => *object,
-            Change::Deleted(()) => InputState::Absent,
-            Change::Absent => InputState::Unavailable,
-            Change::Left(()) => return,
+            Change::Listed(listed) => {
+                objects.extend(listed.into_iter().map(|InputObject { name, fields }| (name, fields)));
+                input.state(objects)
+            }
+            Change::Applied(object) => {
+                objects.insert(object.name, object.fields);
+                input.state(objects)
+            }
+            Change::Deleted(name) => {
+                objects.remove(&name);
+                input.state(objects)
+            }
+            Change::Absent => Ok(InputState::Unavailable),
+            Change::Left(_) => return,
         };
+        let state = state.unwrap_or_else(|_| {
+            // Objects beyond the bounds are not kept, so a list shows when they are within them again.
+            if !input.is_named() {
+                self.objects.remove(&input);
+                watches.replace(&input, self.watch(&input, REFUSED));
+            }
+            InputState::Unavailable
+        });
         let is_lost = state == InputState::Unavailable;
         if self.states.set(&input, state).is_none() {
             return;
         }
         if is_lost && let Some(count) = self.lost.entry(input.tenant.clone()).or_default().occurred(Instant::now()) {
             let object = text::line(&input.describe());
-            tracing::warn!(object, count, "an input may not be read any more, or is too large: runs do not receive it");
+            tracing::warn!(
+                object,
+                count,
+                "an input may not be read any more, is too large or has too many objects: runs do not receive it"
+            );
         }
         self.dirty.insert(input);
     }

@@ -32,6 +32,14 @@ impl<K: Ord + Clone> Watches<K> {
         }
     }
 
+    /// Ends a watch that runs, and runs another one in its place.
+    pub(super) fn replace(&mut self, watch: &K, by: impl Future<Output = ()> + Send + 'static) {
+        if let Some(running) = self.running.get_mut(watch) {
+            running.abort();
+            *running = self.tasks.spawn(by);
+        }
+    }
+
     /// Begins a task beside the watches.
     pub(super) fn begin(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);

@@ -58,6 +58,10 @@ impl Served for Arc<ChildKind> {
         PAGE
     }
 
+    fn full(&self) -> usize {
+        MOST
+    }
+
     fn refused(&self) -> Option<(Duration, String)> {
         let ChildKind { kind, account, .. } = &**self;
         let plugin = self.plugin();
@@ -84,10 +88,6 @@ impl Watchable for Child {
 
     fn end(revision: &str) -> Option<Self> {
         Some(Self::end_of_list(revision))
-    }
-
-    fn is_full(objects: &[Self]) -> bool {
-        objects.len() >= MOST
     }
 
     fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}

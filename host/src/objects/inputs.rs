@@ -1,12 +1,12 @@
-//! The read and the watch of one object that is an input of plugins, as their account.
+//! The read and the watch of the objects of an input of plugins, as their account.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{Request, request};
 use podium_api::{Api, ApiError, in_query, plugin_user_agent, resource_path};
-use podium_vocabulary::{Input, PluginId, PluginSpec, Tenant, json};
+use podium_vocabulary::{Input, InputObjects, PluginId, PluginSpec, Tenant, json};
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     FetchFailure, Step,
@@ -16,16 +16,18 @@ use super::{
 use crate::config::Policy;
 
 /// The wait after the API server has refused the list or the watch. Rights are added by people.
-const REFUSED: Duration = Duration::from_secs(30);
+pub(crate) const REFUSED: Duration = Duration::from_secs(30);
+/// Objects of a page of a list. Each has up to 1.5 MiB.
+const PAGE: u32 = 8;
 
-/// An object, as an account reads it. Plugins of one account with equal inputs share it.
+/// An input, as an account reads it. Plugins of one account with equal inputs share it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InputKind {
     /// The owner of the plugins.
     pub(crate) tenant: Tenant,
     /// The name of the account, as the API server knows it.
     account: String,
-    /// The namespace of the account and of the object.
+    /// The namespace of the account and of the objects.
     namespace: String,
     /// Without its id.
     input: Input,
@@ -34,19 +36,58 @@ pub(crate) struct InputKind {
 /// The state of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InputState {
-    /// The fields that plugins receive, as JSON.
+    /// What plugins receive, as JSON: the fields of the object, or a list of those of the objects.
     Present(Arc<str>),
     /// There is no such object.
     Absent,
-    /// It may not be read, or is too large.
+    /// It may not be read, is too large, or has too many objects.
     Unavailable,
+}
+
+/// An object of an input, as a list or a watch shows it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct InputObject {
+    pub(crate) name: String,
+    pub(crate) fields: Fields,
+}
+
+/// What plugins receive of an object, as JSON.
+pub(crate) type Fields = Result<Arc<str>, Excess>;
+
+/// Why an input is too large to be received.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Excess {
+    /// These are the bytes of the fields.
+    Bytes(usize),
+    Objects,
+    /// The values of an object take too much memory.
+    Values(String),
 }
 
 /// The answer of a list. Its objects are not parsed with it.
 #[derive(Deserialize)]
 struct List<'a> {
+    #[serde(default)]
+    metadata: ListMetadata,
     #[serde(borrow)]
     items: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+/// The only part of an object that is read of one with too many values.
+#[derive(Deserialize)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
 }
 
 impl InputState {
@@ -80,75 +121,145 @@ impl InputKind {
     }
 
     fn selector(&self) -> String {
-        let selector = format!("metadata.name={}", self.input.name);
-        format!("fieldSelector={}", in_query(&selector))
+        match &self.input.objects {
+            InputObjects::Named(name) => format!("fieldSelector={}", in_query(&format!("metadata.name={name}"))),
+            InputObjects::Labelled(labels) => format!("labelSelector={}", in_query(labels)),
+        }
     }
 
     fn as_account(&self, uri: &str) -> request::Builder {
         Request::get(uri).header("impersonate-user", &self.account)
     }
 
-    /// Reads the object for a plugin that is being loaded.
+    /// Reads the objects for a plugin that is being loaded.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read, or is too large.
+    /// Returns an error if they cannot be read, or are too large.
     pub(crate) async fn read(&self, api: &Api, plugin: &PluginId, id: &str) -> Result<InputState, FetchFailure> {
-        let resource = &self.input.resource;
-        let object = self.describe();
         let failed = |reason, message: String| {
             let field = format!("spec.inputs[{id}]");
             FetchFailure { step: Step::Granted, ..FetchFailure::fetching(&field, reason, &message) }
         };
-        let request = self
-            .as_account(&format!("{}?limit=1&{}", self.resource_path(), self.selector()))
-            .header(http::header::USER_AGENT, plugin_user_agent(&plugin.to_string()))
-            .body(Vec::new())
-            .map_err(|error| failed("InputUnavailable", error.to_string()))?;
-        let bytes = match api.bytes(request).await {
-            Ok(bytes) => bytes,
-            Err(ApiError::Status { code: 403, .. }) => {
-                let message = format!(
-                    "{} may not list {object}; grant it the verbs list and watch on {resource} with this name, and the \
-                     host the verb impersonate on the ServiceAccount",
-                    self.account
-                );
-                return Err(failed("InputForbidden", message));
+        let described = self.describe();
+        let mut objects = BTreeMap::new();
+        let mut next = String::new();
+        loop {
+            let uri = format!("{}?limit={}&{}{next}", self.resource_path(), self.page_size(), self.selector());
+            let request = self
+                .as_account(&uri)
+                .header(http::header::USER_AGENT, plugin_user_agent(&plugin.to_string()))
+                .body(Vec::new())
+                .map_err(|error| failed("InputUnavailable", error.to_string()))?;
+            let bytes = match api.bytes(request).await {
+                Ok(bytes) => bytes,
+                Err(ApiError::Status { code: 403, .. }) => return Err(failed("InputForbidden", self.forbidden())),
+                Err(error) => {
+                    return Err(failed("InputUnavailable", format!("{described}: {}", error.for_guests())));
+                }
+            };
+            let malformed = || failed("InputUnavailable", format!("{described}: the API server's answer is malformed"));
+            let List { metadata, items } = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
+            for item in items {
+                let InputObject { name, fields } = self.object(item.get()).ok_or_else(malformed)?;
+                objects.insert(name, fields);
             }
-            Err(error) => return Err(failed("InputUnavailable", format!("{object}: {}", error.for_guests()))),
-        };
-        let malformed = || failed("InputUnavailable", format!("{object}: the API server's answer is malformed"));
-        let List { items } = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
-        let Some(item) = items.first() else { return Ok(InputState::Absent) };
-        let too_large = |error| failed("InputTooLarge", format!("{object} is not read: {error}"));
-        let value = json::value(item.get().as_bytes()).map_err(too_large)?;
-        if !self.is_named(&value) {
-            return Err(malformed());
-        }
-        match self.state(&value) {
-            Ok(state) => Ok(state),
-            Err(bytes) => {
-                let most = Input::MOST_BYTES;
-                let message = format!("{object} has {bytes} bytes in these fields; at most {most}: name fewer fields");
-                Err(failed("InputTooLarge", message))
+            match metadata.next.filter(|next| !next.is_empty() && !self.is_beyond(objects.len())) {
+                Some(token) => next = format!("&continue={}", in_query(&token)),
+                None => break,
             }
         }
+        self.state(&objects).map_err(|excess| failed("InputTooLarge", format!("{described} {}", excess.message())))
     }
 
-    /// Returns true if this is the object, and not another one of a server that ignores the selector.
-    fn is_named(&self, object: &Value) -> bool {
-        object["metadata"]["name"] == self.input.name
+    fn forbidden(&self) -> String {
+        let object = self.describe();
+        let resource = &self.input.resource;
+        let with_name = if self.is_named() { " with this name" } else { "" };
+        format!(
+            "{} may not list {object}; grant it the verbs list and watch on {resource}{with_name}, and the host the \
+             verb impersonate on the ServiceAccount",
+            self.account
+        )
     }
 
-    /// Returns the object for log lines.
+    /// Returns an object of a list or a watch; `None` if it is not one of these, as from a server that ignores the
+    /// selector.
+    fn object(&self, json: &str) -> Option<InputObject> {
+        let Named { metadata: Metadata { name } } = serde_json::from_str(json).ok()?;
+        match &self.input.objects {
+            InputObjects::Named(named) if *named != name => return None,
+            InputObjects::Named(_) | InputObjects::Labelled(_) => {}
+        }
+        let value = json::value(json.as_bytes()).map_err(|error| Excess::Values(error.to_string()));
+        let fields = value.and_then(|value| {
+            let text = self.input.prune(&value).to_string();
+            if text.len() > Input::MOST_BYTES { Err(Excess::Bytes(text.len())) } else { Ok(text.into()) }
+        });
+        Some(InputObject { name, fields })
+    }
+
+    fn page_size(&self) -> u32 {
+        if self.is_named() { 1 } else { PAGE }
+    }
+
+    /// Returns true for one object by its name.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self.input.objects, InputObjects::Named(_))
+    }
+
+    /// The most objects.
+    fn most(&self) -> usize {
+        if self.is_named() { 1 } else { Input::MOST_OBJECTS }
+    }
+
+    /// Returns the objects for log lines.
     pub(crate) fn describe(&self) -> String {
-        format!("{} {}/{}", self.input.kind, self.namespace, self.input.name)
+        let Input { kind, objects, .. } = &self.input;
+        match objects {
+            InputObjects::Named(name) => format!("{kind} {}/{name}", self.namespace),
+            InputObjects::Labelled(labels) => format!("{kind} {}/[{labels}]", self.namespace),
+        }
     }
 
+    /// Returns what plugins receive of these objects, by their names.
+    ///
     /// # Errors
-    /// Returns the size of an object that is too large.
-    fn state(&self, object: &Value) -> Result<InputState, usize> {
-        let text = self.input.prune(object).to_string();
-        if text.len() > Input::MOST_BYTES { Err(text.len()) } else { Ok(InputState::Present(text.into())) }
+    /// Returns an error if they are too many, or too large.
+    pub(crate) fn state(&self, objects: &BTreeMap<String, Fields>) -> Result<InputState, Excess> {
+        if self.is_beyond(objects.len()) {
+            return Err(Excess::Objects);
+        }
+        let mut fields = Vec::new();
+        for object in objects.values() {
+            fields.push(&**object.as_ref().map_err(Clone::clone)?);
+        }
+        let text = match (&self.input.objects, fields.first()) {
+            (InputObjects::Named(_), None) => return Ok(InputState::Absent),
+            (InputObjects::Named(_), Some(object)) => (*object).to_owned(),
+            (InputObjects::Labelled(_), _) => format!("[{}]", fields.join(",")),
+        };
+        if text.len() > Input::MOST_BYTES {
+            Err(Excess::Bytes(text.len()))
+        } else {
+            Ok(InputState::Present(text.into()))
+        }
+    }
+
+    /// Returns true if these are more objects than an input may have.
+    fn is_beyond(&self, objects: usize) -> bool {
+        objects > self.most()
+    }
+}
+
+impl Excess {
+    fn message(&self) -> String {
+        match self {
+            Self::Bytes(bytes) => {
+                format!("has {bytes} bytes in these fields; at most {}: name fewer fields", Input::MOST_BYTES)
+            }
+            Self::Objects => format!("more than {} objects match; use a narrower selector", Input::MOST_OBJECTS),
+            Self::Values(error) => format!("is not read: {error}"),
+        }
     }
 }
 
@@ -166,7 +277,12 @@ impl Served for Arc<InputKind> {
     }
 
     fn page(&self) -> u32 {
-        1
+        self.page_size()
+    }
+
+    /// One more than there may be shows that there are too many.
+    fn full(&self) -> usize {
+        if self.is_named() { 1 } else { Input::MOST_OBJECTS + 1 }
     }
 
     fn refused(&self) -> Option<(Duration, String)> {
@@ -180,20 +296,16 @@ impl Served for Arc<InputKind> {
     }
 }
 
-impl Watchable for InputState {
+impl Watchable for InputObject {
     type Kind = Arc<InputKind>;
-    type Id = ();
+    type Id = String;
 
     fn read(kind: &Self::Kind, object: &str) -> Result<Self, String> {
-        // An error would leave the object out, and runs with its last state.
-        let object = json::value(object.as_bytes()).ok().filter(|object| kind.is_named(object));
-        Ok(object.and_then(|object| kind.state(&object).ok()).unwrap_or(Self::Unavailable))
+        kind.object(object).ok_or_else(|| "not an object of this input".to_owned())
     }
 
-    fn id(self) {}
-
-    fn is_full(objects: &[Self]) -> bool {
-        !objects.is_empty()
+    fn id(self) -> String {
+        self.name
     }
 
     fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}
@@ -205,23 +317,55 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn an_object_whose_values_take_much_memory_is_not_available() {
+    fn kind(objects: InputObjects) -> InputKind {
         let input = Input {
             id: String::new(),
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
             resource: "configmaps".into(),
-            name: "prices".into(),
+            objects,
             fields: vec!["data".into()],
         };
-        let kind = InputKind { tenant: Tenant::Cluster, account: "a".into(), namespace: "shop".into(), input };
-        for (values, expected) in
-            [(1, InputState::Present(r#"{"data":{"cart":"3"}}"#.into())), (100_000, InputState::Unavailable)]
-        {
+        InputKind { tenant: Tenant::Cluster, account: "a".into(), namespace: "shop".into(), input }
+    }
+
+    #[test]
+    fn an_object_whose_values_take_much_memory_is_not_available() {
+        let kind = kind(InputObjects::Named("prices".into()));
+        for (values, expected) in [(1, Ok(r#"{"data":{"cart":"3"}}"#)), (100_000, Err(()))] {
             let spec = vec![json!({ "": 0 }); values];
             let object = json!({ "metadata": { "name": "prices" }, "data": { "cart": "3" }, "spec": spec });
-            assert_eq!(InputState::read(&Arc::new(kind.clone()), &object.to_string()), Ok(expected), "{values}");
+            let object = InputObject::read(&Arc::new(kind.clone()), &object.to_string()).unwrap();
+            assert_eq!(object.fields.as_deref().map_err(drop), expected, "{values}");
+            let objects = BTreeMap::from([(object.name, object.fields)]);
+            assert_eq!(kind.state(&objects).is_ok(), expected.is_ok());
         }
+        let other = json!({ "metadata": { "name": "other" } }).to_string();
+        for json in ["", "[]", "{}", r#"{"metadata":{}}"#, &other] {
+            assert!(InputObject::read(&Arc::new(kind.clone()), json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn labels_select_a_list_by_name_within_the_bounds() {
+        let kind = kind(InputObjects::Labelled("a=b".into()));
+        let state = |objects: &[(&str, usize)]| {
+            let objects = objects.iter().map(|(name, bytes)| {
+                let object = json!({ "metadata": { "name": name }, "data": "x".repeat(*bytes) }).to_string();
+                let InputObject { name, fields } = InputObject::read(&Arc::new(kind.clone()), &object).unwrap();
+                (name, fields)
+            });
+            kind.state(&objects.collect())
+        };
+        assert_eq!(state(&[]), Ok(InputState::Present("[]".into())));
+        let expected = r#"[{"data":"","metadata":{"name":"a"}},{"data":"x","metadata":{"name":"b"}}]"#;
+        assert_eq!(state(&[("b", 1), ("a", 0)]), Ok(InputState::Present(expected.into())));
+        let names: Vec<String> = (0..=Input::MOST_OBJECTS).map(|at| format!("n{at}")).collect();
+        let many: Vec<(&str, usize)> = names.iter().map(|name| (&**name, 1)).collect();
+        assert!(state(&many[1..]).is_ok());
+        assert_eq!(state(&many), Err(Excess::Objects));
+        assert!(matches!(state(&[("a", Input::MOST_BYTES)]), Err(Excess::Bytes(_))));
+        let half = Input::MOST_BYTES / 2;
+        assert!(matches!(state(&[("a", half), ("b", half)]), Err(Excess::Bytes(_))), "together");
     }
 }

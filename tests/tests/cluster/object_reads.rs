@@ -92,3 +92,46 @@ async fn an_object_is_read_and_another_is_scaled_with_printed_rights() -> Result
     ensure!(host.terminate().await?.success());
     Ok(())
 }
+
+/// Labels Pods with the rack of their Node.
+const RACKS: &str = r#"
+import { objects, writes } from "podium";
+export default ({ pod }) => {
+  if (!pod?.spec.nodeName) return;
+  const node = objects.get({ apiVersion: "v1", kind: "Node", name: pod.spec.nodeName });
+  writes.setLabel(pod, "example.com/ready", node.metadata.labels["example.com/rack"]);
+};
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_plugin_reads_the_node_of_a_pod() -> Result<()> {
+    let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
+    let Some((plane, client, _turn)) = cluster(1).await? else { return Ok(()) };
+    let kubectl = Kubectl::new(&plane);
+    namespace(&client, SHOP).await?;
+    let plugin = json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ClusterReconcilePlugin", "metadata": { "name": "racks" },
+        "spec": {
+            "source": { "script": { "language": "javascript", "inline": RACKS } },
+            "serviceAccountName": "podium-cluster-plugin-racks", "serviceAccountNamespace": SHOP,
+            "watch": { "selector": { "matchLabels": { "app": "web" } }, "sections": ["spec"] },
+            "grants": {
+                "read": {
+                    "pods": { "sections": ["spec"] },
+                    "objects": [{ "apiVersion": "v1", "kind": "Node", "resource": "nodes" }],
+                },
+                "write": { "labels": [READY] },
+            },
+        },
+    });
+    let (options, _directory) = printed_rights::grant(&plane, &runner, &plugin)?;
+    kubectl.admin(&["label", "nodes", "--all", "example.com/rack=r1"])?;
+    deployment(&client, SHOP, "web", 2, Shape::default()).await?;
+    let host = Host::spawn(&options).await?;
+    until("the racks", WITHIN, async || {
+        all(&pods(&client, SHOP, "app=web").await?, 2, "r1", |pod| label(pod, READY) == Some("r1"))
+    })
+    .await?;
+    ensure!(host.terminate().await?.success());
+    Ok(())
+}

@@ -33,6 +33,7 @@ export default function reconcile({ pod, now, config }) {
     case "apply": return void writes.applyObject({
       apiVersion: "v1", kind: "ConfigMap", metadata: { name: "summary", namespace: "shop" }, data: { a: "b" },
     }, { pod });
+    case "list": return void writes.setLabel(pod, "team", config.inputs.prices.map((one) => one.metadata.name).join("-"));
     case "price": return void writes.setLabel(pod, "team", String(config.inputs.prices?.spec.cart ?? "none"));
     case "later": return { afterSeconds: 60 };
     case "other": return void writes.setLabel(pod, "other", "x");
@@ -282,7 +283,29 @@ fn a_run_receives_the_objects_of_inputs() {
     run("prices=missing.yaml", 2, &["missing.yaml: cannot be read"]);
     author.write("prices.yaml", "- 1\n");
     run("prices=prices.yaml", 2, &["prices.yaml: is no object"]);
+    author.write("prices.yaml", "- spec: { cart: 4 }\n");
+    run("prices=prices.yaml", 2, &["input prices: is no object"]);
     run("prices", 2, &["such as prices=prices.yaml"]);
+}
+
+#[test]
+fn an_input_with_a_selector_has_the_objects_that_it_selects() {
+    let Some(author) = Author::of_script() else { return };
+    let input = "  inputs:\n  - { id: prices, apiVersion: v1, kind: ConfigMap, resource: configmaps, selector: { \
+                 matchLabels: { tier: a } } }\n";
+    author.write("hello/plugin.yaml", &PLUGIN.replace("  watch: {", &format!("{input}  watch: {{")));
+    let object = |name: &str, tier: &str| format!("{{ metadata: {{ name: {name}, labels: {{ tier: {tier} }} }} }}");
+    let objects = [object("q", "a"), object("p", "a"), object("r", "b")].join(", ");
+    let listed = case(
+        "list",
+        &format!("inputs: {{ prices: [{objects}] }}\nexpect: {{ writes: [set label team=p-q on shop/a] }}\n"),
+    );
+    let none =
+        case("list", "expect: { writes: [set label team= on shop/a] }\n").replacen("name: list", "name: none", 1);
+    author.write("hello/tests/all.yaml", &format!("{listed}{none}"));
+    author.says(&["test", "hello"], 0, &["2 passed"]);
+    author.write("hello/tests/all.yaml", &case("list", "inputs: { prices: { data: {} } }\n"));
+    author.says(&["test", "hello"], 2, &["input prices: has a selector; write a list of objects"]);
 }
 
 #[test]

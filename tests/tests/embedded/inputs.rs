@@ -25,15 +25,20 @@ export default ({ pod, config }) => {
 "#;
 
 fn spec() -> PluginSpec {
+    let input = json!({
+        "id": "prices", "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "name": "prices",
+    });
+    document(SCRIPT, &input)
+}
+
+fn document(script: &str, input: &Value) -> PluginSpec {
     let document = json!({
         "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
         "metadata": { "name": "priced", "namespace": "shop" },
         "spec": {
-            "source": { "script": { "language": "javascript", "inline": SCRIPT } },
+            "source": { "script": { "language": "javascript", "inline": script } },
             "serviceAccountName": "priced",
-            "inputs": [{
-                "id": "prices", "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "name": "prices",
-            }],
+            "inputs": [input],
             "grants": { "write": { "labels": ["example.com/price"] } },
         },
     });
@@ -49,11 +54,11 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
-        Self::with_rights(&["list", "watch"]).await
+        Self::with_rights(&["list", "watch"], json!(["prices"])).await
     }
 
-    /// `verbs` are those of the account on the object.
-    async fn with_rights(verbs: &[&str]) -> Self {
+    /// `verbs` are those of the account on the objects of these names; on all with `null`.
+    async fn with_rights(verbs: &[&str], names: Value) -> Self {
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
         let create = |object: Value| drop(cluster.create(object).unwrap());
         create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }));
@@ -69,8 +74,7 @@ impl Scene {
         let rbac = "rbac.authorization.k8s.io/v1";
         let write = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["patch"] });
         let read = json!({
-            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["prices"],
-            "verbs": verbs,
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": names, "verbs": verbs,
         });
         for (name, rule) in [("write", write), ("read", read)] {
             create(json!({ "apiVersion": rbac, "kind": "Role", "metadata": named(name), "rules": [rule] }));
@@ -103,7 +107,12 @@ impl Scene {
     }
 
     fn create_prices(&self, cart: &str) {
-        let metadata = json!({ "namespace": "shop", "name": "prices" });
+        self.create_labelled("prices", cart);
+    }
+
+    /// Creates a ConfigMap with a label that a selector matches.
+    fn create_labelled(&self, name: &str, cart: &str) {
+        let metadata = json!({ "namespace": "shop", "name": name, "labels": { "tier": "a" } });
         let data = json!({ "cart": cart });
         self.cluster
             .create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data }))
@@ -206,7 +215,7 @@ async fn without_the_right_there_is_no_load_and_no_copy_after_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_watch_the_object_is_listed_every_half_minute() {
-    let scene = Scene::with_rights(&["list"]).await;
+    let scene = Scene::with_rights(&["list"], json!(["prices"])).await;
     scene.create_prices("3");
     scene.app.load(spec()).await.unwrap();
     for price in ["3", "4", "5"] {
@@ -233,5 +242,84 @@ async fn an_input_that_is_too_large_is_named_and_not_received() {
     scene.set_price(&"9".repeat(200 << 10)).await;
     scene.settle(SOON).await;
     assert_eq!(scene.labels(), ["unavailable"]);
+    scene.end().await;
+}
+
+/// Labels Pods with the number of objects, and the values of the first two.
+const LIST: &str = r#"
+import { writes } from "podium";
+export default ({ pod, config }) => {
+  if (!pod) return;
+  const list = config.inputs.prices;
+  const values = list?.slice(0, 2).map(({ metadata, data }) => `${metadata.name}-${data.cart}`);
+  writes.setLabel(pod, "example.com/price", list ? [list.length, ...values].join(".") : "unavailable");
+};
+"#;
+
+/// The plugin with all objects of some labels as its input.
+fn of_a_list() -> PluginSpec {
+    let selector = json!({
+        "matchLabels": { "tier": "a" },
+        "matchExpressions": [
+            { "key": "tier", "operator": "In", "values": ["a", "b"] }, { "key": "legacy", "operator": "DoesNotExist" },
+        ],
+    });
+    let input = json!({
+        "id": "prices", "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "selector": selector,
+    });
+    document(LIST, &input)
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_with_some_labels_are_a_list_by_name() {
+    let scene = Scene::with_rights(&["list", "watch"], Value::Null).await;
+    scene.create_labelled("c", "3");
+    scene.app.load(of_a_list()).await.unwrap();
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["1.c-3"]);
+    scene.create_labelled("a", "1");
+    scene.create_labelled("b", "2");
+    scene.settle(SOON).await;
+    assert_eq!(scene.labels(), ["3.a-1.b-2"]);
+    let path = |name: &str| format!("/api/v1/namespaces/shop/configmaps/{name}");
+    let minute = Duration::from_secs(61);
+    scene.request("PATCH", &path("a"), &json!({ "metadata": { "labels": { "legacy": "" } } })).await;
+    scene.settle(minute).await;
+    assert_eq!(scene.labels(), ["2.b-2.c-3"]);
+    scene.request("PATCH", &path("b"), &json!({ "data": { "cart": "4" } })).await;
+    scene.request("DELETE", &path("c"), &json!({})).await;
+    scene.settle(minute).await;
+    assert_eq!(scene.labels(), ["1.b-4"]);
+    // One more than there may be, and so many again.
+    for number in 0..64 {
+        scene.create_labelled(&format!("x{number}"), "0");
+    }
+    scene.settle(minute).await;
+    assert_eq!(scene.labels(), ["unavailable"]);
+    scene.request("DELETE", &path("x0"), &json!({})).await;
+    scene.settle(minute).await;
+    assert_eq!(scene.labels(), ["64.b-4.x1-0"]);
+    scene.request("PATCH", &path("x1"), &json!({ "data": { "cart": "9".repeat(200 << 10) } })).await;
+    scene.settle(minute).await;
+    assert_eq!(scene.labels(), ["unavailable"]);
+    scene.request("DELETE", &path("x1"), &json!({})).await;
+    scene.settle(minute).await;
+    assert_eq!(scene.labels(), ["63.b-4.x10-0"]);
+    scene.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_objects_are_named_at_the_load() {
+    let scene = Scene::with_rights(&["list", "watch"], Value::Null).await;
+    for number in 0..65 {
+        scene.create_labelled(&format!("x{number}"), "0");
+    }
+    let failure = scene.app.prepare(of_a_list()).await.map(drop).unwrap_err().to_string();
+    let described = "ConfigMap shop/[tier in (a),tier in (a,b),!legacy] more than 64 objects match";
+    assert!(failure.contains(described), "{failure}");
+    scene.end().await;
+    let scene = Scene::start().await;
+    let failure = scene.app.prepare(of_a_list()).await.map(drop).unwrap_err().to_string();
+    assert!(failure.contains("list and watch on configmaps, and the host"), "{failure}");
     scene.end().await;
 }

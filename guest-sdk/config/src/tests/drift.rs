@@ -124,6 +124,9 @@ fn samples() -> Vec<Value> {
     namespaced["spec"]["watch"]["sections"] = json!(["labels"]);
     namespaced["spec"]["watch"]["related"]["by"] = json!("label");
     namespaced["spec"]["grants"]["read"]["pods"]["sections"] = json!(["labels"]);
+    // One input has a selector, and all others a name.
+    let selected = namespaced["spec"]["inputs"][0].as_object_mut().unwrap();
+    let name = selected.remove("name");
     let script = &mut namespaced["spec"]["source"]["script"];
     let inline = script.as_object_mut().unwrap().remove("inline").unwrap();
     let inline = json!({ "language": script["language"], "inline": inline });
@@ -138,6 +141,9 @@ fn samples() -> Vec<Value> {
     };
     let mut scripts = from(&namespaced, "script");
     scripts["spec"]["source"]["script"] = inline;
+    let named = scripts["spec"]["inputs"][0].as_object_mut().unwrap();
+    named.remove("selector");
+    named.extend(name.map(|name| ("name".to_owned(), name)));
     vec![
         from(&namespaced, "file"),
         from(&cluster, "configMap"),

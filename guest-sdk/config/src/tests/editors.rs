@@ -378,6 +378,7 @@ fn rules_between_fields_of_a_policy_are_checked() {
 /// Fields whose value must fit other fields: the schema accepts what the host refuses.
 fn is_of_rules(field: &str) -> bool {
     let fields = [
+        "spec.inputs[0]",
         "spec.source",
         "spec.source.file",
         "spec.source.script",

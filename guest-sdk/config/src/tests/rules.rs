@@ -59,6 +59,14 @@ fn inputs(ids: &[&str], kind: &str) -> (&'static str, Value) {
     ("/spec/inputs", ids.iter().map(input).collect())
 }
 
+/// An input with these fields of its objects.
+fn selected(mut input: Value) -> (&'static str, Value) {
+    for (field, value) in [("id", "a"), ("apiVersion", "v1"), ("kind", "ConfigMap"), ("resource", "as")] {
+        input[field] = value.into();
+    }
+    ("/spec/inputs", json!([input]))
+}
+
 /// A script, with its place.
 fn script(place: &Value) -> (&'static str, Value) {
     let mut script = place.clone();
@@ -266,6 +274,22 @@ fn of_inputs() -> Vec<Row> {
             vec![account(), inputs(&["a"], "Node")],
             "spec.inputs[0].kind",
             "objects have no namespace, and inputs are",
+        ),
+        (namespaced, vec![account(), selected(json!({}))], "spec.inputs[0]", "names no object; set name, or selector"),
+        (
+            namespaced,
+            vec![account(), selected(json!({ "name": "a", "selector": {} }))],
+            "spec.inputs[0]",
+            "has name and selector; remove one",
+        ),
+        (
+            namespaced,
+            vec![
+                account(),
+                selected(json!({ "selector": { "matchExpressions": [{ "key": "a", "operator": "In" }] } })),
+            ],
+            "spec.inputs[0].selector.matchExpressions[0].values",
+            "In and NotIn",
         ),
     ]
 }

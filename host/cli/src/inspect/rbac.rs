@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use podium_vocabulary::{Grant, Grants, Input, ObjectGrant, PluginSpec, PullSecret, Source, Tenant};
+use podium_vocabulary::{Grant, Grants, Input, InputObjects, ObjectGrant, PluginSpec, PullSecret, Source, Tenant};
 use serde_json::{Value, json};
 
 use crate::args::Impersonation;
@@ -102,10 +102,12 @@ fn component(source: &Source, account: &Account) -> Option<Right> {
 
 /// The right to read and watch an input, which the host does as the plugin's account, in the account's namespace.
 fn input(input: &Input) -> Right {
-    Right {
-        name: Some(input.name.clone()),
-        ..Right::new(group(&input.api_version), &input.resource, &["list", "watch"])
-    }
+    // A selector cannot be named in a role.
+    let name = match &input.objects {
+        InputObjects::Named(name) => Some(name.clone()),
+        InputObjects::Labelled(_) => None,
+    };
+    Right { name, ..Right::new(group(&input.api_version), &input.resource, &["list", "watch"]) }
 }
 
 /// A ServiceAccount.
@@ -317,10 +319,19 @@ mod tests {
     }
 
     #[test]
+    fn inputs_with_a_selector_need_all_objects() {
+        let [id, api_version, kind, resource] = ["a", "v1", "ConfigMap", "configmaps"].map(str::to_owned);
+        let objects = InputObjects::Labelled("a in (b)".to_owned());
+        let right = input(&Input { id, api_version, kind, resource, objects, fields: Vec::new() });
+        assert_eq!(right, Right::new("", "configmaps", &["list", "watch"]));
+    }
+
+    #[test]
     fn inputs_are_named_objects_of_the_accounts_namespace() {
         let [id, api_version, kind, resource, name] =
             ["a", "shop.example/v1", "PriceList", "pricelists", "prices"].map(str::to_owned);
-        let input = Input { id, api_version, kind, resource, name, fields: Vec::new() };
+        let named = InputObjects::Named(name);
+        let input = Input { id, api_version, kind, resource, objects: named, fields: Vec::new() };
         for (namespace, of) in [(Some("shop"), "podium-inputs-tidy"), (None, "podium-cluster-inputs-tidy")] {
             let impersonate = Some("system:serviceaccount:shop:a".to_owned());
             let spec = PluginSpec { inputs: vec![input.clone()], impersonate, ..spec(namespace) };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use podium_devcluster::{Cluster, StartError};
-use podium_vocabulary::{Input, ObjectGrant, PluginSpec};
+use podium_vocabulary::{Input, InputObjects, ObjectGrant, PluginSpec};
 use serde_json::{Map, Value, json};
 
 /// The objects by the ids of the inputs. An input without one is of an object that does not exist.
@@ -27,8 +27,9 @@ pub(crate) fn read(files: &[(String, PathBuf)]) -> anyhow::Result<Inputs> {
     let object = |(id, file): &(String, PathBuf)| {
         let text = fs::read_to_string(file).with_context(|| format!("{}: cannot be read", file.display()))?;
         let object: Value = serde_saphyr::from_str(&text).with_context(|| format!("{}: no YAML", file.display()))?;
-        if !object.is_object() {
-            bail!("{}: is no object; write its fields, such as data: {{}}", file.display());
+        let is_list = object.as_array().is_some_and(|objects| objects.iter().all(Value::is_object));
+        if !object.is_object() && !is_list {
+            bail!("{}: is no object; write its fields, such as data: {{}}, or a list for a selector", file.display());
         }
         Ok((id.clone(), object))
     };
@@ -52,23 +53,37 @@ pub(super) fn store(cluster: &Cluster, spec: &PluginSpec, objects: &Inputs) -> a
             let known: Vec<&str> = spec.inputs.iter().map(|input| &*input.id).collect();
             bail!("input {id}: spec.inputs has none of this id; it has {known:?}");
         };
-        if fields.is_null() {
-            continue;
-        }
-        let Some(mut object) = fields.as_object().cloned() else {
-            bail!("input {id}: is no object; write its fields, such as data: {{}}, or null for none");
+        let objects = match (&input.objects, fields) {
+            (_, Value::Null) => continue,
+            (InputObjects::Named(name), fields) => vec![(Some(name), fields)],
+            (InputObjects::Labelled(_), Value::Array(objects)) => objects.iter().map(|fields| (None, fields)).collect(),
+            (InputObjects::Labelled(_), _) => {
+                bail!("input {id}: has a selector; write a list of objects, with metadata.name and metadata.labels")
+            }
         };
-        object.insert("apiVersion".to_owned(), json!(input.api_version));
-        object.insert("kind".to_owned(), json!(input.kind));
-        let metadata = object.entry("metadata").or_insert_with(|| Map::new().into());
-        if !metadata.is_object() {
-            *metadata = Map::new().into();
+        for (name, fields) in objects {
+            let object = complete(fields, input, namespace, name)
+                .with_context(|| format!("input {id}: is no object; write its fields, such as data: {{}}, or null"))?;
+            cluster.create(object).with_context(|| format!("the object of the input {id}"))?;
         }
-        metadata["namespace"] = json!(namespace);
-        metadata["name"] = json!(input.name);
-        cluster.create(object.into()).with_context(|| format!("the object of the input {id}"))?;
     }
     Ok(())
+}
+
+/// Returns the object with these fields, and with a name that is not among them; `None` if it is no mapping.
+fn complete(fields: &Value, input: &Input, namespace: Option<&str>, name: Option<&String>) -> Option<Value> {
+    let mut object = fields.as_object()?.clone();
+    object.insert("apiVersion".to_owned(), json!(input.api_version));
+    object.insert("kind".to_owned(), json!(input.kind));
+    let metadata = object.entry("metadata").or_insert_with(|| Map::new().into());
+    if !metadata.is_object() {
+        *metadata = Map::new().into();
+    }
+    metadata["namespace"] = json!(namespace);
+    if let Some(name) = name {
+        metadata["name"] = json!(name);
+    }
+    Some(object.into())
 }
 
 /// Defines a kind that the cluster does not serve by itself.

@@ -1,6 +1,6 @@
 //! Plugins whose inputs cannot be read when they are loaded.
 
-use podium_vocabulary::Input;
+use podium_vocabulary::{Input, InputObjects};
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn with_inputs(number: usize) -> PluginSpec {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
         resource: "configmaps".into(),
-        name: format!("missing-{at}"),
+        objects: InputObjects::Named(format!("missing-{at}")),
         fields: vec!["data".into()],
     };
     let impersonate = Some("system:serviceaccount:shop:tidy".into());
