@@ -8,7 +8,7 @@ use std::{fs, time::Duration};
 use podium_devcluster::{Cluster, Options};
 use podium_host::app::{self, App};
 use podium_tests::{embedded, plugins, runner, wire::Wire};
-use podium_vocabulary::{Language, PluginId, PluginSpec};
+use podium_vocabulary::{Language, ObjectGrant, PluginId, PluginSpec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -321,5 +321,35 @@ async fn too_many_objects_are_named_at_the_load() {
     let scene = Scene::start().await;
     let failure = scene.app.prepare(of_a_list()).await.map(drop).unwrap_err().to_string();
     assert!(failure.contains("list and watch on configmaps, and the host"), "{failure}");
+    scene.end().await;
+}
+
+/// Counts in an object that is its own input.
+const COUNTER: &str = r#"
+import { writes } from "podium";
+export default ({ pod, config }) => {
+  if (!pod) return;
+  const cart = Number(config.inputs.prices?.data.cart ?? 0) + 1;
+  const metadata = { namespace: "shop", name: "prices" };
+  writes.applyObject({ apiVersion: "v1", kind: "ConfigMap", metadata, data: { cart: String(cart) } });
+};
+"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_changes_its_own_input_runs_once_a_minute() {
+    let scene = Scene::with_rights(&["get", "list", "watch", "create", "patch"], Value::Null).await;
+    let input = json!({
+        "id": "prices", "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "name": "prices",
+    });
+    let mut spec = document(COUNTER, &input);
+    let [api_version, kind, resource] = ["v1", "ConfigMap", "configmaps"].map(str::to_owned);
+    spec.grants.write.objects = vec![ObjectGrant { api_version, kind, resource }];
+    scene.app.load(spec).await.unwrap();
+    scene.settle(SOON).await;
+    let before = scene.runs();
+    let minutes = 10;
+    tokio::time::sleep(Duration::from_secs(minutes * 60)).await;
+    let sweeps = (scene.runs() - before).div_ceil(PODS as u64);
+    assert!((minutes - 1..=minutes + 2).contains(&sweeps), "{sweeps} sweeps");
     scene.end().await;
 }
