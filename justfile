@@ -89,6 +89,11 @@ test-inputs PODS="500":
     PODIUM_CLUSTER_TESTS=1 PODIUM_INPUT_PODS={{PODS}} \
         cargo test --workspace --test cluster -- --nocapture an_input_reaches_all_pods
 
+# A plugin that runs for GROUPS workloads of PODS Pods: a rolling restart of all, and the ends of groups around kills
+test-groups GROUPS="500" PODS="4":
+    PODIUM_CLUSTER_TESTS=1 PODIUM_GROUPS={{GROUPS}} PODIUM_GROUP_PODS={{PODS}} \
+        cargo test --workspace --test cluster -- --nocapture a_group_outlives
+
 # podium-host killed TIMES times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills
@@ -225,6 +230,10 @@ schemas:
 # The container image of podium-host, in the storage of podman. Flags: --profile --binary --tag --archive
 image *ARGS:
     bash deploy/image/build.sh {{ARGS}}
+
+# Archives of podium, podium-host, runners and SDK for x86-64 and arm64, in target/dist. Flags: --targets --out
+dist *ARGS:
+    bash deploy/dist/build.sh {{ARGS}}
 
 # The plain form of the chart in deploy/kustomize/base
 manifests:

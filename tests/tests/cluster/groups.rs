@@ -1,7 +1,7 @@
 //! A plugin that runs for groups of Pods, on the real control plane: a rollout is no end of a workload, and each end is
 //! delivered, also while the host is killed.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, env, fs, ops::Range, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use http::Request;
@@ -14,6 +14,7 @@ use podium_tests::{
 };
 use podium_vocabulary::Language;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     exclusive,
@@ -22,7 +23,7 @@ use crate::{
 };
 
 const SHOP: &str = "shop";
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_secs(300);
 
 /// Keeps a ConfigMap for each workload, and deletes it when the last Pod is gone: then the request has the last state,
 /// or after a restart only the name of the group.
@@ -93,9 +94,15 @@ async fn runs_rest(host: &Host) -> Result<usize> {
     Ok(starts.values().map(Vec::len).sum())
 }
 
+/// The groups, and the Pods of each.
+fn numbers() -> Result<(usize, usize)> {
+    let number = |name: &str, default| env::var(name).ok().map_or(Ok(default), |number| number.parse());
+    Ok((number("PODIUM_GROUPS", 20)?, number("PODIUM_GROUP_PODS", 3)?))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
-    const DEPLOYMENTS: usize = 20;
+    let (groups, members) = numbers()?;
     let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
     let Some((plane, client, _turn)) = exclusive(Options { nodes: 2, ..Options::default() }).await? else {
         return Ok(());
@@ -118,53 +125,64 @@ async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
     let options = HostOptions { kubeconfig, plugins: vec![plugins], arguments };
     let host = Host::spawn(&options).await?;
     let name = |at: usize| format!("web-{at}");
-    for at in 0..DEPLOYMENTS {
-        deployment(&client, SHOP, &name(at), 3, Shape::default()).await?;
+    for at in 0..groups {
+        deployment(&client, SHOP, &name(at), members, Shape::default()).await?;
     }
     let complete = |expected: usize| {
         let client = client.clone();
         async move || {
             let found = config_maps(&client).await?;
-            let members = found.values().filter(|(_, members)| members == "3").count();
-            ensure!((found.len(), members) == (expected, expected), "{found:?}");
+            let complete = found.values().filter(|(_, of_map)| *of_map == members.to_string()).count();
+            ensure!((found.len(), complete) == (expected, expected), "{expected} of {found:?}");
             anyhow::Ok(found)
         }
     };
-    let before = until("the workloads", WITHIN, complete(DEPLOYMENTS)).await?;
-    for at in 0..DEPLOYMENTS {
+    let before = until("the workloads", WITHIN, complete(groups)).await?;
+    let began = Instant::now();
+    for at in 0..groups {
         kubectl.admin(&["-n", SHOP, "rollout", "restart", &format!("deployment/{}", name(at))])?;
     }
-    for at in 0..DEPLOYMENTS {
+    for at in 0..groups {
         let of = format!("deployment/{}", name(at));
-        kubectl.admin(&["-n", SHOP, "rollout", "status", &of, "--timeout=120s"])?;
+        kubectl.admin(&["-n", SHOP, "rollout", "status", &of, "--timeout=300s"])?;
     }
-    let after = until("the rollouts", WITHIN, complete(DEPLOYMENTS)).await?;
+    let took = began.elapsed().as_secs();
+    let after = until("the rollouts", WITHIN, complete(groups)).await?;
     let uids =
         |maps: &BTreeMap<String, (String, String)>| maps.values().map(|(uid, _)| uid.clone()).collect::<Vec<_>>();
     ensure!(uids(&before) == uids(&after), "a rollout ended a group: {before:?} {after:?}");
-    ensure!(runs_rest(&host).await? >= DEPLOYMENTS, "no records");
+    let records = runs_rest(&host).await?;
+    ensure!(records >= 20.min(groups), "{records} records");
+    println!("{groups} groups of {members} Pods: restarted in {took} s, {records} records at most one a second each");
 
-    // A third ends with the host, a third without it, and a third stays.
-    let delete = |of: std::ops::Range<usize>| -> Result<()> {
+    // A third ends with the host, a third around kills of it, and the rest stays.
+    let third = groups / 3;
+    let delete = |of: Range<usize>, wait: &str| -> Result<()> {
         let names: Vec<String> = of.map(name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        kubectl.admin(
-            &[&["-n", SHOP, "delete", "deployment", "--wait=true", "--cascade=foreground"], &names[..]].concat(),
-        )?;
+        kubectl.admin(&[&["-n", SHOP, "delete", "deployment", wait, "--cascade=foreground"], &names[..]].concat())?;
         Ok(())
     };
-    delete(0..7)?;
-    until("the ends", WITHIN, complete(DEPLOYMENTS - 7)).await?;
-    host.kill().await?;
-    delete(7..14)?;
-    until("the Pods", WITHIN, async || {
-        let left = pods(&client, SHOP, "").await?.len();
-        ensure!(left == 3 * 6, "{left} Pods");
-        Ok(())
-    })
-    .await?;
-    let host = Host::spawn(&options).await?;
-    let left = until("the ends of before", WITHIN, complete(6)).await?;
+    delete(0..third, "--wait=true")?;
+    until("the ends", WITHIN, complete(groups - third)).await?;
+    let kills = (groups / 50).max(1);
+    let mut host = host;
+    for kill in 0..kills {
+        let [first, end] = [kill, kill + 1].map(|kill| third + kill * third / kills);
+        let half = first.midpoint(end);
+        delete(first..half, "--wait=false")?;
+        host.kill().await?;
+        delete(half..end, "--wait=true")?;
+        until("the Pods", WITHIN, async || {
+            let left = pods(&client, SHOP, "").await?.len();
+            ensure!(left == members * (groups - end), "{left} Pods");
+            Ok(())
+        })
+        .await?;
+        host = Host::spawn(&options).await?;
+    }
+    let left = until("the ends of before", WITHIN, complete(groups - 2 * third)).await?;
+    println!("{third} groups ended around {kills} kills");
     ensure!(left.iter().all(|(name, map)| after.get(name) == Some(map)), "{left:?}");
     runs_rest(&host).await?;
     ensure!(host.terminate().await?.success());

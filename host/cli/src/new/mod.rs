@@ -138,9 +138,16 @@ fn reserved(name: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns the directory of podium-sdk: the one that is named, the one of an archive, which is beside this program, or
+/// that of the checkout.
 fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let directory = given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk"), Path::to_owned);
-    if !directory.join("Cargo.toml").is_file() {
+    let is_there = |directory: &Path| directory.join("Cargo.toml").is_file();
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name("sdk/guest-sdk")).filter(|sdk| is_there(sdk));
+    let directory = match given {
+        Some(given) => given.to_owned(),
+        None => beside().unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk")),
+    };
+    if !is_there(&directory) {
         bail!("podium-sdk not found at {}; pass its directory with --sdk DIR", directory.display());
     }
     Ok(directory.canonicalize()?)

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Builds the archives of a release: for each target one with `podium`, `podium-host`, the runners of scripts, the SDK and
+# the software bill of materials, and SHA256SUMS. They need no checkout, and no Rust but for plugins in Rust; programs
+# link to glibc only, in a version that is checked.
+#
+# Both targets are built on one machine: cargo-zigbuild links with the C compiler and the libraries of Zig, which has
+# those of each version of glibc. Two builds of one commit have the same digests, as long as the runner of Python is not
+# built again.
+set -euo pipefail
+umask 022
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+# The oldest distributions with it are RHEL 8 and Debian 10.
+glibc=2.28
+zig=0.17.1
+zigbuild=0.24.1
+targets="x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu"
+target=${CARGO_TARGET_DIR:-target}
+out=$target/dist/archives
+usage="usage: bash deploy/dist/build.sh [--targets \"TARGET..\"] [--out DIR]
+
+  --targets \"TARGET..\"   Rust's names of the targets [default: $targets]
+  --out DIR              where the archives are written [default: $out]
+
+Needs clang, binutils, jq, python3 with venv, and a connection for the tools, which are pinned."
+while [ $# -gt 0 ]; do
+    case $1 in
+        --targets) targets=${2:?$usage}; shift 2 ;;
+        --out) out=${2:?$usage}; shift 2 ;;
+        --help) echo "$usage"; exit 0 ;;
+        *) echo "$usage" >&2; exit 2 ;;
+    esac
+done
+for program in clang jq python3 readelf rustup; do
+    command -v "$program" >/dev/null && continue
+    echo "$program is missing: apt-get install --no-install-recommends binutils clang jq python3-venv" >&2
+    exit 1
+done
+
+venv=$target/dist/venv
+if [ "$("$venv/bin/pip" list --format freeze 2>/dev/null | grep -cE "^(ziglang==$zig|cargo-zigbuild==$zigbuild)\$")" != 2 ]; then
+    echo "installing Zig $zig and cargo-zigbuild $zigbuild" >&2
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "ziglang==$zig" "cargo-zigbuild==$zigbuild"
+fi
+PATH=$PWD/$venv/bin:$PATH
+channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+# shellcheck disable=SC2086 # one argument for each target
+rustup target add --toolchain "$channel" $targets wasm32-unknown-unknown
+
+runners=$target/dist/runners
+mkdir -p "$runners" "$out"
+cargo run --locked --package podium-cli --bin podium -- build guest-sdk/javascript \
+    --out "$runners/javascript-1.wasm" --quiet >&2
+cp "$(sh guest-sdk/python/build.sh)" "$runners/"
+
+version=$(cargo metadata --locked --no-deps --format-version 1 |
+    jq --raw-output '.packages[] | select(.name == "podium-host").version')
+PODIUM_COMMIT=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+export PODIUM_COMMIT
+seconds=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+# Paths of this machine would be in the messages of panics.
+export RUSTFLAGS="--remap-path-prefix=$PWD=/podium --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+# The SDK of plugins in Rust, and the crates below it, as a workspace of their own.
+sdk=$context/sdk
+mkdir -p "$sdk"
+git archive HEAD LICENSE wit guest-sdk/Cargo.toml guest-sdk/src guest-sdk/wire guest-sdk/vocabulary guest-sdk/config |
+    tar --extract --directory "$sdk" --exclude='*/tests' --exclude='*/tests.rs'
+awk '/^members = \[/{print "members = [\"guest-sdk\", \"guest-sdk/config\", \"guest-sdk/vocabulary\", \"guest-sdk/wire\"]"; skip = 1} !skip{print} /^\]/{skip = 0}' \
+    Cargo.toml >"$sdk/Cargo.toml"
+for triple in $targets; do
+    # Panics and profiles keep the names of functions.
+    cargo zigbuild --locked --release --config 'profile.release.strip="debuginfo"' --target "$triple.$glibc" \
+        --target-dir "$target/dist/build" --package podium-cli --bin podium --package podium-host --bin podium-host
+    name=podium-$version-${triple%-unknown-linux-gnu}-linux
+    mkdir -p "$context/$name/runners"
+    for program in podium podium-host; do
+        built=$target/dist/build/$triple/release/$program
+        needed=$(readelf --version-info "$built" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1)
+        if [ "$(printf '%s\n' "$needed" "GLIBC_$glibc" | sort -V | tail -1)" != "GLIBC_$glibc" ]; then
+            echo "$built needs $needed, and may need GLIBC_$glibc at most" >&2
+            exit 1
+        fi
+        echo "$program for $triple needs $needed"
+        install -m 755 "$built" "$context/$name/"
+    done
+    # Beside the programs, where they look for them.
+    install -m 644 "$runners"/*.wasm "$context/$name/runners/"
+    install -m 644 LICENSE README.md "$context/$name/"
+    cp -R "$sdk" "$context/$name/sdk"
+    bash deploy/image/sbom.sh "$version" "$runners" >"$context/$name/podium.cdx.json"
+    tar --create --sort=name --mtime="@$seconds" --owner=0 --group=0 --numeric-owner --directory "$context" "$name" |
+        gzip --no-name --best >"$out/$name.tar.gz"
+done
+(cd "$out" && sha256sum podium-"$version"-*.tar.gz >SHA256SUMS && cat SHA256SUMS)
