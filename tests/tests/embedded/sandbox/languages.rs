@@ -62,7 +62,7 @@ impl Scripts {
     }
 
     /// Returns the script whose function has this body, which begins in line 3.
-    fn script(&self, body: &str) -> String {
+    pub(super) fn script(&self, body: &str) -> String {
         let imports = IMPORTS[self.language as usize];
         match self.language {
             Language::JavaScript => {
@@ -99,7 +99,7 @@ impl Scripts {
 }
 
 /// The languages whose runners can be built, each with its own of two texts.
-async fn each<T>(texts: [T; 2]) -> Vec<(&'static Scripts, T)> {
+pub(super) async fn each<T>(texts: [T; 2]) -> Vec<(&'static Scripts, T)> {
     let mut scripts = Vec::new();
     for (language, text) in Language::ALL.into_iter().zip(texts) {
         scripts.extend(Scripts::in_language(language).await.map(|of| (of, text)));
