@@ -289,6 +289,11 @@ class pods:
     def count(**query):
         return _call("pods.count", "pods_count", _select(**query))
 
+    @staticmethod
+    def siblings(pod):
+        of = workload(pod)
+        return pods.find(namespace=pod["metadata"]["namespace"], workload=of) if of else iter(())
+
 
 def _pages(selected):
     after = None

@@ -192,6 +192,10 @@ export const pods = {
     } while (next !== undefined);
   },
   count: (query = {}) => call("pods.count", "podsCount", select(query)),
+  *siblings(pod) {
+    const of = workload(pod);
+    if (of) yield* pods.find({ namespace: pod.metadata.namespace, workload: of });
+  },
 };
 
 export const objects = {
