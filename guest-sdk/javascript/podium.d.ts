@@ -191,6 +191,11 @@ declare module "podium" {
     find(query?: Query): IterableIterator<Pod>;
     /** Returns the number of Pods that match, without reading them. */
     count(query?: Query): number;
+    /**
+     * Returns the Pods of the same workload, this one among them, through a rollout those of both ReplicaSets; none
+     * without a controller. Needs the sections `owners` and `labels`.
+     */
+    siblings(pod: Pod): IterableIterator<Pod>;
   };
 
   /** Reads and replicas of objects that are not Pods. */

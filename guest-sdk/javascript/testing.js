@@ -1,4 +1,4 @@
-// A host for tests under `node --test`: it executes one run and returns what the run did. Import it before the plugin.
+// A host for tests under `node --test`: it executes runs and returns what they did. Import it before the plugin.
 // It has no grants and no limits; `podium dev` has both.
 
 let pods;
@@ -124,4 +124,72 @@ export async function run(reconcile, request = {}) {
   if (error !== undefined) return { ...done, error, outcome: undefined, writes: sent, events: [] };
   const outcome = { settled: undefined, stop: { stop: true }, requeue: { afterSeconds: millis / 1000 } }[kind];
   return { ...done, outcome, error: undefined };
+}
+
+/** The most runs on one Pod until it must be settled. */
+const MOST_RUNS = 100;
+
+const replaced = (list = [], is, value) =>
+  list.some(is) ? list.map((one) => (is(one) ? value : one)) : [...list, value];
+const without = (list, is) => list?.filter((one) => !is(one));
+const remove = ({ metadata }) => {
+  metadata.deletionTimestamp ??= "1970-01-01T00:00:00Z";
+};
+
+/** Executes a write, by its name. */
+const changes = {
+  setLabel: ({ metadata }, key, value) => (metadata.labels = { ...metadata.labels, [key]: value }),
+  removeLabel: ({ metadata }, key) => delete metadata.labels?.[key],
+  setAnnotation: ({ metadata }, key, value) => (metadata.annotations = { ...metadata.annotations, [key]: value }),
+  removeAnnotation: ({ metadata }, key) => delete metadata.annotations?.[key],
+  addFinalizer: ({ metadata }, name) =>
+    (metadata.finalizers = replaced(metadata.finalizers, (one) => one === name, name)),
+  removeFinalizer: ({ metadata }, name) => (metadata.finalizers = without(metadata.finalizers, (one) => one === name)),
+  setCondition: (pod, type, status, reason, message) => {
+    const condition = { type, status, reason, message };
+    const conditions = replaced(pod.status?.conditions, (one) => one.type === type, condition);
+    pod.status = { ...pod.status, conditions };
+  },
+  removeCondition: ({ status = {} }, type) => {
+    status.conditions = without(status.conditions, (one) => one.type === type);
+  },
+  delete: remove,
+  evict: remove,
+};
+
+/**
+ * Runs `reconcile` on each of the Pods, executes its writes, and runs it again on each Pod that they changed, until
+ * nothing changes. `request` is that of `run`, without Pods. Every change of a Pod wakes the plugin, whatever
+ * `spec.watch` says. A run that failed or asked for a later one is not repeated, because no time passes. A Pod that was
+ * deleted is gone when it has no finalizer. Returns `{ pods, runs }`: the Pods that are left, and pairs of a Pod's
+ * `namespace/name` and the result of a run.
+ */
+export async function settle(reconcile, pods, request = {}) {
+  const present = new Map(structuredClone(pods).map((pod) => [`${pod.metadata.namespace}/${pod.metadata.name}`, pod]));
+  const gone = new Map();
+  const runs = [];
+  const { state = new Map() } = request;
+  const woken = new Set(present.keys());
+  for (const name of woken) {
+    woken.delete(name);
+    if (runs.filter(([other]) => other === name).length === MOST_RUNS) {
+      throw new Error(`${name} does not settle: the plugin woke itself with its writes ${MOST_RUNS} times`);
+    }
+    const pod = present.get(name);
+    const others = [...present.values()].filter((other) => other !== pod);
+    const done = await run(reconcile, { ...request, state, pod, deleted: gone.get(name), others });
+    runs.push([name, done]);
+    for (const [write, target, ...values] of done.writes) {
+      const changed = present.get(target);
+      const before = JSON.stringify(changed);
+      if (changed) changes[write](changed, ...values);
+      if (before === JSON.stringify(changed)) continue;
+      woken.add(target);
+      if (changed.metadata.deletionTimestamp && !changed.metadata.finalizers?.length) {
+        present.delete(target);
+        gone.set(target, changed);
+      }
+    }
+  }
+  return { pods: [...present.values()], runs };
 }

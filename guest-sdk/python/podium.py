@@ -79,16 +79,18 @@ def _text(value, name):
 
 
 def _well_formed(value):
+    # A class of the script may have its own methods.
     try:
-        return value.isascii() or bool(value.encode())
+        return str.isascii(value) or bool(str.encode(value))
     except UnicodeEncodeError:
         return False
 
 
 def _cut(value, length):
-    """Returns well-formed text of a bounded length: the host ends a run that passes too much at once."""
+    """Returns text of a bounded length, in which a lone surrogate is written as an escape: the host ends a run that
+    passes too much at once."""
     value = str.__getitem__(value, slice(length))
-    return value if _well_formed(value) else value.encode("utf-8", "replace").decode()
+    return value if _well_formed(value) else value.encode("utf-8", "backslashreplace").decode()[:length]
 
 
 def _show(value):
@@ -99,9 +101,10 @@ def _show(value):
 
 
 def _count(value, name):
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+    number = -1 if isinstance(value, bool) or not isinstance(value, int) else int.__index__(value)
+    if not 0 <= number < 1 << 63:
         raise TypeError(f"{name} is no whole number: {value!r}")
-    return value
+    return number
 
 
 def _optional(value, name):
@@ -285,6 +288,11 @@ class pods:
     @staticmethod
     def count(**query):
         return _call("pods.count", "pods_count", _select(**query))
+
+    @staticmethod
+    def siblings(pod):
+        of = workload(pod)
+        return pods.find(namespace=pod["metadata"]["namespace"], workload=of) if of else iter(())
 
 
 def _pages(selected):

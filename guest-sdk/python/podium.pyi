@@ -196,6 +196,11 @@ class pods:
     ) -> int:
         """Returns the number of Pods that match, without reading them."""
 
+    @staticmethod
+    def siblings(pod: Pod) -> Iterator[Pod]:
+        """Returns the Pods of the same workload, this one among them, through a rollout those of both ReplicaSets; none
+        without a controller. Needs the sections `owners` and `labels`."""
+
 
 class objects:
     """Reads and replicas of objects that are not Pods."""

@@ -120,8 +120,11 @@ def emit(target, warning, *texts):
 
 def state_get(key):
     entry = state.get(key)
-    # A value that is no text is none of a script.
-    return entry and (entry.value.decode("utf-8", "replace"), entry.version)
+    try:
+        return entry and (entry.value.decode(), entry.version)
+    except UnicodeDecodeError:
+        # A value that is no text is none of a script.
+        return None, entry.version
 
 
 def swapped(change, *arguments):

@@ -1,7 +1,8 @@
-"""A host for tests without a build: it executes one run and returns its effects. It has no grants and no limits;
+"""A host for tests without a build: it executes runs and returns their effects. It has no grants and no limits;
 `podium dev` has both. The clock is that of the machine: a reconciler that reads `request.now` can be tested."""
 
 import random
+from copy import deepcopy
 from datetime import datetime, timezone
 from json import dumps, loads
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
@@ -65,6 +66,73 @@ def run(
     if outcome and "after_seconds" in outcome:
         outcome["after_seconds"] /= 1000
     return Run(outcome, None, host.writes, host.events, host.log)
+
+
+class Settled(NamedTuple):
+    """The effects of all runs."""
+
+    pods: List[Pod]
+    """The Pods that are left."""
+    runs: List[Tuple[str, Run]]
+    """In their order, each with `namespace/name` of its Pod."""
+
+
+def settle(reconcile: Callable[[Request], Any], pods: Iterable[Pod], **request: Any) -> Settled:
+    """Runs `reconcile` on each of the Pods, executes its writes, and runs it again on each Pod that they changed, until
+    nothing changes. `request` has the arguments of `run` without Pods. Every change of a Pod wakes the plugin, whatever
+    `spec.watch` says. A run that failed or asked for a later one is not repeated, because no time passes. A Pod that
+    was deleted is gone when it has no finalizer."""
+    present = {"/".join(_name(pod)): deepcopy(pod) for pod in pods}
+    request.setdefault("state", {})
+    gone, runs, woken = {}, [], [*present]
+    while woken:
+        name = woken.pop(0)
+        if sum(other == name for other, _ in runs) == _MOST_RUNS:
+            raise RuntimeError(f"{name} does not settle: the plugin woke itself with its writes {_MOST_RUNS} times")
+        others = [pod for other, pod in present.items() if other != name]
+        done = run(reconcile, present.get(name), deleted=gone.get(name), others=others, **request)
+        runs.append((name, done))
+        for write, target, *values in done.writes:
+            changed = present.get(target) if isinstance(target, str) else None
+            before = deepcopy(changed)
+            if changed is not None:
+                _change(changed, write, *values)
+            if before == changed:
+                continue
+            if target not in woken:
+                woken.append(target)
+            if "deletionTimestamp" in changed["metadata"] and not changed["metadata"].get("finalizers"):
+                gone[target] = present.pop(target)
+    return Settled([*present.values()], runs)
+
+
+_MOST_RUNS = 100
+"""The most runs on one Pod until it must be settled."""
+
+
+def _change(pod, write, *values):
+    """Executes a write."""
+    metadata = pod["metadata"]
+    if write in ("delete", "evict"):
+        metadata.setdefault("deletionTimestamp", "1970-01-01T00:00:00Z")
+        return
+    verb, _, kind = write.partition("_")
+    if kind in ("label", "annotation"):
+        values_of = metadata.setdefault(f"{kind}s", {})
+        values_of.update([values]) if verb == "set" else values_of.pop(*values, None)
+        return
+    of, name, item = (
+        (metadata, "finalizers", values[0])
+        if kind == "finalizer"
+        else (pod.setdefault("status", {}), "conditions", dict(zip(("type", "status", "reason", "message"), values)))
+    )
+    is_same = [one == item or kind == "condition" and one["type"] == item["type"] for one in of.get(name, [])]
+    if verb == "remove":
+        of[name] = [one for one, same in zip(of.get(name, []), is_same) if not same]
+    elif any(is_same):
+        of[name] = [item if same else one for one, same in zip(of[name], is_same)]
+    else:
+        of[name] = [*of.get(name, []), item]
 
 
 class _Host:

@@ -6,7 +6,7 @@ from json import loads
 from pathlib import Path
 
 from podium import TerminalError, _json, _show, objects, pods, state, workload, writes
-from testing import pod, run
+from testing import pod, run, settle
 
 
 def names(path):
@@ -72,6 +72,9 @@ class Testing(unittest.TestCase):
         others = [replica("b", "2"), replica("c", "1", label="app"), set, pod("shop", "e")]
         done = run(reconcile, replica("a", "1"), others=others)
         self.assertEqual(done.writes[0][3], "a b")
+        for of, count in (replica("a", "1"), 2), (pod("shop", "e"), 0):
+            counted = run(lambda request: {"after_seconds": len([*pods.siblings(request.pod)])}, of, others=others)
+            self.assertEqual(counted.outcome, {"after_seconds": count})
         # None would select every Pod.
         self.assertIn("workload is none of a Pod: None", run(reconcile, pod("shop", "e"), others=others).error)
         self.assertEqual(workload(others[1]), ("ReplicaSet", "web-1", "1"))
@@ -90,6 +93,32 @@ class Testing(unittest.TestCase):
         names = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "a"}
         self.assertEqual((done.error, done.writes), (None, [("scale", names, 3)]))
         self.assertEqual(loads(kept["found"][0]), [config, None])
+
+    def test_writes_wake_until_nothing_changes_and_a_deletion_is_run_once(self):
+        def reconcile(request):
+            if request.deleted:
+                return
+            if "done" in request.pod["metadata"].get("labels", {}):
+                writes.set_condition(request.pod, "a", "True")
+                writes.remove_finalizer(request.pod, "a")
+                writes.delete(request.pod)
+            elif request.key.name == "a":
+                for other in pods.find():
+                    writes.add_finalizer(other, "a")
+                    writes.set_annotation(other, "a", "1")
+            else:
+                writes.set_label(request.pod, "done", "1")
+
+        done = settle(reconcile, [pod("shop", "a"), pod("shop", "b")])
+        self.assertEqual([name for name, _ in done.runs], ["shop/a", "shop/b", "shop/a", "shop/b", "shop/b"])
+        [left] = done.pods
+        self.assertEqual((left["metadata"]["annotations"], left["metadata"]["finalizers"]), ({"a": "1"}, ["a"]))
+
+        def endless(request):
+            writes.set_label(request.pod, "a", str(state.update("a", lambda seen: (seen or 0) + 1)))
+
+        with self.assertRaisesRegex(RuntimeError, "shop/a does not settle"):
+            settle(endless, [pod("shop", "a")])
 
     def test_an_exit_is_a_failure_of_the_run(self):
         self.assertEqual(run(lambda _: exit(3), pod("shop", "a")).error.partition(" ")[0], "SystemExit:")

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -174,6 +175,8 @@ pub struct FakeWorld {
     pods: Pods,
     /// Read instead of the Pods above.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// The plugin's state by key.
+    pub state: BTreeMap<String, StateEntry>,
     /// The behaviour of live reads.
     pub live: LiveReads,
     /// Whether the plugin's permissions were revoked.
@@ -257,6 +260,7 @@ impl FakeWorld {
             notes: Arc::default(),
             pods,
             snapshot: None,
+            state: [("there".to_owned(), StateEntry { value: vec![1], version: 3 })].into(),
             live: LiveReads::Answer,
             revoked: false,
             commit_takes: Duration::ZERO,
@@ -315,14 +319,15 @@ impl World for FakeWorld {
         })
     }
     fn state_get(&mut self, key: &str) -> Option<StateEntry> {
-        (key == "there").then(|| StateEntry { value: vec![1], version: 3 })
+        self.state.get(key).cloned()
     }
-    fn state_put(&mut self, key: &str, _: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
+    fn state_put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
         let there = self.state_get(key);
         let version = there.as_ref().map_or(0, |entry| entry.version);
         if expected.is_some_and(|expected| expected != version) {
             return Err(StateError::Conflict(there));
         }
+        self.state.insert(key.to_owned(), StateEntry { value, version: version + 1 });
         Ok(version + 1)
     }
     fn state_remove(&mut self, _: &str, _: Option<u64>) -> Result<(), StateError> {

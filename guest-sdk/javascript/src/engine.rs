@@ -33,6 +33,9 @@ const DATA: u32 = 16 << 10;
 /// The same for the compiler. About 250 parentheses.
 const SOURCE: u32 = 24 << 10;
 
+/// The most characters of a reason that nothing has handled.
+const MOST_TEXT: usize = 4 << 10;
+
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
     /// The clock in microseconds since the Unix epoch.
@@ -147,16 +150,29 @@ fn runtime(now: f64, stack: u32) -> rquickjs::Result<Runtime> {
             return;
         }
         // Before the borrow: this may call the script, which may reject another promise.
-        let text = reason.get::<Coerced<String>>().map(|text| text.0).unwrap_or_else(|_| {
+        let text = text(&ctx, &reason).unwrap_or_else(|_| {
             ctx.catch();
             String::new()
         });
         UNHANDLED.with_borrow_mut(|(count, latest)| {
             *count += 1;
-            *latest = text.chars().take(4 << 10).collect();
+            *latest = text.chars().take(MOST_TEXT).collect();
         });
     })));
     Ok(runtime)
+}
+
+/// Returns the text of any value, or the start of it as JSON if it has lone surrogates, which are escapes there.
+fn text<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> rquickjs::Result<String> {
+    let Coerced(text) = value.get::<Coerced<rquickjs::String<'js>>>()?;
+    match text.to_string() {
+        Err(Error::Utf8(_)) => {
+            let prototype: Object<'js> = ctx.globals().get::<_, Object<'js>>("String")?.get("prototype")?;
+            let start: Value<'js> = prototype.get::<_, Function<'js>>("slice")?.call((This(text), 0, MOST_TEXT))?;
+            ctx.json_stringify(start)?.ok_or(Error::Unknown)?.to_string()
+        }
+        text => text,
+    }
 }
 
 /// Returns a context without the compiler, because `eval` would recurse beyond the host's stack, and without what

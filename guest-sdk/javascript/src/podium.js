@@ -40,11 +40,19 @@ const call = (name, function_, ...values) => {
 
 const text = (value, name) => {
   if (typeof value !== "string") throw new TypeError(`${name} is no string: ${show(value)}`);
+  if (!value.isWellFormed()) throw new TypeError(`${name} has no form in UTF-8: ${stringify(value)}`);
   return value;
 };
 
-/** Well-formed text of a bounded length: the host ends a run that passes too much at once. */
-const cut = (value, length) => value.slice(0, length).toWellFormed();
+/**
+ * Text of a bounded length, in which a lone surrogate is written as an escape: the host ends a run that passes too much
+ * at once.
+ */
+const cut = (value, length) => {
+  const text = value.slice(0, length);
+  const escape = (one) => `\\u${one.charCodeAt(0).toString(16)}`;
+  return text.isWellFormed() ? text : text.replace(/[\ud800-\udfff]/gu, escape).slice(0, length);
+};
 
 const count = (value, name) => {
   if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`${name} is no whole number: ${show(value)}`);
@@ -58,7 +66,7 @@ const key = (target) => {
   if (typeof of?.uid !== "string") {
     throw new TypeError(`the target is neither a Pod nor a key {namespace, name, uid}: ${show(target)}`);
   }
-  return [text(of.namespace, "namespace"), text(of.name, "name"), of.uid];
+  return [text(of.namespace, "namespace"), text(of.name, "name"), text(of.uid, "uid")];
 };
 
 const show = (value) => {
@@ -126,11 +134,13 @@ export const writes = {
 };
 
 const requirement = ([label, value]) => {
+  const texts = (values) => values.map((one) => text(one, `a value of ${label}`));
+  text(label, "a label's key");
   if (value === true) return [label, "exists", []];
   if (value === false) return [label, "does-not-exist", []];
-  if (typeof value === "string") return [label, "in", [value]];
-  if (Array.isArray(value)) return [label, "in", value];
-  if (Array.isArray(value?.not)) return [label, "not-in", value.not];
+  if (typeof value === "string") return [label, "in", texts([value])];
+  if (Array.isArray(value)) return [label, "in", texts(value)];
+  if (Array.isArray(value?.not)) return [label, "not-in", texts(value.not)];
   throw new TypeError(`labels: ${label} is no string, array of strings, boolean or {not: [..]}: ${show(value)}`);
 };
 
@@ -146,7 +156,9 @@ const select = (query) => {
     if (ownerUid !== undefined) throw new TypeError("a query has one of ownerUid and workload");
     owner = `${workload.kind}/${workload.name}`;
   }
-  return { namespace, node, ownerUid: owner, phase, labels: Object.entries(labels).map(requirement) };
+  const selected = { namespace, node, ownerUid: owner, phase };
+  for (const field in selected) selected[field] = optional(selected[field], field);
+  return { ...selected, labels: Object.entries(labels).map(requirement) };
 };
 
 /** The labels of a ReplicaSet's Pods with the end of its name, and what made it. */
@@ -180,6 +192,10 @@ export const pods = {
     } while (next !== undefined);
   },
   count: (query = {}) => call("pods.count", "podsCount", select(query)),
+  *siblings(pod) {
+    const of = workload(pod);
+    if (of) yield* pods.find({ namespace: pod.metadata.namespace, workload: of });
+  },
 };
 
 export const objects = {
@@ -202,6 +218,9 @@ export const events = {
 const json = (value) => {
   const encoded = stringify(value);
   if (encoded === undefined) throw new TypeError(`the value has no form in JSON: ${show(value)}`);
+  // The engine escapes lone surrogates, which other readers of JSON refuse, and no other character above the controls.
+  const [, lone] = encoded.includes("\\ud") ? (encoded.match(/[^\\](?:\\\\)*(\\ud[89a-f]..)/) ?? []) : [];
+  if (lone) throw new TypeError(`the value has no form in UTF-8: it has ${lone}`);
   return encoded;
 };
 

@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use podium_config::Problem;
 use podium_host::config::{self, ConfigError, Defined, Policy};
 use podium_vocabulary::{Grant, Language, PluginSpec, text};
 use serde::Serialize;
@@ -156,8 +155,8 @@ fn check(
     let checker = if scripts { Checker::new(runners)? } else { None };
     for plugin in script::complete(plugins) {
         let copy = script::outdated(&plugin);
+        let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| plugin::forbidden(policy, &plugin));
         let Defined { file, lines, spec } = plugin;
-        let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
             None if spec.language.is_some() => {
@@ -179,7 +178,7 @@ fn check(
                            that its writes are sent as";
             report.warnings.push(of_plugin(ACCOUNT.to_owned(), message.to_owned()));
         }
-        report.errors.extend(forbidden.into_iter().map(|Problem { field, message, .. }| of_plugin(field, message)));
+        report.errors.extend(forbidden);
         let doubtful = singular(&spec).chain(copy);
         report.warnings.extend(doubtful.map(|(field, message)| of_plugin(field, message)));
         let imports = imports.unwrap_or_else(|error| {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use podium_host::config::{self, Policy};
+use podium_config::Problem;
+use podium_host::config::{self, ConfigError, Defined, Policy};
 use podium_registry::Digest;
 use podium_runtime::{self, LoadError};
 use podium_vocabulary::{PluginSpec, Source, text};
@@ -18,7 +19,7 @@ pub(crate) const FILE: &str = "plugin.yaml";
 ///
 /// # Errors
 /// Returns every mistake in the files, one line each.
-pub(crate) fn read(files: &[PathBuf], components: Option<&Path>) -> anyhow::Result<Vec<config::Defined>> {
+pub(crate) fn read(files: &[PathBuf], components: Option<&Path>) -> anyhow::Result<Vec<Defined>> {
     let config::Configurations { plugins, errors, .. } = config::load_built(files, components);
     if !errors.is_empty() {
         bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
@@ -41,15 +42,22 @@ pub(crate) fn policy(file: &Path) -> anyhow::Result<Policy> {
     })
 }
 
+/// Returns everything of a plugin that a policy does not permit, with its lines; podium-host would refuse the plugin.
+pub(crate) fn forbidden(policy: &Policy, Defined { file, lines, spec }: &Defined) -> Vec<ConfigError> {
+    let of_plugin = |Problem { field, message, .. }: Problem| {
+        let message = format!("of plugin {}: {message}", spec.id);
+        ConfigError { file: file.clone(), line: Some(lines.line(&field)), field, message }
+    };
+    policy.problems(spec).into_iter().map(of_plugin).collect()
+}
+
 /// Reads the plugins of a configuration file whose component was just built.
 ///
 /// # Errors
 /// See [`read`]. Also returns an error if the source is not this component.
-pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config::Defined>> {
+pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<Defined>> {
     let plugins = read(&[file.to_owned()], component.parent())?;
-    if let Some(config::Defined { spec, .. }) =
-        plugins.iter().find(|plugin| plugin.spec.source.file() != Some(component))
-    {
+    if let Some(Defined { spec, .. }) = plugins.iter().find(|plugin| plugin.spec.source.file() != Some(component)) {
         let source = spec.source.path();
         bail!(
             "{}: spec.source.file of {} is {}, but the crate builds {}",

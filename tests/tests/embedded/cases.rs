@@ -22,6 +22,10 @@ export default function reconcile({ pod, now, config }) {
   const act = pod.metadata.annotations?.["example.com/do"];
   switch (act) {
     case "annotate": return void writes.setAnnotation(pod, "example.com/at", now.toISOString());
+    case "once": {
+      if (!pod.metadata.labels?.team) writes.setLabel(pod, "team", `second-${now.getSeconds()}`);
+      return;
+    }
     case "count": {
       const count = (state.get("count") ?? 0) + 1;
       state.put("count", count);
@@ -306,6 +310,47 @@ fn an_input_with_a_selector_has_the_objects_that_it_selects() {
     author.says(&["test", "hello"], 0, &["2 passed"]);
     author.write("hello/tests/all.yaml", &case("list", "inputs: { prices: { data: {} } }\n"));
     author.says(&["test", "hello"], 2, &["input prices: has a selector; write a list of objects"]);
+}
+
+#[test]
+fn a_policy_refuses_and_bounds_a_plugin_as_the_host_does() {
+    let Some(author) = Author::of_script() else { return };
+    let pod = |name: String| format!("- metadata: {{ name: {name}, annotations: {{ example.com/do: once }} }}\n");
+    let pods = |count: usize| (0..count).map(|at| pod(format!("a{at}"))).collect::<String>();
+    author.write("pod.yaml", pods(1).trim_start_matches("- "));
+    // Ten writes may be sent at once, and an eleventh a second later.
+    author.write("hello/tests/all.yaml", &format!("name: rate\npods:\n{}", pods(11)));
+    let policy = |rules: &str| {
+        let head = "apiVersion: podium.dev/v1alpha1\nkind: Policy\n";
+        author.write("policy.yaml", &format!("{head}spec:\n  defaults:\n    {rules}\n"));
+    };
+    let commands = [
+        &["test", "hello", "--policy", "policy.yaml"][..],
+        &["run", "hello", "--pod", "pod.yaml", "--policy", "policy.yaml"],
+    ];
+    for (rules, parts) in [
+        (
+            "limits: { writes: 5 }",
+            [
+                "hello/plugin.yaml:4: spec.limits.writes: of plugin shop/hello: is 20",
+                "policy.yaml: spec.defaults.limits.writes",
+            ],
+        ),
+        (
+            "scripts: { languages: [python] }",
+            ["hello/plugin.yaml:15: spec.source.script.language", "shop may have no script in it"],
+        ),
+        ("limits: { wites: 5 }", ["--policy policy.yaml:5: spec.defaults.limits.wites", "writes"]),
+    ] {
+        policy(rules);
+        commands.iter().for_each(|command| drop(author.says(command, 2, &parts)));
+    }
+    for (rate, later) in [(1, true), (200, false)] {
+        policy(&format!("requests: {{ writesPerSecond: {rate} }}"));
+        let printed = author.says(commands[0], 1, &["team=second-0 on shop/a0"]);
+        assert_eq!(printed.contains("team=second-1 on "), later, "{printed}");
+    }
+    author.says(commands[1], 0, &["shop/a0: done"]);
 }
 
 #[test]

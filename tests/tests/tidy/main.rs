@@ -3,6 +3,7 @@
 
 mod architecture;
 mod cookbook;
+mod limits;
 mod prose;
 mod recipes;
 mod seeded_faults;

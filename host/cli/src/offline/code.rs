@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use podium_host::config::Defined;
+use podium_host::config::{Defined, Policy};
 use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, EngineOptions, Plugin, Runner};
 use podium_vocabulary::{PluginSpec, Source, text};
 
@@ -26,6 +26,9 @@ pub struct Code {
     /// The plugin of a plugin.yaml with several: NAMESPACE/NAME, or NAME of a ClusterReconcilePlugin
     #[arg(long, value_name = "PLUGIN")]
     pub plugin: Option<String>,
+    /// Refuse and bound the plugin by this policy, as podium-host --policy does
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     #[command(flatten)]
     pub runners: Runners,
     #[command(flatten)]
@@ -35,6 +38,7 @@ pub struct Code {
 /// A plugin of which the code is compiled.
 pub(crate) struct Compiled {
     pub(crate) spec: PluginSpec,
+    pub(super) policy: Option<Policy>,
     engine: Arc<Engine>,
     bytes: Vec<u8>,
     runner: Option<Runner>,
@@ -46,7 +50,13 @@ impl Compiled {
     /// # Errors
     /// Returns an error with file and field if the host would refuse the plugin, or if its code cannot be found.
     pub(crate) fn new(path: &Path, code: &Code) -> anyhow::Result<Self> {
-        let (Defined { file, mut spec, .. }, is_copy) = defined(path, code.plugin.as_deref())?;
+        let policy = code.policy.as_deref().map(plugin::policy).transpose()?;
+        let (defined, is_copy) = defined(path, code.plugin.as_deref())?;
+        let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| plugin::forbidden(policy, &defined));
+        if !forbidden.is_empty() {
+            bail!("{}", forbidden.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        }
+        let Defined { file, mut spec, .. } = defined;
         let folder = match file.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
@@ -91,7 +101,7 @@ impl Compiled {
                 None
             }
         };
-        Ok(Self { spec, engine, bytes, runner })
+        Ok(Self { spec, policy, engine, bytes, runner })
     }
 
     /// Returns the plugin with a configuration, which has no instance yet. Its code is not compiled again.

@@ -100,6 +100,7 @@ pub(crate) fn observe(compiled: &Compiled, spec: &PluginSpec, scenario: &Scenari
         let now_millis = u64::try_from(scenario.now_millis)?;
         let app = App::start_simulated(app::Options {
             workers: 1,
+            policy: compiled.policy.clone(),
             code: [(spec.id.clone(), observer.reconcile())].into(),
             around_deliver: Box::new(move |deliver| sender.deliver(deliver)),
             ..app::Options::new(recorder.client(), 1, now_millis)

@@ -37,6 +37,7 @@ use crate::{
     after_help = "Examples:\n  \
         podium test                          the cases of the plugin in this folder\n  \
         podium test hello --name unowned     only cases whose name contains this\n  \
+        podium test --policy policy.yaml     under a policy of podium-host\n  \
         podium test --update                 write the observed effects into the files, to be read and committed\n  \
         podium test --output json | jq '.cases[] | select(.ok | not)'\n\n\
         Exit codes: 0 all cases passed, 1 a case failed, 2 the plugin, a case or an argument is invalid."

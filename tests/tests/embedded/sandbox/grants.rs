@@ -225,16 +225,16 @@ async fn a_page_is_bounded_and_the_next_one_continues() {
 async fn state_has_bounds_and_distinguishes_a_conflict_from_a_refusal() {
     let script = [
         "state-get there",
+        "state-put there 1 9",
         "state-put there 65536",
         "state-put there 65537",
-        "state-put there 1 9",
         "state-remove there",
     ];
     let answers = answers(&probe(&script)).await;
     assert!(answers[0].contains("version: 3"), "{}", answers[0]);
-    assert_eq!(answers[1], "Ok(4)");
-    assert!(answers[2].contains("value: 65537 bytes, at most 65536"), "{}", answers[2]);
-    assert!(answers[3].contains("Conflict"), "{}", answers[3]);
+    assert!(answers[1].contains("Conflict"), "{}", answers[1]);
+    assert_eq!(answers[2], "Ok(4)");
+    assert!(answers[3].contains("value: 65537 bytes, at most 65536"), "{}", answers[3]);
     assert_eq!(answers[4], "Ok(())");
 }
 

@@ -1,6 +1,9 @@
 //! Scripts in JavaScript on the real runner: what only this language has. The others are in `languages`.
 
+use std::{fs, process::Command};
+
 use podium_engine::ports::{FailureKind, Outcome};
+use podium_tests::process::workspace_dir;
 use podium_vocabulary::Language;
 
 use super::languages::Scripts;
@@ -65,6 +68,23 @@ async fn exceptions_are_failures_that_name_the_line() {
         ("fetch('x')", FailureKind::Retry, "ReferenceError: fetch is not defined (plugin.js:3:"),
     ];
     scripts.fail(&failures).await;
+}
+
+#[test]
+fn the_module_podium_and_its_tests_work_without_a_runner() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("podium")).unwrap();
+    for (from, to) in [
+        ("guest-sdk/javascript/src/podium.js", "podium/podium.js"),
+        ("guest-sdk/javascript/testing.js", "podium/testing.js"),
+        ("guest-sdk/javascript/podium.test.js", "podium.test.js"),
+        ("host/cli/src/new/template/javascript/package.json.txt", "package.json"),
+    ] {
+        fs::copy(workspace_dir().join(from), folder.path().join(to)).unwrap();
+    }
+    if let Ok(tested) = Command::new("node").arg("--test").current_dir(folder.path()).output() {
+        assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stdout));
+    }
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ impl Scripts {
     }
 
     /// Returns the script whose function has this body, which begins in line 3.
-    fn script(&self, body: &str) -> String {
+    pub(super) fn script(&self, body: &str) -> String {
         let imports = IMPORTS[self.language as usize];
         match self.language {
             Language::JavaScript => {
@@ -99,7 +99,7 @@ impl Scripts {
 }
 
 /// The languages whose runners can be built, each with its own of two texts.
-async fn each<T>(texts: [T; 2]) -> Vec<(&'static Scripts, T)> {
+pub(super) async fn each<T>(texts: [T; 2]) -> Vec<(&'static Scripts, T)> {
     let mut scripts = Vec::new();
     for (language, text) in Language::ALL.into_iter().zip(texts) {
         scripts.extend(Scripts::in_language(language).await.map(|of| (of, text)));
@@ -210,9 +210,10 @@ const SAME: [&str; 2] = [
   const { labels } = pod.metadata;
   const peers = pods.count({ labels: { app: labels.app } });
   const others = [...pods.find({ labels: { app: { not: [labels.app] } } })].map(({ metadata }) => metadata.name);
+  const kin = [...pods.siblings(pod)].length;
   if (labels.app.length > 2) writes.setLabel(pod, "guests.example/team", `team-of-${labels.app}`);
   else writes.removeLabel(pod, "guests.example/team");
-  writes.setAnnotation(pod, "guests.example/seen", JSON.stringify({ peers, others, at: Math.floor(now / 1000) }));
+  writes.setAnnotation(pod, "guests.example/seen", JSON.stringify({ peers, others, kin, at: Math.floor(now / 1000) }));
   if (peers > 1) {
     writes.setCondition(pod, { type: "guests.example/crowded", status: "True", reason: "Peers", message: "ä…" });
     events.emit(pod, { reason: "Crowded", note: `${peers} Pods of ${labels.app}` });
@@ -233,7 +234,7 @@ if len(app) > 2:
     writes.set_label(pod, "guests.example/team", f"team-of-{app}")
 else:
     writes.remove_label(pod, "guests.example/team")
-seen = {"peers": peers, "others": others, "at": int(now.timestamp())}
+seen = {"peers": peers, "others": others, "kin": len([*pods.siblings(pod)]), "at": int(now.timestamp())}
 writes.set_annotation(pod, "guests.example/seen", json.dumps(seen, separators=(",", ":")))
 if peers > 1:
     writes.set_condition(pod, "guests.example/crowded", "True", reason="Peers", message="ä…")

@@ -16,4 +16,5 @@ mod reuse;
 mod runs;
 mod scripts;
 mod table;
+mod texts;
 mod worlds;

@@ -102,6 +102,16 @@ async fn a_script_that_changes_the_modules_of_python_fails_and_does_not_trap() {
             FailureKind::Retry,
             "a text (plugin.py:5:5)",
         ),
+        (
+            "class S(str):\n  def isascii(self): return True\nwrites.set_label(request.pod, S('\\ud800'), '')",
+            FailureKind::Retry,
+            "the label's key has no form in UTF-8",
+        ),
+        (
+            "class I(int):\n  def __lt__(self, _): return True\nstate.put_if('a', 1, I(1 << 70))",
+            FailureKind::Retry,
+            "the expected version is no whole number",
+        ),
         ("import io\nio.FileIO('a')", FailureKind::Retry, "FileIO is not supported in a script"),
         ("import io\nio.open_code('a')", FailureKind::Retry, "open_code is not supported in a script"),
         ("state.put('a', '\\ud800')", FailureKind::Retry, "the value has no form in JSON: 'utf-8' codec can't encode"),
