@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the archives of a release: for each target one with `podium`, `podium-host`, the runners of scripts, the SDK and
-# the software bill of materials, and SHA256SUMS. They need no checkout, and no Rust but for plugins in Rust; programs
-# link to glibc only, in a version that is checked.
+# Builds the archives of a release: for each target one with `podium`, `podium-host`, the runners of scripts, the SDK
+# and the software bill of materials, and SHA256SUMS. They need no checkout, and Rust for plugins in Rust only; programs
+# link to glibc, in a version that is checked.
 #
 # Both targets are built on one machine: cargo-zigbuild links with the C compiler and the libraries of Zig, which has
 # those of each version of glibc. Two builds of one commit have the same digests, as long as the runner of Python is not
@@ -38,7 +38,8 @@ for program in clang jq python3 readelf rustup; do
 done
 
 venv=$target/dist/venv
-if [ "$("$venv/bin/pip" list --format freeze 2>/dev/null | grep -cE "^(ziglang==$zig|cargo-zigbuild==$zigbuild)\$")" != 2 ]; then
+installed() { "$venv/bin/pip" list --format freeze 2>/dev/null | grep -qxF "$1"; }
+if ! { installed "ziglang==$zig" && installed "cargo-zigbuild==$zigbuild"; }; then
     echo "installing Zig $zig and cargo-zigbuild $zigbuild" >&2
     rm -rf "$venv"
     python3 -m venv "$venv"
@@ -70,7 +71,8 @@ sdk=$context/sdk
 mkdir -p "$sdk"
 git archive HEAD LICENSE wit guest-sdk/Cargo.toml guest-sdk/src guest-sdk/wire guest-sdk/vocabulary guest-sdk/config |
     tar --extract --directory "$sdk" --exclude='*/tests' --exclude='*/tests.rs'
-awk '/^members = \[/{print "members = [\"guest-sdk\", \"guest-sdk/config\", \"guest-sdk/vocabulary\", \"guest-sdk/wire\"]"; skip = 1} !skip{print} /^\]/{skip = 0}' \
+members='members = ["guest-sdk", "guest-sdk/config", "guest-sdk/vocabulary", "guest-sdk/wire"]'
+awk -v members="$members" '/^members = \[/{print members; skip = 1} !skip{print} /^\]/{skip = 0}' \
     Cargo.toml >"$sdk/Cargo.toml"
 for triple in $targets; do
     # Panics and profiles keep the names of functions.

@@ -18,7 +18,9 @@ else
 fi
 shell=$(readlink -f "$(command -v dash || command -v sh)")
 install -D -m 755 "$shell" "$root/bin/sh"
-for library in $(ldd "$shell" "$root/opt/podium/podium" "$root/opt/podium/podium-host" | grep -o '/[^ :]*' | sort -u); do
+programs="$root/opt/podium/podium $root/opt/podium/podium-host"
+# shellcheck disable=SC2086 # one argument for each program
+for library in $(ldd "$shell" $programs | grep -o '/[^ :]*' | sort -u); do
     case $library in
         "$root"*|"$shell") ;;
         *) install -D -m 755 "$library" "$root$library" ;;

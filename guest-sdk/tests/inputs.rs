@@ -108,7 +108,7 @@ fn an_input_with_a_selector_is_a_list() {
     assert!(host.reconcile(listed, "shop", "cart-0").result().is_ok());
     assert_eq!(label(&host).as_deref(), Some(""));
     let table = |name: &str| json!({ "metadata": { "name": name, "uid": "u" }, "data": { "a": "1" }, "other": 1 });
-    host.set_input("tables", Some(json!([table("x"), table("y")])));
+    host.set_input("tables", Some(json!([table("y"), table("x")])));
     assert!(host.reconcile(listed, "shop", "cart-0").result().is_ok());
     assert_eq!(label(&host).as_deref(), Some("x1.y1"));
 }

@@ -178,6 +178,10 @@ fn spec(namespaced: bool) -> Value {
 fn as_account(spec: &mut Value) {
     let inputs = "!has(self.inputs) || size(self.inputs) == 0 || has(self.serviceAccountName)";
     rules(spec, &[(inputs, "serviceAccountName is missing: inputs are read as this account")]);
+    let forced = "!has(self.grants) || !has(self.grants.write) || !has(self.grants.write.objects) || \
+                  !self.grants.write.objects.exists(grant, has(grant.force) && grant.force) || \
+                  has(self.serviceAccountName)";
+    rules(spec, &[(forced, "serviceAccountName is missing: force takes fields as this account")]);
     for (access, list, verb) in [("read", "objects", "read"), ("write", "scale", "scaled")] {
         let rule = format!(
             "!has(self.grants) || !has(self.grants.{access}) || !has(self.grants.{access}.{list}) || \

@@ -36,6 +36,7 @@ pub(crate) fn plugin(document: &Field<'_>) {
     as_account(&spec);
     limits(&spec.get("limits"), spec.get("source").get("script").is_set());
     inputs(&spec);
+    forced(&spec);
     config(&spec.get("config"));
 }
 
@@ -83,7 +84,12 @@ fn inputs(spec: &Field<'_>) {
             let message = format!("{kind} objects have no namespace, and inputs are of the account's namespace");
             input.get("kind").problem(message);
         }
-        selector(&input.get("selector"));
+        let labels = input.get("selector");
+        selector(&labels);
+        let bytes = bytes_of(&labels);
+        if bytes > MOST_SELECTOR_BYTES {
+            labels.problem(format!("has {bytes} bytes of keys and values; at most {MOST_SELECTOR_BYTES}, for a query"));
+        }
         match (input.get("name").is_set(), input.get("selector").is_set()) {
             (false, false) => input.problem("names no object; set name, or selector for those with some labels"),
             (true, true) => input.problem("has name and selector; remove one of them"),
@@ -91,6 +97,9 @@ fn inputs(spec: &Field<'_>) {
         }
     }
 }
+
+/// The most bytes of the selector of an input. The API server's limit of a request is some times as much.
+const MOST_SELECTOR_BYTES: usize = 8 << 10;
 
 /// Objects are read and scaled as the plugin's account, never as the host's own.
 fn as_account(spec: &Field<'_>) {
@@ -100,6 +109,15 @@ fn as_account(spec: &Field<'_>) {
             account.problem(format!("is missing: objects of spec.grants.{access}.{list} are {verb} as this account"));
             return;
         }
+    }
+}
+
+/// Fields of other managers are taken with the rights of the plugin's account, never with the host's.
+fn forced(spec: &Field<'_>) {
+    let account = spec.get("serviceAccountName");
+    let objects = spec.get("grants").get("write").get("objects");
+    if objects.items().iter().any(|grant| grant.get("force").flag() == Some(true)) && !account.is_set() {
+        account.problem("is missing: force: true in spec.grants.write.objects takes fields as this account");
     }
 }
 
@@ -231,6 +249,20 @@ fn related(spec: &Field<'_>) {
         let lacking = lacking.join(", ");
         by.problem(format!("needs {lacking}, which the groups reveal; add it to spec.grants.read.pods.sections"));
     }
+}
+
+/// The bytes of the texts of a selector, which a request has.
+fn bytes_of(selector: &Field<'_>) -> usize {
+    let length = |field: &Field<'_>| field.text().map_or(0, str::len);
+    let labels = selector.get("matchLabels");
+    let labels: usize = labels.entries().iter().map(|(key, _)| key.len() + length(&labels.get(key))).sum();
+    let expressions = selector.get("matchExpressions");
+    let expressions: usize = expressions
+        .items()
+        .iter()
+        .map(|one| length(&one.get("key")) + one.get("values").items().iter().map(length).sum::<usize>())
+        .sum();
+    labels + expressions
 }
 
 fn selector(selector: &Field<'_>) {

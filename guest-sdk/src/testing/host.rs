@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use podium_vocabulary::{self as vocabulary, InputObjects, Scope};
+use podium_vocabulary::{self as vocabulary, Input, InputObjects, Scope};
 use podium_wire::{Pod, Timestamp};
 use serde_json::Value;
 
@@ -85,20 +85,27 @@ impl Host {
     }
 
     /// Sets the object of an input, as the API server has it; `None` if there is none, as without this call. For an
-    /// input with a selector, it is the array of the objects. With a configuration, runs receive the fields that
-    /// `spec.inputs` names.
+    /// input with a selector, it is the array of the objects, which runs receive by name. With a configuration, runs
+    /// receive the fields that `spec.inputs` names.
     ///
     /// # Panics
-    /// Panics if the configuration names no input with this id, or an input of the other form.
+    /// Panics if the configuration names no input with this id, or an input of the other form, and for an array of more
+    /// than 64 objects or with one without `metadata.name`.
     #[track_caller]
-    pub fn set_input(&mut self, id: &str, object: Option<Value>) {
+    pub fn set_input(&mut self, id: &str, mut object: Option<Value>) {
         let mut fake = self.fake();
         if fake.configuration.grants.is_some() {
             let input = fake.configuration.inputs.iter().find(|input| input.id == id);
-            let Some(input) = input else { panic!("spec.inputs of the configuration has no {id}") };
-            let is_listed = matches!(input.objects, InputObjects::Labelled(_));
+            assert!(input.is_some(), "spec.inputs of the configuration has no {id}");
+            let is_listed = input.is_some_and(|input| matches!(input.objects, InputObjects::Labelled(_)));
             let fits = object.as_ref().is_none_or(|object| object.is_array() == is_listed);
             assert!(fits, "input {id}: an array with a selector, and otherwise one object");
+        }
+        if let Some(Value::Array(objects)) = &mut object {
+            assert!(objects.len() <= Input::MOST_OBJECTS, "input {id}: at most {} objects", Input::MOST_OBJECTS);
+            let is_named = |object: &Value| object["metadata"]["name"].is_string();
+            assert!(objects.iter().all(is_named), "input {id}: an object without metadata.name");
+            objects.sort_by_key(|object| object["metadata"]["name"].as_str().map(str::to_owned));
         }
         fake.inputs.insert(id.to_owned(), object);
     }

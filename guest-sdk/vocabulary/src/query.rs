@@ -1,6 +1,10 @@
 //! Queries to the cache.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +69,9 @@ impl fmt::Display for LabelSelector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, LabelRequirement { key, operator, values }) in self.0.iter().enumerate() {
             formatter.write_str(if at > 0 { "," } else { "" })?;
-            let values = values.join(",");
+            // Some empty values beside each other are a mistake in this syntax.
+            let values = values.iter().map(String::as_str).collect::<BTreeSet<_>>();
+            let values = values.into_iter().collect::<Vec<_>>().join(",");
             match operator {
                 LabelOperator::Exists => formatter.write_str(key)?,
                 LabelOperator::Absent => write!(formatter, "!{key}")?,

@@ -18,7 +18,7 @@ use podium_engine::{
 use podium_vocabulary::{ObjectRef, Payer, Tenant, text};
 use podium_writeback::{ChangedChild, Child, Origin, Writeback};
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     task::coop::consume_budget,
     time::{Instant, sleep, sleep_until},
 };
@@ -26,6 +26,7 @@ use tokio::{
 use super::{
     life::Driver,
     spaced::{OfTenant, Pace, Spaced},
+    turns::Turns,
     watches::Watches,
 };
 use crate::objects::{Change, ChildKind, ObjectWatch};
@@ -35,8 +36,6 @@ const OF_TENANT: usize = 16;
 const OF_HOST: usize = 1_024;
 /// The shortest time between two comparisons of the watches with the loaded plugins.
 const SETTLE: Duration = Duration::from_secs(1);
-/// The pages of lists that are read at once. Each may take 15 MiB; a request that the API server lets wait takes none.
-const LISTS: usize = 4;
 /// Capacity of the channel of changes of one watch.
 const CHANGES: usize = 4;
 /// The repairs of one object. Two clients that both insist on a field would otherwise change it as fast as they can.
@@ -48,6 +47,7 @@ pub(super) struct Children {
     pods: Arc<Counters>,
     dispatch: Arc<Dispatch>,
     writeback: Arc<Writeback>,
+    turns: Arc<Turns>,
     /// Changes when plugins were loaded or unloaded.
     changed: watch::Receiver<()>,
 }
@@ -64,6 +64,7 @@ impl Children {
             dispatch: driver.dispatch.clone(),
             writeback: writeback.clone(),
             changed: driver.changed(),
+            turns: driver.components.inputs.turns.clone(),
         }
     }
 
@@ -84,10 +85,9 @@ impl Children {
 
     /// Keeps a watch for each kind that a loaded plugin may apply.
     async fn watch(&mut self) -> anyhow::Result<()> {
-        let mut turns = Turns { of_host: Arc::new(Semaphore::new(LISTS)), of_tenants: BTreeMap::new() };
         let mut watches = Watches::new();
         loop {
-            watches.keep(&wanted(&self.dispatch.registry.all()), |watched| self.follow(watched, &mut turns));
+            watches.keep(&wanted(&self.dispatch.registry.all()), |watched| self.follow(watched));
             sleep(SETTLE).await;
             tokio::select! {
                 changed = self.changed.changed() => {
@@ -99,13 +99,13 @@ impl Children {
     }
 
     /// Reports the objects of one kind of a plugin to the memory of applied objects.
-    fn follow(&self, (kind, namespace): &Watched, turns: &mut Turns) -> impl Future<Output = ()> + use<> {
+    fn follow(&self, (kind, namespace): &Watched) -> impl Future<Output = ()> + use<> {
         let tenant = namespace.clone().map_or(Tenant::Cluster, Tenant::Namespace);
         let namespace = namespace.as_deref().map(str::to_owned);
         let kind = Arc::new(kind.clone());
         let api = self.api.for_tenant(tenant.clone());
         let watch = ObjectWatch::<Child>::new(api, kind.clone(), namespace, self.dispatch.seed);
-        let watch = watch.taking(&turns.of_tenant(tenant), &turns.of_host).beside(self.pods.clone());
+        let watch = watch.taking(&self.turns.of_tenant(&tenant), &self.turns.of_host).beside(self.pods.clone());
         let writeback = self.writeback.clone();
         let (sender, mut changes) = mpsc::channel(CHANGES);
         async move {
@@ -122,21 +122,6 @@ impl Children {
             };
             tokio::join!(watch.run(sender), record);
         }
-    }
-}
-
-/// The turns of the lists.
-struct Turns {
-    of_host: Arc<Semaphore>,
-    /// One of each tenant, so that one whose requests are not answered delays its own lists.
-    of_tenants: BTreeMap<Tenant, Arc<Semaphore>>,
-}
-
-impl Turns {
-    fn of_tenant(&mut self, tenant: Tenant) -> Arc<Semaphore> {
-        // Those that no watch has.
-        self.of_tenants.retain(|_, turn| Arc::strong_count(turn) > 1);
-        self.of_tenants.entry(tenant).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
     }
 }
 
@@ -273,17 +258,5 @@ mod tests {
             let expected = ["podium/loud/a", "podium/shop/a", "podium/loud/a"];
             assert_eq!((&ran[..3], ran.len()), (&expected.map(str::to_owned)[..], 101), "during repair {when}");
         }
-    }
-
-    #[test]
-    fn the_watches_of_a_tenant_share_a_turn_as_long_as_there_are_some() {
-        let mut turns = Turns { of_host: Arc::new(Semaphore::new(LISTS)), of_tenants: BTreeMap::new() };
-        let tenant = |namespace: &str| Tenant::Namespace(namespace.into());
-        let mut of = |namespace| turns.of_tenant(tenant(namespace));
-        let [shop, again, bank] = ["shop", "shop", "bank"].map(&mut of);
-        assert!(Arc::ptr_eq(&shop, &again) && !Arc::ptr_eq(&shop, &bank));
-        drop((shop, bank));
-        assert!(Arc::ptr_eq(&of("shop"), &again));
-        assert_eq!(turns.of_tenants.keys().cloned().collect::<Vec<_>>(), [tenant("shop")]);
     }
 }

@@ -19,9 +19,10 @@ use tokio::{
 use super::{
     life::Driver,
     spaced::{Pace, Spaced},
+    turns::Turns,
     watches::Watches,
 };
-use crate::objects::{Change, FetchFailure, Fields, InputKind, InputObject, InputState, ObjectWatch, REFUSED};
+use crate::objects::{Change, FetchFailure, Fields, InputKind, InputObject, InputState, ObjectWatch};
 
 /// The most inputs of a tenant and of the host that are watched. Equal ones of one account count once.
 const OF_TENANT: usize = 16;
@@ -40,11 +41,12 @@ const CHANGES: usize = 16;
 pub(super) struct InputStates {
     api: Api,
     states: Mutex<BTreeMap<Arc<InputKind>, InputState>>,
+    pub(super) turns: Arc<Turns>,
 }
 
 impl InputStates {
     pub(super) fn new(api: Api) -> Self {
-        Self { api, states: Mutex::default() }
+        Self { api, states: Mutex::default(), turns: Arc::new(Turns::new()) }
     }
 
     /// Reads the inputs of a plugin that is being loaded, except those that are watched already. With `ran`, for a
@@ -57,25 +59,35 @@ impl InputStates {
         let mut bytes = 0;
         for (id, input) in InputKind::of_plugin(spec) {
             let failed = |reason, message: &str| FetchFailure::fetching(&format!("spec.inputs[{id}]"), reason, message);
-            let known = {
-                let states = self.states.lock();
+            // Others may be added while this one is read.
+            let bound = |states: &BTreeMap<Arc<InputKind>, InputState>| {
                 let of_tenant = || states.keys().filter(|other| other.tenant == input.tenant).count();
-                let known = states.get(&input).cloned();
-                if known.is_none() && !ran && (states.len() >= OF_HOST || of_tenant() >= OF_TENANT) {
+                let is_new = !ran && !states.contains_key(&input);
+                if is_new && (states.len() >= OF_HOST || of_tenant() >= OF_TENANT) {
                     let message = format!("is beyond the {OF_TENANT} inputs of a tenant, or the {OF_HOST} of the host");
                     return Err(failed("TooManyInputs", &message));
                 }
-                known
+                Ok(())
             };
+            let known = {
+                let states = self.states.lock();
+                bound(&states)?;
+                states.get(&input).cloned()
+            };
+            let turn = self.turns.of_tenant(&input.tenant);
             let is_tolerated = ran || known.is_some();
             let state = match known {
                 Some(state) if state != InputState::Unavailable => state,
-                _ => match input.read(&self.api.for_tenant(spec.tenant()), &spec.id, id).await {
+                _ => match input
+                    .read(&self.api.for_tenant(spec.tenant()), &spec.id, id, [&turn, &self.turns.of_host])
+                    .await
+                {
                     Err(failure) if !is_tolerated => return Err(failure),
                     read => {
                         let state = read.unwrap_or(InputState::Unavailable);
                         let mut states = self.states.lock();
-                        let held = states.entry(input).or_insert(InputState::Unavailable);
+                        bound(&states)?;
+                        let held = states.entry(input.clone()).or_insert(InputState::Unavailable);
                         // The watch knows better.
                         if *held == InputState::Unavailable {
                             held.clone_from(&state);
@@ -98,6 +110,11 @@ impl InputStates {
     /// Returns the objects of a plugin's inputs as a JSON mapping; `None` if it has no inputs. An object that does not
     /// exist is null. One that is not available, or for which too many bytes are there, has no member.
     pub(super) fn mapping(&self, spec: &PluginSpec) -> Option<Arc<str>> {
+        self.members(spec).map(|(mapping, _)| mapping)
+    }
+
+    /// Returns the mapping, and the ids of the inputs for which too many bytes are there.
+    fn members(&self, spec: &PluginSpec) -> Option<(Arc<str>, Vec<String>)> {
         if spec.inputs.is_empty() {
             return None;
         }
@@ -106,6 +123,7 @@ impl InputStates {
             InputKind::of_plugin(spec).filter_map(|(id, input)| Some((id, states.get(&input)?.clone()))).collect()
         };
         let mut members = Vec::new();
+        let mut left_out = Vec::new();
         let mut bytes = 0;
         for (id, state) in &states {
             let object = match state {
@@ -116,9 +134,11 @@ impl InputStates {
             if bytes + object.len() <= Input::MOST_BYTES {
                 bytes += object.len();
                 members.push(format!("\"{id}\":{object}"));
+            } else {
+                left_out.push((*id).to_owned());
             }
         }
-        Some(format!("{{{}}}", members.join(",")).into())
+        Some((format!("{{{}}}", members.join(",")).into(), left_out))
     }
 
     /// Records a state that a watch has shown, and returns the one before if it is another one.
@@ -235,7 +255,8 @@ impl Inputs {
     fn watch(&self, input: &Arc<InputKind>, pause: Duration) -> impl Future<Output = ()> + Send + use<> {
         let api = self.api.for_tenant(input.tenant.clone());
         let watch = ObjectWatch::<InputObject>::new(api, input.clone(), None, self.driver.dispatch.seed);
-        let watch = watch.beside(self.pods.clone());
+        let turns = &self.states.turns;
+        let watch = watch.taking(&turns.of_tenant(&input.tenant), &turns.of_host).beside(self.pods.clone());
         let changes = self.sender.clone();
         async move {
             sleep(pause).await;
@@ -244,48 +265,52 @@ impl Inputs {
     }
 
     fn seen(&mut self, input: Arc<InputKind>, change: Change<InputObject>, watches: &mut Watches<Arc<InputKind>>) {
-        if let Change::Listed(_) = change {
+        let is_list = matches!(change, Change::Listed(_));
+        if is_list {
             self.objects.insert(input.clone(), BTreeMap::new());
         }
-        // Without a list, this is of a watch that has ended.
-        let Some(objects) = self.objects.get_mut(&input) else { return };
-        let state = match change {
-            Change::Listed(listed) => {
+        let state = match (change, self.objects.get_mut(&input)) {
+            (Change::Absent, _) => {
+                self.objects.remove(&input);
+                Err("its account may not list it any more".to_owned())
+            }
+            (Change::Listed(listed), Some(objects)) => {
                 objects.extend(listed.into_iter().map(|InputObject { name, fields }| (name, fields)));
                 input.state(objects)
             }
-            Change::Applied(object) => {
+            (Change::Applied(object), Some(objects)) => {
                 objects.insert(object.name, object.fields);
                 input.state(objects)
             }
-            Change::Deleted(name) => {
+            (Change::Deleted(name), Some(objects)) => {
                 objects.remove(&name);
                 input.state(objects)
             }
-            Change::Absent => Ok(InputState::Unavailable),
-            Change::Left(_) => return,
+            (Change::Left(_), _) => return,
+            // Without a list, this is of a watch that has ended.
+            (Change::Listed(_) | Change::Applied(_) | Change::Deleted(_), None) => return,
         };
-        let state = state.unwrap_or_else(|_| {
-            // Objects beyond the bounds are not kept, so a list shows when they are within them again.
-            if !input.is_named() {
-                self.objects.remove(&input);
-                watches.replace(&input, self.watch(&input, REFUSED));
-            }
-            InputState::Unavailable
-        });
-        let is_lost = state == InputState::Unavailable;
-        if self.states.set(&input, state).is_none() {
-            return;
+        let reason = state.as_ref().err().cloned();
+        if reason.is_some() && !input.is_named() && self.objects.remove(&input).is_some() {
+            // Objects beyond the bounds are not kept, so a list shows when that ends.
+            watches.replace(&input, self.watch(&input, input.pause()));
         }
-        if is_lost && let Some(count) = self.lost.entry(input.tenant.clone()).or_default().occurred(Instant::now()) {
-            let object = text::line(&input.describe());
-            tracing::warn!(
-                object,
-                count,
-                "an input may not be read any more, is too large or has too many objects: runs do not receive it"
-            );
+        let has_changed = self.states.set(&input, state.unwrap_or(InputState::Unavailable)).is_some();
+        if let Some(reason) = reason.filter(|_| has_changed) {
+            self.warn(&input.tenant, &input.describe(), &reason);
         }
-        self.dirty.insert(input);
+        // A load may have received what the watch shows only now.
+        if has_changed || is_list {
+            self.dirty.insert(input);
+        }
+    }
+
+    fn warn(&mut self, tenant: &Tenant, object: &str, reason: &str) {
+        if let Some(count) = self.lost.entry(tenant.clone()).or_default().occurred(Instant::now()) {
+            let object = text::line(object);
+            let reason = text::line(reason);
+            tracing::warn!(object, reason, count, "runs do not receive an input");
+        }
     }
 
     /// Has the next runs of plugins receive the changes, and queues the Pods of these plugins.
@@ -293,7 +318,16 @@ impl Inputs {
         let dirty = std::mem::take(&mut self.dirty);
         for loaded in self.driver.dispatch.registry.all() {
             let has_one = InputKind::of_plugin(&loaded.spec).any(|(_, input)| dirty.contains(&input));
-            if has_one && loaded.inputs.set(self.states.mapping(&loaded.spec)) {
+            if !has_one {
+                continue;
+            }
+            let Some((mapping, left_out)) = self.states.members(&loaded.spec) else { continue };
+            if loaded.inputs.set(Some(mapping)) {
+                if !left_out.is_empty() {
+                    let reason = format!("all inputs have more than {} bytes; name fewer fields", Input::MOST_BYTES);
+                    let plugin = format!("{}: {}", loaded.spec.id, left_out.join(", "));
+                    self.warn(&loaded.spec.tenant(), &plugin, &reason);
+                }
                 self.sweeps.add(loaded.spec.id.clone(), (), Instant::now());
             }
         }

@@ -31,6 +31,7 @@ mod start;
 mod start_line;
 mod thread;
 mod traces;
+mod turns;
 mod wall_clock;
 mod watchdog;
 mod watches;

@@ -58,10 +58,6 @@ impl Served for Arc<ChildKind> {
         PAGE
     }
 
-    fn full(&self) -> usize {
-        MOST
-    }
-
     fn refused(&self) -> Option<(Duration, String)> {
         let ChildKind { kind, account, .. } = &**self;
         let plugin = self.plugin();
@@ -88,6 +84,10 @@ impl Watchable for Child {
 
     fn end(revision: &str) -> Option<Self> {
         Some(Self::end_of_list(revision))
+    }
+
+    fn is_full(_: &Self::Kind, objects: &[Self]) -> bool {
+        objects.len() >= MOST
     }
 
     fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}

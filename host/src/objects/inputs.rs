@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{Request, request};
 use podium_api::{Api, ApiError, in_query, plugin_user_agent, resource_path};
-use podium_vocabulary::{Input, InputObjects, PluginId, PluginSpec, Tenant, json};
+use podium_vocabulary::{Input, InputObjects, PluginId, PluginSpec, Tenant, fnv, json, text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use super::{
     FetchFailure, Step,
@@ -16,7 +17,11 @@ use super::{
 use crate::config::Policy;
 
 /// The wait after the API server has refused the list or the watch. Rights are added by people.
-pub(crate) const REFUSED: Duration = Duration::from_secs(30);
+const REFUSED: Duration = Duration::from_secs(30);
+/// Up to 100 MiB are read of objects that are too large.
+const EXCESS: Duration = Duration::from_secs(300);
+/// The most bytes of a selector in messages.
+const DESCRIBED_BYTES: usize = 128;
 /// Objects of a page of a list. Each has up to 1.5 MiB.
 const PAGE: u32 = 8;
 
@@ -36,7 +41,7 @@ pub(crate) struct InputKind {
 /// The state of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InputState {
-    /// What plugins receive, as JSON: the fields of the object, or a list of those of the objects.
+    /// Plugins receive this JSON: the fields of the object, or a list of those of the objects.
     Present(Arc<str>),
     /// There is no such object.
     Absent,
@@ -51,18 +56,8 @@ pub(crate) struct InputObject {
     pub(crate) fields: Fields,
 }
 
-/// What plugins receive of an object, as JSON.
-pub(crate) type Fields = Result<Arc<str>, Excess>;
-
-/// Why an input is too large to be received.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Excess {
-    /// These are the bytes of the fields.
-    Bytes(usize),
-    Objects,
-    /// The values of an object take too much memory.
-    Values(String),
-}
+/// The fields of an object that plugins receive, as JSON, or why they are too large.
+pub(crate) type Fields = Result<Arc<str>, String>;
 
 /// The answer of a list. Its objects are not parsed with it.
 #[derive(Deserialize)]
@@ -131,11 +126,17 @@ impl InputKind {
         Request::get(uri).header("impersonate-user", &self.account)
     }
 
-    /// Reads the objects for a plugin that is being loaded.
+    /// Reads the objects for a plugin that is being loaded, in the turns of its tenant and of the host.
     ///
     /// # Errors
     /// Returns an error if they cannot be read, or are too large.
-    pub(crate) async fn read(&self, api: &Api, plugin: &PluginId, id: &str) -> Result<InputState, FetchFailure> {
+    pub(crate) async fn read(
+        &self,
+        api: &Api,
+        plugin: &PluginId,
+        id: &str,
+        turns: [&Semaphore; 2],
+    ) -> Result<InputState, FetchFailure> {
         let failed = |reason, message: String| {
             let field = format!("spec.inputs[{id}]");
             FetchFailure { step: Step::Granted, ..FetchFailure::fetching(&field, reason, &message) }
@@ -150,8 +151,11 @@ impl InputKind {
                 .header(http::header::USER_AGENT, plugin_user_agent(&plugin.to_string()))
                 .body(Vec::new())
                 .map_err(|error| failed("InputUnavailable", error.to_string()))?;
-            let bytes = match api.bytes(request).await {
-                Ok(bytes) => bytes,
+            let [of_tenant, of_host] = turns;
+            // Never closed.
+            let _of_tenant = of_tenant.acquire().await;
+            let (bytes, _turn) = match api.bytes_in_turn(request, of_host.acquire()).await {
+                Ok(read) => read,
                 Err(ApiError::Status { code: 403, .. }) => return Err(failed("InputForbidden", self.forbidden())),
                 Err(error) => {
                     return Err(failed("InputUnavailable", format!("{described}: {}", error.for_guests())));
@@ -163,12 +167,12 @@ impl InputKind {
                 let InputObject { name, fields } = self.object(item.get()).ok_or_else(malformed)?;
                 objects.insert(name, fields);
             }
-            match metadata.next.filter(|next| !next.is_empty() && !self.is_beyond(objects.len())) {
+            match metadata.next.filter(|next| !next.is_empty() && !self.is_full(objects.values())) {
                 Some(token) => next = format!("&continue={}", in_query(&token)),
                 None => break,
             }
         }
-        self.state(&objects).map_err(|excess| failed("InputTooLarge", format!("{described} {}", excess.message())))
+        self.state(&objects).map_err(|excess| failed("InputTooLarge", format!("{described}: {excess}")))
     }
 
     fn forbidden(&self) -> String {
@@ -190,12 +194,14 @@ impl InputKind {
             InputObjects::Named(named) if *named != name => return None,
             InputObjects::Named(_) | InputObjects::Labelled(_) => {}
         }
-        let value = json::value(json.as_bytes()).map_err(|error| Excess::Values(error.to_string()));
-        let fields = value.and_then(|value| {
-            let text = self.input.prune(&value).to_string();
-            if text.len() > Input::MOST_BYTES { Err(Excess::Bytes(text.len())) } else { Ok(text.into()) }
-        });
+        let value = json::value(json.as_bytes()).map_err(|error| format!("is not read: {error}"));
+        let fields = value.and_then(|value| bounded(self.input.prune(&value).to_string()));
         Some(InputObject { name, fields })
+    }
+
+    /// Returns how long objects that are too many or too large are not listed again. Inputs do not list together.
+    pub(crate) fn pause(&self) -> Duration {
+        EXCESS + Duration::from_secs(fnv(&self.describe()) % 60)
     }
 
     fn page_size(&self) -> u32 {
@@ -217,50 +223,51 @@ impl InputKind {
         let Input { kind, objects, .. } = &self.input;
         match objects {
             InputObjects::Named(name) => format!("{kind} {}/{name}", self.namespace),
-            InputObjects::Labelled(labels) => format!("{kind} {}/[{labels}]", self.namespace),
+            // The reason follows it in a line of bounded length.
+            InputObjects::Labelled(labels) => {
+                format!("{kind} {}/[{}]", self.namespace, text::bounded(labels, DESCRIBED_BYTES))
+            }
         }
     }
 
     /// Returns what plugins receive of these objects, by their names.
     ///
     /// # Errors
-    /// Returns an error if they are too many, or too large.
-    pub(crate) fn state(&self, objects: &BTreeMap<String, Fields>) -> Result<InputState, Excess> {
-        if self.is_beyond(objects.len()) {
-            return Err(Excess::Objects);
-        }
+    /// Returns a message if they are too many, or too large.
+    pub(crate) fn state(&self, objects: &BTreeMap<String, Fields>) -> Result<InputState, String> {
         let mut fields = Vec::new();
-        for object in objects.values() {
-            fields.push(&**object.as_ref().map_err(Clone::clone)?);
+        for (name, object) in objects {
+            let of = if self.is_named() { String::new() } else { format!("object {name} ") };
+            fields.push(&**object.as_ref().map_err(|excess| format!("{of}{excess}"))?);
         }
-        let text = match (&self.input.objects, fields.first()) {
-            (InputObjects::Named(_), None) => return Ok(InputState::Absent),
-            (InputObjects::Named(_), Some(object)) => (*object).to_owned(),
-            (InputObjects::Labelled(_), _) => format!("[{}]", fields.join(",")),
-        };
-        if text.len() > Input::MOST_BYTES {
-            Err(Excess::Bytes(text.len()))
-        } else {
-            Ok(InputState::Present(text.into()))
+        if objects.len() > self.most() {
+            return Err(format!("more than {} objects match; use a narrower selector", Input::MOST_OBJECTS));
+        }
+        match (&self.input.objects, fields.first()) {
+            (InputObjects::Named(_), None) => Ok(InputState::Absent),
+            (InputObjects::Named(_), Some(object)) => Ok(InputState::Present((*object).into())),
+            (InputObjects::Labelled(_), _) => bounded(format!("[{}]", fields.join(",")))
+                .map(InputState::Present)
+                .map_err(|excess| format!("all objects: {excess}, or use a narrower selector")),
         }
     }
 
-    /// Returns true if these are more objects than an input may have.
-    fn is_beyond(&self, objects: usize) -> bool {
-        objects > self.most()
+    /// Returns true if further objects would change nothing about what plugins receive.
+    fn is_full<'a>(&self, objects: impl ExactSizeIterator<Item = &'a Fields>) -> bool {
+        let count = objects.len();
+        let most = Input::MOST_BYTES;
+        let bytes: usize = objects.map(|fields| fields.as_ref().map_or(most + 1, |text| text.len())).sum();
+        count > self.most() || self.is_named() && count == 1 || bytes > most
     }
 }
 
-impl Excess {
-    fn message(&self) -> String {
-        match self {
-            Self::Bytes(bytes) => {
-                format!("has {bytes} bytes in these fields; at most {}: name fewer fields", Input::MOST_BYTES)
-            }
-            Self::Objects => format!("more than {} objects match; use a narrower selector", Input::MOST_OBJECTS),
-            Self::Values(error) => format!("is not read: {error}"),
-        }
+/// Returns the text, if it is no longer than plugins receive it.
+fn bounded(fields: String) -> Fields {
+    let most = Input::MOST_BYTES;
+    if fields.len() > most {
+        return Err(format!("has {} bytes in these fields; at most {most}: name fewer fields", fields.len()));
     }
+    Ok(fields.into())
 }
 
 impl Served for Arc<InputKind> {
@@ -278,11 +285,6 @@ impl Served for Arc<InputKind> {
 
     fn page(&self) -> u32 {
         self.page_size()
-    }
-
-    /// One more than there may be shows that there are too many.
-    fn full(&self) -> usize {
-        if self.is_named() { 1 } else { Input::MOST_OBJECTS + 1 }
     }
 
     fn refused(&self) -> Option<(Duration, String)> {
@@ -306,6 +308,10 @@ impl Watchable for InputObject {
 
     fn id(self) -> String {
         self.name
+    }
+
+    fn is_full(kind: &Self::Kind, objects: &[Self]) -> bool {
+        kind.is_full(objects.iter().map(|object| &object.fields))
     }
 
     fn trim(_: &mut Vec<Self>, _: &mut Trimming, _: Option<&Policy>) {}
@@ -363,9 +369,9 @@ mod tests {
         let names: Vec<String> = (0..=Input::MOST_OBJECTS).map(|at| format!("n{at}")).collect();
         let many: Vec<(&str, usize)> = names.iter().map(|name| (&**name, 1)).collect();
         assert!(state(&many[1..]).is_ok());
-        assert_eq!(state(&many), Err(Excess::Objects));
-        assert!(matches!(state(&[("a", Input::MOST_BYTES)]), Err(Excess::Bytes(_))));
+        assert!(state(&many).is_err_and(|excess| excess.starts_with("more than 64 objects match")));
+        assert!(state(&[("a", Input::MOST_BYTES)]).is_err_and(|excess| excess.starts_with("object a has 13")));
         let half = Input::MOST_BYTES / 2;
-        assert!(matches!(state(&[("a", half), ("b", half)]), Err(Excess::Bytes(_))), "together");
+        assert!(state(&[("a", half), ("b", half)]).is_err_and(|excess| excess.starts_with("all objects: has 13")));
     }
 }

@@ -58,11 +58,6 @@ pub(crate) trait Served: Clone + Send + Sync + 'static {
         50
     }
 
-    /// A list with as many objects is not continued.
-    fn full(&self) -> usize {
-        usize::MAX
-    }
-
     /// Returns how long to wait before the next list after the API server has refused one or a watch, and the message
     /// about it. `None` if that is a failure as any other.
     fn refused(&self) -> Option<(Duration, String)> {
@@ -100,6 +95,11 @@ pub(crate) trait Watchable: Sized + Send + 'static {
     /// Returns what ends a complete list at this revision, if something does.
     fn end(_revision: &str) -> Option<Self> {
         None
+    }
+
+    /// Returns true if a list so far is not continued.
+    fn is_full(_kind: &Self::Kind, _objects: &[Self]) -> bool {
+        false
     }
 
     /// Removes from a list so far everything that is beyond the bounds of its tenant.
@@ -394,7 +394,7 @@ impl<O: Watchable> ObjectWatch<O> {
             if next.is_empty() {
                 objects.extend(O::end(&metadata.resource_version));
             }
-            if next.is_empty() || objects.len() >= self.kind.full() {
+            if next.is_empty() || O::is_full(&self.kind, &objects) {
                 return Ok((objects, metadata.resource_version));
             }
         }

@@ -10,8 +10,9 @@
 //! An object that the plugin's apply created belongs to the plugin: its next applies are forced, so that another
 //! client's edit of a field is undone as its deletion is. The annotation records it, and a forced apply names the
 //! uid. Any other object is applied without force, and a field of another manager is a conflict, unless the grant has
-//! `force: true`: then the apply is repeated with force, and the fields are reported. Whoever may edit an object can forge the annotation and the manager's name with it, and gains an apply of the plugin, with the
-//! rights of its account, that takes fields of this object.
+//! `force: true`: then the apply is repeated with force, and the fields are reported; the object stays the other
+//! client's. Whoever may edit an object can forge the annotation and the manager's name with it, and gains an apply of
+//! the plugin, with the rights of its account, that takes fields of this object.
 //!
 //! Every applied object has a label by which a watch finds those of a plugin (`children`).
 
@@ -332,9 +333,12 @@ impl Target<'_> {
             && self.takes
         {
             let message = answer::without_step(message).to_owned();
+            // The object is another client's, and stays it.
+            self.mark(body, digest, false, None);
             answered = self.patch(request, body, true, sent).await;
             let taken = Taken { object: self.name.1.clone(), message };
-            sent.taken.extend(answered.is_ok().then_some(taken));
+            let may_have_taken = matches!(answered, Ok(_) | Err(ErrorClass::Ambiguous));
+            sent.taken.extend(may_have_taken.then_some(taken));
         }
         let live = match answered {
             Ok(live) => live,

@@ -1,13 +1,13 @@
 //! A plugin that runs for groups of Pods, on the real control plane: a rollout is no end of a workload, and each end is
 //! delivered, also while the host is killed.
 
-use std::{collections::BTreeMap, env, fs, ops::Range, time::Duration};
+use std::{collections::BTreeMap, env, fs, ops::Range, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use http::Request;
 use kube::Client;
 use podium_tests::{
-    controlplane::Options,
+    controlplane::{ControlPlane, Options},
     process::{Host, HostOptions},
     runner,
     wait::until,
@@ -23,7 +23,6 @@ use crate::{
 };
 
 const SHOP: &str = "shop";
-const WITHIN: Duration = Duration::from_secs(300);
 
 /// Keeps a ConfigMap for each workload, and deletes it when the last Pod is gone: then the request has the last state,
 /// or after a restart only the name of the group.
@@ -100,21 +99,15 @@ fn numbers() -> Result<(usize, usize)> {
     Ok((number("PODIUM_GROUPS", 20)?, number("PODIUM_GROUP_PODS", 3)?))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
-    let (groups, members) = numbers()?;
-    let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
-    let Some((plane, client, _turn)) = exclusive(Options { nodes: 2, ..Options::default() }).await? else {
-        return Ok(());
-    };
-    let directory = tempfile::tempdir()?;
-    let [plugins, runners, state] = ["plugins", "runners", "state"].map(|name| directory.path().join(name));
+/// Returns the options of a host with the plugin and a state directory, whose account may write ConfigMaps.
+async fn options(plane: &ControlPlane, client: &Client, directory: &Path, runner: &Path) -> Result<HostOptions> {
+    let kubectl = Kubectl::new(plane);
+    let [plugins, runners, state] = ["plugins", "runners", "state"].map(|name| directory.join(name));
     [&plugins, &runners].into_iter().try_for_each(fs::create_dir)?;
     fs::write(plugins.join("members.yaml"), plugin())?;
     fs::copy(runner, runners.join("javascript-1.wasm"))?;
-    let kubectl = Kubectl::new(&plane);
-    namespace(&client, SHOP).await?;
-    let kubeconfig = host_account(&plane, &client).await?;
+    namespace(client, SHOP).await?;
+    let kubeconfig = host_account(plane, client).await?;
     kubectl.admin(&["create", "clusterrole", "maps", "--resource=configmaps", "--verb=get,create,patch,delete"])?;
     let account = "--serviceaccount=podium-system:podium";
     kubectl.admin(&["create", "clusterrolebinding", "maps", "--clusterrole=maps", account])?;
@@ -122,7 +115,22 @@ async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
     for (flag, directory) in [("--state-dir", &state), ("--runners", &runners)] {
         arguments.extend([flag.to_owned(), directory.to_string_lossy().into_owned()]);
     }
-    let options = HostOptions { kubeconfig, plugins: vec![plugins], arguments };
+    Ok(HostOptions { kubeconfig, plugins: vec![plugins], arguments })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
+    let (groups, members) = numbers()?;
+    // The controllers of a rollout send 20 requests a second.
+    let seconds = 120 + 3 * groups as u64;
+    let within = Duration::from_secs(seconds);
+    let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
+    let Some((plane, client, _turn)) = exclusive(Options { nodes: 2, ..Options::default() }).await? else {
+        return Ok(());
+    };
+    let directory = tempfile::tempdir()?;
+    let kubectl = Kubectl::new(&plane);
+    let options = options(&plane, &client, directory.path(), &runner).await?;
     let host = Host::spawn(&options).await?;
     let name = |at: usize| format!("web-{at}");
     for at in 0..groups {
@@ -137,17 +145,17 @@ async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
             anyhow::Ok(found)
         }
     };
-    let before = until("the workloads", WITHIN, complete(groups)).await?;
+    let before = until("the workloads", within, complete(groups)).await?;
     let began = Instant::now();
     for at in 0..groups {
         kubectl.admin(&["-n", SHOP, "rollout", "restart", &format!("deployment/{}", name(at))])?;
     }
     for at in 0..groups {
         let of = format!("deployment/{}", name(at));
-        kubectl.admin(&["-n", SHOP, "rollout", "status", &of, "--timeout=300s"])?;
+        kubectl.admin(&["-n", SHOP, "rollout", "status", &of, &format!("--timeout={seconds}s")])?;
     }
     let took = began.elapsed().as_secs();
-    let after = until("the rollouts", WITHIN, complete(groups)).await?;
+    let after = until("the rollouts", within, complete(groups)).await?;
     let uids =
         |maps: &BTreeMap<String, (String, String)>| maps.values().map(|(uid, _)| uid.clone()).collect::<Vec<_>>();
     ensure!(uids(&before) == uids(&after), "a rollout ended a group: {before:?} {after:?}");
@@ -164,7 +172,7 @@ async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
         Ok(())
     };
     delete(0..third, "--wait=true")?;
-    until("the ends", WITHIN, complete(groups - third)).await?;
+    until("the ends", within, complete(groups - third)).await?;
     let kills = (groups / 50).max(1);
     let mut host = host;
     for kill in 0..kills {
@@ -173,7 +181,7 @@ async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
         delete(first..half, "--wait=false")?;
         host.kill().await?;
         delete(half..end, "--wait=true")?;
-        until("the Pods", WITHIN, async || {
+        until("the Pods", within, async || {
             let left = pods(&client, SHOP, "").await?.len();
             ensure!(left == members * (groups - end), "{left} Pods");
             Ok(())
@@ -181,7 +189,7 @@ async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
         .await?;
         host = Host::spawn(&options).await?;
     }
-    let left = until("the ends of before", WITHIN, complete(groups - 2 * third)).await?;
+    let left = until("the ends of before", within, complete(groups - 2 * third)).await?;
     println!("{third} groups ended around {kills} kills");
     ensure!(left.iter().all(|(name, map)| after.get(name) == Some(map)), "{left:?}");
     runs_rest(&host).await?;

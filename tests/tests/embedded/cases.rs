@@ -37,7 +37,8 @@ export default function reconcile({ pod, now, config }) {
     case "apply": return void writes.applyObject({
       apiVersion: "v1", kind: "ConfigMap", metadata: { name: "summary", namespace: "shop" }, data: { a: "b" },
     }, { pod });
-    case "list": return void writes.setLabel(pod, "team", config.inputs.prices.map((one) => one.metadata.name).join("-"));
+    case "list": return void writes.setLabel(pod, "team", config.inputs.prices.map((one) => one.metadata.name)
+      .join("-"));
     case "price": return void writes.setLabel(pod, "team", String(config.inputs.prices?.spec.cart ?? "none"));
     case "later": return { afterSeconds: 60 };
     case "other": return void writes.setLabel(pod, "other", "x");

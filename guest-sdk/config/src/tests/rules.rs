@@ -59,6 +59,16 @@ fn inputs(ids: &[&str], kind: &str) -> (&'static str, Value) {
     ("/spec/inputs", ids.iter().map(input).collect())
 }
 
+/// A requirement with the most values, each of the most bytes.
+fn long(key: &str) -> Value {
+    let values: Vec<String> = (100..164).map(|at| format!("{at}{}", "v".repeat(60))).collect();
+    json!({ "key": key, "operator": "In", "values": values })
+}
+
+fn forced() -> Value {
+    json!([{ "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "force": true }])
+}
+
 /// An input with these fields of its objects.
 fn selected(mut input: Value) -> (&'static str, Value) {
     for (field, value) in [("id", "a"), ("apiVersion", "v1"), ("kind", "ConfigMap"), ("resource", "as")] {
@@ -274,6 +284,18 @@ fn of_inputs() -> Vec<Row> {
             vec![account(), inputs(&["a"], "Node")],
             "spec.inputs[0].kind",
             "objects have no namespace, and inputs are",
+        ),
+        (
+            namespaced,
+            vec![("/spec/grants/write/objects", forced())],
+            "spec.serviceAccountName",
+            "is missing: force: true in",
+        ),
+        (
+            namespaced,
+            vec![account(), selected(json!({ "selector": { "matchExpressions": [long("a"), long("b"), long("c")] } }))],
+            "spec.inputs[0].selector",
+            "bytes of keys and values; at most 8192",
         ),
         (namespaced, vec![account(), selected(json!({}))], "spec.inputs[0]", "names no object; set name, or selector"),
         (

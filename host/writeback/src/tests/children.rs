@@ -335,6 +335,9 @@ async fn with_force_the_fields_of_another_manager_are_taken_and_reported() {
         let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
         let seen = wire.seen();
         let applies: Vec<bool> = seen[1..].iter().map(|request| forced(request).0).collect();
+        let is_claimed = |request: &super::wire::Seen| request.body.to_string().contains(",created");
+        let claimed = seen.iter().any(|request| forced(request).0 && is_claimed(request));
+        assert!(!claimed, "an object of another client");
         (results(&sent).remove(0), sent.taken, applies)
     };
     let granted = || kind("ConfigMap", "configmaps");
@@ -342,6 +345,9 @@ async fn with_force_the_fields_of_another_manager_are_taken_and_reported() {
     assert_eq!((result, applies), (WriteResult::Applied, vec![false, true]));
     let Action::ApplyObject { object, .. } = apply(&[]) else { unreachable!("an object") };
     assert_eq!(taken, [Taken { object, message: "because".to_owned() }]);
+    // Another client creates it meanwhile.
+    let (result, _, applies) = deliver(vec![absent(), conflict(), present()], granted()).await;
+    assert_eq!((result, applies), (WriteResult::Applied, vec![false, true]));
     let (result, taken, applies) = deliver(vec![present(), present()], granted()).await;
     assert_eq!((result, taken, applies), (WriteResult::Applied, vec![], vec![false]), "nothing to take");
     for answer in [conflict(), status(403, "", "")] {
