@@ -32,7 +32,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const HOST: &str = "system:serviceaccount:podium:podium-host";
 pub(crate) const NAMESPACE: &str = "objects";
 const CLUSTER_PLUGINS: &str = "/apis/podium.dev/v1alpha1/clusterreconcileplugins";
-const PLUGINS: &str = "/apis/podium.dev/v1alpha1/namespaces/objects/reconcileplugins";
+pub(crate) const PLUGINS: &str = "/apis/podium.dev/v1alpha1/namespaces/objects/reconcileplugins";
 
 /// The plugin's account may read the ConfigMap and label Pods, and the host may use it.
 async fn plugin_rights(client: &Client) -> Result<()> {

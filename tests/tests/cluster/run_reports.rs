@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use kube::Client;
 use podium_tests::{
     guests,
     process::{Host, podium_binary},
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster,
     kubectl::{Kubectl, stderr},
-    objects::{NAMESPACE, apply, condition, config_map, labelled, spec, start},
+    objects::{NAMESPACE, PLUGINS, apply, condition, config_map, labelled, spec, start},
     workloads::{account, create, namespace, pod},
 };
 
@@ -68,6 +69,51 @@ fn metadata_is_bounded(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
+/// Plugins of the tenant that do not run, or do not change the Pod, each for a reason of its own.
+async fn situations(client: &Client, alice: &Path, sha256: &str) -> Result<()> {
+    let without = |field: &str, value: Value| {
+        let mut spec = spec(sha256);
+        spec[field] = value;
+        spec
+    };
+    let place = json!({ "configMap": { "name": "labeller", "key": "plugin.wasm", "sha256": "0".repeat(64) } });
+    let groups = json!({ "sections": ["labels"], "related": { "by": "label", "label": "team" } });
+    account(client, NAMESPACE, "powerless").await?;
+    for (name, spec) in [
+        ("suspended", without("suspend", json!(true))),
+        ("narrow", without("watch", json!({ "selector": { "matchLabels": { "app": "none" } } }))),
+        ("changed", without("source", place)),
+        ("grouped", without("watch", groups)),
+        ("powerless", without("serviceAccountName", json!("powerless"))),
+    ] {
+        let object = json!({
+            "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
+        });
+        create(client, PLUGINS, object).await?;
+    }
+    for (plugin, reason, part) in [
+        ("suspended", "Suspended", "spec.suspend"),
+        ("narrow", "SelectorDoesNotMatch", ""),
+        ("changed", "NotReady", "sha256"),
+        ("grouped", "NoGroup", "the Pod has no label team"),
+        ("powerless", "NotReady", "objects:powerless may not get ConfigMap objects/labeller"),
+        ("labeller", "RequeueAfter", "asked for the next one"),
+    ] {
+        until(plugin, SOON, async || {
+            let why = podium(alice, &["objects/a", "--plugin", plugin, "--output", "json"]).await?;
+            let why: Value = serde_json::from_slice(&why.stdout)?;
+            let reasons = why["plugins"]["items"][0]["reasons"].as_array().cloned().unwrap_or_default();
+            let text = |found: &Value| found["message"].as_str().unwrap_or_default().to_lowercase();
+            let is_it = |found: &Value| found["reason"] == reason && text(found).contains(&part.to_lowercase());
+            ensure!(reasons.iter().any(is_it), "{why}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
@@ -111,6 +157,7 @@ async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> 
     ensure!(gone["plugins"]["items"][0]["reasons"][0]["reason"] == "PodUnknown" && gone["uid"].is_null(), "{gone}");
     let none = stderr(&podium(&alice, &["objects/a", "--plugin", "none"]).await?);
     ensure!(none.contains("no ReconcilePlugin objects/none is configured"), "{none}");
+    situations(&client, &alice, &sha256).await?;
     let left = kubectl.admin(&["-n", NAMESPACE, "get", "runreports", "-o", "name"])?;
     ensure!(left.is_empty(), "podium deletes what it made: {left}");
 
