@@ -305,7 +305,7 @@ spec:
     fn force_is_permitted_unless_a_rule_says_otherwise() {
         let grant = |force: &str| {
             format!(
-                "  grants: {{ write: {{ objects: [{{ apiVersion: v1, kind: ConfigMap, \
+                "  serviceAccountName: a\n  grants: {{ write: {{ objects: [{{ apiVersion: v1, kind: ConfigMap, \
                  resource: configmaps{force} }}] }} }}"
             )
         };
@@ -318,7 +318,8 @@ spec:
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].message.contains("spec.defaults.forcePermitted"), "{problems:?}");
         assert_eq!(problems[0].field, "spec.grants.write.objects");
-        assert_eq!(fields(&policy, &plugin(None, &grant(", force: true"))), ["spec.grants.write.objects"]);
+        let of_cluster = format!("  serviceAccountNamespace: shop\n{}", grant(", force: true"));
+        assert_eq!(fields(&policy, &plugin(None, &of_cluster)), ["spec.grants.write.objects"]);
         for (namespace, force) in [("shop", ", force: true"), ("bank", ""), ("bank", ", force: false")] {
             assert_eq!(fields(&policy, &plugin(Some(namespace), &grant(force))), [""; 0], "{namespace} {force}");
         }
