@@ -142,6 +142,21 @@ async fn with_force_an_object_of_another_client_is_taken_and_reported_once() -> 
     .with_context(|| host.log())?;
     let note = events[0]["note"].as_str().unwrap_or_default();
     ensure!(events.len() == 1 && note.contains("kubectl-patch") && note.contains(&pod), "{events:?}");
+    // A right that goes while the objects are watched, and comes back.
+    let name = format!("podium-plugin-{PLUGIN}");
+    kubectl.admin(&["-n", SHOP, "delete", "rolebinding", &name])?;
+    let edit = json!({ "data": { &pod: "without a right" } }).to_string();
+    kubectl.admin(&["-n", SHOP, "patch", MAP, "--type=merge", "-p", &edit])?;
+    sleep(QUIET).await;
+    ensure!(map()?["data"][&pod] == "without a right", "{}", map()?);
+    let role = format!("--role={name}");
+    kubectl.admin(&["-n", SHOP, "create", "rolebinding", &name, &role, &subject])?;
+    until("the repair with the right", Duration::from_secs(180), async || {
+        ensure!(map()?["data"] == right, "{}", map()?);
+        Ok(())
+    })
+    .await
+    .with_context(|| host.log())?;
     ensure!(host.terminate().await?.success());
     Ok(())
 }

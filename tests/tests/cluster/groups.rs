@@ -121,11 +121,13 @@ async fn options(plane: &ControlPlane, client: &Client, directory: &Path, runner
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_outlives_rollouts_and_its_end_a_killed_host() -> Result<()> {
     let (groups, members) = numbers()?;
+    // A node has 110 Pods, also while a rollout has one more of each workload.
+    let nodes = 2 + groups * (members + 1) / 100;
     // The controllers of a rollout send 20 requests a second.
     let seconds = 120 + 3 * groups as u64;
     let within = Duration::from_secs(seconds);
     let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
-    let Some((plane, client, _turn)) = exclusive(Options { nodes: 2, ..Options::default() }).await? else {
+    let Some((plane, client, _turn)) = exclusive(Options { nodes, ..Options::default() }).await? else {
         return Ok(());
     };
     let directory = tempfile::tempdir()?;

@@ -12,6 +12,7 @@ mod journal;
 mod labels;
 mod loops;
 mod objects;
+mod one_group;
 mod order;
 mod profiles;
 mod prune;
