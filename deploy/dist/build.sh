@@ -4,10 +4,11 @@
 # link to glibc, in a version that is checked.
 #
 # Both targets are built on one machine: cargo-zigbuild links with the C compiler and the libraries of Zig, which has
-# those of each version of glibc. Two builds of one commit have the same digests, as long as the runner of Python is not
-# built again.
+# those of each version of glibc. Two builds of one commit in one directory have the same digests, as long as the runner
+# of Python is not built again.
 set -euo pipefail
 umask 022
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # The oldest distributions with it are RHEL 8 and Debian 10.
@@ -15,27 +16,32 @@ glibc=2.28
 zig=0.17.1
 zigbuild=0.24.1
 targets="x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu"
-target=${CARGO_TARGET_DIR:-target}
+target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
 out=$target/dist/archives
 usage="usage: bash deploy/dist/build.sh [--targets \"TARGET..\"] [--out DIR]
 
   --targets \"TARGET..\"   Rust's names of the targets [default: $targets]
   --out DIR              where the archives are written [default: $out]
 
-Needs clang, binutils, jq, python3 with venv, and a connection for the tools, which are pinned."
+Needs clang, binutils, git, jq, python3 with venv, and a connection for the tools, which are pinned."
 while [ $# -gt 0 ]; do
     case $1 in
         --targets) targets=${2:?$usage}; shift 2 ;;
-        --out) out=${2:?$usage}; shift 2 ;;
+        --out) out=$(cd "$caller" && realpath --canonicalize-missing "${2:?$usage}"); shift 2 ;;
         --help) echo "$usage"; exit 0 ;;
         *) echo "$usage" >&2; exit 2 ;;
     esac
 done
-for program in clang jq python3 readelf rustup; do
+for program in clang git jq python3 readelf rustup; do
     command -v "$program" >/dev/null && continue
-    echo "$program is missing: apt-get install --no-install-recommends binutils clang jq python3-venv" >&2
+    echo "$program is missing: apt-get install --no-install-recommends binutils clang git jq python3-venv" >&2
     exit 1
 done
+# The SDK is that of the commit, and so are the names of the programs' version.
+if [ -n "$(git status --porcelain)" ]; then
+    echo "there are changes without a commit, which would be in a part of an archive only; commit or stash them" >&2
+    exit 1
+fi
 
 venv=$target/dist/venv
 installed() { "$venv/bin/pip" list --format freeze 2>/dev/null | grep -qxF "$1"; }
@@ -45,22 +51,23 @@ if ! { installed "ziglang==$zig" && installed "cargo-zigbuild==$zigbuild"; }; th
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check "ziglang==$zig" "cargo-zigbuild==$zigbuild"
 fi
-PATH=$PWD/$venv/bin:$PATH
+PATH=$venv/bin:$PATH
 channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 # shellcheck disable=SC2086 # one argument for each target
 rustup target add --toolchain "$channel" $targets wasm32-unknown-unknown
 
 runners=$target/dist/runners
 mkdir -p "$runners" "$out"
+rm -f "$runners"/*.wasm "$out"/podium-*.tar.gz "$out/SHA256SUMS"
 cargo run --locked --package podium-cli --bin podium -- build guest-sdk/javascript \
     --out "$runners/javascript-1.wasm" --quiet >&2
 cp "$(sh guest-sdk/python/build.sh)" "$runners/"
 
 version=$(cargo metadata --locked --no-deps --format-version 1 |
     jq --raw-output '.packages[] | select(.name == "podium-host").version')
-PODIUM_COMMIT=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+PODIUM_COMMIT=$(git rev-parse HEAD)
 export PODIUM_COMMIT
-seconds=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+seconds=$(git log -1 --format=%ct)
 # Paths of this machine would be in the messages of panics.
 export RUSTFLAGS="--remap-path-prefix=$PWD=/podium --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 
@@ -94,8 +101,10 @@ for triple in $targets; do
     install -m 644 "$runners"/*.wasm "$context/$name/runners/"
     install -m 644 LICENSE README.md "$context/$name/"
     cp -R "$sdk" "$context/$name/sdk"
-    bash deploy/image/sbom.sh "$version" "$runners" >"$context/$name/podium.cdx.json"
+    PODIUM_SBOM_CRATES="podium-host podium-cli" PODIUM_SBOM_TARGET=$triple \
+        bash deploy/image/sbom.sh "$version" "$runners" >"$context/$name/podium.cdx.json"
     tar --create --sort=name --mtime="@$seconds" --owner=0 --group=0 --numeric-owner --directory "$context" "$name" |
-        gzip --no-name --best >"$out/$name.tar.gz"
+        gzip --no-name --best >"$context/$name.tar.gz"
 done
+mv "$context"/podium-*.tar.gz "$out/"
 (cd "$out" && sha256sum podium-"$version"-*.tar.gz >SHA256SUMS && cat SHA256SUMS)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints the software bill of materials of the image as CycloneDX JSON: the crates that are linked into podium-host and
 # the runners of scripts, with the checksums of Cargo.lock, and the packages of the distribution that the other files
-# come from. RUNNERS is the directory of the runners.
+# come from. RUNNERS is the directory of the runners. PODIUM_SBOM_CRATES has other crates than podium-host, and
+# PODIUM_SBOM_TARGET another target than this machine's.
 #
 # usage: bash deploy/image/sbom.sh VERSION RUNNERS FILE..
 set -euo pipefail
@@ -12,9 +13,11 @@ shift 2
 # Name, version, licence and path of each crate that is linked; not of build scripts and tests.
 crates() {
     local host
-    host=$(rustc -vV | sed -n 's/^host: //p')
+    host=${PODIUM_SBOM_TARGET:-$(rustc -vV | sed -n 's/^host: //p')}
     {
-        linked podium-host "$host"
+        for package in ${PODIUM_SBOM_CRATES:-podium-host}; do
+            linked "$package" "$host"
+        done
         if [ -f "$runners/javascript-1.wasm" ]; then
             linked podium-javascript wasm32-unknown-unknown
             # The C sources in rquickjs-sys, which are no crates of their own.

@@ -144,14 +144,16 @@ const changes = {
   removeAnnotation: ({ metadata }, key) => delete metadata.annotations?.[key],
   addFinalizer: ({ metadata }, name) =>
     (metadata.finalizers = replaced(metadata.finalizers, (one) => one === name, name)),
-  removeFinalizer: ({ metadata }, name) => (metadata.finalizers = without(metadata.finalizers, (one) => one === name)),
+  removeFinalizer: ({ metadata }, name) => {
+    if (metadata.finalizers) metadata.finalizers = without(metadata.finalizers, (one) => one === name);
+  },
   setCondition: (pod, type, status, reason, message) => {
     const condition = { type, status, reason, message };
     const conditions = replaced(pod.status?.conditions, (one) => one.type === type, condition);
     pod.status = { ...pod.status, conditions };
   },
   removeCondition: ({ status = {} }, type) => {
-    status.conditions = without(status.conditions, (one) => one.type === type);
+    if (status.conditions) status.conditions = without(status.conditions, (one) => one.type === type);
   },
   delete: remove,
   evict: remove,

@@ -118,6 +118,8 @@ def _change(pod, write, *values):
         return
     verb, _, kind = write.partition("_")
     if kind in ("label", "annotation"):
+        if verb == "remove" and f"{kind}s" not in metadata:
+            return
         values_of = metadata.setdefault(f"{kind}s", {})
         values_of.update([values]) if verb == "set" else values_of.pop(*values, None)
         return
@@ -126,6 +128,8 @@ def _change(pod, write, *values):
         if kind == "finalizer"
         else (pod.setdefault("status", {}), "conditions", dict(zip(("type", "status", "reason", "message"), values)))
     )
+    if verb == "remove" and name not in of:
+        return
     is_same = [one == item or kind == "condition" and one["type"] == item["type"] for one in of.get(name, [])]
     if verb == "remove":
         of[name] = [one for one, same in zip(of.get(name, []), is_same) if not same]

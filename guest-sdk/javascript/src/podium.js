@@ -49,9 +49,10 @@ const text = (value, name) => {
  * at once.
  */
 const cut = (value, length) => {
-  const text = value.slice(0, length);
+  // The end may divide a pair of surrogates.
+  const text = value.slice(0, length).replace(/[\ud800-\udbff]$/, "");
   const escape = (one) => `\\u${one.charCodeAt(0).toString(16)}`;
-  return text.isWellFormed() ? text : text.replace(/[\ud800-\udfff]/gu, escape).slice(0, length);
+  return text.isWellFormed() ? text : text.replace(/[\ud800-\udfff]/gu, escape).slice(0, length).toWellFormed();
 };
 
 const count = (value, name) => {

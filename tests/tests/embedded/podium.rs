@@ -104,15 +104,20 @@ impl Dev {
         .unwrap();
     }
 
-    /// Returns the file in the printed next step.
-    fn kubeconfig(&self) -> PathBuf {
-        let log = self.0.log();
-        let (_, rest) = log.split_once("export KUBECONFIG=").unwrap();
-        rest.lines().next().unwrap().into()
+    /// Returns the file in the printed next step, when its line is complete.
+    async fn kubeconfig(&self) -> PathBuf {
+        until("the file for kubectl", WITHIN, async || {
+            let log = self.0.log();
+            let (_, rest) = log.split_once("export KUBECONFIG=").context("no next step")?;
+            let (file, _) = rest.split_once('\n').context("half a line")?;
+            Ok(PathBuf::from(file))
+        })
+        .await
+        .unwrap()
     }
 
     async fn pods(&self, namespace: &str) -> Api<Pod> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig().await).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         Api::namespaced(Client::try_from(config).unwrap(), namespace)
     }
@@ -364,7 +369,7 @@ async fn two_devs_of_one_directory_have_a_cluster_each() {
     two.says("export KUBECONFIG=", 1).await;
     // Other namespaces are not watched, so a plugin of one would never run.
     two.says("--namespace lab watches only that one", 1).await;
-    let (first, second) = (one.kubeconfig(), two.kubeconfig());
+    let (first, second) = (one.kubeconfig().await, two.kubeconfig().await);
     assert_ne!(first, second);
     create(&one.pods("shop").await, "web-0").await.unwrap();
     create(&two.pods("lab").await, "web-0").await.unwrap();

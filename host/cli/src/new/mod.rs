@@ -150,7 +150,8 @@ fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if !is_there(&directory) {
         bail!("podium-sdk not found at {}; pass its directory with --sdk DIR", directory.display());
     }
-    Ok(directory.canonicalize()?)
+    // A link stays one, so that it may name another version later.
+    Ok(if given.is_some() { std::path::absolute(directory)? } else { directory.canonicalize()? })
 }
 
 #[cfg(test)]

@@ -107,9 +107,15 @@ impl Compiled {
     /// Returns the plugin with a configuration, which has no instance yet. Its code is not compiled again.
     pub(super) async fn plugin(&self, spec: &PluginSpec) -> anyhow::Result<Plugin> {
         Ok(match &self.runner {
-            Some(runner) => self.engine.prepare(spec, runner, &self.bytes, DEFAULT_TENANT_CODE_BYTES).await?,
-            None => self.engine.compile(spec, &self.bytes)?,
+            Some(runner) => self.engine.prepare(spec, runner, &self.bytes, self.code_bytes(spec)).await?,
+            None => self.engine.compile_within(spec, &self.bytes, self.code_bytes(spec))?,
         })
+    }
+
+    /// The most bytes of compiled code that a plugin may have.
+    fn code_bytes(&self, spec: &PluginSpec) -> u64 {
+        let rule = self.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
+        rule.unwrap_or(DEFAULT_TENANT_CODE_BYTES)
     }
 
     /// Returns the namespace of Pods that name none.
