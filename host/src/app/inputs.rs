@@ -266,29 +266,30 @@ impl Inputs {
 
     fn seen(&mut self, input: Arc<InputKind>, change: Change<InputObject>, watches: &mut Watches<Arc<InputKind>>) {
         let is_list = matches!(change, Change::Listed(_));
-        if is_list {
-            self.objects.insert(input.clone(), BTreeMap::new());
+        let is_refused = matches!(change, Change::Absent);
+        match change {
+            Change::Listed(listed) => {
+                let listed = listed.into_iter().map(|InputObject { name, fields }| (name, fields));
+                self.objects.insert(input.clone(), listed.collect());
+            }
+            Change::Applied(object) => {
+                if let Some(objects) = self.objects.get_mut(&input) {
+                    objects.insert(object.name, object.fields);
+                }
+            }
+            Change::Deleted(name) => {
+                if let Some(objects) = self.objects.get_mut(&input) {
+                    objects.remove(&name);
+                }
+            }
+            Change::Absent => drop(self.objects.remove(&input)),
+            Change::Left(_) => return,
         }
-        let state = match (change, self.objects.get_mut(&input)) {
-            (Change::Absent, _) => {
-                self.objects.remove(&input);
-                Err("its account may not list it any more".to_owned())
-            }
-            (Change::Listed(listed), Some(objects)) => {
-                objects.extend(listed.into_iter().map(|InputObject { name, fields }| (name, fields)));
-                input.state(objects)
-            }
-            (Change::Applied(object), Some(objects)) => {
-                objects.insert(object.name, object.fields);
-                input.state(objects)
-            }
-            (Change::Deleted(name), Some(objects)) => {
-                objects.remove(&name);
-                input.state(objects)
-            }
-            (Change::Left(_), _) => return,
-            // Without a list, this is of a watch that has ended.
-            (Change::Listed(_) | Change::Applied(_) | Change::Deleted(_), None) => return,
+        let state = match self.objects.get(&input) {
+            Some(objects) => input.state(objects),
+            None if is_refused => Err("its account may not list it any more, or the kind is not served".to_owned()),
+            // Of a watch that has ended.
+            None => return,
         };
         let reason = state.as_ref().err().cloned();
         if reason.is_some() && !input.is_named() && self.objects.remove(&input).is_some() {

@@ -131,7 +131,7 @@ impl InputKind {
     /// # Errors
     /// Returns an error if they cannot be read, or are too large.
     pub(crate) async fn read(
-        &self,
+        self: &Arc<Self>,
         api: &Api,
         plugin: &PluginId,
         id: &str,
@@ -145,7 +145,7 @@ impl InputKind {
         let mut objects = BTreeMap::new();
         let mut next = String::new();
         loop {
-            let uri = format!("{}?limit={}&{}{next}", self.resource_path(), self.page_size(), self.selector());
+            let uri = format!("{}?limit={}&{}{next}", self.resource_path(), self.page(), self.selector());
             let request = self
                 .as_account(&uri)
                 .header(http::header::USER_AGENT, plugin_user_agent(&plugin.to_string()))
@@ -202,10 +202,6 @@ impl InputKind {
     /// Returns how long objects that are too many or too large are not listed again. Inputs do not list together.
     pub(crate) fn pause(&self) -> Duration {
         EXCESS + Duration::from_secs(fnv(&self.describe()) % 60)
-    }
-
-    fn page_size(&self) -> u32 {
-        if self.is_named() { 1 } else { PAGE }
     }
 
     /// Returns true for one object by its name.
@@ -284,7 +280,7 @@ impl Served for Arc<InputKind> {
     }
 
     fn page(&self) -> u32 {
-        self.page_size()
+        if self.is_named() { 1 } else { PAGE }
     }
 
     fn refused(&self) -> Option<(Duration, String)> {

@@ -359,8 +359,8 @@ async fn a_plugin_that_changes_its_own_input_runs_once_a_minute() {
     scene.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_right_that_ends_while_objects_are_too_many_is_noticed() {
+/// The plugin of a list that had one object too many, which has just been deleted and will be noticed by a later list.
+async fn with_one_too_many() -> Scene {
     let scene = Scene::with_rights(&["list", "watch"], Value::Null).await;
     scene.app.load(of_a_list()).await.unwrap();
     scene.settle(SOON).await;
@@ -370,6 +370,12 @@ async fn a_right_that_ends_while_objects_are_too_many_is_noticed() {
     scene.settle(Duration::from_secs(61)).await;
     assert_eq!(scene.labels(), ["unavailable"]);
     scene.request("DELETE", "/api/v1/namespaces/shop/configmaps/x0", &json!({})).await;
+    scene
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_ends_while_objects_are_too_many_is_noticed() {
+    let scene = with_one_too_many().await;
     // Another plugin reads the same objects when it is loaded. The first one receives them with the next list.
     let mut other = of_a_list();
     other.id.name = "other".into();
@@ -383,14 +389,7 @@ async fn a_right_that_ends_while_objects_are_too_many_is_noticed() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_load_has_read_reaches_the_plugins_before_it() {
-    let scene = Scene::with_rights(&["list", "watch"], Value::Null).await;
-    scene.app.load(of_a_list()).await.unwrap();
-    scene.settle(SOON).await;
-    for number in 0..65 {
-        scene.create_labelled(&format!("x{number}"), "0");
-    }
-    scene.settle(Duration::from_secs(61)).await;
-    scene.request("DELETE", "/api/v1/namespaces/shop/configmaps/x0", &json!({})).await;
+    let scene = with_one_too_many().await;
     let mut other = of_a_list();
     other.id.name = "other".into();
     other.watch.selector = LabelSelector(vec![LabelRequirement {

@@ -369,7 +369,8 @@ async fn two_devs_of_one_directory_have_a_cluster_each() {
     two.says("export KUBECONFIG=", 1).await;
     // Other namespaces are not watched, so a plugin of one would never run.
     two.says("--namespace lab watches only that one", 1).await;
-    let (first, second) = (one.kubeconfig().await, two.kubeconfig().await);
+    let first = one.kubeconfig().await;
+    let second = two.kubeconfig().await;
     assert_ne!(first, second);
     create(&one.pods("shop").await, "web-0").await.unwrap();
     create(&two.pods("lab").await, "web-0").await.unwrap();

@@ -48,7 +48,8 @@ fn each_limit_of_the_page_is_that_of_its_constant() {
     let mut compared = 0;
     for row in rows(&page) {
         let Some((before, file)) = row.get(3).and_then(|cell| cell.split_once("` in `")) else { continue };
-        let (name, file) = (before.rsplit('`').next().unwrap(), file.trim_end_matches('`'));
+        let name = before.rsplit('`').next().unwrap();
+        let file = file.trim_end_matches('`');
         let value = constant(&read(file).unwrap(), name);
         assert!(value.is_some() && shown(row[2]) == value, "{} is {}, and {name} of {file} {value:?}", row[1], row[2]);
         compared += 1;
