@@ -49,8 +49,8 @@ const text = (value, name) => {
  * at once.
  */
 const cut = (value, length) => {
-  // The end may divide a pair of surrogates.
-  const text = value.slice(0, length).replace(/[\ud800-\udbff]$/, "");
+  // Does not divide a pair of surrogates.
+  const text = value.slice(0, value.codePointAt(length - 1) > 0xffff ? length - 1 : length);
   const escape = (one) => `\\u${one.charCodeAt(0).toString(16)}`;
   return text.isWellFormed() ? text : text.replace(/[\ud800-\udfff]/gu, escape).slice(0, length).toWellFormed();
 };
