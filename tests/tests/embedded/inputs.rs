@@ -236,18 +236,23 @@ async fn without_the_right_to_watch_the_object_is_listed_every_half_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn an_input_that_is_too_large_is_named_and_not_received() {
-    let scene = Scene::start().await;
-    scene.create_prices(&"9".repeat(200 << 10));
-    let failure = scene.app.prepare(spec()).await.map(drop).unwrap_err().to_string();
-    assert!(failure.contains("ConfigMap shop/prices: has 2048") && failure.contains("at most 131072"), "{failure}");
-    scene.set_price("3").await;
-    scene.app.load(spec()).await.unwrap();
-    scene.settle(SOON).await;
-    assert_eq!(scene.labels(), ["3"]);
-    scene.set_price(&"9".repeat(200 << 10)).await;
-    scene.settle(SOON).await;
-    assert_eq!(scene.labels(), ["unavailable"]);
-    scene.end().await;
+    for bytes in [200 << 10, 5 << 20] {
+        let scene = Scene::start().await;
+        scene.create_prices(&"9".repeat(bytes));
+        let failure = scene.app.prepare(spec()).await.map(drop).unwrap_err().to_string();
+        let named = format!("ConfigMap shop/prices: has {}", bytes / 1_000);
+        assert!(failure.contains(&named) && failure.contains("at most 131072"), "{failure}");
+        scene.set_price("3").await;
+        scene.app.load(spec()).await.unwrap();
+        scene.settle(SOON).await;
+        assert_eq!(scene.labels(), ["3"]);
+        // No request may be as large.
+        scene.request("DELETE", "/api/v1/namespaces/shop/configmaps/prices", &json!({})).await;
+        scene.create_prices(&"9".repeat(bytes));
+        scene.settle(SOON).await;
+        assert_eq!(scene.labels(), ["unavailable"]);
+        scene.end().await;
+    }
 }
 
 /// Labels Pods with the number of objects, and the values of the first two.

@@ -1,9 +1,11 @@
 //! Plugins with an order: they run one after another on a Pod, each on what the last one wrote, and may be stopped.
 
+use std::time::Duration;
+
 use podium_devcluster::{Cluster, Options};
 use podium_host::app::App;
 use podium_tests::{embedded, plugins, sandbox, wire::Wire};
-use podium_vocabulary::{LimitClass, PluginSpec};
+use podium_vocabulary::{LimitClass, PluginSpec, Related, Relation};
 use serde_json::json;
 
 /// A plugin that makes the host calls of a script.
@@ -50,6 +52,24 @@ async fn a_plugin_runs_after_the_writes_of_those_before_it() {
     // One for the Pod, and at most one for each of the three writes.
     assert!(runs.iter().all(|runs| *runs <= 4), "{runs:?}");
     assert_eq!(written(plugins(false)).await.0, ["c", "b", "a"], "without an order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn between_plugins_of_groups_and_of_pods_there_is_no_order() {
+    let of_groups = |mut spec: PluginSpec| {
+        spec.watch.related = Some(Related { by: Relation::Label("app".into()), debounce: Duration::ZERO });
+        spec
+    };
+    let guard = || probe("guard", "stop", &[]);
+    let next = || probe("next", "label guests.example/a x", &["guard"]);
+    // The write is a change that the guard is run on once more.
+    for plugins in [vec![guard(), of_groups(next())], vec![of_groups(guard()), next()]] {
+        let (labels, runs) = written(plugins).await;
+        assert_eq!(labels, ["a"]);
+        assert!(runs.iter().all(|runs| (1..=2).contains(runs)), "{runs:?}");
+    }
+    let both = vec![of_groups(guard()), of_groups(next())];
+    assert_eq!(written(both).await, (Vec::new(), vec![1, 0]), "of one group");
 }
 
 #[tokio::test(start_paused = true)]

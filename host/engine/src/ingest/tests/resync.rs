@@ -74,6 +74,35 @@ fn pods_that_come_and_go_during_a_pass_do_not_stop_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resync_runs_a_plugin_again_once_for_each_group() {
+    let mut harness = Harness::plain(Backoff::default());
+    let apps = ["api", "cart", "web"];
+    for at in 0..30 {
+        harness.apply(pod(&format!("{}-{at:02}", apps[at % 3]), &format!("u{at}"), apps[at % 3], 1 + at as u64));
+    }
+    let (named, body) = groups::naming(|_| Ok(Outcome::Settled));
+    let mut spec = groups::by_app();
+    spec.watch.resync = Some(Duration::from_secs(10));
+    harness.load_spec(spec, body);
+    harness.work(1);
+    harness.settle().await;
+    let assert_each_has_run = || {
+        let mut runs = groups::taken(&named);
+        runs.sort_unstable();
+        assert_eq!(runs, ["api-00", "cart-01", "web-02"]);
+    };
+    assert_each_has_run();
+    let Harness { ingest, observed, workers: _workers, .. } = harness;
+    let running = tokio::spawn(ingest.run());
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(10_050)).await;
+        assert_each_has_run();
+    }
+    drop(observed);
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_loop_runs_a_plugin_again_on_each_pod() {
     let mut harness = Harness::plain(Backoff::default());
     let (delivered, body) = noting(|_| Ok(Outcome::Settled));
