@@ -2,6 +2,7 @@
 //! and the admission policy in `deploy/`.
 
 use std::{
+    fs,
     path::Path,
     process::{Command, Output},
     time::Duration,
@@ -12,8 +13,10 @@ use kube::Client;
 use podium_tests::{
     guests,
     process::{Host, podium_binary},
+    runner,
     wait::until,
 };
+use podium_vocabulary::Language;
 use serde_json::{Value, json};
 
 use crate::{
@@ -69,8 +72,31 @@ fn metadata_is_bounded(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Plugins of the tenant that do not run, or do not change the Pod, each for a reason of its own.
-async fn situations(client: &Client, alice: &Path, sha256: &str) -> Result<()> {
+/// Creates a plugin of the tenant.
+async fn plugin(client: &Client, name: &str, spec: &Value) -> Result<()> {
+    let object = json!({
+        "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
+        "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
+    });
+    create(client, PLUGINS, object).await
+}
+
+/// Waits until `podium why` names this reason about the Pod and a plugin, in a message with this part.
+async fn expect(alice: &Path, plugin: &str, reason: &str, part: &str) -> Result<()> {
+    until(&format!("{plugin}: {reason}"), SOON, async || {
+        let why = podium(alice, &["objects/a", "--plugin", plugin, "--output", "json"]).await?;
+        let why: Value = serde_json::from_slice(&why.stdout)?;
+        let reasons = why["plugins"]["items"][0]["reasons"].as_array().cloned().unwrap_or_default();
+        let text = |found: &Value| found["message"].as_str().unwrap_or_default().to_lowercase();
+        let is_it = |found: &Value| found["reason"] == reason && text(found).contains(&part.to_lowercase());
+        ensure!(reasons.iter().any(is_it), "{why}");
+        Ok(())
+    })
+    .await
+}
+
+/// Plugins of the tenant that do not run, each for a reason of its own.
+async fn that_do_not_run(client: &Client, alice: &Path, sha256: &str) -> Result<()> {
     let without = |field: &str, value: Value| {
         let mut spec = spec(sha256);
         spec[field] = value;
@@ -78,7 +104,6 @@ async fn situations(client: &Client, alice: &Path, sha256: &str) -> Result<()> {
     };
     let place = json!({ "configMap": { "name": "labeller", "key": "plugin.wasm", "sha256": "0".repeat(64) } });
     let groups = json!({ "sections": ["labels"], "related": { "by": "label", "label": "team" } });
-    account(client, NAMESPACE, "powerless").await?;
     for (name, spec) in [
         ("suspended", without("suspend", json!(true))),
         ("narrow", without("watch", json!({ "selector": { "matchLabels": { "app": "none" } } }))),
@@ -86,11 +111,7 @@ async fn situations(client: &Client, alice: &Path, sha256: &str) -> Result<()> {
         ("grouped", without("watch", groups)),
         ("powerless", without("serviceAccountName", json!("powerless"))),
     ] {
-        let object = json!({
-            "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
-            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
-        });
-        create(client, PLUGINS, object).await?;
+        plugin(client, name, &spec).await?;
     }
     for (plugin, reason, part) in [
         ("suspended", "Suspended", "spec.suspend"),
@@ -100,25 +121,70 @@ async fn situations(client: &Client, alice: &Path, sha256: &str) -> Result<()> {
         ("powerless", "NotReady", "objects:powerless may not get ConfigMap objects/labeller"),
         ("labeller", "RequeueAfter", "asked for the next one"),
     ] {
-        until(plugin, SOON, async || {
-            let why = podium(alice, &["objects/a", "--plugin", plugin, "--output", "json"]).await?;
-            let why: Value = serde_json::from_slice(&why.stdout)?;
-            let reasons = why["plugins"]["items"][0]["reasons"].as_array().cloned().unwrap_or_default();
-            let text = |found: &Value| found["message"].as_str().unwrap_or_default().to_lowercase();
-            let is_it = |found: &Value| found["reason"] == reason && text(found).contains(&part.to_lowercase());
-            ensure!(reasons.iter().any(is_it), "{why}");
-            Ok(())
-        })
-        .await?;
+        expect(alice, plugin, reason, part).await?;
+    }
+    Ok(())
+}
+
+/// Scripts of the tenant that run and do not reach what they are for, each for a reason of its own.
+async fn that_achieve_nothing(client: &Client, alice: &Path, kubectl: &Kubectl) -> Result<()> {
+    let script = |body: &str, section: &str, fields: Value| {
+        let inline = format!(
+            "import {{ writes, TerminalError }} from \"podium\";\nexport default ({{ pod }}) => {{\n  {body}\n}};\n"
+        );
+        let mut spec = json!({
+            "source": { "script": { "language": "javascript", "inline": inline } },
+            "serviceAccountName": "labeller", "watch": { "sections": [section] },
+            "grants": {
+                "read": { "pods": { "sections": ["labels"] } }, "write": { "labels": ["example.com/written"] },
+            },
+        });
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        spec
+    };
+    let none = || json!({});
+    let label = "if (pod) writes.setLabel(pod, \"example.com/written\", \"1\");";
+    let scripts = [
+        ("failing", script("throw new Error(\"no price\");", "labels", none())),
+        ("hopeless", script("throw new TerminalError(\"no price ever\");", "labels", none())),
+        ("guard", script("return { stop: true };", "labels", none())),
+        ("follower", script("", "labels", json!({ "after": ["guard"] }))),
+        ("elsewhere", script("", "annotations", none())),
+        ("refused", script(label, "labels", json!({ "serviceAccountName": "powerless" }))),
+        ("content", script("", "labels", none())),
+    ];
+    for (name, spec) in &scripts {
+        plugin(client, name, spec).await?;
+    }
+    for (name, _) in &scripts {
+        let name = format!("reconcileplugin/{name}");
+        kubectl.admin(&["-n", NAMESPACE, "wait", "--for=condition=Ready", &name, "--timeout=60s"])?;
+    }
+    kubectl.admin(&["-n", NAMESPACE, "label", "pod", "a", "team=web"])?;
+    for (plugin, reason, part) in [
+        ("failing", "BackOff", ""),
+        ("hopeless", "Failed", ""),
+        ("follower", "Stopped", "guard"),
+        ("elsewhere", "SectionNotWatched", "the plugin watches: annotations"),
+        ("refused", "Forbidden", "to patch pods"),
+        ("content", "Settled", ""),
+    ] {
+        expect(alice, plugin, reason, part).await?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> {
+    let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
-    let (options, _) = start(&plane, &client).await?;
+    let (mut options, _) = start(&plane, &client).await?;
+    let runners = tempfile::tempdir()?;
+    fs::copy(runner, runners.path().join("javascript-1.wasm"))?;
+    options.arguments.extend(["--runners".to_owned(), runners.path().to_string_lossy().into_owned()]);
     kubectl.install(&["crds.yaml", "roles.yaml", "admission-runreports.yaml"])?;
     kubectl.admin(&["wait", "--for=condition=Established", "crd", "--all"])?;
     namespace(&client, "neighbour").await?;
@@ -157,7 +223,9 @@ async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> 
     ensure!(gone["plugins"]["items"][0]["reasons"][0]["reason"] == "PodUnknown" && gone["uid"].is_null(), "{gone}");
     let none = stderr(&podium(&alice, &["objects/a", "--plugin", "none"]).await?);
     ensure!(none.contains("no ReconcilePlugin objects/none is configured"), "{none}");
-    situations(&client, &alice, &sha256).await?;
+    account(&client, NAMESPACE, "powerless").await?;
+    that_do_not_run(&client, &alice, &sha256).await?;
+    that_achieve_nothing(&client, &alice, &kubectl).await?;
     let left = kubectl.admin(&["-n", NAMESPACE, "get", "runreports", "-o", "name"])?;
     ensure!(left.is_empty(), "podium deletes what it made: {left}");
 
