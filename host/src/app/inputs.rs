@@ -2,7 +2,7 @@
 //! change is in the next run of each plugin that has the input, and queues all its Pods.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +22,7 @@ use super::{
     turns::Turns,
     watches::Watches,
 };
-use crate::objects::{Change, FetchFailure, Fields, InputKind, InputObject, InputState, ObjectWatch};
+use crate::objects::{Change, FetchFailure, Fields, InputKind, InputObject, InputState, ObjectWatch, Step, Unread};
 
 /// The most inputs of a tenant and of the host that are watched. Equal ones of one account count once.
 const OF_TENANT: usize = 16;
@@ -58,7 +58,10 @@ impl InputStates {
     pub(super) async fn read(&self, spec: &PluginSpec, ran: bool) -> Result<(), FetchFailure> {
         let mut bytes = 0;
         for (id, input) in InputKind::of_plugin(spec) {
-            let failed = |reason, message: &str| FetchFailure::fetching(&format!("spec.inputs[{id}]"), reason, message);
+            let failed = |reason, message: &str| {
+                let field = format!("spec.inputs[{id}]");
+                FetchFailure { step: Step::Granted, ..FetchFailure::fetching(&field, reason, message) }
+            };
             // Others may be added while this one is read.
             let bound = |states: &BTreeMap<Arc<InputKind>, InputState>| {
                 let of_tenant = || states.keys().filter(|other| other.tenant == input.tenant).count();
@@ -77,24 +80,24 @@ impl InputStates {
             let turn = self.turns.of_tenant(&input.tenant);
             let is_tolerated = ran || known.is_some();
             let state = match known {
-                Some(state) if state != InputState::Unavailable => state,
-                _ => match input
-                    .read(&self.api.for_tenant(spec.tenant()), &spec.id, id, [&turn, &self.turns.of_host])
-                    .await
-                {
-                    Err(failure) if !is_tolerated => return Err(failure),
-                    read => {
-                        let state = read.unwrap_or(InputState::Unavailable);
-                        let mut states = self.states.lock();
-                        bound(&states)?;
-                        let held = states.entry(input.clone()).or_insert(InputState::Unavailable);
-                        // The watch knows better.
-                        if *held == InputState::Unavailable {
-                            held.clone_from(&state);
+                Some(state) if !state.is_unavailable() => state,
+                _ => {
+                    match input.read(&self.api.for_tenant(spec.tenant()), &spec.id, [&turn, &self.turns.of_host]).await
+                    {
+                        Err(Unread { reason, message }) if !is_tolerated => return Err(failed(reason, &message)),
+                        read => {
+                            let state = read.unwrap_or_else(|failure| InputState::Unavailable(failure.message.into()));
+                            let mut states = self.states.lock();
+                            bound(&states)?;
+                            let held = states.entry(input.clone()).or_insert_with(|| state.clone());
+                            // The watch knows better.
+                            if held.is_unavailable() {
+                                held.clone_from(&state);
+                            }
+                            state
                         }
-                        state
                     }
-                },
+                }
             };
             bytes += state.size();
             if bytes > Input::MOST_BYTES && !is_tolerated {
@@ -110,43 +113,53 @@ impl InputStates {
     /// Returns the objects of a plugin's inputs as a JSON mapping; `None` if it has no inputs. An object that does not
     /// exist is null. One that is not available, or for which too many bytes are there, has no member.
     pub(super) fn mapping(&self, spec: &PluginSpec) -> Option<Arc<str>> {
-        self.members(spec).map(|(mapping, _)| mapping)
-    }
-
-    /// Returns the mapping, and the ids of the inputs for which too many bytes are there.
-    fn members(&self, spec: &PluginSpec) -> Option<(Arc<str>, Vec<String>)> {
         if spec.inputs.is_empty() {
             return None;
         }
-        let states: BTreeMap<&str, InputState> = {
-            let states = self.states.lock();
-            InputKind::of_plugin(spec).filter_map(|(id, input)| Some((id, states.get(&input)?.clone()))).collect()
-        };
-        let mut members = Vec::new();
-        let mut left_out = Vec::new();
-        let mut bytes = 0;
-        for (id, state) in &states {
-            let object = match state {
-                InputState::Present(text) => &**text,
-                InputState::Absent => "null",
-                InputState::Unavailable => continue,
-            };
-            if bytes + object.len() <= Input::MOST_BYTES {
-                bytes += object.len();
-                members.push(format!("\"{id}\":{object}"));
-            } else {
-                left_out.push((*id).to_owned());
-            }
-        }
-        Some((format!("{{{}}}", members.join(",")).into(), left_out))
+        let received = self.received(spec).into_iter();
+        let members = received.filter_map(|(id, object)| Some(format!("\"{id}\":{}", object.ok()?)));
+        Some(format!("{{{}}}", members.collect::<Vec<_>>().join(",")).into())
     }
 
-    /// Records a state that a watch has shown, and returns the one before if it is another one.
-    fn set(&self, input: &Arc<InputKind>, state: InputState) -> Option<InputState> {
-        match self.states.lock().entry(input.clone()) {
-            Entry::Occupied(mut held) if *held.get() != state => Some(held.insert(state)),
+    /// Returns the inputs of a plugin that its runs do not receive, with the reason of each.
+    pub(super) fn missing(&self, spec: &PluginSpec) -> Vec<(String, Arc<str>)> {
+        let received = self.received(spec).into_iter();
+        received.filter_map(|(id, object)| Some((id.to_owned(), object.err()?))).collect()
+    }
+
+    /// Returns what runs receive of each input by its id, or why they receive nothing.
+    fn received<'a>(&self, spec: &'a PluginSpec) -> BTreeMap<&'a str, Result<Arc<str>, Arc<str>>> {
+        let states: BTreeMap<&str, InputState> = {
+            let states = self.states.lock();
+            let unread = || InputState::Unavailable("is not read yet".into());
+            let state = |input| states.get(&input).cloned().unwrap_or_else(unread);
+            InputKind::of_plugin(spec).map(|(id, input)| (id, state(input))).collect()
+        };
+        let mut bytes = 0;
+        let mut object = |state| match state {
+            InputState::Present(object) if bytes + object.len() > Input::MOST_BYTES => {
+                let most = Input::MOST_BYTES;
+                Err(format!("with it, all inputs have more than {most} bytes; name fewer fields").into())
+            }
+            InputState::Present(object) => {
+                bytes += object.len();
+                Ok(object)
+            }
+            InputState::Absent => Ok("null".into()),
+            InputState::Unavailable(reason) => Err(reason),
+        };
+        states.into_iter().map(|(id, state)| (id, object(state))).collect()
+    }
+
+    /// Records a state that a watch has shown, and returns true if it is another one than before.
+    fn set(&self, input: &Arc<InputKind>, state: InputState) -> bool {
+        match self.states.lock().get_mut(input) {
+            Some(held) if *held != state => {
+                *held = state;
+                true
+            }
             // No plugin has it any more.
-            Entry::Occupied(_) | Entry::Vacant(_) => None,
+            Some(_) | None => false,
         }
     }
 }
@@ -168,8 +181,8 @@ pub(super) struct Inputs {
     /// Those that no plugin had at the latest comparison: the next one drops them if that is still so. A plugin that is
     /// being loaded may find them meanwhile.
     unwanted: BTreeSet<Arc<InputKind>>,
-    /// Log lines about inputs that are not available any more, by tenant.
-    lost: BTreeMap<Tenant, Intervals>,
+    /// Log lines about inputs that runs do not receive, by tenant.
+    missing: BTreeMap<Tenant, Intervals>,
 }
 
 type Seen = (Arc<InputKind>, Change<InputObject>);
@@ -191,7 +204,7 @@ impl Inputs {
             objects: BTreeMap::new(),
             dirty: BTreeSet::new(),
             unwanted: BTreeSet::new(),
-            lost: BTreeMap::new(),
+            missing: BTreeMap::new(),
         }
     }
 
@@ -291,26 +304,15 @@ impl Inputs {
             // Of a watch that has ended.
             None => return,
         };
-        let reason = state.as_ref().err().cloned();
-        if reason.is_some() && !input.is_named() && self.objects.remove(&input).is_some() {
+        if state.is_err() && !input.is_named() && self.objects.remove(&input).is_some() {
             // Objects beyond the bounds are not kept, so a list shows when that ends.
             watches.replace(&input, self.watch(&input, input.pause()));
         }
-        let has_changed = self.states.set(&input, state.unwrap_or(InputState::Unavailable)).is_some();
-        if let Some(reason) = reason.filter(|_| has_changed) {
-            self.warn(&input.tenant, &input.describe(), &reason);
-        }
+        let unavailable = |reason| InputState::Unavailable(format!("{}: {reason}", input.describe()).into());
+        let has_changed = self.states.set(&input, state.unwrap_or_else(unavailable));
         // A load may have received what the watch shows only now.
         if has_changed || is_list {
             self.dirty.insert(input);
-        }
-    }
-
-    fn warn(&mut self, tenant: &Tenant, object: &str, reason: &str) {
-        if let Some(count) = self.lost.entry(tenant.clone()).or_default().occurred(Instant::now()) {
-            let object = text::line(object);
-            let reason = text::line(reason);
-            tracing::warn!(object, reason, count, "runs do not receive an input");
         }
     }
 
@@ -322,15 +324,18 @@ impl Inputs {
             if !has_one {
                 continue;
             }
-            let Some((mapping, left_out)) = self.states.members(&loaded.spec) else { continue };
-            if loaded.inputs.set(Some(mapping)) {
-                if !left_out.is_empty() {
-                    let reason = format!("all inputs have more than {} bytes; name fewer fields", Input::MOST_BYTES);
-                    let plugin = format!("{}: {}", loaded.spec.id, left_out.join(", "));
-                    self.warn(&loaded.spec.tenant(), &plugin, &reason);
-                }
+            if loaded.inputs.set(self.states.mapping(&loaded.spec)) {
+                self.warn(&loaded.spec);
                 self.sweeps.add(loaded.spec.id.clone(), (), Instant::now());
             }
+        }
+    }
+
+    /// Logs which inputs the runs of a plugin do not receive. Its object's condition says so too.
+    fn warn(&mut self, spec: &PluginSpec) {
+        for (input, reason) in self.states.missing(spec) {
+            let Some(count) = self.missing.entry(spec.tenant()).or_default().occurred(Instant::now()) else { return };
+            tracing::warn!(plugin = %spec.id, input, reason = text::line(&reason), count, "runs do not receive an input");
         }
     }
 }

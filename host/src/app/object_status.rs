@@ -191,6 +191,8 @@ impl StatusTask {
         let mut facts = Facts::new(object.generation, state);
         if let Some((version, health)) = active {
             facts.active = Some(self::active(&version));
+            let inputs = &self.driver.components.inputs;
+            facts.missing_inputs = (!version.spec.inputs.is_empty()).then(|| inputs.missing(&version.spec));
             if let Some((health, runs)) = health {
                 note_failures(&mut facts, object, &health, runs, shown, now);
             }

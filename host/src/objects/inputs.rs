@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::{
-    FetchFailure, Step,
     bounds::Trimming,
     watch::{Served, Watchable},
 };
@@ -45,8 +44,16 @@ pub(crate) enum InputState {
     Present(Arc<str>),
     /// There is no such object.
     Absent,
-    /// It may not be read, is too large, or has too many objects.
-    Unavailable,
+    /// It may not be read, is too large, or has too many objects: the reason.
+    Unavailable(Arc<str>),
+}
+
+/// The failure to read an input.
+pub(crate) struct Unread {
+    /// In CamelCase, for a condition.
+    pub(crate) reason: &'static str,
+    /// With the object, and how to correct it.
+    pub(crate) message: String,
 }
 
 /// An object of an input, as a list or a watch shows it.
@@ -90,8 +97,13 @@ impl InputState {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Present(text) => text.len(),
-            Self::Absent | Self::Unavailable => 0,
+            Self::Absent | Self::Unavailable(_) => 0,
         }
+    }
+
+    /// Returns true if runs do not receive it.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
     }
 }
 
@@ -134,13 +146,9 @@ impl InputKind {
         self: &Arc<Self>,
         api: &Api,
         plugin: &PluginId,
-        id: &str,
         turns: [&Semaphore; 2],
-    ) -> Result<InputState, FetchFailure> {
-        let failed = |reason, message: String| {
-            let field = format!("spec.inputs[{id}]");
-            FetchFailure { step: Step::Granted, ..FetchFailure::fetching(&field, reason, &message) }
-        };
+    ) -> Result<InputState, Unread> {
+        let failed = |reason, message| Unread { reason, message };
         let described = self.describe();
         let mut objects = BTreeMap::new();
         let mut next = String::new();

@@ -27,7 +27,7 @@ pub(crate) use events::{Key, Recorder};
 pub use fetch::FetchFailure;
 pub(crate) use fetch::{CORRECTED, ConfigMapKey, Readable, config_map, read_as, sha256};
 pub(crate) use finalizers::{Earlier, OnPods};
-pub(crate) use inputs::{Fields, InputKind, InputObject, InputState};
+pub(crate) use inputs::{Fields, InputKind, InputObject, InputState, Unread};
 pub(crate) use names::Names;
 pub(crate) use object::{Kind, Object, finalizing, of_finalizers, plugin_again, status_in};
 pub(crate) use publish::{Publisher, Update, Wanted, hold, release};

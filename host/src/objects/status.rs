@@ -2,6 +2,8 @@
 //!
 //! It has nothing that changes while all is well, so that a quiet cluster sees no write: counters are metrics.
 
+use std::sync::Arc;
+
 use podium_config::status::{Active, Condition, Failure, Finalizers, RETRIED, RefusedWrite, Runner, Status};
 use podium_engine::status::Failing;
 use podium_vocabulary::text;
@@ -38,6 +40,8 @@ pub(crate) struct Facts {
     pub(crate) released: Option<Released>,
     /// The plugin is of phase `before` and the plugins that are to follow it may be run by another replica.
     pub(crate) unordered: bool,
+    /// The inputs that runs do not receive, with the reason of each; `None` if the version that runs has no inputs.
+    pub(crate) missing_inputs: Option<Vec<(String, Arc<str>)>>,
 }
 
 impl Facts {
@@ -54,6 +58,7 @@ impl Facts {
             finalizers: Vec::new(),
             released: None,
             unordered: false,
+            missing_inputs: None,
         }
     }
 }
@@ -150,6 +155,7 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
                 .to_owned(),
     });
     let all = conditions(facts).into_iter().chain([healthy(facts, shown)]).chain(released).chain(unordered);
+    let all = all.chain(facts.missing_inputs.as_deref().map(inputs_ready));
     let conditions = all.map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
     let status = Status {
         observed_generation: facts.generation,
@@ -161,6 +167,16 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
     };
     // A tree of texts and numbers always becomes JSON.
     serde_json::to_value(status).ok()
+}
+
+fn inputs_ready(missing: &[(String, Arc<str>)]) -> Judged {
+    let message = missing.iter().map(|(id, reason)| format!("{id}: {}", text::bounded(reason, MAX_FAILURE_BYTES)));
+    Judged {
+        kind: "InputsReady",
+        holds: Some(missing.is_empty()),
+        reason: if missing.is_empty() { "Received" } else { "NotReceived" },
+        message: message.collect::<Vec<_>>().join("; "),
+    }
 }
 
 fn still_loading(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Value> {

@@ -12,6 +12,7 @@ mod fights;
 mod finalizers;
 mod five_plugins;
 mod groups;
+mod handover;
 mod health;
 mod idle;
 mod images;

@@ -65,7 +65,7 @@ fn check_writes(writes: Vec<AuditedWrite>) -> Result<()> {
 }
 
 /// Installs the kinds with their annotation, and the rights to the Leases.
-fn install(helm: &Helm, plane: &ControlPlane, values: &str) -> Result<()> {
+pub(crate) fn install(helm: &Helm, plane: &ControlPlane, values: &str) -> Result<()> {
     let mut command = Command::new(helm.path());
     command.args(["template", "podium"]).arg(workspace_dir().join("deploy/chart"));
     command.args(["--namespace", "podium", "--set", values]);

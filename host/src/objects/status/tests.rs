@@ -102,6 +102,23 @@ fn a_plugin_before_others_that_another_replica_runs_says_so() {
 }
 
 #[test]
+fn inputs_ready_names_each_input_that_runs_do_not_receive() {
+    let status = |missing: &[(&str, &str)]| {
+        let missing = missing.iter().map(|(id, reason)| ((*id).to_owned(), (*reason).into())).collect();
+        let facts = Facts { active: active(3), missing_inputs: Some(missing), ..facts(RUNNING) };
+        status(&facts, &Value::Null, 0).unwrap()
+    };
+    let all = status(&[]);
+    assert_eq!((&*listed(&all)[6], is_settled(&all)), ("InputsReady=True Received", true));
+    let long = NASTY.repeat(1_000);
+    let some = status(&[("nodes", "more than 64 objects match"), ("prices", &long)]);
+    assert_eq!((&*listed(&some)[6], is_settled(&some)), ("InputsReady=False NotReceived", true));
+    let message = some["conditions"][6]["message"].as_str().unwrap();
+    assert!(message.starts_with("nodes: more than 64 objects match; prices: "), "{message}");
+    assert_clean(message, 8 << 10);
+}
+
+#[test]
 fn healthy_names_the_oldest_failure_and_is_unknown_before_a_run() {
     let failing = |reason: &str, message: &str| Failing {
         reason: reason.into(),
