@@ -235,6 +235,10 @@ image *ARGS:
 dist *ARGS:
     bash deploy/dist/build.sh {{ARGS}}
 
+# The packages for crates.io, each built from its packed files; nothing is published
+packages *ARGS:
+    cargo publish --dry-run --workspace --locked {{ARGS}}
+
 # The plain form of the chart in deploy/kustomize/base
 manifests:
     PODIUM_CLUSTER_TESTS=1 PODIUM_RENEW_MANIFESTS=1 cargo test --workspace --test cluster -- the_kustomize_base_is

@@ -94,6 +94,11 @@ pub use request::Request;
 pub use serde_json::{Value, json};
 pub use writes::{WriteId, WriteReport, WriteResult};
 
+/// The example there compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// A plugin's function: `fn(&Request) -> Result<Outcome>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no reconciler",

@@ -4,7 +4,7 @@
 
 mod native {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit",
         world: "plugin",
         exports: { default: async },
     });

@@ -11,7 +11,7 @@ use crate::{Outcome, Reconciler, Request, log::Level, outcome::Rest};
 
 #[expect(missing_docs, reason = "generated; wit/podium.wit documents them")]
 pub mod bindings {
-    wit_bindgen::generate!({ path: "../wit", world: "plugin", pub_export_macro: true });
+    wit_bindgen::generate!({ path: "wit", world: "plugin", pub_export_macro: true });
 }
 
 pub use bindings::exports::podium::reconcile::reconciler::Guest;

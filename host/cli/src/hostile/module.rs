@@ -47,7 +47,7 @@ impl Module<'_> {
         post_return: "",
         encoding: StringEncoding::UTF8,
         packages: &[],
-        contract: include_str!("../../../../wit/podium.wit"),
+        contract: include_str!("podium.wit"),
     };
 
     /// Assembles the module and wraps it into a component.

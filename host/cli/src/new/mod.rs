@@ -29,9 +29,9 @@ const JAVASCRIPT: [(&str, &str); 9] = [
     ("package.json", include_str!("template/javascript/package.json.txt")),
     ("plugin.yaml", include_str!("template/script.yaml.txt")),
     CASES,
-    ("podium/podium.js", include_str!("../../../../guest-sdk/javascript/src/podium.js")),
-    ("podium/podium.d.ts", include_str!("../../../../guest-sdk/javascript/podium.d.ts")),
-    ("podium/testing.js", include_str!("../../../../guest-sdk/javascript/testing.js")),
+    ("podium/podium.js", include_str!("modules/podium.js")),
+    ("podium/podium.d.ts", include_str!("modules/podium.d.ts")),
+    ("podium/testing.js", include_str!("modules/testing.js")),
     (".gitignore", "/target\n"),
 ];
 
@@ -41,9 +41,9 @@ const PYTHON: [(&str, &str); 8] = [
     ("test_plugin.py", include_str!("template/python/test_plugin.py.txt")),
     ("plugin.yaml", include_str!("template/script.yaml.txt")),
     CASES,
-    ("podium/__init__.py", include_str!("../../../../guest-sdk/python/podium.py")),
-    ("podium/__init__.pyi", include_str!("../../../../guest-sdk/python/podium.pyi")),
-    ("podium/testing.py", include_str!("../../../../guest-sdk/python/testing.py")),
+    ("podium/__init__.py", include_str!("modules/podium.py")),
+    ("podium/__init__.pyi", include_str!("modules/podium.pyi")),
+    ("podium/testing.py", include_str!("modules/testing.py")),
     (".gitignore", "/target\n__pycache__/\n"),
 ];
 
@@ -56,11 +56,15 @@ const SCHEMAS: [&str; 2] = ["plugin.schema.json", "tests/case.schema.json"];
 /// Writes the plugin and prints the next steps.
 ///
 /// # Errors
-/// Returns an error if the name is not valid for a plugin, the folder exists, or podium-sdk is not found.
+/// Returns an error if the name is not valid for a plugin, the folder exists, or podium-sdk is not in the named
+/// directory.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
     match arguments.lang {
         Lang::Rust => {
-            write(&arguments.path, &FILES, Kind::Crate { sdk: &sdk(arguments.sdk.as_deref())?.display().to_string() })?
+            let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk");
+            let beside = std::env::current_exe().ok().map(|program| program.with_file_name("sdk/guest-sdk"));
+            let sdk = sdk(arguments.sdk.as_deref(), beside.into_iter().chain([checkout]))?;
+            write(&arguments.path, &FILES, Kind::Crate { sdk: &sdk })?
         }
         Lang::Js => write(&arguments.path, &JAVASCRIPT, Kind::Script(Language::JavaScript))?,
         Lang::Python => write(&arguments.path, &PYTHON, Kind::Script(Language::Python))?,
@@ -72,7 +76,10 @@ pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
 /// Which plugin the files make.
 #[derive(Clone, Copy)]
 enum Kind<'a> {
-    Crate { sdk: &'a str },
+    Crate {
+        /// As a dependency in TOML.
+        sdk: &'a str,
+    },
     Script(Language),
 }
 
@@ -138,27 +145,43 @@ fn reserved(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the directory of podium-sdk: the one that is named, the one of an archive, which is beside this program, or
-/// that of the checkout.
-fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let is_there = |directory: &Path| directory.join("Cargo.toml").is_file();
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name("sdk/guest-sdk")).filter(|sdk| is_there(sdk));
+/// Returns podium-sdk as a dependency in TOML: in the directory that is named, or the first one of an archive or a
+/// checkout that is there, or the package of this version.
+fn sdk(given: Option<&Path>, places: impl IntoIterator<Item = PathBuf>) -> anyhow::Result<String> {
+    let is_there = |directory: &PathBuf| directory.join("Cargo.toml").is_file();
     let directory = match given {
-        Some(given) => given.to_owned(),
-        None => beside().unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk")),
+        // A link stays one, so that it may name another version later.
+        Some(given) => Some(std::path::absolute(given)?),
+        None => places.into_iter().find(is_there).map(|directory| directory.canonicalize()).transpose()?,
     };
-    if !is_there(&directory) {
-        bail!("podium-sdk not found at {}; pass its directory with --sdk DIR", directory.display());
+    match directory {
+        Some(directory) if !is_there(&directory) => {
+            bail!("podium-sdk not found at {}; pass its directory with --sdk DIR", directory.display())
+        }
+        Some(directory) => Ok(format!("{{ path = {:?} }}", directory.display().to_string())),
+        None => Ok(format!("\"={}\"", env!("CARGO_PKG_VERSION"))),
     }
-    // A link stays one, so that it may name another version later.
-    Ok(if given.is_some() { std::path::absolute(directory)? } else { directory.canonicalize()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CRATE: Kind<'_> = Kind::Crate { sdk: "/sdk" };
+    const CRATE: Kind<'_> = Kind::Crate { sdk: "\"=0.1.0\"" };
+
+    #[test]
+    fn the_sdk_is_the_named_one_the_first_that_is_there_or_the_package() {
+        let parent = tempfile::tempdir().unwrap();
+        let [absent, present] = ["absent", "present"].map(|name| parent.path().join(name));
+        std::fs::create_dir(&present).unwrap();
+        std::fs::write(present.join("Cargo.toml"), "").unwrap();
+        let path = format!("{{ path = {:?} }}", present.canonicalize().unwrap());
+        assert_eq!(sdk(None, [absent.clone(), present.clone()]).unwrap(), path);
+        assert_eq!(sdk(Some(&present), []).unwrap(), format!("{{ path = {present:?} }}"));
+        assert_eq!(sdk(None, [absent.clone()]).unwrap(), "\"=0.1.0\"");
+        let error = sdk(Some(&absent), [present]).unwrap_err().to_string();
+        assert!(error.contains("podium-sdk not found at") && error.contains("--sdk DIR"), "{error}");
+    }
 
     #[test]
     fn a_name_that_kubernetes_would_refuse_is_refused_at_once() {

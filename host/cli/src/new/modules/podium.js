@@ -1,0 +1,1 @@
+../../../../../guest-sdk/javascript/src/podium.js

@@ -1,0 +1,1 @@
+../../../../../guest-sdk/javascript/testing.js

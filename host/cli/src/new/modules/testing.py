@@ -1,0 +1,1 @@
+../../../../../guest-sdk/python/testing.py
