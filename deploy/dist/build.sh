@@ -18,16 +18,19 @@ zigbuild=0.24.1
 targets="x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu"
 target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
 out=$target/dist/archives
-usage="usage: bash deploy/dist/build.sh [--targets \"TARGET..\"] [--out DIR]
+krew=
+usage="usage: bash deploy/dist/build.sh [--targets \"TARGET..\"] [--out DIR] [--krew URL]
 
   --targets \"TARGET..\"   Rust's names of the targets [default: $targets]
   --out DIR              where the archives are written [default: $out]
+  --krew URL             also write podium.yaml there, the manifest for krew of archives that lie at this URL
 
 Needs clang, binutils, git, jq, python3 with venv, and a connection for the tools, which are pinned."
 while [ $# -gt 0 ]; do
     case $1 in
         --targets) targets=${2:?$usage}; shift 2 ;;
         --out) out=$(cd "$caller" && realpath --canonicalize-missing "${2:?$usage}"); shift 2 ;;
+        --krew) krew=${2:?$usage}; shift 2 ;;
         --help) echo "$usage"; exit 0 ;;
         *) echo "$usage" >&2; exit 2 ;;
     esac
@@ -58,7 +61,7 @@ rustup target add --toolchain "$channel" $targets wasm32-unknown-unknown
 
 runners=$target/dist/runners
 mkdir -p "$runners" "$out"
-rm -f "$runners"/*.wasm "$out"/podium-*.tar.gz "$out/SHA256SUMS"
+rm -f "$runners"/*.wasm "$out"/podium-*.tar.gz "$out/SHA256SUMS" "$out/podium.yaml"
 cargo run --locked --package podium-cli --bin podium -- build guest-sdk/javascript \
     --out "$runners/javascript-1.wasm" --quiet >&2
 cp "$(sh guest-sdk/python/build.sh)" "$runners/"
@@ -108,3 +111,6 @@ for triple in $targets; do
 done
 mv "$context"/podium-*.tar.gz "$out/"
 (cd "$out" && sha256sum podium-"$version"-*.tar.gz >SHA256SUMS && cat SHA256SUMS)
+if [ -n "$krew" ]; then
+    bash deploy/dist/krew.sh "$version" "$krew" "$out/SHA256SUMS" >"$out/podium.yaml"
+fi
