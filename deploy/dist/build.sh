@@ -79,11 +79,16 @@ trap 'rm -rf "$context"' EXIT
 # The SDK of plugins in Rust, and the crates below it, as a workspace of their own.
 sdk=$context/sdk
 mkdir -p "$sdk"
-git archive HEAD LICENSE wit guest-sdk/Cargo.toml guest-sdk/src guest-sdk/wire guest-sdk/vocabulary guest-sdk/config |
-    tar --extract --directory "$sdk" --exclude='*/tests' --exclude='*/tests.rs'
+git archive HEAD LICENSE wit guest-sdk/Cargo.toml guest-sdk/README.md guest-sdk/src guest-sdk/wit guest-sdk/wire \
+    guest-sdk/vocabulary guest-sdk/config |
+    tar --extract --directory "$sdk" --exclude='*/tests' --exclude='*/tests.rs' --exclude='*/clippy.toml'
 members='members = ["guest-sdk", "guest-sdk/config", "guest-sdk/vocabulary", "guest-sdk/wire"]'
 awk -v members="$members" '/^members = \[/{print members; skip = 1} !skip{print} /^\]/{skip = 0}' \
     Cargo.toml >"$sdk/Cargo.toml"
+cp Cargo.lock "$sdk/"
+cargo check --manifest-path "$sdk/Cargo.toml" --package podium-sdk --target wasm32-unknown-unknown \
+    --target-dir "$target/dist/sdk"
+rm "$sdk/Cargo.lock"
 for triple in $targets; do
     # Panics and profiles keep the names of functions.
     cargo zigbuild --locked --release --config 'profile.release.strip="debuginfo"' --target "$triple.$glibc" \
@@ -103,7 +108,8 @@ for triple in $targets; do
     # Beside the programs, where they look for them.
     install -m 644 "$runners"/*.wasm "$context/$name/runners/"
     install -m 644 LICENSE README.md "$context/$name/"
-    cp -R "$sdk" "$context/$name/sdk"
+    # krew unpacks no links.
+    cp -RL "$sdk" "$context/$name/sdk"
     PODIUM_SBOM_CRATES="podium-host podium-cli" PODIUM_SBOM_TARGET=$triple \
         bash deploy/image/sbom.sh "$version" "$runners" >"$context/$name/podium.cdx.json"
     tar --create --sort=name --mtime="@$seconds" --owner=0 --group=0 --numeric-owner --directory "$context" "$name" |

@@ -19,7 +19,8 @@ pub struct Status {
     pub observed_generation: i64,
     /// Fetched, Verified, Compiled, Granted, Ready and Healthy. `kubectl wait --for=condition=Ready` waits for the
     /// plugin to run; Healthy is False while its runs fail or the API server refuses its writes. A suspended plugin
-    /// has Suspended instead of Ready.
+    /// has Suspended instead of Ready. InputsReady is False while runs of the version that runs do not receive one of
+    /// its inputs.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The version that runs. It is one of an earlier generation if the present one could not be loaded.

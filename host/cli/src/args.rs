@@ -182,7 +182,7 @@ pub struct New {
     /// The language of the plugin
     #[arg(long, value_enum, default_value_t)]
     pub lang: Lang,
-    /// Directory of podium-sdk, for Rust [default: beside podium, as in an archive, or in its checkout, or the package]
+    /// Directory of podium-sdk, for Rust [default: beside podium, as in an archive, or in its checkout]
     #[arg(long, value_name = "DIR")]
     pub sdk: Option<PathBuf>,
 }

@@ -90,8 +90,8 @@ impl InputStates {
                             let mut states = self.states.lock();
                             bound(&states)?;
                             let held = states.entry(input.clone()).or_insert_with(|| state.clone());
-                            // The watch knows better.
-                            if held.is_unavailable() {
+                            // The watch knows better, also why there is none.
+                            if held.is_unavailable() && !state.is_unavailable() {
                                 held.clone_from(&state);
                             }
                             state
@@ -181,8 +181,10 @@ pub(super) struct Inputs {
     /// Those that no plugin had at the latest comparison: the next one drops them if that is still so. A plugin that is
     /// being loaded may find them meanwhile.
     unwanted: BTreeSet<Arc<InputKind>>,
-    /// Log lines about inputs that runs do not receive, by tenant.
-    missing: BTreeMap<Tenant, Intervals>,
+    /// The ids of the inputs that the runs of each plugin do not receive, as they were logged.
+    missing: BTreeMap<PluginId, Vec<String>>,
+    /// These log lines, by tenant.
+    lines: BTreeMap<Tenant, Intervals>,
 }
 
 type Seen = (Arc<InputKind>, Change<InputObject>);
@@ -205,6 +207,7 @@ impl Inputs {
             dirty: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             missing: BTreeMap::new(),
+            lines: BTreeMap::new(),
         }
     }
 
@@ -259,6 +262,7 @@ impl Inputs {
             states.keys().cloned().collect()
         };
         self.objects.retain(|input, _| kept.contains(input));
+        self.missing.retain(|plugin, _| self.driver.dispatch.registry.by_id(plugin).is_some());
         watches.keep(&kept, |input| self.watch(input, Duration::ZERO));
         self.unwanted = kept.difference(&wanted).cloned().collect();
         !self.unwanted.is_empty()
@@ -299,8 +303,8 @@ impl Inputs {
             Change::Left(_) => return,
         }
         let state = match self.objects.get(&input) {
-            Some(objects) => input.state(objects),
-            None if is_refused => Err("its account may not list it any more, or the kind is not served".to_owned()),
+            Some(objects) => input.state(objects).map_err(|excess| format!("{}: {excess}", input.describe())),
+            None if is_refused => Err(input.refusal()),
             // Of a watch that has ended.
             None => return,
         };
@@ -308,8 +312,8 @@ impl Inputs {
             // Objects beyond the bounds are not kept, so a list shows when that ends.
             watches.replace(&input, self.watch(&input, input.pause()));
         }
-        let unavailable = |reason| InputState::Unavailable(format!("{}: {reason}", input.describe()).into());
-        let has_changed = self.states.set(&input, state.unwrap_or_else(unavailable));
+        let state = state.unwrap_or_else(|reason| InputState::Unavailable(reason.into()));
+        let has_changed = self.states.set(&input, state);
         // A load may have received what the watch shows only now.
         if has_changed || is_list {
             self.dirty.insert(input);
@@ -324,18 +328,29 @@ impl Inputs {
             if !has_one {
                 continue;
             }
+            self.log_missing(&loaded.spec);
             if loaded.inputs.set(self.states.mapping(&loaded.spec)) {
-                self.warn(&loaded.spec);
                 self.sweeps.add(loaded.spec.id.clone(), (), Instant::now());
             }
         }
     }
 
-    /// Logs which inputs the runs of a plugin do not receive. Its object's condition says so too.
-    fn warn(&mut self, spec: &PluginSpec) {
-        for (input, reason) in self.states.missing(spec) {
-            let Some(count) = self.missing.entry(spec.tenant()).or_default().occurred(Instant::now()) else { return };
-            tracing::warn!(plugin = %spec.id, input, reason = text::line(&reason), count, "runs do not receive an input");
+    /// Logs which inputs the runs of a plugin do not receive, if these are others than before. Its object's condition
+    /// says so too.
+    fn log_missing(&mut self, spec: &PluginSpec) {
+        let missing = self.states.missing(spec);
+        let ids: Vec<String> = missing.iter().map(|(id, _)| id.clone()).collect();
+        let is_same = self.missing.get(&spec.id).map_or(ids.is_empty(), |before| *before == ids);
+        if is_same {
+            return;
+        }
+        self.missing.insert(spec.id.clone(), ids);
+        let reasons: Vec<String> = missing.iter().map(|(id, reason)| format!("{id}: {reason}")).collect();
+        if !reasons.is_empty()
+            && let Some(count) = self.lines.entry(spec.tenant()).or_default().occurred(Instant::now())
+        {
+            let reasons = text::line(&reasons.join("; "));
+            tracing::warn!(plugin = %spec.id, reasons, count, "runs do not receive inputs");
         }
     }
 }

@@ -164,7 +164,7 @@ impl InputKind {
             let _of_tenant = of_tenant.acquire().await;
             let (bytes, _turn) = match api.bytes_in_turn(request, of_host.acquire()).await {
                 Ok(read) => read,
-                Err(ApiError::Status { code: 403, .. }) => return Err(failed("InputForbidden", self.forbidden())),
+                Err(ApiError::Status { code: 403, .. }) => return Err(failed("InputForbidden", self.refusal())),
                 Err(error) => {
                     return Err(failed("InputUnavailable", format!("{described}: {}", error.for_guests())));
                 }
@@ -183,13 +183,14 @@ impl InputKind {
         self.state(&objects).map_err(|excess| failed("InputTooLarge", format!("{described}: {excess}")))
     }
 
-    fn forbidden(&self) -> String {
+    /// Returns why the API server does not list the objects.
+    pub(crate) fn refusal(&self) -> String {
         let object = self.describe();
         let resource = &self.input.resource;
         let with_name = if self.is_named() { " with this name" } else { "" };
         format!(
-            "{} may not list {object}; grant it the verbs list and watch on {resource}{with_name}, and the host the \
-             verb impersonate on the ServiceAccount",
+            "{} may not list {object}, or the kind is not served; grant it the verbs list and watch on \
+             {resource}{with_name}, and the host the verb impersonate on the ServiceAccount",
             self.account
         )
     }
@@ -269,7 +270,8 @@ impl InputKind {
 fn bounded(fields: String) -> Fields {
     let most = Input::MOST_BYTES;
     if fields.len() > most {
-        return Err(format!("has {} bytes in these fields; at most {most}: name fewer fields", fields.len()));
+        // Without the number, which changes with the object, as the condition would.
+        return Err(format!("has more than {most} bytes in these fields; name fewer fields"));
     }
     Ok(fields.into())
 }
@@ -374,8 +376,12 @@ mod tests {
         let many: Vec<(&str, usize)> = names.iter().map(|name| (&**name, 1)).collect();
         assert!(state(&many[1..]).is_ok());
         assert!(state(&many).is_err_and(|excess| excess.starts_with("more than 64 objects match")));
-        assert!(state(&[("a", Input::MOST_BYTES)]).is_err_and(|excess| excess.starts_with("object a has 13")));
+        assert!(
+            state(&[("a", Input::MOST_BYTES)]).is_err_and(|excess| excess.starts_with("object a has more than 13"))
+        );
         let half = Input::MOST_BYTES / 2;
-        assert!(state(&[("a", half), ("b", half)]).is_err_and(|excess| excess.starts_with("all objects: has 13")));
+        assert!(
+            state(&[("a", half), ("b", half)]).is_err_and(|excess| excess.starts_with("all objects: has more than 13"))
+        );
     }
 }

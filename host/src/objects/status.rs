@@ -19,6 +19,11 @@ const MAX_IMPORTS: usize = 64;
 /// The most bytes of a text of a failure.
 const MAX_FAILURE_BYTES: usize = 512;
 
+/// The most bytes of the reasons of all inputs that runs do not receive. A message has 2 KiB, also with their ids.
+const MAX_MISSING_BYTES: usize = 1_400;
+/// The shortest time for which inputs are shown as not received, in milliseconds.
+const MISSING_MILLIS: u64 = 60_000;
+
 /// The facts about a plugin that its status shows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Facts {
@@ -155,8 +160,12 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
                 .to_owned(),
     });
     let all = conditions(facts).into_iter().chain([healthy(facts, shown)]).chain(released).chain(unordered);
-    let all = all.chain(facts.missing_inputs.as_deref().map(inputs_ready));
-    let conditions = all.map(|judged| condition(judged, facts.generation, shown, now_millis)).collect();
+    let of_spec = all.map(|judged| condition(judged, facts.generation, shown, now_millis));
+    // Of the version that runs.
+    let generation = facts.active.as_ref().and_then(|active| active.generation).unwrap_or(facts.generation);
+    let inputs = facts.missing_inputs.as_deref().map(|missing| inputs_ready(missing, shown, now_millis));
+    let inputs = inputs.map(|judged| condition(judged, generation, shown, now_millis));
+    let conditions = of_spec.chain(inputs).collect();
     let status = Status {
         observed_generation: facts.generation,
         conditions,
@@ -169,13 +178,20 @@ pub(crate) fn status(facts: &Facts, shown: &Value, now_millis: u64) -> Option<Va
     serde_json::to_value(status).ok()
 }
 
-fn inputs_ready(missing: &[(String, Arc<str>)]) -> Judged {
-    let message = missing.iter().map(|(id, reason)| format!("{id}: {}", text::bounded(reason, MAX_FAILURE_BYTES)));
-    Judged {
-        kind: "InputsReady",
-        holds: Some(missing.is_empty()),
-        reason: if missing.is_empty() { "Received" } else { "NotReceived" },
-        message: message.collect::<Vec<_>>().join("; "),
+/// Returns whether runs receive all inputs. One that comes and goes changes the status once in a minute.
+fn inputs_ready(missing: &[(String, Arc<str>)], shown: &Value, now_millis: u64) -> Judged {
+    let judged = |holds, reason, message| Judged { kind: "InputsReady", holds: Some(holds), reason, message };
+    let most = MAX_MISSING_BYTES / missing.len().max(1);
+    let message = missing.iter().map(|(id, reason)| format!("{id}: {}", text::bounded(reason, most)));
+    let message = message.collect::<Vec<_>>().join("; ");
+    let before = shown["conditions"].as_array().into_iter().flatten().find(|shown| shown["type"] == "InputsReady");
+    let lost = before.filter(|before| before["status"] == "False");
+    let since = lost.and_then(|lost| lost["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok());
+    let is_recent = since.is_some_and(|Timestamp(since)| now_millis < since.unsigned_abs() + MISSING_MILLIS);
+    match lost.filter(|_| is_recent).and_then(|lost| lost["message"].as_str()) {
+        Some(message) => judged(false, "NotReceived", message.to_owned()),
+        None if missing.is_empty() => judged(true, "Received", message),
+        None => judged(false, "NotReceived", message),
     }
 }
 

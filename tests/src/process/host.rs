@@ -227,19 +227,26 @@ pub fn podium_binary() -> Result<PathBuf> {
 
 fn build() -> Result<PathBuf> {
     let profile = profile_dir()?;
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
-    command.arg(target_dir()?).current_dir(workspace_dir());
-    // Build scripts of dependencies would mistake cargo's variables about the test's package for their own, and
-    // everything that depends on them would be rebuilt, now and by the next build.
-    for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
-        command.env_remove(name);
-    }
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]).arg(target_dir()?);
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
     ensure!(command.status().context("start cargo")?.success(), "podium-host does not build");
     fs::canonicalize(profile.join("podium-host")).context("cargo built no podium-host")
+}
+
+/// Returns cargo with the workspace's toolchain, in the workspace's directory.
+#[must_use]
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace_dir());
+    // Build scripts of dependencies would mistake cargo's variables about the test's package for their own, and
+    // everything that depends on them would be rebuilt, now and by the next build.
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn is_of_a_package(variable: &str) -> bool {

@@ -178,12 +178,14 @@ async fn that_achieve_nothing(client: &Client, alice: &Path, kubectl: &Kubectl) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> {
-    let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
+    let runner = runner::component(Language::JavaScript)?;
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kubectl = Kubectl::new(&plane);
     let (mut options, _) = start(&plane, &client).await?;
     let runners = tempfile::tempdir()?;
-    fs::copy(runner, runners.path().join("javascript-1.wasm"))?;
+    if let Some(runner) = &runner {
+        fs::copy(runner, runners.path().join("javascript-1.wasm"))?;
+    }
     options.arguments.extend(["--runners".to_owned(), runners.path().to_string_lossy().into_owned()]);
     kubectl.install(&["crds.yaml", "roles.yaml", "admission-runreports.yaml"])?;
     kubectl.admin(&["wait", "--for=condition=Established", "crd", "--all"])?;
@@ -225,7 +227,9 @@ async fn a_tenant_asks_about_pods_that_it_may_get_and_no_others() -> Result<()> 
     ensure!(none.contains("no ReconcilePlugin objects/none is configured"), "{none}");
     account(&client, NAMESPACE, "powerless").await?;
     that_do_not_run(&client, &alice, &sha256).await?;
-    that_achieve_nothing(&client, &alice, &kubectl).await?;
+    if runner.is_some() {
+        that_achieve_nothing(&client, &alice, &kubectl).await?;
+    }
     let left = kubectl.admin(&["-n", NAMESPACE, "get", "runreports", "-o", "name"])?;
     ensure!(left.is_empty(), "podium deletes what it made: {left}");
 

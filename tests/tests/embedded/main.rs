@@ -11,6 +11,7 @@ mod cookbook;
 mod deploy;
 mod host;
 mod inputs;
+mod packages;
 mod podium;
 mod regressions;
 mod residue;

@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{
-    fmt::Write,
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -138,43 +137,6 @@ async fn create(pods: &Api<Pod>, name: &str) -> Result<()> {
 
 async fn team(pods: &Api<Pod>, name: &str) -> Result<Option<String>> {
     Ok(pods.get(name).await?.metadata.labels.and_then(|mut labels| labels.remove("team")))
-}
-
-/// The packages that a plugin in Rust needs.
-const PACKAGES: [&str; 4] = ["podium-sdk", "podium-config", "podium-vocabulary", "podium-wire"];
-
-#[test]
-fn the_packages_of_the_sdk_build_a_plugin_and_its_tests_without_a_checkout() {
-    let author = Author::new();
-    let cargo = |arguments: &[&str], manifest: &Path| {
-        let mut command = Command::new("cargo");
-        // For its toolchain.
-        command.current_dir(workspace_dir()).args(arguments).arg("--manifest-path").arg(manifest);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
-    };
-    let packed = author.path("packed");
-    let target = format!("--target-dir={}", packed.display());
-    let packages = PACKAGES.map(|package| format!("--package={package}"));
-    let arguments = ["package", "--offline", "--no-verify", "--allow-dirty", "--quiet", &target];
-    let arguments: Vec<&str> = arguments.into_iter().chain(packages.iter().map(String::as_str)).collect();
-    cargo(&arguments, &workspace_dir().join("Cargo.toml"));
-    let hello = author.path("hello/Cargo.toml");
-    let manifest = fs::read_to_string(&hello).unwrap();
-    let (before, rest) = manifest.split_once("podium-sdk = ").unwrap();
-    let (_, after) = rest.split_once('\n').unwrap();
-    let mut manifest = format!("{before}podium-sdk = \"=0.1.0\"\n{after}\n[patch.crates-io]\n");
-    for package in PACKAGES {
-        let mut tar = Command::new("tar");
-        tar.arg("-xzf").arg(packed.join(format!("package/{package}-0.1.0.crate"))).arg("-C").arg(&packed);
-        assert!(tar.status().unwrap().success(), "{package}");
-        writeln!(manifest, "{package} = {{ path = {:?} }}", packed.join(format!("{package}-0.1.0"))).unwrap();
-    }
-    fs::write(&hello, manifest).unwrap();
-    let target = format!("--target-dir={}", target_dir().unwrap().join("guests").display());
-    cargo(&["test", "--offline", "--quiet", &target], &hello);
-    let built = author.run(&["build", "hello"]);
-    assert!(built.status.success(), "{}", stderr(&built));
 }
 
 #[test]

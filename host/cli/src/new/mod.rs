@@ -145,42 +145,45 @@ fn reserved(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns podium-sdk as a dependency in TOML: in the directory that is named, or the first one of an archive or a
-/// checkout that is there, or the package of this version.
+/// Returns the directory of podium-sdk as a string in TOML: the one that is named, or the first of these places that is
+/// there. The package is none of them as long as it is not published: another's of its name would be built.
 fn sdk(given: Option<&Path>, places: impl IntoIterator<Item = PathBuf>) -> anyhow::Result<String> {
     let is_there = |directory: &PathBuf| directory.join("Cargo.toml").is_file();
     let directory = match given {
         // A link stays one, so that it may name another version later.
-        Some(given) => Some(std::path::absolute(given)?),
+        Some(given) => Some(std::path::absolute(given)?).filter(is_there),
         None => places.into_iter().find(is_there).map(|directory| directory.canonicalize()).transpose()?,
     };
-    match directory {
-        Some(directory) if !is_there(&directory) => {
-            bail!("podium-sdk not found at {}; pass its directory with --sdk DIR", directory.display())
-        }
-        Some(directory) => Ok(format!("{{ path = {:?} }}", directory.display().to_string())),
-        None => Ok(format!("\"={}\"", env!("CARGO_PKG_VERSION"))),
-    }
+    let Some(directory) = directory else {
+        let place = given.map_or_else(String::new, |given| format!(" at {}", given.display()));
+        bail!("podium-sdk not found{place}; pass its directory with --sdk DIR");
+    };
+    let path = directory.to_str().with_context(|| format!("{}: has no form in UTF-8", directory.display()))?;
+    // Each escape of JSON is one of TOML.
+    Ok(serde_json::Value::from(path).to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CRATE: Kind<'_> = Kind::Crate { sdk: "\"=0.1.0\"" };
+    const CRATE: Kind<'_> = Kind::Crate { sdk: "\"/sdk\"" };
 
     #[test]
-    fn the_sdk_is_the_named_one_the_first_that_is_there_or_the_package() {
+    fn the_sdk_is_the_named_one_or_the_first_that_is_there() {
         let parent = tempfile::tempdir().unwrap();
-        let [absent, present] = ["absent", "present"].map(|name| parent.path().join(name));
+        // Debug's escapes are not those of TOML.
+        let [absent, present] = ["absent", "pre\"s\u{301}ent"].map(|name| parent.path().join(name));
         std::fs::create_dir(&present).unwrap();
         std::fs::write(present.join("Cargo.toml"), "").unwrap();
-        let path = format!("{{ path = {:?} }}", present.canonicalize().unwrap());
-        assert_eq!(sdk(None, [absent.clone(), present.clone()]).unwrap(), path);
-        assert_eq!(sdk(Some(&present), []).unwrap(), format!("{{ path = {present:?} }}"));
-        assert_eq!(sdk(None, [absent.clone()]).unwrap(), "\"=0.1.0\"");
-        let error = sdk(Some(&absent), [present]).unwrap_err().to_string();
-        assert!(error.contains("podium-sdk not found at") && error.contains("--sdk DIR"), "{error}");
+        let path = |directory: &Path| format!("{:?}", directory.to_str().unwrap()).replace("\\u{301}", "\u{301}");
+        let places = [absent.clone(), present.clone()];
+        assert_eq!(sdk(None, places).unwrap(), path(&present.canonicalize().unwrap()));
+        assert_eq!(sdk(Some(&present), []).unwrap(), path(&present));
+        for error in [sdk(Some(&absent), [present]), sdk(None, [absent])] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("podium-sdk not found") && error.contains("--sdk DIR"), "{error}");
+        }
     }
 
     #[test]

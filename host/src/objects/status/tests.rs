@@ -101,21 +101,44 @@ fn a_plugin_before_others_that_another_replica_runs_says_so() {
     assert_eq!(listed(&status)[6..], ["OrderNotGuaranteed=True ReplicasShareNamespaces"]);
 }
 
+fn with_missing(missing: &[(&str, &str)], shown: &Value, second: u64) -> Value {
+    let missing = missing.iter().map(|(id, reason)| ((*id).to_owned(), (*reason).into())).collect();
+    let state = failed(Step::Granted, "InputForbidden");
+    let facts = Facts { active: active(2), missing_inputs: Some(missing), ..facts(state) };
+    status(&facts, shown, second * 1_000).unwrap()
+}
+
 #[test]
 fn inputs_ready_names_each_input_that_runs_do_not_receive() {
-    let status = |missing: &[(&str, &str)]| {
-        let missing = missing.iter().map(|(id, reason)| ((*id).to_owned(), (*reason).into())).collect();
-        let facts = Facts { active: active(3), missing_inputs: Some(missing), ..facts(RUNNING) };
-        status(&facts, &Value::Null, 0).unwrap()
-    };
-    let all = status(&[]);
-    assert_eq!((&*listed(&all)[6], is_settled(&all)), ("InputsReady=True Received", true));
+    let all = with_missing(&[], &Value::Null, 0);
+    assert_eq!(listed(&all)[6], "InputsReady=True Received");
+    assert_eq!(all["conditions"][6]["observedGeneration"], 2, "of the version that runs");
     let long = NASTY.repeat(1_000);
-    let some = status(&[("nodes", "more than 64 objects match"), ("prices", &long)]);
-    assert_eq!((&*listed(&some)[6], is_settled(&some)), ("InputsReady=False NotReceived", true));
-    let message = some["conditions"][6]["message"].as_str().unwrap();
-    assert!(message.starts_with("nodes: more than 64 objects match; prices: "), "{message}");
-    assert_clean(message, 8 << 10);
+    let ids: Vec<String> = (0..8).map(|at| format!("{at}{}", "i".repeat(62))).collect();
+    let missing: Vec<(&str, &str)> = ids.iter().map(|id| (&**id, &*long)).collect();
+    let none = with_missing(&missing, &all, 0);
+    assert_eq!(listed(&none)[6], "InputsReady=False NotReceived");
+    let message = none["conditions"][6]["message"].as_str().unwrap();
+    assert!(ids.iter().all(|id| message.contains(&format!("{id}: "))), "{message}");
+    assert_clean(message, 2 << 10);
+}
+
+#[test]
+fn an_input_that_comes_and_goes_changes_the_status_once_in_a_minute() {
+    let mut shown = with_missing(&[("prices", "is too large")], &Value::Null, 100);
+    let mut changes = Vec::new();
+    for second in 101..300 {
+        let missing = [[].as_slice(), &[("prices", "is forbidden")]][second as usize / 5 % 2];
+        let next = with_missing(missing, &shown, second);
+        if next != shown {
+            changes.push((second, listed(&next)[6].clone()));
+        }
+        shown = next;
+    }
+    let expected = [(160, "True Received"), (165, "False NotReceived"), (230, "True Received")];
+    let expected = expected.map(|(second, text)| (second, format!("InputsReady={text}")));
+    assert_eq!(changes[..3], expected);
+    assert!(changes.len() <= 6, "{changes:?}");
 }
 
 #[test]
