@@ -1,5 +1,5 @@
-//! A plugin with groups, an input and applied objects, and two replicas that share the namespaces: what changes while no
-//! replica acts is right after a SIGKILL of the one that acted, and the status says when an input is not received.
+//! A plugin with groups, an input and applied objects, and two replicas that share the namespaces: what changes while
+//! no replica acts is right after a SIGKILL of the one that acted, and the status names an input that is not received.
 
 use std::{fs, time::Duration};
 

@@ -136,7 +136,8 @@ async fn that_achieve_nothing(client: &Client, alice: &Path, kubectl: &Kubectl) 
             "source": { "script": { "language": "javascript", "inline": inline } },
             "serviceAccountName": "labeller", "watch": { "sections": [section] },
             "grants": {
-                "read": { "pods": { "sections": ["labels"] } }, "write": { "labels": ["example.com/written"] },
+                "read": { "pods": { "sections": ["labels", "annotations"] } },
+                "write": { "labels": ["example.com/written"] },
             },
         });
         for (field, value) in fields.as_object().into_iter().flatten() {
