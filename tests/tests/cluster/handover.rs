@@ -74,6 +74,28 @@ async fn runs(host: &Host) -> Result<f64> {
     host.metric("controller_runtime_reconcile_total", &["labeller"]).await
 }
 
+/// Waits until each replica has its share and one runs the plugin and is at rest. Returns its place.
+async fn acting(hosts: &[Host; 2]) -> Result<usize> {
+    let acting = until("one replica that acts", SOON, async || {
+        let mut loaded = Vec::new();
+        for host in hosts {
+            loaded.push(!host.get("/readyz?verbose").await?.contains("labeller ok: standby"));
+            ensure!(host.metric("podium_lease_shards", &[]).await? == 8.0, "shards are handed over");
+        }
+        ensure!(loaded.iter().filter(|loaded| **loaded).count() == 1, "{loaded:?}");
+        loaded.iter().position(|loaded| *loaded).context("none")
+    })
+    .await?;
+    let mut before = 0.0;
+    until("the runs of the replica that acts", SOON, async || {
+        let last = std::mem::replace(&mut before, runs(&hosts[acting]).await?);
+        sleep(Duration::from_secs(3)).await;
+        ensure!(before > 0.0 && (before - last).abs() < 0.1, "{last} and {before} runs");
+        Ok(acting)
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_inputs_and_children_are_right_after_a_replica_is_killed() -> Result<()> {
     let Some(runner) = runner::component(Language::JavaScript)? else { return Ok(()) };
@@ -113,28 +135,8 @@ async fn groups_inputs_and_children_are_right_after_a_replica_is_killed() -> Res
         expect(SOON, name, 2, "3").await?;
     }
     condition(&client, "InputsReady", "True", "Received").await?;
-    let mut acting = 0;
-    until("one replica that acts", SOON, async || {
-        let mut loaded = Vec::new();
-        for host in &hosts {
-            loaded.push(!host.get("/readyz?verbose").await?.contains("labeller ok: standby"));
-        }
-        ensure!(loaded.iter().filter(|loaded| **loaded).count() == 1, "{loaded:?}");
-        for host in &hosts {
-            ensure!(host.metric("podium_lease_shards", &[]).await? == 8.0, "shards are handed over");
-        }
-        acting = loaded.iter().position(|loaded| *loaded).context("none")?;
-        Ok(())
-    })
-    .await?;
-    let mut before = 0.0;
-    until("the runs of the replica that acts", SOON, async || {
-        let last = std::mem::replace(&mut before, runs(&hosts[acting]).await?);
-        sleep(Duration::from_secs(3)).await;
-        ensure!(before > 0.0 && (before - last).abs() < 0.1, "{last} and {before} runs");
-        Ok(())
-    })
-    .await?;
+    let acting = acting(&hosts).await?;
+    let before = runs(&hosts[acting]).await?;
 
     // A status that changes is no change of the object.
     for second in 0..10 {
