@@ -17,6 +17,10 @@ use serde_json::{Value, json};
 
 use crate::wait::until;
 
+/// A version of owners that the cluster does not serve, so that its garbage collector keeps Pods whose owners do not
+/// exist.
+pub const UNSERVED: &str = "extensions/v1beta1";
+
 /// Timeout in the cluster's time. A disconnected host retries after 5 s at most; the rest is for back-offs.
 const WITHIN: Duration = Duration::from_secs(120);
 

@@ -36,7 +36,8 @@ pub struct Options {
     pub seed: u64,
     /// The number of initial nodes, named from `node-0`.
     pub nodes: usize,
-    /// Whether a simulated scheduler and kubelet run. Without them Pods do not change by themselves.
+    /// Whether a simulated scheduler and kubelet and the controllers of workloads run. Without them Pods, Deployments
+    /// and other workloads do not change by themselves.
     pub simulate: bool,
     /// Whether objects are collected whose owners are all gone. Without it objects of another cluster stay whose owners
     /// are not in this one, deletions in the foreground and of Namespaces do not end, and Namespaces have no default
@@ -245,7 +246,7 @@ impl Cluster {
         self.core.log.clone()
     }
 
-    /// Returns the handle that pauses and resumes the simulated scheduler and kubelet.
+    /// Returns the handle that pauses and resumes the simulated scheduler, kubelet and controllers.
     pub fn simulation(&self) -> Simulation {
         self.simulation.clone()
     }

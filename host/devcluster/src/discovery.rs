@@ -113,7 +113,7 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
         for sub in &kind.subresources {
             list.push(json!({
                 "name": format!("{}/{}", kind.plural, sub.name), "singularName": "", "namespaced": kind.namespaced,
-                "group": sub.group_version.0, "version": sub.group_version.1, "kind": sub.kind, "verbs": [sub.verb],
+                "group": sub.group_version.0, "version": sub.group_version.1, "kind": sub.kind, "verbs": sub.verbs,
             }));
         }
     }
@@ -159,7 +159,7 @@ fn aggregated_resource(kind: &Kind) -> Value {
     for sub in &kind.subresources {
         let (group, version) = sub.group_version;
         subresources.push(json!({
-            "subresource": sub.name, "verbs": [sub.verb],
+            "subresource": sub.name, "verbs": sub.verbs,
             "responseKind": {"group": group, "version": version, "kind": sub.kind},
         }));
     }

@@ -79,6 +79,12 @@ impl Cause {
         }
     }
 
+    /// Returns the cause about a field of an object that is a part of another one.
+    pub(crate) fn within(mut self, path: &str) -> Self {
+        self.field = format!("{path}.{}", self.field);
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn field(&self) -> &str {
         &self.field

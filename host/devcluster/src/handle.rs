@@ -12,7 +12,7 @@ use crate::{
     present::{Presenter, Shape},
     rbac, read,
     request::{Request, Target, Verb},
-    review, rules,
+    review, rules, scale,
     state::State,
     store::Key,
     types::{Decoded, Struct},
@@ -41,6 +41,9 @@ pub(crate) fn handle(
     let target = &request.target;
     check_manager(request)?;
     let show = |code: u16, object: &Object| {
+        if target.subresource == "scale" {
+            return Answer::Json(code, scale::shown(object).to_string());
+        }
         let mut presenter = Presenter::new(target.kind.clone(), shape, request.query.get("includeObject"));
         Answer::Json(code, presenter.one(object, core.clock.now_millis()))
     };
@@ -176,7 +179,10 @@ fn replace(state: &mut State, core: &Core, request: &Request, key: &Key, body: V
     let kind = &request.target.kind;
     write::check_name(&key.name, &body)?;
     let write = write_of(core, request, false);
-    let stored = write::update(state, &write, key, |old| write::replace(kind, old, body))?;
+    let stored = write::update(state, &write, key, |old| match request.target.subresource.as_str() {
+        "scale" => scale::scaled(old, &body),
+        _ => write::replace(kind, old, body),
+    })?;
     Ok(rules::to_view(kind, &stored))
 }
 

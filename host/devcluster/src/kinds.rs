@@ -38,7 +38,7 @@ pub(crate) struct Subresource {
     pub(crate) name: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) group_version: (&'static str, &'static str),
-    pub(crate) verb: &'static str,
+    pub(crate) verbs: &'static [&'static str],
 }
 
 impl Kind {
@@ -75,8 +75,14 @@ impl Kind {
     pub(crate) fn has_generation(&self) -> bool {
         self.custom
             || self.is("pods")
+            || self.runs_pods()
             || self.is_grouped("policy", "poddisruptionbudgets")
             || self.is_grouped("apiextensions.k8s.io", "customresourcedefinitions")
+    }
+
+    /// Returns true for the kinds with a template of Pods.
+    pub(crate) fn runs_pods(&self) -> bool {
+        matches!(&*self.group, "apps" | "batch") && self.plural != "controllerrevisions" && !self.custom
     }
 
     /// Returns true if an update without resourceVersion is accepted.
@@ -111,6 +117,11 @@ const BUILT_IN: &[(&str, &str, &str, &str, &str, bool, bool)] = &[
     ("", "v1", "Secret", "secrets", "", true, false),
     ("", "v1", "ServiceAccount", "serviceaccounts", "sa", true, false),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd crds", false, true),
+    ("apps", "v1", "ControllerRevision", "controllerrevisions", "", true, false),
+    ("apps", "v1", "Deployment", "deployments", "deploy", true, true),
+    ("apps", "v1", "ReplicaSet", "replicasets", "rs", true, true),
+    ("apps", "v1", "StatefulSet", "statefulsets", "sts", true, true),
+    ("batch", "v1", "Job", "jobs", "", true, true),
     ("coordination.k8s.io", "v1", "Lease", "leases", "", true, false),
     ("events.k8s.io", "v1", "Event", "events", "ev", true, false),
     ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", true, true),
@@ -139,13 +150,13 @@ impl Default for Kinds {
                 singular: kind.to_lowercase(),
                 short_names: words(short_names),
                 categories: match plural {
-                    "pods" => words("all"),
+                    "pods" | "deployments" | "replicasets" | "statefulsets" | "jobs" => words("all"),
                     "customresourcedefinitions" => words("api-extensions"),
                     _ => Vec::new(),
                 },
                 namespaced,
                 status,
-                subresources: if plural == "pods" { pod_subresources() } else { Vec::new() },
+                subresources: subresources(plural),
                 ..Kind::default()
             })
             .collect();
@@ -163,13 +174,19 @@ impl Default for Kinds {
     }
 }
 
-fn pod_subresources() -> Vec<Subresource> {
-    let sub = |name, kind, group_version, verb| Subresource { name, kind, group_version, verb };
-    vec![
-        sub("binding", "Binding", ("", "v1"), "create"),
-        sub("eviction", "Eviction", ("policy", "v1"), "create"),
-        sub("log", "Pod", ("", "v1"), "get"),
-    ]
+fn subresources(plural: &str) -> Vec<Subresource> {
+    let sub = |name, kind, group_version, verbs| Subresource { name, kind, group_version, verbs };
+    match plural {
+        "pods" => vec![
+            sub("binding", "Binding", ("", "v1"), &["create"]),
+            sub("eviction", "Eviction", ("policy", "v1"), &["create"]),
+            sub("log", "Pod", ("", "v1"), &["get"]),
+        ],
+        "deployments" | "replicasets" | "statefulsets" => {
+            vec![sub("scale", "Scale", ("autoscaling", "v1"), &["get", "patch", "update"])]
+        }
+        _ => Vec::new(),
+    }
 }
 
 impl Kinds {
@@ -180,6 +197,11 @@ impl Kinds {
     /// Returns the kind of an `apiVersion` and `kind`.
     pub(crate) fn of_object(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         self.kinds.iter().find(|k| k.kind == kind && k.api_version() == api_version).cloned()
+    }
+
+    /// Returns true if the resource is served without a definition.
+    pub(crate) fn is_built_in(group: &str, plural: &str) -> bool {
+        BUILT_IN.iter().any(|(its_group, _, _, its_plural, ..)| (*its_group, *its_plural) == (group, plural))
     }
 
     /// Returns all kinds in the order of discovery: the core group first, then groups by name.

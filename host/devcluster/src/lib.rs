@@ -3,7 +3,8 @@
 //!
 //! It is a tool and not a cluster: nothing is encrypted, every client is the administrator (unless it impersonates a
 //! user), and no container runs. A small scheduler and kubelet simulate the life of Pods, controlled by the
-//! annotation [`BEHAVIOUR`].
+//! annotation [`BEHAVIOUR`], and the controllers of `podium-workloads` create the Pods of Deployments, StatefulSets and
+//! Jobs.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -47,6 +48,7 @@ mod request;
 mod requests;
 mod review;
 mod rules;
+mod scale;
 mod selector;
 mod serve;
 mod service;

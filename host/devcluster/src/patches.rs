@@ -13,7 +13,7 @@ use crate::{
     patch::{apply, json, merge, strategic},
     rbac,
     request::{Request, Verb},
-    rules,
+    rules, scale,
     state::State,
     store::Key,
     types::{self, Decoded, Struct},
@@ -53,8 +53,10 @@ pub(crate) fn patch(
         errors = patch_errors(request)?;
     }
     let write = handle::write_of(core, request, false);
+    let is_scale = request.target.subresource == "scale";
+    let shape = Struct::of_subresource(&kind, &request.target.subresource);
     let stored = write::update(state, &write, key, |old| {
-        let mut new = old.clone();
+        let mut new = if is_scale { scale::shown(old) } else { old.clone() };
         match content_type {
             JSON => json::apply(&mut new, &body).map_err(|json::Inapplicable| Failure::unprocessable())?,
             MERGE => merge::merge(&mut new, &body),
@@ -69,7 +71,7 @@ pub(crate) fn patch(
             let shown = if strategic { strategic::as_go(&body) } else { new.to_string() };
             Failure::unpatchable(&shown, why)
         };
-        let Decoded { object, mut strict, wrong, .. } = decode_value(&kind, &new)?;
+        let Decoded { object, mut strict, wrong, .. } = decode_value(shape, &new)?;
         if let Some(wrong) = wrong {
             return Err(unpatchable(&if strategic { wrong.in_merge() } else { wrong.in_json() }));
         }
@@ -78,6 +80,9 @@ pub(crate) fn patch(
         }
         errors.extend(handle::strict_errors(request, strict, &object));
         validation.settle(errors, warnings).map_err(|why| unpatchable(&why))?;
+        if is_scale {
+            return scale::scaled(old, &object);
+        }
         write::check_kind(&kind, &object)?;
         write::check_name(&key.name, &object)?;
         Ok(object)
@@ -114,13 +119,13 @@ fn integral(value: &mut Value) {
     }
 }
 
-fn decode_value(kind: &Kind, object: &Value) -> Result<Decoded, Failure> {
-    types::decode(Struct::for_kind(kind), object).map_err(|error| Failure::bad_request(error.to_string()))
+fn decode_value(shape: &Struct, object: &Value) -> Result<Decoded, Failure> {
+    types::decode(shape, object).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 /// Returns the result of an apply, converted to its type.
 fn converted(kind: &Kind, config: &Value, merged: &Value) -> Result<Value, Failure> {
-    let Decoded { object, wrong, .. } = decode_value(kind, merged)?;
+    let Decoded { object, wrong, .. } = decode_value(Struct::for_kind(kind), merged)?;
     wrong.map_or(Ok(object), |wrong| Err(Failure::unconvertible(kind, config, &wrong.in_merge())))
 }
 

@@ -12,7 +12,7 @@ const DEEPEST: usize = 16;
 
 /// Message, then `number name type` of each field; a type is `s` text, `i` integer, `b` boolean, `t` a time, `m` a time
 /// in microseconds, `y` bytes, `q` an integer or text, `{s`/`{y` a map of text to text or bytes, or a message. `*`
-/// before it makes a list.
+/// before it makes a list, and `-` leaves a field out. A message that begins with `!` must have no other fields.
 const MESSAGES: &[(&str, &str)] = &[
     (
         "ObjectMeta",
@@ -52,6 +52,39 @@ const MESSAGES: &[(&str, &str)] = &[
         "PodDisruptionBudgetSpec",
         "1 minAvailable q;2 selector LabelSelector;3 maxUnavailable q;4 unhealthyPodEvictionPolicy s",
     ),
+    ("Deployment", "1 metadata ObjectMeta;2 spec DeploymentSpec;3 status -"),
+    (
+        "DeploymentSpec",
+        "!;1 replicas i;2 selector LabelSelector;3 template PodTemplateSpec;4 strategy DeploymentStrategy;\
+         5 minReadySeconds i;6 revisionHistoryLimit i;7 paused b;9 progressDeadlineSeconds i",
+    ),
+    ("DeploymentStrategy", "1 type s;2 rollingUpdate RollingUpdateDeployment"),
+    ("RollingUpdateDeployment", "1 maxUnavailable q;2 maxSurge q"),
+    ("Job", "1 metadata ObjectMeta;2 spec JobSpec;3 status -"),
+    (
+        "JobSpec",
+        "!;1 parallelism i;2 completions i;3 activeDeadlineSeconds i;4 selector LabelSelector;5 manualSelector b;\
+         6 template PodTemplateSpec;7 backoffLimit i;8 ttlSecondsAfterFinished i;9 completionMode s;10 suspend b;\
+         14 podReplacementPolicy s;15 managedBy s",
+    ),
+    ("PodTemplateSpec", "1 metadata ObjectMeta;2 spec PodSpec"),
+    (
+        "PodSpec",
+        "!;2 containers *Container;3 restartPolicy s;4 terminationGracePeriodSeconds i;5 activeDeadlineSeconds i;\
+         6 dnsPolicy s;7 nodeSelector {s;8 serviceAccountName s;9 serviceAccount s;10 nodeName s;11 hostNetwork b;\
+         12 hostPID b;13 hostIPC b;15 imagePullSecrets *LocalObjectReference;16 hostname s;17 subdomain s;\
+         19 schedulerName s;20 initContainers *Container;21 automountServiceAccountToken b;24 priorityClassName s;\
+         25 priority i;29 runtimeClassName s;30 enableServiceLinks b;31 preemptionPolicy s",
+    ),
+    (
+        "Container",
+        "!;1 name s;2 image s;3 command *s;4 args *s;5 workingDir s;6 ports *ContainerPort;7 env *EnvVar;\
+         8 resources ResourceRequirements;13 terminationMessagePath s;14 imagePullPolicy s;16 stdin b;17 stdinOnce b;\
+         18 tty b;20 terminationMessagePolicy s",
+    ),
+    ("ContainerPort", "1 name s;2 hostPort i;3 containerPort i;4 protocol s;5 hostIP s"),
+    ("EnvVar", "!;1 name s;2 value s"),
+    ("ResourceRequirements", "!;"),
     ("DeleteOptions", "1 gracePeriodSeconds i;2 preconditions Preconditions;4 propagationPolicy s;5 dryRun *s"),
     ("Preconditions", "1 uid s;2 resourceVersion s"),
     ("Eviction", "1 metadata ObjectMeta;2 deleteOptions DeleteOptions"),
@@ -90,6 +123,8 @@ pub(crate) enum Unreadable {
     Malformed,
     #[error("bodies of kind {0} are not read as protobuf")]
     Kind(String),
+    #[error("field {0} of a workload is not read as protobuf")]
+    Field(u64),
 }
 
 /// Decodes a body into the object that JSON would contain.
@@ -138,7 +173,12 @@ fn message(schema: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value
             (its == number).then_some((words.next()?, words.next()?))
         });
         // Unnamed fields are newer than this table, or not needed here.
-        let Some((name, kind)) = known else { continue };
+        let Some((name, kind)) = known.filter(|(_, kind)| *kind != "-") else {
+            if known.is_none() && schema.starts_with('!') {
+                return Err(Unreadable::Field(number));
+            }
+            continue;
+        };
         if let Some(kind) = kind.strip_prefix('*') {
             let item = value(kind, &wire, depth)?;
             crate::meta::array(object.entry(name).or_insert(Value::Null)).push(item);
@@ -301,5 +341,8 @@ mod tests {
         assert_eq!(decode(&body("ConfigMap", &[0x0a, 200])), Err(Unreadable::Malformed));
         assert_eq!(decode(&body("ConfigMap", &[0x80; 12])), Err(Unreadable::Malformed));
         assert_eq!(decode(&body("Pod", &[])), Err(Unreadable::Kind("Pod".into())));
+        // A Deployment with a volume in its template.
+        let volume = [2, 3, 2, 1].into_iter().rev().fold(Vec::new(), |inner, number| field(number, &inner));
+        assert_eq!(decode(&body("Deployment", &volume)), Err(Unreadable::Field(1)));
     }
 }

@@ -177,7 +177,9 @@ fn not_json(error: serde_json::Error) -> Failure {
 fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
     let value: Value = if content_type == PROTOBUF {
         protobuf::decode(body).map_err(|unreadable| match unreadable {
-            Unreadable::Kind(_) => Failure::unsupported_media(&["application/json", "application/yaml"]),
+            Unreadable::Kind(_) | Unreadable::Field(_) => {
+                Failure::unsupported_media(&["application/json", "application/yaml"])
+            }
             Unreadable::Malformed => Failure::bad_request(unreadable.to_string()),
         })?
     } else if content_type.ends_with("yaml") {
@@ -278,7 +280,7 @@ mod tests {
         );
         assert_eq!(routed("GET", "/api/v1/pods/a", ""), None);
         assert_eq!(routed("GET", "/api/v1/namespaces/shop/nodes", ""), None);
-        assert_eq!(routed("GET", "/apis/apps/v1/deployments", ""), None);
+        assert_eq!(routed("GET", "/apis/apps/v1/daemonsets", ""), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Label selectors (the query form and the object form) and field selectors.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use crate::{kinds::Kind, meta};
@@ -15,6 +17,25 @@ enum Test {
 /// A label selector: all requirements must match; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Labels(Vec<(String, Test)>);
+
+impl fmt::Display for Labels {
+    /// Writes the query form, sorted by key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<_> = self.0.iter().collect();
+        parts.sort_by_key(|(key, _)| key);
+        for (index, (key, test)) in parts.into_iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            match test {
+                Test::In(values) if values.len() == 1 => write!(f, "{comma}{key}={}", values.concat())?,
+                Test::In(values) => write!(f, "{comma}{key} in ({})", values.join(","))?,
+                Test::NotIn(values) => write!(f, "{comma}{key} notin ({})", values.join(","))?,
+                Test::Exists => write!(f, "{comma}{key}")?,
+                Test::Absent => write!(f, "{comma}!{key}")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Labels {
     /// Parses the query form: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
@@ -216,6 +237,8 @@ mod tests {
         ] {
             assert_eq!(Labels::parse(text).unwrap().matches(&pod), expected, "{text}");
         }
+        let text = "!gone,app=web,tier in (back,front),zone";
+        assert_eq!(Labels::parse(text).unwrap().to_string(), "app=web,!gone,tier in (back,front),zone");
         assert!(Labels::parse("a b=c").is_err());
         assert!(Labels::parse("a in (b").is_err());
     }

@@ -72,7 +72,8 @@ pub(crate) fn create(
     if !write.author.apply {
         managed::record(None, &mut object, schema(kind), &write.author);
     }
-    rules::prepare_create(kind, &mut object, &clock.now());
+    let uid = state.uid();
+    rules::prepare_create(kind, &mut object, &uid, &clock.now());
     if kind.is("pods") {
         let account = Key::new(meta::namespace(&object), meta::text(&object, &["spec", "serviceAccountName"]));
         rules::mount_token(&mut object, state.store.get("serviceaccounts", &account).map(|account| &**account));
@@ -85,7 +86,6 @@ pub(crate) fn create(
     if state.store.get(&kind.resource(), &key).is_some() {
         return Err(Failure::already_exists(kind, &name));
     }
-    let uid = state.uid();
     meta::set(&mut object, &["metadata", "uid"], uid);
     if write.dry_run {
         return Ok(Arc::new(object));

@@ -206,7 +206,7 @@ async fn nodes_are_cordoned_and_drained_and_definitions_established() {
 #[tokio::test]
 async fn kinds_that_are_not_served_are_refused_as_by_a_real_server() {
     let Some(kubectl) = Kubectl::new().await else { return };
-    for (api_version, kind) in [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job")] {
+    for (api_version, kind) in [("apps/v1", "DaemonSet"), ("batch/v1", "CronJob"), ("v1", "Service")] {
         kubectl
             .file("a.json", &json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": {}}));
         for line in ["apply -f a.json", "create -f a.json", "apply --server-side -f a.json"] {
@@ -215,8 +215,67 @@ async fn kinds_that_are_not_served_are_refused_as_by_a_real_server() {
             assert!(!success && text.contains(&expected), "kubectl {line}: {text}");
         }
     }
-    let (success, text) = kubectl.run("get deployments").await;
-    assert!(!success && text.contains("the server doesn't have a resource type \"deployments\""), "{text}");
+    let (success, text) = kubectl.run("get daemonsets").await;
+    assert!(!success && text.contains("the server doesn't have a resource type \"daemonsets\""), "{text}");
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn deployments_are_created_scaled_rolled_out_undone_and_deleted() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    kubectl.ok("create deployment web --image=registry.example/web:1 --replicas=3").await;
+    let done = "deployment \"web\" successfully rolled out";
+    assert!(kubectl.ok("rollout status deployment/web --timeout=60s").await.contains(done));
+    assert_eq!(row(&kubectl.ok("get deployments").await, "web")[1..4], ["3/3", "3", "3"]);
+    kubectl.ok("scale deployment/web --replicas=4").await;
+    kubectl.ok("wait deployment/web --for=jsonpath={.status.readyReplicas}=4 --timeout=60s").await;
+    kubectl.ok("set image deployment/web web=registry.example/web:2").await;
+    assert!(kubectl.ok("rollout status deployment/web --timeout=60s").await.contains(done));
+    kubectl.ok("rollout restart deployment/web").await;
+    assert!(kubectl.ok("rollout status deployment/web --timeout=60s").await.contains(done));
+    let history = kubectl.ok("rollout history deployment/web").await;
+    assert!(["1", "2", "3"].iter().all(|revision| row(&history, revision).len() == 2), "{history}");
+    kubectl.ok("rollout undo deployment/web --to-revision=1").await;
+    assert!(kubectl.ok("rollout status deployment/web --timeout=60s").await.contains(done));
+    assert!(kubectl.ok("get deployment web -o wide").await.contains("registry.example/web:1"));
+    let pods = kubectl.ok("get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}").await;
+    assert!(pods.split_whitespace().filter(|image| *image == "registry.example/web:1").count() >= 4, "{pods}");
+    kubectl.ok("rollout pause deployment/web").await;
+    kubectl.ok("rollout resume deployment/web").await;
+    assert!(kubectl.ok("describe deployment web").await.contains("MinimumReplicasAvailable"));
+    kubectl.ok("delete deployment web").await;
+    kubectl.ok("wait pod -l app=web --for=delete --timeout=60s").await;
+    assert!(kubectl.ok("get replicasets,pods").await.contains("No resources found"));
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn stateful_sets_and_jobs_run_and_are_read() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    let containers = json!([{"name": "db", "image": "registry.example/db:1"}]);
+    let template = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"containers": containers}});
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+        "spec": {"replicas": 2, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template},
+    });
+    kubectl.file("set.json", &set);
+    kubectl.ok("apply -f set.json").await;
+    kubectl.ok("rollout status statefulset/db --timeout=60s").await;
+    assert_eq!(row(&kubectl.ok("get statefulsets").await, "db")[1], "2/2");
+    assert_eq!(row(&kubectl.ok("get pods").await, "db-1")[2], "Running");
+    kubectl.ok("set image statefulset/db db=registry.example/db:2").await;
+    kubectl.ok("rollout status statefulset/db --timeout=60s").await;
+    kubectl.ok("rollout undo statefulset/db").await;
+    kubectl.ok("rollout status statefulset/db --timeout=60s").await;
+    assert!(kubectl.ok("get pod db-0 -o jsonpath={.spec.containers[0].image}").await.ends_with(":1"));
+    kubectl.ok("create job backup --image=registry.example/backup:1").await;
+    kubectl.ok("wait pod -l job-name=backup --for=condition=Ready --timeout=60s").await;
+    assert_eq!(row(&kubectl.ok("get jobs").await, "backup")[1..3], ["Running", "0/1"]);
+    kubectl.ok("annotate pod -l job-name=backup devcluster.podium.dev/behaviour=finish").await;
+    kubectl.ok("wait job/backup --for=condition=Complete --timeout=60s").await;
+    assert_eq!(row(&kubectl.ok("get jobs").await, "backup")[1..3], ["Complete", "1/1"]);
+    kubectl.ok("delete job backup").await;
+    kubectl.ok("wait pod -l job-name=backup --for=delete --timeout=60s").await;
     kubectl.end().await;
 }
 

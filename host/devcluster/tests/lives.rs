@@ -54,7 +54,7 @@ async fn pods_of_one_controller_are_spread_over_nodes() {
         let mut pod = pod(&format!("p-{at}"));
         if at % count == 0 {
             let owner =
-                json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": true});
+                json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "db", "uid": "u", "controller": true});
             pod["metadata"]["ownerReferences"] = json!([owner]);
         }
         cluster.create(pod).unwrap();
@@ -122,7 +122,7 @@ async fn dependents_of_deleted_owners_are_collected() {
     };
     cluster.create(owned("living", "v1", "Pod", &uid(&owner))).unwrap();
     cluster.create(owned("dead", "v1", "Pod", "another-uid")).unwrap();
-    cluster.create(owned("unknown", "apps/v1", "ReplicaSet", "another-uid")).unwrap();
+    cluster.create(owned("unknown", "apps/v1", "DaemonSet", "another-uid")).unwrap();
     let map = |name: &str| format!("/api/v1/namespaces/default/configmaps/{name}");
     client.until(&map("dead"), |code, _| code == 404).await;
     assert_eq!(client.get(&map("living")).await.0, 200);

@@ -27,8 +27,11 @@ import (
 	"slices"
 	"strings"
 
+	apps "k8s.io/api/apps/v1"
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
+	autoscaling "k8s.io/api/autoscaling/v1"
+	batch "k8s.io/api/batch/v1"
 	coordination "k8s.io/api/coordination/v1"
 	core "k8s.io/api/core/v1"
 	events "k8s.io/api/events/v1"
@@ -46,7 +49,8 @@ var roots = []any{
 	core.ServiceAccount{}, apiextensions.CustomResourceDefinition{}, authentication.SelfSubjectReview{},
 	authorization.SelfSubjectAccessReview{}, authorization.SelfSubjectRulesReview{}, coordination.Lease{},
 	events.Event{}, policy.Eviction{}, policy.PodDisruptionBudget{}, rbac.ClusterRole{}, rbac.ClusterRoleBinding{},
-	rbac.Role{}, rbac.RoleBinding{},
+	rbac.Role{}, rbac.RoleBinding{}, apps.ControllerRevision{}, apps.Deployment{},
+	apps.ReplicaSet{}, apps.StatefulSet{}, autoscaling.Scale{}, batch.Job{},
 }
 
 // Types that read JSON in their own way.

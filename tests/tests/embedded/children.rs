@@ -36,7 +36,7 @@ impl Scene {
     async fn start(edit: impl FnOnce(&mut Value)) -> Self {
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
         cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } })).unwrap();
-        let [web, ..] = workloads(&cluster);
+        let [web, ..] = workloads(&cluster).await;
         let template = json!({ "labels": { "pod-template-hash": "7d9f8" } });
         for name in ["web-7d9f8-x", "web-7d9f8-y"] {
             pod(&cluster, name, Some(&web), &template, &json!({ "phase": "Running" }));

@@ -67,32 +67,27 @@ fn podium(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Defines the kinds of workloads, which the cluster does not serve by itself, and creates a Deployment with its
-/// ReplicaSet and a StatefulSet. Returns the owner references to the two controllers, and the Deployment's uid.
-pub(super) fn workloads(cluster: &Cluster) -> [Value; 3] {
-    for (kind, plural) in
-        [("Deployment", "deployments"), ("ReplicaSet", "replicasets"), ("StatefulSet", "statefulsets")]
-    {
-        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let version = json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-        let names = json!({ "kind": kind, "plural": plural });
-        let spec = json!({ "group": "apps", "scope": "Namespaced", "names": names, "versions": [version] });
-        let metadata = json!({ "name": format!("{plural}.apps") });
-        let kind = "CustomResourceDefinition";
-        cluster
-            .create(json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec,
-            }))
-            .unwrap();
-    }
-    let create = |kind: &str, name: &str, owners: &[&Value]| {
+/// Creates a Deployment with its ReplicaSet and a StatefulSet, of which no field manager owns the number of replicas.
+/// Returns the owner references to the two controllers, and the Deployment's uid.
+pub(super) async fn workloads(cluster: &Cluster) -> [Value; 3] {
+    let labels = json!({ "app": "web" });
+    let template = json!({
+        "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "c", "image": "registry.example/c:1" }] },
+    });
+    let spec = json!({ "selector": { "matchLabels": labels }, "template": template });
+    let client = kube::Client::new(cluster.service(), "default");
+    let create = async |kind: &str, name: &str, owners: &[&Value]| {
         let metadata = json!({ "namespace": "shop", "name": name, "ownerReferences": owners });
-        let made = json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {} });
-        let uid = embedded::uid(&cluster.create(made).unwrap()).unwrap();
+        let made = json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec });
+        let path = format!("/apis/apps/v1/namespaces/shop/{}s/{name}?fieldManager=suite", kind.to_lowercase());
+        let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/apply-patch+yaml");
+        let stored: Value = client.request(request.body(made.to_string().into_bytes()).unwrap()).await.unwrap();
+        let uid = embedded::uid(&stored).unwrap();
         json!({ "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true })
     };
-    let deployment = create("Deployment", "web", &[]);
-    [create("ReplicaSet", "web-7d9f8", &[&deployment]), create("StatefulSet", "db", &[]), deployment["uid"].clone()]
+    let deployment = create("Deployment", "web", &[]).await;
+    let set = create("ReplicaSet", "web-7d9f8", &[&deployment]).await;
+    [set, create("StatefulSet", "db", &[]).await, deployment["uid"].clone()]
 }
 
 /// Creates a Pod on a node; `more` is merged into its metadata.
@@ -155,7 +150,7 @@ async fn each_entry_does_what_its_page_says_with_the_rights_of_the_page() {
     let start_millis = START.parse::<podium_wire::Timestamp>().unwrap().0;
     let cluster = Cluster::start(Options { simulate: false, start_millis, ..Options::default() }).unwrap();
     cluster.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } })).unwrap();
-    let [web, db, deployment] = workloads(&cluster);
+    let [web, db, deployment] = workloads(&cluster).await;
     pods(&cluster, [&web, &db]);
     let mut entries = Entry::all();
     for entry in &mut entries {

@@ -1,8 +1,8 @@
 //! The contents of the demo's cluster: tenants, namespaces, workloads with their Pods, and the incidents that are
 //! injected.
 //!
-//! The cluster of this process has no Deployment controller, so the Pods of a rollout are created and deleted here,
-//! as that controller would: owned by a ReplicaSet whose name ends in the template's hash.
+//! The Pods of a rollout are created and deleted here, as the Deployment controller would: owned by a ReplicaSet whose
+//! name ends in the template's hash. The checks know each Pod by its name, and the owners do not exist as objects.
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -13,6 +13,9 @@ use kube::{
 };
 use serde_json::json;
 
+/// The version of the owners: one that the cluster does not serve, because its garbage collector would delete Pods
+/// whose owners do not exist.
+const UNSERVED: &str = "extensions/v1beta1";
 /// The most concurrent requests to the API server.
 const CONCURRENT: usize = 16;
 /// The annotation that selects how the simulated kubelet treats a Pod's containers.
@@ -165,7 +168,7 @@ impl Workload {
                 "name": self.pod_name(index).1,
                 "labels": { "app": self.name, "tenant": tenant(self.namespace) },
                 "ownerReferences": [{
-                    "apiVersion": "apps/v1", "kind": owner_kind, "name": owner, "controller": true,
+                    "apiVersion": UNSERVED, "kind": owner_kind, "name": owner, "controller": true,
                     "uid": uid(self.namespace, &owner),
                 }],
             },

@@ -90,11 +90,23 @@ impl Schema<'_> {
         }
     }
 
+    fn has_template(&self) -> bool {
+        matches!(self, Self::BuiltIn("Deployment" | "ReplicaSet" | "StatefulSet" | "Job"))
+    }
+
     fn find(&self, path: &[String]) -> Option<(Merge, Merge)> {
+        // A template is a Pod.
+        let (of_template, path) = match path {
+            [spec, template, rest @ ..] if self.has_template() && spec == "spec" && template == "template" => {
+                (true, rest)
+            }
+            _ => (false, path),
+        };
         LISTS
             .iter()
             .find(|(kind, pattern, ..)| {
                 let kind_fits = match self {
+                    Self::BuiltIn(_) if of_template => matches!(*kind, "*" | "Pod"),
                     Self::BuiltIn(name) => *kind == "*" || kind == name,
                     Self::Custom(_) => *kind == "*" && pattern.starts_with("metadata"),
                 };
@@ -148,6 +160,9 @@ mod tests {
         assert_eq!(pod.apply(&path("spec.containers.ports")), Map(&["containerPort", "protocol"]));
         assert_eq!(pod.strategic(&path("spec.tolerations")), Atomic);
         assert_eq!(pod.strategic(&path("metadata.finalizers")), Set);
+        let job = Schema::BuiltIn("Job");
+        assert_eq!(job.strategic(&path("spec.template.spec.containers")), Map(&["name"]));
+        assert_eq!(pod.strategic(&path("spec.template.spec.containers")), Atomic);
         assert_eq!(Schema::Custom(None).apply(&path("status.conditions")), Atomic);
         assert_eq!(Schema::Custom(None).apply(&path("metadata.finalizers")), Set);
     }

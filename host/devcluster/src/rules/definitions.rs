@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{failure::Cause, meta};
+use crate::{failure::Cause, kinds::Kinds, meta};
 
 pub(super) fn prepare_create(definition: &mut Value, now: &str) {
     let spec = &mut definition["spec"];
@@ -45,6 +45,9 @@ pub(super) fn check(definition: &Value, causes: &mut Vec<Cause>) {
         if value.is_empty() {
             causes.push(Cause::required(field, ""));
         }
+    }
+    if Kinds::is_built_in(group, plural) {
+        causes.push(Cause::invalid("spec.group", &group.into(), "should be a domain with at least one dot"));
     }
     let expected = format!("{plural}.{group}");
     if meta::name(definition) != expected {

@@ -10,6 +10,9 @@ const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
     '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
     used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+pub(super) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
+    and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -23,6 +26,8 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     let free = kind.group == "rbac.authorization.k8s.io";
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else if kind.is_grouped("apps", "statefulsets") && !is_label(name) {
+        causes.push(Cause::invalid("metadata.name", &name.into(), LABEL));
     } else if !free && !is_subdomain(name) {
         causes.push(Cause::invalid("metadata.name", &name.into(), SUBDOMAIN));
     }

@@ -7,6 +7,7 @@ mod metadata;
 mod pods;
 mod schema;
 mod small;
+mod workloads;
 
 pub(crate) use events::{from_view, to_view};
 pub(crate) use pods::is_ready;
@@ -26,6 +27,7 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
         "secrets" => small::secret(object),
         "configmaps" => small::config_map(object),
         "namespaces" => small::label_namespace(object),
+        _ if kind.runs_pods() => workloads::default_spec(kind, object),
         _ => {}
     }
 }
@@ -43,13 +45,14 @@ pub(crate) fn mount_token(pod: &mut Value, account: Option<&Value>) {
     pods::mount_token(pod, account);
 }
 
-/// Sets the fields of a new object that the server itself sets and that have no field manager.
-pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
+/// Sets the fields of a new object that the server itself sets and that have no field manager. `uid` is the object's.
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, uid: &str, now: &str) {
     match kind.resource().as_str() {
         "pods" => pods::prepare_create(object),
         "namespaces" => small::namespace(object),
         "poddisruptionbudgets.policy" => small::budget(object),
         "customresourcedefinitions.apiextensions.k8s.io" => definitions::prepare_create(object, now),
+        _ if kind.runs_pods() => workloads::prepare_create(kind, object, uid),
         _ => {}
     }
 }
@@ -98,6 +101,7 @@ pub(crate) fn check_create(kind: &Kind, object: &Value) -> Vec<Cause> {
         "events" => events::check_create(kind, object, &mut causes),
         "customresourcedefinitions.apiextensions.k8s.io" => definitions::check(object, &mut causes),
         "leases.coordination.k8s.io" => small::check_lease(object, &mut causes),
+        _ if kind.runs_pods() => workloads::check(kind, object, &mut causes),
         _ => {}
     }
     causes
@@ -118,6 +122,7 @@ pub(crate) fn check_update(kind: &Kind, subresource: &str, old: &Value, new: &Va
         "pods" if subresource == "status" => pods::check_status(new, &mut causes),
         "configmaps" | "secrets" => small::check_immutable(old, new, &mut causes),
         "leases.coordination.k8s.io" => small::check_lease(new, &mut causes),
+        _ if kind.runs_pods() && subresource != "status" => workloads::check_update(kind, old, new, &mut causes),
         _ => {}
     }
     causes

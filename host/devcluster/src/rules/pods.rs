@@ -103,14 +103,19 @@ pub(super) fn prepare_create(pod: &mut Value) {
 
 /// Sets the defaults of the types, which happens at every write.
 pub(super) fn default_spec(pod: &mut Value) {
-    let spec = meta::object(pod).entry("spec").or_insert(Value::Null);
+    default_template(pod);
+    meta::default(pod, &["spec", "enableServiceLinks"], true);
+}
+
+/// Sets the defaults that the template of a workload has too.
+pub(super) fn default_template(template: &mut Value) {
+    let spec = meta::object(template).entry("spec").or_insert(Value::Null);
     for (field, value) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
         ("dnsPolicy", json!("ClusterFirst")),
         ("securityContext", json!({})),
         ("schedulerName", json!("default-scheduler")),
-        ("enableServiceLinks", json!(true)),
     ] {
         meta::default(spec, &[field], value);
     }
@@ -175,10 +180,7 @@ pub(super) fn check_create(pod: &Value, causes: &mut Vec<Cause>) {
             if name.is_empty() {
                 causes.push(Cause::required(field("name"), ""));
             } else if !metadata::is_label(name) || name.len() > 63 {
-                let detail = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
-                    and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex \
-                    used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-                causes.push(Cause::invalid(field("name"), &name.into(), detail));
+                causes.push(Cause::invalid(field("name"), &name.into(), metadata::LABEL));
             } else if names.contains(&name) {
                 causes.push(Cause::duplicate(field("name"), &name.into()));
             }

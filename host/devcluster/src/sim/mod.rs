@@ -1,12 +1,14 @@
-//! A simulated scheduler and kubelet. The simulation observes changes like any controller and acts when a step is
-//! due; everything it does depends on the Pods, the seed and the clock.
+//! A simulated scheduler and kubelet, and the controllers of workloads. The simulation observes changes like any
+//! controller and acts when a step is due; everything it does depends on the objects, the seed and the clock.
 
 mod containers;
+mod controllers;
 mod events;
 mod step;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use controllers::Controllers;
 use serde_json::{Value, json};
 use step::Step;
 use tokio::sync::watch;
@@ -58,7 +60,7 @@ impl Default for Pace {
     }
 }
 
-/// Pauses and resumes the simulated scheduler and kubelet.
+/// Pauses and resumes the simulated scheduler, kubelet and controllers.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Simulation {
@@ -66,7 +68,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Stops all Pods from changing; steps that become due meanwhile happen after [`resume`](Self::resume).
+    /// Stops all Pods and workloads from changing; steps that become due meanwhile happen after
+    /// [`resume`](Self::resume).
     pub fn pause(&self) {
         self.paused.send_replace(true);
     }
@@ -79,14 +82,19 @@ impl Simulation {
 /// Runs until the cluster stops.
 pub(crate) async fn run(core: Arc<Core>, pace: Pace, seed: u64, mut paused: watch::Receiver<bool>) {
     let mut changed = core.revision.subscribe();
+    let mut controllers = Controllers::default();
     let mut kubelet = Kubelet { pace, seen: 0, epoch: 0, lives: BTreeMap::new(), turn: seed, addresses: 0 };
     loop {
         changed.borrow_and_update();
         let next = if *paused.borrow_and_update() {
             None
         } else {
-            core.write(|state| kubelet.round(state, &core));
-            kubelet.lives.values().map(|life| life.due).min()
+            core.write(|state| {
+                controllers.round(state, &core);
+                kubelet.round(state, &core);
+            });
+            let next = kubelet.lives.values().map(|life| life.due).min();
+            next.into_iter().chain(controllers.due()).min()
         };
         let due = async {
             match next {

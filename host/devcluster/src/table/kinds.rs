@@ -53,6 +53,7 @@ pub(super) fn printer(resource: &str) -> (&'static [&'static str], Row) {
         }
         "roles.rbac.authorization.k8s.io" | "clusterroles.rbac.authorization.k8s.io" => (&["Name", "Created At"], role),
         "customresourcedefinitions.apiextensions.k8s.io" => (&["Name", "Created At"], role),
+        "controllerrevisions.apps" => (&["Name", "Controller", "Revision", "Age"], revision),
         _ => (&["Name", "Age"], plain),
     }
 }
@@ -165,6 +166,17 @@ fn binding(object: &Value, now: i64) -> Vec<Value> {
     let role = &object["roleRef"];
     let role = format!("{}/{}", meta::text(role, &["kind"]), meta::text(role, &["name"]));
     vec![name(object), json!(role), age(object, now)]
+}
+
+fn revision(object: &Value, now: i64) -> Vec<Value> {
+    let owners = meta::list(object, &["metadata", "ownerReferences"]);
+    let controller = owners.iter().find(|owner| owner["controller"] == true).map(|owner| {
+        let group = meta::text(owner, &["apiVersion"]).split_once('/').map(|(group, _)| format!(".{group}"));
+        let kind = meta::text(owner, &["kind"]).to_lowercase();
+        format!("{kind}{}/{}", group.unwrap_or_default(), meta::text(owner, &["name"]))
+    });
+    let number = object["revision"].as_i64().unwrap_or_default();
+    vec![name(object), json!(controller.unwrap_or_else(|| "<none>".into())), json!(number), age(object, now)]
 }
 
 fn role(object: &Value, _: i64) -> Vec<Value> {

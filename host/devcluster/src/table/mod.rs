@@ -4,6 +4,7 @@ mod age;
 mod custom;
 mod kinds;
 mod pods;
+mod workloads;
 
 use serde_json::{Value, json};
 
@@ -51,6 +52,7 @@ pub(crate) fn printer(kind: &Kind) -> Printer<'_> {
     }
     let (words, row): (&[&str], kinds::Row) = match kind.resource().as_str() {
         "pods" => (pods::COLUMNS, pods::row),
+        _ if kind.runs_pods() => workloads::printer(kind),
         other => kinds::printer(other),
     };
     Printer { columns: columns(words), row: Row::BuiltIn(row) }

@@ -365,7 +365,7 @@ fn lively(index: usize, behaviour: &str) -> Value {
         "metadata": {
             "name": format!("lively-{index}"), "labels": {"app": "cart", "index": index.to_string()},
             "annotations": {podium_devcluster::BEHAVIOUR: behaviour},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart", "uid": "cart",
+            "ownerReferences": [{"apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": "cart", "uid": "cart",
                 "controller": true}],
         },
         "spec": {

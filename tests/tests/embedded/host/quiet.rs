@@ -31,7 +31,7 @@ fn populate(cluster: &Cluster) {
                         "labels": {"app": workload, "pod-template-hash": "5d4f8c7b9"},
                         "annotations": {BEHAVIOUR: behaviour},
                         "ownerReferences": [{
-                            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{workload}-5d4f8c7b9"),
+                            "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": format!("{workload}-5d4f8c7b9"),
                             "uid": format!("{namespace}-{workload}"), "controller": true,
                         }],
                     },

@@ -25,7 +25,7 @@ async fn runs_on_siblings_at_once_write_to_each_of_them_once() {
                 "metadata": {
                     "name": format!("cart-{index}"),
                     "ownerReferences": [{
-                        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart", "uid": "cart",
+                        "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": "cart", "uid": "cart",
                         "controller": true,
                     }],
                 },

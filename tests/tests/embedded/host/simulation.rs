@@ -80,7 +80,7 @@ async fn history(seed: u64, log: Log) -> History {
                 "metadata": {
                     "name": format!("{workload}-{index}"), "annotations": {BEHAVIOUR: behaviour},
                     "ownerReferences": [{
-                        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": workload, "uid": workload,
+                        "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": workload, "uid": workload,
                         "controller": true,
                     }],
                 },

@@ -122,7 +122,7 @@ fn pod(name: &str, image: &str, status: Value) -> Change {
         "metadata": {
             "name": name, "labels": {"app": "cart", "pod-template-hash": "5d9c"},
             "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-5d9c", "uid": "c0ffee", "controller": true,
+                "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": "cart-5d9c", "uid": "c0ffee", "controller": true,
             }],
         },
         "spec": {
