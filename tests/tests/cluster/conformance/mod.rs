@@ -13,18 +13,28 @@ use exchange::Exchange;
 use futures::future::try_join_all;
 use podium_devcluster::{Cluster, Options as DevOptions};
 use podium_tests::controlplane::{ControlPlane, Options, client_of};
-use scenarios::{SCENARIOS, Scenario};
+use scenarios::{HISTORIES, SCENARIOS, Scenario};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devcluster_answers_as_the_real_api_server_does() -> Result<()> {
-    let Some(plane) = ControlPlane::start(Options::default()).await? else { return Ok(()) };
-    let devcluster = Cluster::start(DevOptions { nodes: 0, simulate: false, ..Default::default() })?;
+    let still = DevOptions { nodes: 0, simulate: false, ..Default::default() };
+    agree(SCENARIOS, Options::default(), still).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workloads_settle_as_with_the_real_controllers() -> Result<()> {
+    agree(HISTORIES, Options { nodes: 2, ..Options::default() }, DevOptions::default()).await
+}
+
+async fn agree(scenarios: &[Scenario], real: Options, ours: DevOptions) -> Result<()> {
+    let Some(plane) = ControlPlane::start(real).await? else { return Ok(()) };
+    let devcluster = Cluster::start(ours)?;
     let server = devcluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let directory = tempfile::tempdir()?;
     let kubeconfig = directory.path().join("devcluster.kubeconfig");
     fs::write(&kubeconfig, server.kubeconfig())?;
 
-    let comparisons = SCENARIOS.iter().map(|scenario| compare(scenario, &plane, &kubeconfig));
+    let comparisons = scenarios.iter().map(|scenario| compare(scenario, &plane, &kubeconfig));
     let report = try_join_all(comparisons).await?.concat();
     ensure!(report.is_empty(), "- the real API server, + devcluster\n{report}");
     Ok(())

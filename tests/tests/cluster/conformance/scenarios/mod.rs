@@ -9,6 +9,7 @@ mod reads;
 mod rights;
 mod validation;
 mod watches;
+mod workloads;
 
 use anyhow::Result;
 use futures::future::LocalBoxFuture;
@@ -63,6 +64,15 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "custom resources": kinds::custom,
     "rights": rights::rights,
     "pods status is more than status": rights::status_gap,
+    "workload validation": workloads::validation,
+    "workload updates": workloads::immutable,
+};
+
+/// Scenarios for servers with nodes and controllers.
+pub(crate) const HISTORIES: &[Scenario] = scenarios! {
+    "rollouts": workloads::rollouts,
+    "ordinals": workloads::ordinals,
+    "completions": workloads::completions,
 };
 
 /// Returns a Pod without volumes from admission plugins, on the node or unscheduled.
