@@ -172,7 +172,8 @@ async fn a_rollout_and_a_resync_do_not_slow_the_sample_plugins() {
     cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();
     for index in 0..300 {
         let owner = json!({
-            "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": "cart-5d4f8c7b9", "uid": "cart", "controller": true,
+            "apiVersion": embedded::UNSERVED,
+            "kind": "ReplicaSet", "name": "cart-5d4f8c7b9", "uid": "cart", "controller": true,
         });
         let metadata = json!({
             "namespace": "shop", "name": format!("cart-5d4f8c7b9-{index}"), "ownerReferences": [owner],

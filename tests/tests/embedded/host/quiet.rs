@@ -31,7 +31,8 @@ fn populate(cluster: &Cluster) {
                         "labels": {"app": workload, "pod-template-hash": "5d4f8c7b9"},
                         "annotations": {BEHAVIOUR: behaviour},
                         "ownerReferences": [{
-                            "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": format!("{workload}-5d4f8c7b9"),
+                            "apiVersion": embedded::UNSERVED,
+                            "kind": "ReplicaSet", "name": format!("{workload}-5d4f8c7b9"),
                             "uid": format!("{namespace}-{workload}"), "controller": true,
                         }],
                     },

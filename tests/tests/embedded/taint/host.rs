@@ -40,7 +40,8 @@ fn pod(namespace: &str, at: usize, choices: &mut Choices) -> Value {
             "namespace": namespace, "name": format!("cart-{at}"),
             "labels": {"app": choices.one(&words.values), "tier": choices.one(&words.values)},
             "ownerReferences": [{
-                "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": "cart", "uid": choices.one(&words.owners),
+                "apiVersion": embedded::UNSERVED,
+                "kind": "ReplicaSet", "name": "cart", "uid": choices.one(&words.owners),
             }],
         },
         "spec": {

@@ -122,7 +122,8 @@ fn pod(name: &str, image: &str, status: Value) -> Change {
         "metadata": {
             "name": name, "labels": {"app": "cart", "pod-template-hash": "5d9c"},
             "ownerReferences": [{
-                "apiVersion": embedded::UNSERVED, "kind": "ReplicaSet", "name": "cart-5d9c", "uid": "c0ffee", "controller": true,
+                "apiVersion": embedded::UNSERVED,
+                "kind": "ReplicaSet", "name": "cart-5d9c", "uid": "c0ffee", "controller": true,
             }],
         },
         "spec": {
