@@ -257,7 +257,7 @@ async fn a_large_script_belongs_to_the_plugin_beside_it() {
     let one = |name: &str| {
         format!(
             "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: shop }}\n\
-             spec: {{ source: {{ script: {{ language: javascript, inline: '{name}();' }} }} }}\n---\n"
+             spec: {{ source: {{ script: {{ language: javascript, inline: 'export default () => {name}' }} }} }}\n---\n"
         )
     };
     for (file, text) in [("other.yaml", one("a")), ("plugin.yaml", one("a") + &one("b"))] {
@@ -267,7 +267,7 @@ async fn a_large_script_belongs_to_the_plugin_beside_it() {
         printed.says(0, &[]);
         let documents = printed.documents();
         let inline = documents.iter().find_map(|of| of.pointer("/spec/source/script/inline"));
-        assert_eq!(inline, Some(&json!("a();")), "{file}");
+        assert_eq!(inline, Some(&json!("export default () => a")), "{file}");
     }
 }
 
@@ -313,9 +313,9 @@ async fn documents_beside_each_other_are_deployed_in_their_order() {
     let fixture = Fixture::new().await;
     let documents = "# The first one\n---\napiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\n\
         metadata: { name: one, namespace: shop }\nspec: &spec\n  serviceAccountName: both\n  suspend: true\n  \
-        source: { script: { language: javascript, inline: x } }\n---\n# nothing\n---\n\
+        source: { script: { language: javascript, inline: export default () => f } }\n---\n# nothing\n---\n\
         apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: { name: two, namespace: shop }\nspec:\n  \
-        serviceAccountName: both\n  source: { script: { language: javascript, inline: x } }\n";
+        serviceAccountName: both\n  source: { script: { language: javascript, inline: export default () => f } }\n";
     fs::write(fixture.path("two.yaml"), documents).unwrap();
     let printed = fixture.podium(&["deploy", "two.yaml", "--dry-run=client", "--output", "json"]).await;
     let names = printed.json()["objects"].as_array().unwrap().iter().map(|of| of["metadata"]["name"].clone()).collect();
