@@ -111,8 +111,8 @@ impl<'a> Rollout<'a> {
             let replicas = object::number(set, &["spec", "replicas"]).unwrap_or(1);
             sets.push(Set { object: set, replicas, counts, patch: Value::Null });
         }
-        let template = object::at(spec, &["template"]);
-        let new = sets.iter().position(|set| *template == without_hash(object::at(set.object, &["spec", "template"])));
+        let template = without_hash(object::at(spec, &["template"]));
+        let new = sets.iter().position(|set| template == without_hash(object::at(set.object, &["spec", "template"])));
         Self { deployment, replicas, surge, unavailable: unavailable.min(replicas), recreate, sets, new }
     }
 
@@ -206,7 +206,7 @@ impl<'a> Rollout<'a> {
 
     /// Creates the ReplicaSet of the present template.
     fn create(&self, world: &World<'_>, replicas: i64, step: &mut Step, outcome: &mut status::Outcome) {
-        let mut template = object::at(self.deployment, &["spec", "template"]).clone();
+        let mut template = without_hash(object::at(self.deployment, &["spec", "template"]));
         let collisions = object::number(self.deployment, &["status", "collisionCount"]).unwrap_or_default();
         let hash = object::hash(&[&template.to_string(), &collisions.to_string()]);
         let hash = object::letters(hash, 10);
@@ -218,11 +218,11 @@ impl<'a> Rollout<'a> {
         let mut selector = object::at(self.deployment, &["spec", "selector"]).clone();
         let mut labels = object::map(&template, &["metadata", "labels"]);
         let mut selected = object::map(&selector, &["matchLabels"]);
-        selected.insert(HASH.into(), hash.clone().into());
-        if labels.insert(HASH.into(), hash.into()).is_some() {
-            // The next step would not find the ReplicaSet again.
+        if selected.insert(HASH.into(), hash.clone().into()).is_some() {
+            // The Deployment would not select its ReplicaSet.
             return;
         }
+        labels.insert(HASH.into(), hash.into());
         // Both are objects, because the selector selects the template.
         template["metadata"]["labels"] = labels.clone().into();
         selector["matchLabels"] = selected.into();

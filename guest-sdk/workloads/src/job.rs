@@ -95,7 +95,8 @@ fn expire(world: &World<'_>, job: &Value, step: &mut Step) {
 
 /// Releases counted Pods, so that they can be deleted: those of Jobs that are finished or do not exist any more.
 pub(crate) fn release(world: &World<'_>, step: &mut Step) {
-    let jobs = world.all(Kind::Job).iter().filter(|job| !is_finished(job));
+    // One whose deletion waits for its Pods does not count them any more.
+    let jobs = world.all(Kind::Job).iter().filter(|job| !is_finished(job) && !object::is_terminating(job));
     let unfinished: std::collections::BTreeSet<&str> = jobs.map(|job| object::uid(job)).collect();
     for pod in world.all(Kind::Pod).iter().filter(|pod| is_tracked(pod)) {
         let owner = object::controller(pod);
@@ -136,11 +137,10 @@ impl<'a> Progress<'a> {
             suspended: object::at(job, &["spec", "suspend"]) == true,
             pods,
         };
-        let replaced_early = !progress.replaces_failed_only();
         for pod in &progress.pods {
             let terminating = object::is_terminating(pod) && !pod::is_finished(pod);
             progress.terminating += i64::from(terminating);
-            if is_tracked(pod) && (pod::is_finished(pod) || (terminating && replaced_early)) {
+            if is_tracked(pod) && (pod::is_finished(pod) || terminating) {
                 let succeeded = pod::phase(pod) == "Succeeded";
                 progress.succeeded += i64::from(succeeded);
                 progress.failed += i64::from(!succeeded);
@@ -148,10 +148,6 @@ impl<'a> Progress<'a> {
             }
         }
         progress
-    }
-
-    fn replaces_failed_only(&self) -> bool {
-        object::text(self.job, &["spec", "podReplacementPolicy"]) == "Failed"
     }
 
     /// Returns the reason for which the Job ends, now or since an earlier step.
@@ -223,11 +219,14 @@ impl<'a> Progress<'a> {
             pod::sort_for_deletion(&mut self.active);
         }
         for pod in self.active.drain(..surplus.min(self.active.len())) {
+            // A Pod that the Job stops itself is no failure.
+            if is_tracked(pod) {
+                untrack(pod, step);
+            }
             step.delete(Kind::Pod, pod);
             self.terminating += 1;
         }
-        let held = if self.replaces_failed_only() { self.terminating } else { 0 };
-        let missing = wanted - active - held;
+        let missing = wanted - active;
         if missing <= 0 {
             return;
         }

@@ -5,7 +5,7 @@ mod revision;
 use serde_json::{Map, Value, json};
 
 use self::revision::{LABEL, Revisions};
-use crate::{Kind, Step, claim::claim, object, pod, replicaset::BURST, world::World};
+use crate::{Kind, Step, claim::Claimant, object, pod, replicaset::BURST, world::World};
 
 /// The place of one ordinal.
 struct Slot<'a> {
@@ -37,7 +37,8 @@ struct Pods<'a> {
 }
 
 pub(crate) fn sync(world: &World<'_>, set: &Value, step: &mut Step) {
-    let pods = claim(world, Kind::Pod, Kind::StatefulSet, set, step);
+    let fits = |pod: &Value| ordinal(set, pod).is_some();
+    let pods = Claimant { kind: Kind::StatefulSet, owner: set, fits }.claim(world, Kind::Pod, step);
     let Some(revisions) = Revisions::new(world, set, step) else { return };
     let status = status(world, set, &pods, &revisions, step);
     if !object::is_terminating(set) {
@@ -50,6 +51,12 @@ pub(crate) fn sync(world: &World<'_>, set: &Value, step: &mut Step) {
 
 fn replicas(set: &Value) -> i64 {
     object::number(set, &["spec", "replicas"]).unwrap_or(1)
+}
+
+/// Returns the ordinal in a Pod's name; `None` for the name of no Pod of the set.
+fn ordinal(set: &Value, pod: &Value) -> Option<i64> {
+    let ordinal = object::name(pod).strip_prefix(object::name(set))?.strip_prefix('-')?;
+    ordinal.parse::<u32>().ok().map(i64::from)
 }
 
 fn start(set: &Value) -> i64 {
@@ -115,14 +122,8 @@ impl<'a> Pods<'a> {
     fn new(world: &World<'a>, set: &Value, pods: &[&'a Value], step: &mut Step) -> Self {
         let first = start(set);
         let last = first + replicas(set);
-        let prefix = format!("{}-", object::name(set));
-        let mut known = std::collections::BTreeMap::new();
-        for pod in pods {
-            let ordinal = object::name(pod).strip_prefix(&prefix).and_then(|ordinal| ordinal.parse::<u32>().ok());
-            if let Some(ordinal) = ordinal {
-                known.insert(i64::from(ordinal), *pod);
-            }
-        }
+        let known = pods.iter().filter_map(|pod| Some((ordinal(set, pod)?, *pod)));
+        let known: std::collections::BTreeMap<_, _> = known.collect();
         let mut slot = |ordinal: i64, pod: Option<&'a Value>| {
             let available = pod.is_some_and(|pod| is_available(world, set, pod, step));
             Slot { ordinal, pod, available }

@@ -266,3 +266,31 @@ fn a_relabelled_pod_is_released_replaced_and_adopted_again() {
     cluster.settle();
     assert_eq!(cluster.active().len(), 2);
 }
+
+#[test]
+fn pods_that_are_adopted_are_not_created_too() {
+    let mut cluster = Cluster::new();
+    cluster.create(Kind::Deployment, deployment(3, Value::Null));
+    cluster.settle();
+    // As a deletion of the ReplicaSet that leaves its Pods.
+    for name in cluster.names(Kind::Pod) {
+        cluster.edit(Kind::Pod, &name, |pod| pod["metadata"]["ownerReferences"] = json!([]));
+    }
+    let set = cluster.names(Kind::ReplicaSet)[0].clone();
+    cluster.delete(Kind::ReplicaSet, &set);
+    let before = cluster.names(Kind::Pod);
+    cluster.settle();
+    assert_eq!(cluster.names(Kind::Pod), before);
+    assert_eq!(cluster.names(Kind::ReplicaSet), [set]);
+}
+
+#[test]
+fn a_template_with_the_label_of_another_hash_is_rolled_out() {
+    let mut cluster = Cluster::new();
+    let mut web = deployment(2, Value::Null);
+    web["spec"]["template"]["metadata"]["labels"]["pod-template-hash"] = "copied".into();
+    cluster.create(Kind::Deployment, web);
+    cluster.settle();
+    assert_eq!((cluster.ready(), cluster.names(Kind::ReplicaSet).len()), (2, 1));
+    assert_ne!(cluster.active()[0]["metadata"]["labels"]["pod-template-hash"], "copied");
+}

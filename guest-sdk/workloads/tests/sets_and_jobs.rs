@@ -203,3 +203,60 @@ fn a_suspended_job_has_no_pods_until_it_is_resumed() {
     assert_eq!(cluster.active().len(), 2);
     assert_eq!(conditions(&cluster), [("Suspended".into(), "JobResumed".into())]);
 }
+
+#[test]
+fn pods_that_a_suspended_job_stops_are_no_failures() {
+    let mut cluster = Cluster::new();
+    let mut backup = job(5, 5);
+    backup["spec"]["backoffLimit"] = 2.into();
+    cluster.create(Kind::Job, backup);
+    cluster.step();
+    assert_eq!(cluster.active().len(), 5);
+    cluster.edit(Kind::Job, "backup", |backup| backup["spec"]["suspend"] = true.into());
+    cluster.settle();
+    assert_eq!(cluster.names(Kind::Pod).len(), 0);
+    assert_eq!(conditions(&cluster), [("Suspended".into(), "JobSuspended".into())]);
+}
+
+#[test]
+fn a_job_whose_deletion_waits_for_its_pods_releases_them() {
+    let mut cluster = Cluster::new();
+    cluster.create(Kind::Job, job(2, 2));
+    cluster.step();
+    cluster.edit(Kind::Job, "backup", |backup| backup["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    cluster.step();
+    let pods = cluster.of_kind(Kind::Pod);
+    let finalizers = |pod: &&Value| pod["metadata"]["finalizers"].as_array().is_some_and(|of| !of.is_empty());
+    assert_eq!((pods.len(), pods.iter().filter(|pod| finalizers(pod)).count()), (2, 0));
+}
+
+#[test]
+fn a_stateful_set_takes_no_pod_of_another_name() {
+    let mut cluster = Cluster::new();
+    cluster.create(Kind::StatefulSet, stateful_set(2, "OrderedReady"));
+    let labels = stateful_set(2, "OrderedReady")["spec"]["template"]["metadata"]["labels"].clone();
+    cluster.create(Kind::Pod, json!({"metadata": {"name": "debug", "labels": labels}, "spec": {}}));
+    cluster.settle();
+    assert_eq!(cluster.get(Kind::Pod, "debug")["metadata"]["ownerReferences"], Value::Null);
+    assert_eq!(cluster.get(Kind::StatefulSet, "db")["status"]["replicas"], 2);
+}
+
+#[test]
+fn a_set_that_is_created_again_adopts_its_pods_and_revisions() {
+    let mut cluster = Cluster::new();
+    cluster.create(Kind::StatefulSet, stateful_set(3, "OrderedReady"));
+    cluster.settle();
+    let uids = |cluster: &Cluster| -> Vec<Value> {
+        cluster.of_kind(Kind::Pod).iter().map(|pod| pod["metadata"]["uid"].clone()).collect()
+    };
+    let before = uids(&cluster);
+    // As a deletion that leaves the dependents.
+    for (kind, name) in cluster.objects.keys().cloned().collect::<Vec<_>>() {
+        cluster.edit(kind, &name, |object| object["metadata"]["ownerReferences"] = json!([]));
+    }
+    cluster.delete(Kind::StatefulSet, "db");
+    cluster.create(Kind::StatefulSet, stateful_set(3, "OrderedReady"));
+    let (created, ended) = story(&mut cluster);
+    assert_eq!((created, ended, uids(&cluster)), (Vec::new(), Vec::new(), before));
+    assert_eq!(cluster.names(Kind::ControllerRevision).len(), 1);
+}

@@ -175,3 +175,16 @@ async fn a_definition_of_a_built_in_kind_is_refused() {
     assert_eq!((code, common::cause(&status)), (422, "spec.group"));
     cluster.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn containers_of_a_deployment_that_end_are_restarted() {
+    let cluster = alive();
+    let client = Client::new(&cluster);
+    let mut web = deployment(2);
+    web["spec"]["template"]["metadata"]["annotations"] = json!({ BEHAVIOUR: "fail" });
+    client.post(&format!("{APPS}/deployments"), web).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let pods = pods(&client).await;
+    let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or_default();
+    assert!(pods.len() == 2 && pods.iter().all(|pod| restarts(pod) > 1), "{} Pods", pods.len());
+}

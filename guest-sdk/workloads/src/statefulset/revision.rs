@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Action, Kind, Step, object, world::World};
+use crate::{Action, Kind, Step, claim::Claimant, object, world::World};
 
 /// The label of Pods with the name of their revision.
 pub(super) const LABEL: &str = "controller-revision-hash";
@@ -41,6 +41,9 @@ impl<'a> Revisions<'a> {
     /// tries another one.
     pub(super) fn new(world: &World<'a>, set: &Value, step: &mut Step) -> Option<Self> {
         let mut all = world.owned(Kind::ControllerRevision, object::uid(set)).to_vec();
+        // Those of a set of this name that was deleted without its dependents.
+        let adopting = Claimant { kind: Kind::StatefulSet, owner: set, fits: |_: &Value| true };
+        all.extend(adopting.adopt(world, Kind::ControllerRevision, step));
         all.sort_by_key(|revision| (number(revision), object::age(revision)));
         let template = object::at(set, &["spec", "template"]);
         let mut data = json!({"spec": {"template": template}});

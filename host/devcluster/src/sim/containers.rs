@@ -43,6 +43,12 @@ pub(super) fn start(pod: &mut Value, host: &str, address: &str, now: &str) {
     set_ready(pod, true, "", now);
 }
 
+/// Returns true for a Pod that its controller would replace for ever, because its containers are always restarted.
+fn is_of_workload(pod: &Value) -> bool {
+    let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.any(|owner| owner["controller"] == true && owner["apiVersion"] == "apps/v1")
+}
+
 pub(super) fn exit(pod: &mut Value, now: &str) {
     let (code, reason, restarts) = match meta::annotation(pod, BEHAVIOUR).unwrap_or_default() {
         "finish" => (0, "Completed", false),
@@ -50,7 +56,7 @@ pub(super) fn exit(pod: &mut Value, now: &str) {
         "oom" => (137, "OOMKilled", true),
         _ => (1, "Error", true),
     };
-    let restarts = restarts && pod["spec"]["restartPolicy"] != "Never";
+    let restarts = restarts && pod["spec"]["restartPolicy"] != "Never" || is_of_workload(pod);
     each_status(pod, |status| {
         let started = meta::text(status, &["state", "running", "startedAt"]).to_owned();
         let terminated = json!({

@@ -27,7 +27,7 @@ use crate::{
 
 /// The annotation that controls how a Pod behaves: `crash` (exits with 1, repeatedly), `oom` (the same, killed for
 /// its memory), `finish` (exits with 0), `fail` (exits with 1 and is not restarted), `pending` (is never scheduled).
-/// Without it the Pod runs until it is deleted.
+/// Without it the Pod runs until it is deleted. A Pod of a workload of `apps/v1` is always restarted.
 pub const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
 
 /// The duration of each step of a Pod's life.
