@@ -150,6 +150,7 @@ impl<L: Copy + Ord> Wake<L> {
         let new = LazyPod::new(change.new.as_deref());
         // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
+        let is_update = change.old.is_some() && change.new.is_some();
         let mut pods = BTreeSet::new();
         let mut groups = BTreeMap::new();
         self.visit(change, &old, &new, |interest, watched| {
@@ -161,9 +162,14 @@ impl<L: Copy + Ord> Wake<L> {
                 }
                 return;
             };
-            let before = was.then(|| old.group(related)).flatten();
-            let now = is.then(|| new.group(related)).flatten();
             let watched = watched && related.sections.intersects(change.sections);
+            // The value is the same in both states, so that of one of them is decoded, or of none.
+            let stays = is_update && !change.sections.intersects(related.by.sections());
+            if stays && was == is && !watched {
+                return;
+            }
+            let now = is.then(|| new.group(related)).flatten();
+            let before = was.then(|| if stays { new.group(related) } else { old.group(related) }).flatten();
             if before != now || watched {
                 let left = before.filter(|before| now.as_ref() != Some(before));
                 groups.extend(left.map(|key| ((interest.lane, true), key)));
