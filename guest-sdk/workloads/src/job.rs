@@ -99,6 +99,10 @@ pub(crate) fn release(world: &World<'_>, step: &mut Step) {
     let jobs = world.all(Kind::Job).iter().filter(|job| !is_finished(job) && !object::is_terminating(job));
     let unfinished: std::collections::BTreeSet<&str> = jobs.map(|job| object::uid(job)).collect();
     for pod in world.all(Kind::Pod).iter().filter(|pod| is_tracked(pod)) {
+        // One that a Job adopts in this step stays tracked.
+        if step.patches(Kind::Pod, pod) {
+            continue;
+        }
         let owner = object::controller(pod);
         if owner.is_none_or(|owner| owner["kind"] == "Job" && !unfinished.contains(object::text(owner, &["uid"]))) {
             untrack(pod, step);

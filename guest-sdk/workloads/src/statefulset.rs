@@ -55,8 +55,10 @@ fn replicas(set: &Value) -> i64 {
 
 /// Returns the ordinal in a Pod's name; `None` for the name of no Pod of the set.
 fn ordinal(set: &Value, pod: &Value) -> Option<i64> {
-    let ordinal = object::name(pod).strip_prefix(object::name(set))?.strip_prefix('-')?;
-    ordinal.parse::<u32>().ok().map(i64::from)
+    let text = object::name(pod).strip_prefix(object::name(set))?.strip_prefix('-')?;
+    // Not 01.
+    let ordinal = text.parse::<u32>().ok().filter(|ordinal| ordinal.to_string() == text)?;
+    Some(ordinal.into())
 }
 
 fn start(set: &Value) -> i64 {
