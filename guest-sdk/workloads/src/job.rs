@@ -234,8 +234,7 @@ impl<'a> Progress<'a> {
         if missing <= 0 {
             return;
         }
-        let due = self.backed_off_until().filter(|due| *due > world.now);
-        if let Some(due) = due {
+        if let Some(due) = self.backed_off_until().filter(|due| *due > world.now) {
             return step.wake_at(due);
         }
         for mut pod in pod::generate(world, Kind::Job, self.job, missing.min(BURST)) {

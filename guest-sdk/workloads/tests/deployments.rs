@@ -81,7 +81,9 @@ impl Bounds {
         let surge = resolved(surge, replicas, true);
         let unavailable = resolved(unavailable, replicas, false).max(i64::from(surge == 0)).min(replicas);
         let available = cluster.available_pods(spec["minReadySeconds"].as_i64().unwrap());
-        let (mut total, mut lasting, mut scaled) = (0, 0, false);
+        let mut total = 0;
+        let mut lasting = 0;
+        let mut scaled = false;
         for set in cluster.of_kind(Kind::ReplicaSet) {
             let size = set["spec"]["replicas"].as_i64().unwrap();
             let own = |pod: &&&Value| pod["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"];
@@ -136,7 +138,8 @@ proptest! {
             } else {
                 bounds.narrow(&present);
             }
-            let (pods, available) = (cluster.active().len() as i64, cluster.available(wait) as i64);
+            let pods = cluster.active().len() as i64;
+            let available = cluster.available(wait) as i64;
             prop_assert!(pods <= bounds.most, "{pods} Pods, {} allowed", bounds.most);
             prop_assert!(available >= bounds.least, "{available} available Pods of {}", bounds.least);
         }

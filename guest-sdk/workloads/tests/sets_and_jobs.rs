@@ -19,7 +19,8 @@ fn image(cluster: &Cluster, name: &str) -> String {
 
 /// Returns the names of Pods in the order in which they were created, and in which they began to end.
 fn story(cluster: &mut Cluster) -> (Vec<String>, Vec<String>) {
-    let (mut created, mut ended) = (Vec::new(), Vec::new());
+    let mut created = Vec::new();
+    let mut ended = Vec::new();
     loop {
         let changes = cluster.step().changes;
         for change in changes.iter().filter(|change| change.kind == Kind::Pod) {

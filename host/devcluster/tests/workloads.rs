@@ -33,7 +33,8 @@ fn web() -> String {
 /// Waits until the Deployment is rolled out, as `kubectl rollout status` does. Returns it.
 async fn rolled_out(client: &Client) -> Value {
     let done = |_, web: &Value| {
-        let (replicas, status) = (&web["spec"]["replicas"], &web["status"]);
+        let replicas = &web["spec"]["replicas"];
+        let status = &web["status"];
         status["observedGeneration"] == web["metadata"]["generation"]
             && ["replicas", "updatedReplicas", "availableReplicas"]
                 .iter()

@@ -82,21 +82,22 @@ impl InputStates {
             let state = match known {
                 Some(state) if !state.is_unavailable() => state,
                 _ => {
-                    match input.read(&self.api.for_tenant(spec.tenant()), &spec.id, [&turn, &self.turns.of_host]).await
+                    let turns = [&*turn, &*self.turns.of_host];
+                    let read = input.read(&self.api.for_tenant(spec.tenant()), &spec.id, turns).await;
+                    if let Err(Unread { reason, message }) = &read
+                        && !is_tolerated
                     {
-                        Err(Unread { reason, message }) if !is_tolerated => return Err(failed(reason, &message)),
-                        read => {
-                            let state = read.unwrap_or_else(|failure| InputState::Unavailable(failure.message.into()));
-                            let mut states = self.states.lock();
-                            bound(&states)?;
-                            let held = states.entry(input.clone()).or_insert_with(|| state.clone());
-                            // The watch knows better, also why there is none.
-                            if held.is_unavailable() && !state.is_unavailable() {
-                                held.clone_from(&state);
-                            }
-                            state
-                        }
+                        return Err(failed(reason, message));
                     }
+                    let state = read.unwrap_or_else(|failure| InputState::Unavailable(failure.message.into()));
+                    let mut states = self.states.lock();
+                    bound(&states)?;
+                    let held = states.entry(input.clone()).or_insert_with(|| state.clone());
+                    // The watch knows better, also why there is none.
+                    if held.is_unavailable() && !state.is_unavailable() {
+                        held.clone_from(&state);
+                    }
+                    state
                 }
             };
             bytes += state.size();

@@ -105,7 +105,8 @@ impl Cluster {
     }
 
     fn apply(&mut self, change: &Change) {
-        let (kind, name) = (change.kind, change.name.as_str());
+        let kind = change.kind;
+        let name = change.name.as_str();
         match &change.action {
             Action::Create(object) => self.create(kind, object.clone()),
             Action::Patch(patch) => self.edit(kind, name, |object| merge(object, patch)),
@@ -149,7 +150,8 @@ impl Cluster {
 
     /// Does the next step of a Pod's life: it becomes ready unless its image is `bad`, or its deletion ends.
     pub(crate) fn kubelet(&mut self, name: &str) {
-        let (at, now) = (self.now, time(self.now));
+        let at = self.now;
+        let now = time(at);
         let Some(pod) = self.objects.get(&(Kind::Pod, name.to_owned())) else { return };
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             return self.edit(Kind::Pod, name, |pod| pod["metadata"]["gone"] = true.into());

@@ -183,7 +183,8 @@ fn check_strategy(strategy: &Value, causes: &mut Vec<Cause>) {
 
 pub(super) fn check_update(kind: &Kind, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     check(kind, new, causes);
-    let (before, after) = (&old["spec"], &new["spec"]);
+    let before = &old["spec"];
+    let after = &new["spec"];
     let fixed: &[&str] = match kind.kind.as_str() {
         "Job" => &["completions", "selector", "template", "completionMode", "podFailurePolicy", "successPolicy"],
         "StatefulSet" => &[],
