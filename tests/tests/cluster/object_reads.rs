@@ -31,10 +31,12 @@ export default ({ pod }) => {
     }
   };
   const web = answer("web");
-  const seen = web?.code ?? `${web.status.replicas ?? 0}-${answer("absent") ?? "none"}-${web.metadata.managedFields}`;
+  const absent = answer("absent");
+  // The right may end between the two reads.
+  const code = web?.code ?? absent?.code;
+  const seen = code ?? `${web.status.replicas ?? 0}-${absent ?? "none"}-${web.metadata.managedFields}`;
   writes.setLabel(pod, "example.com/ready", seen);
-  const workers = web?.spec?.paused ? 0 : 2;
-  if (web?.spec) objects.scale({ ...kind, name: "workers" }, workers);
+  if (!code) objects.scale({ ...kind, name: "workers" }, web.spec.paused ? 0 : 2);
   return { afterSeconds: 1 };
 };
 "#;
