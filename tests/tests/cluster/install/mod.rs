@@ -3,6 +3,7 @@
 
 mod commands;
 mod companies;
+mod flow;
 mod manifests;
 mod processes;
 
