@@ -10,7 +10,8 @@ use podium_vocabulary::fnv;
 pub struct Mark {
     /// The term of the holder that wrote it.
     pub term: u32,
-    /// How often that holder had listed Pods again; a mark says nothing about another epoch.
+    /// How often that holder had seen the API server's history set back; a mark says nothing about another epoch. A
+    /// list for another reason does not count.
     pub epoch: u64,
     /// The resource version up to which deletions have settled.
     pub revision: u64,

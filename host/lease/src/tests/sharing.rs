@@ -5,6 +5,8 @@
 //! each shard has a holder, and replicas that share hold equal numbers. Then one crashes: the others go on, and take
 //! its shards.
 
+mod rollout;
+
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 use podium_vocabulary::Shards;
@@ -94,6 +96,7 @@ enum Event {
     Answer(usize, u64, Answer),
     Fault,
     Crash,
+    Roll(usize),
 }
 
 struct Simulation {
@@ -117,6 +120,11 @@ struct Simulation {
     pace: u64,
     counts: Counts,
     trace: bool,
+    end: u64,
+    /// How often each shard was taken by a replica.
+    takes: [u32; Shards::COUNT],
+    /// A replica that does not start again when it was stopped.
+    last: Option<usize>,
 }
 
 impl Simulation {
@@ -124,6 +132,17 @@ impl Simulation {
         let mut random = Random(seed);
         let many = if random.once_in(20) { random.between(9, 25) } else { random.between(1, 6) };
         let mixed = random.once_in(3);
+        let mut this = Self::of_replicas(seed, random, many, mixed, trace);
+        for index in 0..this.replicas.len() {
+            let at = this.random.between(0, 3 * SECOND);
+            this.schedule(at, index, Event::Start);
+        }
+        this.schedule(this.pace, 0, Event::Fault);
+        this.schedule(END, 0, Event::Crash);
+        this
+    }
+
+    fn of_replicas(seed: u64, mut random: Random, many: u64, mixed: bool, trace: bool) -> Self {
         let replica = |random: &mut Random| Replica {
             mode: Mode::All,
             sharing: None,
@@ -144,7 +163,7 @@ impl Simulation {
         };
         let replicas: Vec<_> = (0..many).map(|_| replica(&mut random)).collect();
         let pace = random.between(500 * MILLI, 12 * SECOND);
-        let mut this = Self {
+        Self {
             seed,
             random,
             at: 0,
@@ -162,14 +181,10 @@ impl Simulation {
             pace,
             counts: Counts::new(),
             trace,
-        };
-        for index in 0..this.replicas.len() {
-            let at = this.random.between(0, 3 * SECOND);
-            this.schedule(at, index, Event::Start);
+            end: END + TAKEN,
+            takes: [0; Shards::COUNT],
+            last: None,
         }
-        this.schedule(this.pace, 0, Event::Fault);
-        this.schedule(END, 0, Event::Crash);
-        this
     }
 
     fn schedule(&mut self, at: u64, index: usize, event: Event) {
@@ -187,14 +202,22 @@ impl Simulation {
     }
 
     fn run(mut self) -> Counts {
+        self.run_events();
+        let held = self.replicas.iter().map(Replica::held).sum::<usize>();
+        assert!(held == Shards::COUNT || self.replicas.len() == 1, "seed {}: {held} after a crash", self.seed);
+        self.counts
+    }
+
+    fn run_events(&mut self) {
         while let Some((Reverse((at, _)), slot)) = self.events.pop() {
             let Some((index, process, event)) = self.bodies[slot].take() else { continue };
-            if at > END + TAKEN {
+            if at > self.end {
                 break;
             }
             self.at = at;
             let replica = &self.replicas[index];
-            let is_process = !matches!(event, Event::Fault | Event::Crash | Event::Start | Event::Arrive(..));
+            let is_process =
+                !matches!(event, Event::Fault | Event::Crash | Event::Start | Event::Roll(_) | Event::Arrive(..));
             if is_process && (replica.process != process || replica.sharing.is_none()) {
                 continue;
             }
@@ -209,9 +232,6 @@ impl Simulation {
                 self.check();
             }
         }
-        let held = self.replicas.iter().map(Replica::held).sum::<usize>();
-        assert!(held == Shards::COUNT || self.replicas.len() == 1, "seed {}: {held} after a crash", self.seed);
-        self.counts
     }
 
     fn event(&mut self, index: usize, process: u64, event: Event) {
@@ -249,6 +269,7 @@ impl Simulation {
                 self.step(index, lease, Input::Answer { request, answer });
             }
             Event::Fault => self.fault(),
+            Event::Roll(stops) => self.roll(stops),
             Event::Crash => {
                 self.check_end();
                 self.crashed = true;
@@ -397,6 +418,9 @@ impl Simulation {
             Effect::Own { until, .. } => {
                 self.count("own");
                 self.moved = at;
+                if let Some(takes) = lease.checked_sub(1).and_then(|shard| self.takes.get_mut(shard)) {
+                    *takes += 1;
+                }
                 self.replicas[index].until[lease] = Some(until);
                 self.replicas[index].drains[lease] = false;
             }
@@ -425,6 +449,9 @@ impl Simulation {
                 if replica.sharing.as_ref().is_some_and(stopped) {
                     replica.sharing = None;
                     self.count("stopped");
+                    if self.last == Some(index) {
+                        return;
+                    }
                     let after = at + self.random.between(0, 5 * SECOND);
                     self.schedule(after, index, Event::Start);
                 }
