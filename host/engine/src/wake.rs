@@ -89,7 +89,7 @@ struct OfTenant<L> {
     lanes: Vec<L>,
 }
 
-/// Interests of one tenant in the same set of sections, of which there are 128.
+/// Interests of one tenant in the same set of sections, of which there are 64, because everyone watches the life cycle.
 #[derive(Debug, Clone)]
 struct Group<L> {
     sections: SectionSet,

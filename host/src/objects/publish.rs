@@ -14,7 +14,7 @@ use std::{
 
 use http::Request;
 use podium_api::ApiError;
-use podium_engine::throttle::RoundRobin;
+use podium_engine::throttle::{Backoff, RoundRobin};
 use podium_vocabulary::PluginId;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -177,7 +177,7 @@ impl Publisher {
             Ok(_) => 0,
             Err(_) => self.written.get(&id).map_or(0, |written| written.failures).saturating_add(1),
         };
-        let pause = PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST);
+        let pause = Backoff { first: PAUSE, most: LONGEST }.doubled(failures.saturating_add(1));
         let asked = answer.as_ref().err().and_then(ApiError::retry_after).unwrap_or_default();
         let stored = answer.ok().map(Arc::new);
         self.written.insert(id, Written { uid, sent, stored, next: now + pause.max(asked.min(LONGEST)), failures });

@@ -1,7 +1,7 @@
 //! [`Breaker`]: a Pod that a plugin changes again and again is changed by it less and less often.
 //!
 //! Deliveries that changed the Pod are counted, by plugin, Pod and the Pod of the run, however many fields each of them
-//! changed. After more than [`CHANGES`] within a minute the next one waits 1 s, and each further one twice as long, up
+//! changed. Changes of objects of other kinds count as changes of the run's Pod. After more than [`CHANGES`] within a minute the next one waits 1 s, and each further one twice as long, up
 //! to 1 min. Why the plugin ran does not matter, so a plugin that wakes itself, two plugins that undo each other's
 //! values, a cycle of plugins, and a plugin against a client that the host does not know are one case. A delivery that
 //! changes nothing is not counted: neither one whose writes would change nothing, nor one that the API server refused,

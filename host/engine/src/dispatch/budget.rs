@@ -2,8 +2,8 @@
 //!
 //! A plugin that may write runs only while it and its tenant have a token, and what the run staged is then sent as a
 //! whole, because writes that were staged together belong together; what it sends beyond the tokens is a debt. Nothing
-//! waits within a run: a commit, a live read or an Event without a token is not sent, and the key is run again when
-//! there are tokens.
+//! waits within a run: a commit or a live read without a token is not sent, and the key is run again when there are
+//! tokens; an Event without one is dropped.
 
 use podium_vocabulary::{
     EventResult, PluginSpec, RequestRates, Write, WriteGrants, WriteReport, WriteResult, authz::Authorized,

@@ -379,8 +379,9 @@ impl Dispatch {
         written
     }
 
-    /// Waits for nothing: returns whether a view shows the plugin's earlier writes to these Pods, with a newer view if
-    /// only that one does, or how soon the run looks again.
+    /// Returns whether a view shows the plugin's earlier writes to these Pods, with a newer view if only that one does,
+    /// or how soon the run looks again. Waits for no event, only for the API server's answer about a Pod whose event
+    /// is overdue.
     async fn caught_up(
         &self,
         job: &PodJob,

@@ -112,8 +112,8 @@ impl Occupancy {
         Self { workers }
     }
 
-    /// Returns how many runs of one tenant are under way at most: a quarter of the workers, even while no other tenant
-    /// has a job. A run may hold its worker for seconds while it waits for the API server, and other tenants would wait
+    /// Returns how many runs of one tenant are under way at most: a quarter of the workers, and one of fewer than
+    /// eight, even while no other tenant has a job. A run may hold its worker for seconds while it waits for the API server, and other tenants would wait
     /// for it, whatever their turn.
     #[must_use]
     pub const fn runs_of_tenant(self) -> usize {

@@ -136,8 +136,9 @@ where
             let Some(steps) = steps.filter(|steps| steps.are_changes) else { continue };
             let is_later = steps.latest.1 > job.number;
             if is_later {
-                // From now on it is due since that later step.
-                *steps = Steps { first: steps.latest, ..*steps }.not_before(rest);
+                // From now on it is due since the earliest later step that is known.
+                let first = if steps.first.1 > job.number { steps.first } else { steps.latest };
+                *steps = Steps { first, ..*steps }.not_before(rest);
             } else if runs {
                 item.dirty = None;
             } else if let Some((before, why)) = item.before.take() {

@@ -42,6 +42,7 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rand::{SeedableRng, rngs::SmallRng};
 
     use super::*;
@@ -66,5 +67,23 @@ mod tests {
         assert!((Some(Duration::from_millis(9_900))..=Some(Duration::from_secs(10))).contains(&most), "{most:?}");
         assert_eq!(delays(7), delays(7));
         assert_ne!(delays(7), delays(8));
+    }
+
+    proptest! {
+        #[test]
+        fn each_wait_is_between_half_and_all_of_a_doubled_one_that_never_shrinks(
+            first in 1..10_000_u64,
+            factor in 1..1_000_u64,
+            failures in 0..40_u32,
+            seed in any::<u64>(),
+        ) {
+            let millis = Duration::from_millis;
+            let backoff = Backoff { first: millis(first), most: millis(first * factor) };
+            let doubled = backoff.doubled(failures);
+            prop_assert!(backoff.first <= doubled && doubled <= backoff.most);
+            prop_assert!(doubled <= backoff.doubled(failures + 1));
+            let delay = backoff.delay(failures, &mut SmallRng::seed_from_u64(seed));
+            prop_assert!(doubled / 2 <= delay && delay <= doubled);
+        }
     }
 }

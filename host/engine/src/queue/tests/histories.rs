@@ -145,8 +145,8 @@ async fn check(orders: &[Vec<Member<u8>>], ops: &[Op], scarce: bool) {
             Op::Order(at) => {
                 order = Order::new(&orders[at]);
                 queue.set_order(&GROUPS, Order::new(&orders[at]));
+                // Which of those that wait now waits for which is not checked; keys that are added later are.
                 oracle.first.clear();
-                oracle.reordered = true;
             }
             Op::Advance(millis) => advance(Duration::from_millis(millis)).await,
             Op::Send(..) | Op::Ran(..) | Op::Done(..) => {}

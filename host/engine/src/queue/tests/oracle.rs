@@ -37,8 +37,6 @@ pub(super) struct Oracle {
     /// Keys that a stop may have removed.
     pub(super) unsure: BTreeSet<Key>,
     pub(super) operation: usize,
-    /// The order was changed while keys waited: which of them waits for which is not checked any more.
-    pub(super) reordered: bool,
 }
 
 pub(super) fn key(job: &TestJob) -> Key {
@@ -51,7 +49,7 @@ impl Oracle {
             let is_dirty = |of: &Running| of.dirty.is_some() && !of.orphaned && self::key(&of.job) == *key;
             let is_new = !self.waiting.contains_key(key) && !self.unsure.contains(key);
             let is_new = is_new && !self.running.iter().any(is_dirty);
-            if is_step && is_new && !self.reordered {
+            if is_step && is_new {
                 // None waits for a key that rests.
                 let before = keys.iter().map(|(lane, ..)| *lane).filter(|lane| *lane != RESTING);
                 let before = before.filter(|lane| order.binds(*lane, key.0));
