@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     life::Driver,
     spaced::{Pace, Spaced},
-    turns::Turns,
+    turns::ListTurns,
     watches::Watches,
 };
 use crate::objects::{Change, FetchFailure, Fields, InputKind, InputObject, InputState, ObjectWatch, Step, Unread};
@@ -41,12 +41,12 @@ const CHANGES: usize = 16;
 pub(super) struct InputStates {
     api: Api,
     states: Mutex<BTreeMap<Arc<InputKind>, InputState>>,
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Arc<ListTurns>,
 }
 
 impl InputStates {
     pub(super) fn new(api: Api) -> Self {
-        Self { api, states: Mutex::default(), turns: Arc::new(Turns::new()) }
+        Self { api, states: Mutex::default(), turns: Arc::new(ListTurns::new()) }
     }
 
     /// Reads the inputs of a plugin that is being loaded, except those that are watched already. With `ran`, for a
@@ -101,7 +101,7 @@ impl InputStates {
                 }
             };
             bytes += state.size();
-            if bytes > Input::MOST_BYTES && !is_tolerated {
+            if bytes > Input::MOST_BYTES && !ran {
                 let most = Input::MOST_BYTES;
                 let message =
                     format!("the inputs up to this one have {bytes} bytes; at most {most}: name fewer fields");

@@ -258,6 +258,29 @@ async fn an_input_that_is_too_large_is_named_and_not_received() {
     }
 }
 
+/// The first input is watched already, for the plugin that runs.
+#[tokio::test(start_paused = true)]
+async fn inputs_that_are_too_large_together_are_refused_in_any_order() {
+    let scene = Scene::with_rights(&["list", "watch"], Value::Null).await;
+    scene.create_prices(&"9".repeat(100 << 10));
+    scene.create_labelled("other", &"9".repeat(100 << 10));
+    let input = |name: &str| {
+        json!({
+            "id": name, "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps", "name": name,
+        })
+    };
+    scene.app.load(document(SCRIPT, &input("prices"))).await.unwrap();
+    scene.settle(SOON).await;
+    let mut both = document(SCRIPT, &input("prices"));
+    both.inputs.extend(document(SCRIPT, &input("other")).inputs);
+    for _ in 0..2 {
+        let failure = scene.app.prepare(both.clone()).await.map(drop).unwrap_err().to_string();
+        assert!(failure.contains("the inputs up to this one have") && failure.contains("at most 131072"), "{failure}");
+        both.inputs.reverse();
+    }
+    scene.end().await;
+}
+
 /// Labels Pods with the number of objects, and the values of the first two.
 const LIST: &str = r#"
 import { writes } from "podium";
