@@ -316,7 +316,7 @@ impl<'a> Scanner<'a, '_> {
 
     /// Scans the whole object.
     fn scan_object(&mut self) -> Option<Scanned<'a>> {
-        self.is_free_of_placeholders(0, self.json.len())?;
+        self.refuse_placeholders(0, self.json.len())?;
         let mut found = IdentityFields::default();
         let mut at = 1;
         loop {
@@ -471,14 +471,14 @@ impl<'a> Scanner<'a, '_> {
         self.fragment = fragment;
         self.drafts[fragment].copied = value;
         let end = self.value(value)?;
-        self.is_free_of_placeholders(value, end)?;
+        self.refuse_placeholders(value, end)?;
         self.flush(end);
         self.fragment = Fragment::Object;
         Some(end)
     }
 
     /// Returns `None` if the JSON contains the placeholder byte, which valid JSON never does.
-    fn is_free_of_placeholders(&self, from: usize, end: usize) -> Option<()> {
+    fn refuse_placeholders(&self, from: usize, end: usize) -> Option<()> {
         memchr(PLACEHOLDER, self.json.get(from..end)?).is_none().then_some(())
     }
 

@@ -143,7 +143,7 @@ pub enum Event<P: Parts> {
 
 /// Where a component is fetched from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum From {
+pub enum Place {
     /// Its place in the configuration.
     Source,
     /// The disk only: a version that ran before, with the digest of its manifest if it is from a registry.
@@ -160,7 +160,7 @@ pub enum Effect<P: Parts> {
     /// Ends with [`Event::Read`].
     Read(Ticket),
     /// Ends with [`Event::Fetched`]. The finalizer of an object that needs one is added before.
-    Fetch(Ticket, Arc<PluginSpec>, Option<Object>, From),
+    Fetch(Ticket, Arc<PluginSpec>, Option<Object>, Place),
     /// Ends with [`Event::Compiled`].
     Compile(Ticket, Arc<PluginSpec>, P::Fetched),
     /// Ends with [`Event::Probed`].

@@ -26,7 +26,7 @@ mod record;
 mod slots;
 
 pub use automaton::Life;
-pub use event::{Effect, Event, From, Object, Parts, Report, Source, Ticket, Want};
+pub use event::{Effect, Event, Object, Parts, Place, Report, Source, Ticket, Want};
 pub use plugin::{Plugin, Shown, Version};
 pub use record::{Ran, Record, Recorded, Refused, Tried};
 pub use slots::{Bounds, Taker, Work, taker};

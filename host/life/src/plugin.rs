@@ -53,7 +53,7 @@ pub(crate) enum State<P: Parts> {
     Refused,
 }
 
-/// The version that ran before the host's start.
+/// The version that ran before: before the host's start, or before the policy or the Lease ended its runs.
 #[derive(Debug, Clone)]
 pub(crate) enum Restore {
     Unread,
@@ -73,7 +73,7 @@ pub struct Plugin<P: Parts> {
     pub(crate) state: State<P>,
     /// A version that is ready is installed.
     pub(crate) may_install: bool,
-    /// The attempt is about the version that ran before the host's start.
+    /// The attempt is about the version that ran before.
     pub(crate) restoring: bool,
     pub(crate) restore: Restore,
     /// The failure of the latest attempt, and how many failed in a row.

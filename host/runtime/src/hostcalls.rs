@@ -1,4 +1,4 @@
-//! The entry point of host calls: each host call of both worlds is authorised, counted, executed and traced here, in
+//! The entry point of host calls: each host call of both worlds is counted, authorised, executed and traced here, in
 //! this order, and charged when it returns to the guest.
 //!
 //! Reads are in [`reads`](super::reads) and staging is in [`staging`](super::staging); both use this entry point. Calls
@@ -101,7 +101,7 @@ impl Run {
         Ok(())
     }
 
-    /// Authorises and accounts a call with arguments of this size. A run whose grants were revoked may do nothing more,
+    /// Accounts and authorises a call with arguments of this size. A run whose grants were revoked may do nothing more,
     /// and is ended where it next waits.
     pub(super) fn admit(&mut self, function: Function, arguments: Size) -> Result<Admission, Refused> {
         self.bill.add(arguments.copied());

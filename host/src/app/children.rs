@@ -26,7 +26,7 @@ use tokio::{
 use super::{
     life::Driver,
     spaced::{OfTenant, Pace, Spaced},
-    turns::Turns,
+    turns::ListTurns,
     watches::Watches,
 };
 use crate::objects::{Change, ChildKind, ObjectWatch};
@@ -47,7 +47,7 @@ pub(super) struct Children {
     pods: Arc<Counters>,
     dispatch: Arc<Dispatch>,
     writeback: Arc<Writeback>,
-    turns: Arc<Turns>,
+    turns: Arc<ListTurns>,
     /// Changes when plugins were loaded or unloaded.
     changed: watch::Receiver<()>,
 }

@@ -500,7 +500,7 @@ impl Driver {
                 tracing::info!(%plugin, generation, "plugin runs again in the version before its spec");
             }
             Report::NotRestored(generation, error) => {
-                tracing::warn!(%plugin, generation, error, "version that ran before the start does not run again");
+                tracing::warn!(%plugin, generation, error, "version that ran before does not run again");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! [`Turns`] of lists of objects as plugins' accounts, so that their pages take little memory at a time, and a tenant
+//! [`ListTurns`] of lists of objects as plugins' accounts, so that their pages take little memory at a time, and a tenant
 //! whose requests are not answered delays its own lists only.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 /// The pages that are read at once. Each may take 15 MiB; a request that the API server lets wait takes none.
 const PAGES: usize = 4;
 
-pub(super) struct Turns {
+pub(super) struct ListTurns {
     pub(super) of_host: Arc<Semaphore>,
     of_tenants: Mutex<BTreeMap<Tenant, Arc<Semaphore>>>,
 }
 
-impl Turns {
+impl ListTurns {
     pub(super) fn new() -> Self {
         Self { of_host: Arc::new(Semaphore::new(PAGES)), of_tenants: Mutex::default() }
     }
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_a_tenant_share_a_turn_as_long_as_there_are_some() {
-        let turns = Turns::new();
+        let turns = ListTurns::new();
         let tenant = |namespace: &str| Tenant::Namespace(namespace.into());
         let [shop, again, bank] = ["shop", "shop", "bank"].map(|namespace| turns.of_tenant(&tenant(namespace)));
         assert!(Arc::ptr_eq(&shop, &again) && !Arc::ptr_eq(&shop, &bank));

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod cookbook;
+mod languages;
 mod limits;
 mod prose;
 mod recipes;

@@ -6,7 +6,7 @@ use podium_vocabulary::PluginSpec;
 
 use super::Common;
 use crate::{
-    Effect, From, Object, Parts, Plugin, Record, Recorded, Report, Source, Ticket, Tried, Version, Want, Work,
+    Effect, Object, Parts, Place, Plugin, Record, Recorded, Report, Source, Ticket, Tried, Version, Want, Work,
     plugin::{Restore, State},
     record::Ran,
 };
@@ -223,7 +223,7 @@ impl<P: Parts> Plugin<P> {
         self.restoring = false;
     }
 
-    /// Begins an attempt: with the version that ran before the host's start, if there is one.
+    /// Begins an attempt: with the version that ran before, if there is one to be restored.
     pub(super) fn attempt(&mut self, common: &mut Common<P>) {
         self.next_attempt(common);
         let Some(spec) = self.want().and_then(Want::permissions) else { return self.attempt_spec("", common) };
@@ -298,9 +298,9 @@ impl<P: Parts> Plugin<P> {
                 *waits = false;
                 let from = match &self.restore {
                     Restore::Wanted(Recorded { record, .. }) if self.restoring => {
-                        From::Disk(record.ran.as_ref().and_then(|ran| ran.manifest.clone()))
+                        Place::Disk(record.ran.as_ref().and_then(|ran| ran.manifest.clone()))
                     }
-                    _ => From::Source,
+                    _ => Place::Source,
                 };
                 Some(Effect::Fetch(ticket, spec, object, from))
             }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use podium_api::Api;
 use podium_engine::ports::Sender;
-use podium_life::{From, Object, Recorded};
+use podium_life::{Object, Place, Recorded};
 use podium_runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes};
 use podium_vocabulary::{Language, LimitClass, PluginId, PluginSpec, Source, text};
 use podium_writeback::manager_name;
@@ -55,10 +55,10 @@ impl Components {
         rules: &Rules,
         spec: &PluginSpec,
         object: Option<&Object>,
-        from: From,
+        from: Place,
     ) -> Result<Fetched, LoadFailure> {
         self.hold(rules, spec, object).await?;
-        let ran = matches!(from, From::Disk(_)) || object.is_some_and(|object| object.ran);
+        let ran = matches!(from, Place::Disk(_)) || object.is_some_and(|object| object.ran);
         self.inputs.read(spec, ran).await?;
         if self.given.lock().contains_key(&spec.id) {
             return Ok(Fetched::plain(Bytes::new()));
@@ -66,13 +66,13 @@ impl Components {
         match (&spec.source, from) {
             (Source::Inline(text), _) => Ok(Fetched::plain(Bytes::copy_from_slice(text.as_bytes()))),
             (Source::File(path), _) => Ok(Fetched::plain(self.in_file(path, spec.limits.class).await?)),
-            (Source::ConfigMap { sha256, .. }, From::Disk(_)) => {
+            (Source::ConfigMap { sha256, .. }, Place::Disk(_)) => {
                 let bytes = self.bytes_on_disk(spec, sha256).await;
                 let missing =
                     || not_on_disk(format!("the component with the SHA-256 {sha256} is not on disk any more"));
                 Ok(Fetched::plain(bytes.ok_or_else(missing)?))
             }
-            (Source::ConfigMap { namespace, name, key, sha256 }, From::Source) => {
+            (Source::ConfigMap { namespace, name, key, sha256 }, Place::Source) => {
                 let field = match spec.language {
                     Some(_) => "spec.source.script.configMap",
                     None => "spec.source.configMap",
@@ -80,12 +80,12 @@ impl Components {
                 let source = ConfigMapKey { field, namespace, name, key, sha256 };
                 self.in_config_map(spec, source).await
             }
-            (Source::Oci { image, .. }, From::Disk(manifest)) => {
+            (Source::Oci { image, .. }, Place::Disk(manifest)) => {
                 let manifest = manifest.and_then(|manifest| manifest.parse().ok());
                 let unknown = || not_on_disk(format!("the digest of {} is not known any more", text::name(image)));
                 Ok(self.image_on_disk(rules, spec, image, manifest.ok_or_else(unknown)?).await?)
             }
-            (Source::Oci { image, pull_secret }, From::Source) => {
+            (Source::Oci { image, pull_secret }, Place::Source) => {
                 Ok(self.image(rules, spec, image, pull_secret.as_ref()).await?)
             }
         }

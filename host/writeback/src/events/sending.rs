@@ -28,7 +28,7 @@ const PARALLEL: usize = 8;
 
 /// The round robin of the plugins.
 #[derive(Default)]
-struct Turns {
+struct SendOrder {
     /// Managers whose Event is being sent.
     under_way: BTreeSet<String>,
     order: RoundRobin<String>,
@@ -44,7 +44,7 @@ impl Events {
         report: impl Fn(&str, EventResult) + Send + Sync,
     ) -> Infallible {
         let may_send = |sender: &Sender| senders().contains(sender);
-        let mut turns = Turns::default();
+        let mut turns = SendOrder::default();
         let mut sending = FuturesUnordered::new();
         let mut look_at = Instant::now() + PAUSE;
         loop {
@@ -105,7 +105,7 @@ impl Events {
 
     /// Returns an Event of the plugin whose turn it is, if its rate permits and the API server did not ask its
     /// account to wait.
-    fn next(&self, api: &Api, turns: &mut Turns) -> Option<Entry> {
+    fn next(&self, api: &Api, turns: &mut SendOrder) -> Option<Entry> {
         let now = Instant::now();
         let mut all = self.memories.lock();
         let waits = |manager: &String, of: &Memories| !of.waiting.is_empty() && !turns.under_way.contains(manager);

@@ -17,8 +17,9 @@ use std::{
 };
 
 /// The crates below the application, which may do neither IO nor anything that a simulation cannot repeat.
-const BELOW_APP: [&str; 13] = [
+const BELOW_APP: [&str; 14] = [
     "guest-sdk/wire",
+    "guest-sdk/workloads",
     "guest-sdk/vocabulary",
     "guest-sdk/config",
     "host/registry",
@@ -32,6 +33,8 @@ const BELOW_APP: [&str; 13] = [
     "host/life",
     "host/lease",
 ];
+/// Those that decide by one function of a state and an event, without waiting for anything.
+const AUTOMATA: [&str; 3] = ["host/life", "host/lease", "guest-sdk/workloads"];
 /// The application.
 const APP: &str = "host";
 
@@ -93,7 +96,7 @@ fn the_sdk_needs_few_crates_and_no_runtime() {
     let text = String::from_utf8(tree.stdout).unwrap();
     let crates: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(crates.contains("podium-vocabulary"), "{}", String::from_utf8_lossy(&tree.stderr));
-    assert!(crates.len() <= 54, "{}: {crates:?}", crates.len());
+    assert!(crates.len() <= 47, "{}: {crates:?}", crates.len());
     assert!(!["tokio", "kube", "wasmtime", "hyper"].iter().any(|heavy| crates.contains(heavy)), "{crates:?}");
 }
 
@@ -135,4 +138,45 @@ fn every_file_is_included_by_a_module() {
         }
     }
     assert!(unreached.is_empty(), "no `mod` declares {unreached:#?}");
+}
+
+#[test]
+fn the_automata_neither_wait_nor_lock() {
+    const WAITS: [&str; 6] = ["async ", ".await", "Mutex", "RwLock", "Condvar", "block_on"];
+    let mut files = 0;
+    for folder in AUTOMATA {
+        for file in sources(&workspace().join(folder).join("src")) {
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let found: Vec<_> = code.filter(|line| WAITS.iter().any(|word| line.contains(word))).collect();
+            assert!(found.is_empty(), "{}: {found:?}", file.display());
+            files += 1;
+        }
+    }
+    assert!(files > 30, "{files} files");
+}
+
+/// Returns the variants of `State` in the life of a plugin.
+fn states() -> BTreeSet<String> {
+    let text = read("host/life/src/plugin.rs");
+    let body = text.split_once("enum State<P: Parts> {\n").unwrap().1.split_once("\n}\n").unwrap().0;
+    let is_variant =
+        |line: &&str| line.starts_with("    ") && line.as_bytes().get(4).is_some_and(u8::is_ascii_uppercase);
+    let name = |line: &str| line.trim_start().split([',', ' ']).next().unwrap_or_default().to_owned();
+    body.lines().filter(is_variant).map(name).collect()
+}
+
+#[test]
+fn the_diagram_has_the_states_of_a_plugins_life_and_no_others() {
+    let text = read("ARCHITECTURE.md");
+    let diagram = text.split_once("stateDiagram-v2\n").unwrap().1.split_once("```").unwrap().0;
+    let mut drawn = BTreeSet::new();
+    for (from, rest) in diagram.lines().filter_map(|line| line.split_once(" --> ")) {
+        drawn.extend([from.trim(), rest.split(':').next().unwrap().trim()].map(str::to_owned));
+    }
+    // Where a life begins and ends, and the name of all of them.
+    assert!(drawn.remove("[*]") && drawn.remove("Any"), "{drawn:?}");
+    let mut states = states();
+    assert!(states.remove("Gone"), "{states:?}");
+    assert_eq!(drawn, states);
 }
