@@ -120,6 +120,30 @@ class Testing(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "shop/a does not settle"):
             settle(endless, [pod("shop", "a")])
 
+    def test_a_report_emits_one_event_for_each_change_of_its_condition(self):
+        def reconcile(request):
+            waits = request.pod["status"]["phase"] == "Pending"
+            condition = {"type": "example.com/Waits", "status": "True" if waits else "False", "reason": "Phase"}
+            writes.report(request.pod, condition, {"type": "Warning", "reason": "Waits", "note": f"waits: {waits}"})
+            writes.label_to(request.pod, "state", "waits" if waits else None)
+            writes.annotation_to(request.pod, "state", "" if waits else None)
+
+        first = settle(reconcile, [pod("shop", "cart-0", {"state": "waits"})])
+        self.assertEqual([len(done.events) for _, done in first.runs], [1, 0])
+        [left] = first.pods
+        self.assertEqual((left["metadata"]["labels"], left["status"]["conditions"][0]["status"]), ({}, "False"))
+        left["status"]["phase"] = "Pending"
+        second = settle(reconcile, [left])
+        self.assertEqual(second.runs[0][1].events, [("Warning", "shop/cart-0", "Waits", "waits: True")])
+        self.assertEqual(second.pods[0]["metadata"]["labels"], {"state": "waits"})
+        self.assertEqual(second.pods[0]["metadata"]["annotations"], {"state": ""})
+
+    def test_a_section_that_is_not_granted_is_no_empty_one(self):
+        blind = pod("shop", "cart-0")
+        del blind["status"]
+        error = run(lambda request: print(pods.is_ready(request.pod)), blind).error
+        self.assertIn("the Pod has no status: the section status is not granted", error)
+
     def test_an_exit_is_a_failure_of_the_run(self):
         self.assertEqual(run(lambda _: exit(3), pod("shop", "a")).error.partition(" ")[0], "SystemExit:")
 
