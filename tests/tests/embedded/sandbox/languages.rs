@@ -538,32 +538,43 @@ async fn a_script_that_takes_too_much_harms_only_its_run() {
 }
 
 #[tokio::test]
-async fn a_script_of_512_kib_is_prepared_or_refused() {
-    let functions = |line: &dyn Fn(usize) -> String, entry: &str| {
+async fn a_script_of_512_kib_is_prepared_or_refused_by_name() {
+    let functions = |entry: &str, line: fn(usize) -> String, most: usize| {
         let mut source = entry.to_owned();
-        (0..)
-            .map(line)
-            .take_while(|line| {
-                source.push_str(line);
-                source.len() + 100 < Language::MOST_BYTES
-            })
-            .for_each(drop);
-        source
-    };
-    let sources = [
-        functions(&|at| format!("function f{at}(a, b) {{ return a + b * {at}; }}\n"), "export default () => {};\n"),
-        functions(&|at| format!("def f{at}(a, b): return a + b * {at}\n"), "def reconcile(request): pass\n"),
-    ];
-    for (scripts, source) in each(sources).await {
-        let small = &source[..source[..64 << 10].rfind('\n').unwrap() + 1];
-        assert!(scripts.prepared(&scripts.spec(everything()), small).await.is_ok(), "64 KiB");
-        let mut large = scripts.spec(everything());
-        if let Err(error) = scripts.prepared(&large, &source).await {
-            assert!(error.contains("memoryMiB"), "{error}");
+        for line in (0..).map(line) {
+            if source.len() + line.len() > most {
+                break;
+            }
+            source.push_str(&line);
         }
-        large.limits.memory_bytes = 256 << 20;
-        if let Err(error) = scripts.prepared(&large, &source).await {
-            assert!(error.contains("a script has 1 s for it"), "{error}");
+        format!("{source}{}", "\n".repeat(most - source.len()))
+    };
+    let javascript: fn(usize) -> String = |at| format!("function f{at}(a, b) {{ return a + b * {at}; }}\n");
+    let python: fn(usize) -> String = |at| format!("def f{at}(a, b): return a + b * {at}\n");
+    // With the refusals of 512 KiB of functions, with 32 and with 256 MiB.
+    let languages = [
+        ("const data = (text) => text;\nexport default () => {};\n", javascript, [None, None]),
+        (
+            "data = len\ndef reconcile(request): pass\n",
+            python,
+            [Some("spec.limits.memoryMiB is 32"), Some("used up its limit of processor time")],
+        ),
+    ];
+    for (scripts, (entry, line, refused)) in each(languages).await {
+        let mut spec = scripts.spec(everything());
+        let small = functions(entry, line, 64 << 10);
+        assert!(scripts.prepared(&spec, &small).await.is_ok(), "64 KiB of functions");
+        let quotes = format!("{entry}data(\"\");");
+        let data = quotes.replace("\"\"", &format!("\"{}\"", "x".repeat(Language::MOST_BYTES - quotes.len())));
+        assert_eq!(data.len(), 512 << 10);
+        let (report, _) = scripts.run(&spec, &data).await;
+        assert_eq!(report.result, Ok(Outcome::Settled));
+        let source = functions(entry, line, Language::MOST_BYTES);
+        for (memory_bytes, refused) in [32 << 20, 256 << 20].into_iter().zip(refused) {
+            spec.limits.memory_bytes = memory_bytes;
+            let error = scripts.prepared(&spec, &source).await.err().unwrap_or_default();
+            assert_eq!(error.is_empty(), refused.is_none(), "{error}");
+            assert!(error.contains(refused.unwrap_or_default()), "{error}");
         }
     }
 }
