@@ -124,16 +124,26 @@ declare module "podium" {
     setLabel(target: Target, key: string, value: string): number;
     /** Removes one label. Grant: `write.labels`. */
     removeLabel(target: Target, key: string): number;
+    /** Sets one label, or removes it if there is no value. Grant: `write.labels`. */
+    labelTo(target: Target, key: string, value: string | undefined | null): number;
     /** Sets one annotation. Grant: `write.annotations`. */
     setAnnotation(target: Target, key: string, value: string): number;
     /** Removes one annotation. Grant: `write.annotations`. */
     removeAnnotation(target: Target, key: string): number;
+    /** Sets one annotation, or removes it if there is no value. Grant: `write.annotations`. */
+    annotationTo(target: Target, key: string, value: string | undefined | null): number;
     /** Adds a finalizer. Grant: `write.finalizers`. */
     addFinalizer(target: Target, name: string): number;
     /** Removes a finalizer. Grant: `write.finalizers`. */
     removeFinalizer(target: Target, name: string): number;
     /** Sets one condition in the Pod's status; the host sets its transition time. Grant: `write.conditions`. */
     setCondition(target: Target, condition: Condition): number;
+    /**
+     * Sets one condition, and stages an Event about it unless the Pod has the condition already: an Event for each
+     * change, also after a restart of the host. Grants: `write.conditions` and `write.events`; needs the section
+     * `status`.
+     */
+    report(pod: Pod, condition: Condition, event: Event): void;
     /** Removes one condition. Grant: `write.conditions`. */
     removeCondition(target: Target, type: string): number;
     /** Deletes the Pod with its own grace period, or with this one. Grant: `write.delete`. */
@@ -196,7 +206,43 @@ declare module "podium" {
      * without a controller. Needs the sections `owners` and `labels`.
      */
     siblings(pod: Pod): IterableIterator<Pod>;
+    /**
+     * Returns the amount of a resource, such as `cpu`, that a Pod requests, as the scheduler computes it from its
+     * containers: the sum of the containers and sidecars, or what an init container needs beside the sidecars before
+     * it, if that is more. Needs the section `spec`.
+     */
+    requests(pod: Pod, resource: string): Quantity;
+    /** Returns true if the condition `Ready` is true. Needs the section `status`. */
+    isReady(pod: Pod): boolean;
+    /**
+     * Returns the time at which a Pod in the phase `Succeeded` or `Failed` finished: the end of its last container.
+     * Without one, it is the last transition of its conditions, and without any the creation. Needs the section
+     * `status`.
+     */
+    finishedAt(pod: Pod): Date | undefined;
   };
+
+  /** An amount of a resource, exact to a billionth: a finer one is rounded up. Compare with `<` and `>`. */
+  export interface Quantity {
+    plus(other: Quantity): Quantity;
+    /** Returns the amount in whole units, rounded up: bytes of memory, processors. */
+    value(): number;
+    /** Returns the amount in thousandths, rounded up: millicores of `cpu`. */
+    millis(): number;
+    /** Returns the amount in billionths. */
+    valueOf(): bigint;
+    /** Returns a decimal number without a suffix, which Kubernetes accepts for each resource. */
+    toString(): string;
+  }
+
+  /** Parses a quantity of Kubernetes, such as "500m" or "1.5Gi"; throws a {@link TerminalError} for other values. */
+  export function quantity(text: string): Quantity;
+
+  /**
+   * Parses a duration as Go and `kubectl` write it, such as "90s", "1h30m" or "1.5h", and days such as "7d", and
+   * returns its seconds, for `afterSeconds`; throws a {@link TerminalError} for other values.
+   */
+  export function duration(text: string): number;
 
   /** Reads and replicas of objects that are not Pods. */
   export const objects: {
@@ -214,8 +260,15 @@ declare module "podium" {
      * Stages a Kubernetes Event about a Pod. `type` is "Normal" and `action` is "Reconcile" by default; `reason` and
      * `action` are one UpperCamelCase word each. Grant: `write.events`.
      */
-    emit(target: Target, event: { type?: "Normal" | "Warning"; reason: string; action?: string; note: string }): void;
+    emit(target: Target, event: Event): void;
   };
+
+  export interface Event {
+    type?: "Normal" | "Warning";
+    reason: string;
+    action?: string;
+    note: string;
+  }
 
   /**
    * A small store that all runs of the plugin share; its values are stored as JSON and may be lost. Data that must

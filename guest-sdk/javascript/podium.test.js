@@ -53,3 +53,30 @@ test("a text without a form in UTF-8 is refused as on the host", async () => {
   const { error } = await run(({ pod }) => writes.setLabel(pod, "a", "\ud800"), { pod: pod("shop", "a") });
   assert.match(error, /the value of a has no form in UTF-8/);
 });
+
+test("a report emits one Event for each change of its condition", async () => {
+  const reconcile = ({ pod }) => {
+    const waits = pod.status.phase === "Pending";
+    const condition = { type: "example.com/Waits", status: waits ? "True" : "False", reason: "Phase" };
+    writes.report(pod, condition, { type: "Warning", reason: "Waits", note: `waits: ${waits}` });
+    writes.labelTo(pod, "state", waits ? "waits" : undefined);
+    writes.annotationTo(pod, "state", waits ? "" : null);
+  };
+  const cart = pod("shop", "cart-0", { state: "waits" });
+  const first = await settle(reconcile, [cart]);
+  assert.deepStrictEqual(first.runs.map(([, { events }]) => events.length), [1, 0]);
+  const [{ metadata, status }] = first.pods;
+  assert.deepStrictEqual([metadata.labels, status.conditions[0].status], [{}, "False"]);
+  first.pods[0].status.phase = "Pending";
+  const second = await settle(reconcile, first.pods);
+  assert.deepStrictEqual(second.runs[0][1].events, [["Warning", "shop/cart-0", "Waits", "waits: true"]]);
+  assert.deepStrictEqual(second.pods[0].metadata.labels, { state: "waits" });
+  assert.deepStrictEqual(second.pods[0].metadata.annotations, { state: "" });
+});
+
+test("a section that is not granted is no empty one", async () => {
+  const blind = pod("shop", "cart-0");
+  delete blind.status;
+  const { error } = await run(({ pod }) => console.log(pods.isReady(pod)), { pod: blind });
+  assert.match(error, /the Pod has no status: the section status is not granted/);
+});

@@ -1,6 +1,7 @@
 """The module "podium", which every script may import. podium.pyi has its types and its documentation."""
 
-from datetime import datetime, timezone
+import re as _re
+from datetime import datetime, timedelta as _timedelta, timezone
 from json import dumps as _dumps, loads as _loads
 from math import ceil as _ceil, isfinite as _isfinite
 from typing import Any, Dict, List, Literal, NamedTuple, Optional, Union
@@ -160,6 +161,10 @@ class writes:
         return _write("remove label", _text(key, "the label's key"), "remove_label", target, key)
 
     @staticmethod
+    def label_to(target, key, value):
+        return writes.remove_label(target, key) if value is None else writes.set_label(target, key, value)
+
+    @staticmethod
     def set_annotation(target, key, value):
         key, value = _text(key, "the annotation's key"), _text(value, f"the value of {key}")
         return _write("set annotation", key, "set_annotation", target, key, value)
@@ -167,6 +172,10 @@ class writes:
     @staticmethod
     def remove_annotation(target, key):
         return _write("remove annotation", _text(key, "the annotation's key"), "remove_annotation", target, key)
+
+    @staticmethod
+    def annotation_to(target, key, value):
+        return writes.remove_annotation(target, key) if value is None else writes.set_annotation(target, key, value)
 
     @staticmethod
     def add_finalizer(target, name):
@@ -182,6 +191,15 @@ class writes:
             raise TypeError(f'status is not "True", "False" or "Unknown": {status!r}')
         texts = _text(type, "type"), status, _text(reason, "reason"), _text(message, "message")
         return _write("set condition", type, "set_condition", target, *texts)
+
+    @staticmethod
+    def report(pod, condition, event):
+        conditions = _section(pod, "status").get("conditions", [])
+        here = next((one for one in conditions if one["type"] == condition["type"]), {})
+        if all(here.get(field, "") == condition.get(field, "") for field in ("status", "reason", "message")):
+            return
+        writes.set_condition(pod, **condition)
+        events.emit(pod, **event)
 
     @staticmethod
     def remove_condition(target, type):
@@ -268,6 +286,77 @@ def workload(pod):
     return Workload(kind, name, controller["uid"])
 
 
+def _none(value, what):
+    shown = _dumps(value[:64], ensure_ascii=False) if isinstance(value, str) else _cut(_show(value), 64)
+    return TerminalError(f"{shown} is no {what}")
+
+
+_UNIT = 10**9
+# The largest amount that Kubernetes stores.
+_MOST = ((1 << 63) - 1) * _UNIT
+_AMOUNT = _re.compile(
+    r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(?:([numkMGTPE]?)|([KMGTPE])i|[eE]([+-]?[0-9]{1,9}))"
+)
+
+
+class Quantity(NamedTuple):
+    nanos: int
+
+    def __add__(self, other):
+        return Quantity(max(min(self.nanos + other.nanos, _MOST), -_MOST))
+
+    def __str__(self):
+        whole, fraction = divmod(abs(self.nanos), _UNIT)
+        return f"{'-' * (self.nanos < 0)}{whole}.{fraction:09}".rstrip("0").rstrip(".")
+
+    def value(self):
+        return -(-self.nanos // _UNIT)
+
+    def millis(self):
+        return -(-self.nanos // (_UNIT // 1000))
+
+
+def quantity(text):
+    return _quantity(text, "")
+
+
+def _quantity(text, context):
+    found = _AMOUNT.fullmatch(text) if isinstance(text, str) else None
+    power = 99
+    if found:
+        sign, whole, fraction, decimal, binary, exponent = found.groups("")
+        power = int(exponent) if exponent else ("num kMGTPE".index(decimal or " ") - 3) * 3
+    if abs(power) > 18:
+        raise TerminalError(f"{context}{_none(text, 'quantity, such as 500m, 2, 1.5Gi or 1e3')}")
+    times = 1024 ** ("KMGTPE".index(binary) + 1) if binary else 10 ** max(power, 0)
+    # A fraction of 18 digits, in billionths of a billionth; the others only round up.
+    digits = int(whole.lstrip("0")[:40] + fraction[:18].ljust(18, "0")) * times
+    nanos, rest = divmod(digits, _UNIT * 10 ** max(-power, 0))
+    nanos = min(nanos + (rest > 0 or bool(fraction[18:].strip("0"))), _MOST)
+    return Quantity(-nanos if sign == "-" else nanos)
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LENGTH = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|ms|s|m|h|d)"
+
+
+def duration(text):
+    if isinstance(text, str) and (text == "0" or _re.fullmatch(f"(?:{_LENGTH})+", text)):
+        parts = _re.findall(_LENGTH, text)
+        try:
+            return _timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+        except OverflowError:
+            pass
+    raise _none(text, "duration, such as 90s, 1h30m or 7d")
+
+
+def _section(pod, name):
+    """Returns a section; without its grant the Pod has none."""
+    if pod.get(name) is None:
+        raise TerminalError(f"the Pod has no {name}: the section {name} is not granted")
+    return pod[name]
+
+
 def _pod(json):
     return None if json is None else _loads(json)
 
@@ -293,6 +382,37 @@ class pods:
     def siblings(pod):
         of = workload(pod)
         return pods.find(namespace=pod["metadata"]["namespace"], workload=of) if of else iter(())
+
+    @staticmethod
+    def requests(pod, resource):
+        def of(container):
+            text = container.get("resources", {}).get("requests", {}).get(resource, "0")
+            return _quantity(text, f"container {container['name']}: requests.{resource}: ")
+
+        spec = _section(pod, "spec")
+        sidecars = starting = Quantity(0)
+        for container in spec.get("initContainers", []):
+            needed = sidecars + of(container)
+            starting = max(starting, needed)
+            if container.get("restartPolicy") == "Always":
+                sidecars = needed
+        return max(starting, sum(map(of, spec.get("containers", [])), sidecars))
+
+    @staticmethod
+    def is_ready(pod):
+        conditions = _section(pod, "status").get("conditions", [])
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    @staticmethod
+    def finished_at(pod):
+        status = _section(pod, "status")
+        if status.get("phase") not in ("Succeeded", "Failed"):
+            return None
+        statuses = status.get("containerStatuses", []) + status.get("initContainerStatuses", [])
+        ended = [one.get("state", {}).get("terminated", {}).get("finishedAt") for one in statuses]
+        moved = [one.get("lastTransitionTime") for one in status.get("conditions", [])]
+        times = next(filter(any, (ended, moved, [pod["metadata"].get("creationTimestamp")])), ())
+        return max((datetime.fromisoformat(time.replace("Z", "+00:00")) for time in times if time), default=None)
 
 
 def _pages(selected):

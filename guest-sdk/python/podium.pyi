@@ -5,7 +5,7 @@ Writes are staged, and sent after `reconcile` returned. A run that raises an exc
 the host refuses raises a `CallError`.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Callable, Dict, Iterator, List, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union
 
 Pod = Dict[str, Any]
@@ -94,12 +94,20 @@ class writes:
         """Removes one label. Grant: `write.labels`."""
 
     @staticmethod
+    def label_to(target: Target, key: str, value: Optional[str]) -> int:
+        """Sets one label, or removes it if there is no value. Grant: `write.labels`."""
+
+    @staticmethod
     def set_annotation(target: Target, key: str, value: str) -> int:
         """Sets one annotation. Grant: `write.annotations`."""
 
     @staticmethod
     def remove_annotation(target: Target, key: str) -> int:
         """Removes one annotation. Grant: `write.annotations`."""
+
+    @staticmethod
+    def annotation_to(target: Target, key: str, value: Optional[str]) -> int:
+        """Sets one annotation, or removes it if there is no value. Grant: `write.annotations`."""
 
     @staticmethod
     def add_finalizer(target: Target, name: str) -> int:
@@ -114,6 +122,12 @@ class writes:
         target: Target, type: str, status: Literal["True", "False", "Unknown"], reason: str = "", message: str = ""
     ) -> int:
         """Sets one condition in the Pod's status; the host sets its transition time. Grant: `write.conditions`."""
+
+    @staticmethod
+    def report(pod: Pod, condition: Dict[str, str], event: Dict[str, str]) -> None:
+        """Sets one condition, and stages an Event about it unless the Pod has the condition already: an Event for each
+        change, also after a restart of the host. The dicts have the arguments of `set_condition` and `events.emit`.
+        Grants: `write.conditions` and `write.events`; needs the section `status`."""
 
     @staticmethod
     def remove_condition(target: Target, type: str) -> int:
@@ -161,6 +175,32 @@ def workload(pod: Pod) -> Optional[Workload]:
     controller. Needs the sections `owners` and `labels`."""
 
 
+class Quantity(NamedTuple):
+    """An amount of a resource, exact to a billionth: a finer one is rounded up. `str` returns a decimal number without
+    a suffix, which Kubernetes accepts for each resource."""
+
+    nanos: int
+    """The amount in billionths."""
+
+    def __add__(self, other: Quantity) -> Quantity: ...  # type: ignore[override]
+
+    def value(self) -> int:
+        """Returns the amount in whole units, rounded up: bytes of memory, processors."""
+
+    def millis(self) -> int:
+        """Returns the amount in thousandths, rounded up: millicores of `cpu`."""
+
+
+def quantity(text: str) -> Quantity:
+    """Parses a quantity of Kubernetes, such as "500m" or "1.5Gi"; raises a `TerminalError` for other values. The sum of
+    several is `sum(quantities, quantity("0"))`."""
+
+
+def duration(text: str) -> timedelta:
+    """Parses a duration as Go and `kubectl` write it, such as "90s", "1h30m" or "1.5h", and days such as "7d"; raises a
+    `TerminalError` for other values. `after_seconds` takes its `total_seconds()`."""
+
+
 class pods:
     """Reads of Pods in the cache. All conditions that are set must match. Grant: `read.pods`. Pods that the plugin may
     not see do not exist for it."""
@@ -200,6 +240,22 @@ class pods:
     def siblings(pod: Pod) -> Iterator[Pod]:
         """Returns the Pods of the same workload, this one among them, through a rollout those of both ReplicaSets; none
         without a controller. Needs the sections `owners` and `labels`."""
+
+    @staticmethod
+    def requests(pod: Pod, resource: str) -> Quantity:
+        """Returns the amount of a resource, such as `cpu`, that a Pod requests, as the scheduler computes it from its
+        containers: the sum of the containers and sidecars, or what an init container needs beside the sidecars before
+        it, if that is more. Needs the section `spec`."""
+
+    @staticmethod
+    def is_ready(pod: Pod) -> bool:
+        """Returns True if the condition `Ready` is true. Needs the section `status`."""
+
+    @staticmethod
+    def finished_at(pod: Pod) -> Optional[datetime]:
+        """Returns the time at which a Pod in the phase `Succeeded` or `Failed` finished: the end of its last container.
+        Without one, it is the last transition of its conditions, and without any the creation. Needs the section
+        `status`."""
 
 
 class objects:

@@ -2,6 +2,7 @@
 
 import ast
 import unittest
+from datetime import datetime, timedelta, timezone
 from json import loads
 from pathlib import Path
 
@@ -119,6 +120,48 @@ class Testing(unittest.TestCase):
 
         with self.assertRaisesRegex(RuntimeError, "shop/a does not settle"):
             settle(endless, [pod("shop", "a")])
+
+    def test_a_report_emits_one_event_for_each_change_of_its_condition(self):
+        def reconcile(request):
+            waits = request.pod["status"]["phase"] == "Pending"
+            condition = {"type": "example.com/Waits", "status": "True" if waits else "False", "reason": "Phase"}
+            writes.report(request.pod, condition, {"type": "Warning", "reason": "Waits", "note": f"waits: {waits}"})
+            writes.label_to(request.pod, "state", "waits" if waits else None)
+            writes.annotation_to(request.pod, "state", "" if waits else None)
+
+        first = settle(reconcile, [pod("shop", "cart-0", {"state": "waits"})])
+        self.assertEqual([len(done.events) for _, done in first.runs], [1, 0])
+        [left] = first.pods
+        self.assertEqual((left["metadata"]["labels"], left["status"]["conditions"][0]["status"]), ({}, "False"))
+        left["status"]["phase"] = "Pending"
+        second = settle(reconcile, [left])
+        self.assertEqual(second.runs[0][1].events, [("Warning", "shop/cart-0", "Waits", "waits: True")])
+        self.assertEqual(second.pods[0]["metadata"]["labels"], {"state": "waits"})
+        self.assertEqual(second.pods[0]["metadata"]["annotations"], {"state": ""})
+
+    def test_a_section_that_is_not_granted_is_no_empty_one(self):
+        blind = pod("shop", "cart-0")
+        del blind["status"]
+        error = run(lambda request: print(pods.is_ready(request.pod)), blind).error
+        self.assertIn("the Pod has no status: the section status is not granted", error)
+
+    def test_the_script_of_the_cookbook_deletes_a_finished_pod_in_time(self):
+        page = Path(__file__).parents[2].joinpath("docs/cookbook.md").read_text(encoding="utf-8")
+        script = {}
+        exec(page.split("```python\n")[1].partition("```")[0], script)
+        cart = pod("shop", "cart-0")
+        cart["metadata"]["annotations"] = {"example.com/ttl": "1m30s"}
+        start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+        ended = {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:00:00Z"}}}
+        for phase, seconds, outcome, written in (
+            ("Running", 90, None, []),
+            ("Failed", 89, {"after_seconds": 1}, []),
+            ("Failed", 90, None, [("delete", "shop/cart-0", None)]),
+        ):
+            cart["status"] = {"phase": phase, "containerStatuses": [ended]}
+            done = run(script["reconcile"], cart, now=start + timedelta(seconds=seconds))
+            self.assertEqual((done.error, done.outcome, done.writes), (None, outcome, written))
+            self.assertEqual(len(done.events), len(written))
 
     def test_an_exit_is_a_failure_of_the_run(self):
         self.assertEqual(run(lambda _: exit(3), pod("shop", "a")).error.partition(" ")[0], "SystemExit:")

@@ -123,15 +123,22 @@ fn a_deployment_is_scaled_down_at_eight_in_the_evening_and_up_at_six() {
     let web = replica("x", "web", "7d9f8").annotation("example.com/day-replicas", "3");
     let mut host = host!("night-scale", [web]).now(NOW + (19 * 60 + 30) * MINUTE);
     let run = |host: &mut Host| host.reconcile(night_scale::reconcile, "shop", "web-7d9f8-x");
-    let replicas = |host: &Host| {
-        let deployment = ObjectRef::new("apps/v1", "Deployment", "shop", "web");
-        host.object(&deployment).map(|deployment| deployment["spec"]["replicas"].clone())
+    let deployment = ObjectRef::new("apps/v1", "Deployment", "shop", "web");
+    let replicas = |host: &Host| host.object(&deployment).map(|deployment| deployment["spec"].clone());
+    let scaled_to = |host: &mut Host, replicas: u32| {
+        let metadata = json!({ "namespace": "shop", "name": "web" });
+        let spec = json!({ "replicas": replicas, "paused": true });
+        host.set_object(json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec }));
     };
+    run(&mut host).assert_quiet();
+    scaled_to(&mut host, 2);
     for (wait, expected, next) in [(0, 3, 30), (30, 1, 60), (599, 1, 1), (1, 3, 60)] {
         host.advance(wait * MINUTE);
         run(&mut host).assert_outcome(Outcome::requeue_after(next * MINUTE));
-        assert_eq!(replicas(&host), Some(json!(expected)), "{wait} minutes later");
+        assert_eq!(replicas(&host), Some(json!({ "replicas": expected, "paused": true })), "{wait} minutes later");
     }
+    scaled_to(&mut host, 0);
+    run(&mut host).assert_quiet();
     host.put_pod(replica("x", "web", "7d9f8").annotation("example.com/day-replicas", "0"));
     let error = run(&mut host).result().clone().unwrap_err();
     assert!(error.is_terminal() && error.message().starts_with("example.com/day-replicas: "), "{error}");

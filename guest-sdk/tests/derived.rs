@@ -6,8 +6,9 @@ mod support;
 use std::cell::Cell;
 
 use podium_sdk::{
-    Condition, ConditionStatus, Container, Error, Event, Outcome, Pod, Request, Result, Timestamp, Value, json, log,
-    testing::{Host, NOW, PodBuilder, Write, pod},
+    Condition, ConditionStatus, Container, Error, Event, Outcome, Pod, Quantity, Request, Result, Timestamp, Value,
+    duration, json, log,
+    testing::{Host, NOW, PodBuilder, Write, pod, pod_from_json},
     writes,
 };
 
@@ -119,6 +120,37 @@ fn a_finished_pod_has_a_time_at_which_it_finished() {
     assert_eq!(at(ended.condition(moved(60_000))), "1970-01-01T00:00:09Z");
     assert_eq!(at(pod().phase("Failed").condition(moved(60_000))), "1970-01-01T00:01:00Z", "evicted");
     assert_eq!(at(pod().phase("Failed")), "1970-01-01T00:00:00Z");
+}
+
+/// Cases whose results are the same in all languages: scripts repeat them in the suite `embedded`.
+#[test]
+fn values_are_derived_as_in_the_table() {
+    let table: Value = include_str!("derived.json").parse().unwrap();
+    let rows = |name: &str| table[name].as_array().unwrap().iter();
+    let texts = |name: &str| rows(name).map(|text| text.as_str().unwrap());
+    for row in rows("quantities") {
+        let quantity: Quantity = row[0].as_str().unwrap().parse().unwrap();
+        assert_eq!(row[1], format!("{quantity} {} {}", quantity.value(), quantity.millis()), "{row}");
+    }
+    for text in texts("saturated") {
+        assert_eq!(text.parse::<Quantity>().unwrap().to_string(), i64::MAX.to_string(), "{text}");
+    }
+    assert!(texts("noQuantities").all(|text| text.parse::<Quantity>().is_err()));
+    for row in rows("durations") {
+        let found = duration(row[0].as_str().unwrap()).unwrap();
+        assert_eq!(Some(found.as_secs_f64()), row[1].as_f64(), "{row}");
+    }
+    assert!(texts("noDurations").all(|text| duration(text).is_err()));
+    for row in rows("pods") {
+        let mut metadata = json!({ "name": "cart-0", "namespace": "shop", "uid": "1", "resourceVersion": "1" });
+        metadata["creationTimestamp"] = "1970-01-01T00:00:00Z".into();
+        let object = json!({ "metadata": metadata, "spec": row["spec"], "status": row["status"] });
+        let derived = said(pod_from_json(&object.to_string()), |pod| {
+            let finished = pod.finished_at()?.map_or("none".to_owned(), |at| (at.0 / 1_000).to_string());
+            Ok(format!("{} {} {finished}", pod.requests("cpu")?, pod.is_ready()?))
+        });
+        assert_eq!(row["derived"], derived, "{row}");
+    }
 }
 
 #[test]

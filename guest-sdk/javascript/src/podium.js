@@ -98,6 +98,10 @@ export const writes = {
   setLabel: (target, label, value) =>
     write("set label", label, "setLabel", target, text(label, "the label's key"), text(value, `the value of ${label}`)),
   removeLabel: (target, label) => write("remove label", label, "removeLabel", target, text(label, "the label's key")),
+  labelTo: (target, label, value) =>
+    value === undefined || value === null
+      ? writes.removeLabel(target, label)
+      : writes.setLabel(target, label, value),
   setAnnotation: (target, name, value) =>
     write(
       "set annotation", name, "setAnnotation", target,
@@ -105,6 +109,10 @@ export const writes = {
     ),
   removeAnnotation: (target, name) =>
     write("remove annotation", name, "removeAnnotation", target, text(name, "the annotation's key")),
+  annotationTo: (target, name, value) =>
+    value === undefined || value === null
+      ? writes.removeAnnotation(target, name)
+      : writes.setAnnotation(target, name, value),
   addFinalizer: (target, name) => write("add finalizer", name, "addFinalizer", target, text(name, "the finalizer")),
   removeFinalizer: (target, name) =>
     write("remove finalizer", name, "removeFinalizer", target, text(name, "the finalizer")),
@@ -113,6 +121,13 @@ export const writes = {
       "set condition", type, "setCondition", target,
       text(type, "type"), text(status, "status"), text(reason, "reason"), text(message, "message"),
     ),
+  report: (pod, condition, event) => {
+    const { type, status, reason = "", message = "" } = condition;
+    const here = section(pod, "status").conditions?.find((one) => one.type === type);
+    if (here?.status === status && (here.reason ?? "") === reason && (here.message ?? "") === message) return;
+    writes.setCondition(pod, condition);
+    events.emit(pod, event);
+  },
   removeCondition: (target, type) => write("remove condition", type, "removeCondition", target, text(type, "type")),
   delete: (target, gracePeriodSeconds) =>
     write(
@@ -177,6 +192,85 @@ export const workload = ({ metadata: { ownerReferences = [], labels = {} } }) =>
   return { kind, name, uid };
 };
 
+const none = (value, what) =>
+  new TerminalError(`${typeof value === "string" ? stringify(cut(value, 64)) : cut(show(value), 64)} is no ${what}`);
+
+const unit = 10n ** 9n;
+/** The largest amount that Kubernetes stores. */
+const most = (2n ** 63n - 1n) * unit;
+const amount = /^([+-]?)(?=\.?\d)(\d*)(?:\.(\d*))?(?:([numkMGTPE]?)|([KMGTPE])i|[eE]([+-]?\d+))$/;
+
+class Quantity {
+  #nanos;
+
+  constructor(nanos) {
+    this.#nanos = nanos > most ? most : nanos < -most ? -most : nanos;
+  }
+
+  plus(other) {
+    return new Quantity(this.#nanos + other.#nanos);
+  }
+
+  value() {
+    return parts(this.#nanos, unit);
+  }
+
+  millis() {
+    return parts(this.#nanos, unit / 1000n);
+  }
+
+  valueOf() {
+    return this.#nanos;
+  }
+
+  toString() {
+    const digits = `${this.#nanos}`.replace("-", "").padStart(10, "0");
+    const decimal = `${digits.slice(0, -9)}.${digits.slice(-9)}`.replace(/\.?0+$/, "");
+    return this.#nanos < 0n ? `-${decimal}` : decimal;
+  }
+
+  toJSON() {
+    return this.toString();
+  }
+}
+
+/** Rounds up. */
+const parts = (nanos, part) => Number(nanos / part + (nanos % part > 0n ? 1n : 0n));
+
+const parsed = (value, context) => {
+  const found = typeof value === "string" ? (amount.exec(value) ?? []) : [];
+  const [, sign, whole, fraction = "", decimal, binary, exponent] = found;
+  const power = decimal === undefined ? Number(exponent ?? 0) : ("num kMGTPE".indexOf(decimal || " ") - 3) * 3;
+  if (sign === undefined || Math.abs(power) > 18) {
+    throw new TerminalError(context + none(value, "quantity, such as 500m, 2, 1.5Gi or 1e3").message);
+  }
+  const times = binary ? 1024n ** BigInt("KMGTPE".indexOf(binary) + 1) : 10n ** BigInt(Math.max(power, 0));
+  const over = unit * 10n ** BigInt(Math.max(-power, 0));
+  // A fraction of 18 digits, in billionths of a billionth; the others only round up.
+  const digits = BigInt(whole.replace(/^0+/, "").slice(0, 40) + fraction.slice(0, 18).padEnd(18, "0")) * times;
+  const isInexact = digits % over > 0n || /[1-9]/.test(fraction.slice(18));
+  const nanos = digits / over + (isInexact ? 1n : 0n);
+  return new Quantity(sign === "-" ? -nanos : nanos);
+};
+
+export const quantity = (value) => parsed(value, "");
+
+const units = { ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, m: 60, h: 3600, d: 86400 };
+
+export const duration = (value) => {
+  const found = [...show(value).matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s|m|h|d)/gy)];
+  const seconds = found.reduce((sum, [, number, unit]) => sum + number * units[unit], 0);
+  const isWhole = found.map(([part]) => part).join("") === value && value !== "";
+  if ((!isWhole && value !== "0") || seconds >= 2 ** 64) throw none(value, "duration, such as 90s, 1h30m or 7d");
+  return Math.round(seconds * 1e9) / 1e9;
+};
+
+/** Returns a section; without its grant the Pod has none. */
+const section = (pod, name) => {
+  if (!pod[name]) throw new TerminalError(`the Pod has no ${name}: the section ${name} is not granted`);
+  return pod[name];
+};
+
 const pod = (json) => (json === undefined ? undefined : parse(json));
 
 export const pods = {
@@ -196,6 +290,31 @@ export const pods = {
   *siblings(pod) {
     const of = workload(pod);
     if (of) yield* pods.find({ namespace: pod.metadata.namespace, workload: of });
+  },
+  requests: (pod, resource) => {
+    const { containers = [], initContainers = [] } = section(pod, "spec");
+    const of = ({ name, resources }) =>
+      parsed(resources?.requests?.[resource] ?? "0", `container ${name}: requests.${resource}: `);
+    let sidecars = quantity("0");
+    let starting = sidecars;
+    for (const container of initContainers) {
+      const needed = sidecars.plus(of(container));
+      if (needed > starting) starting = needed;
+      if (container.restartPolicy === "Always") sidecars = needed;
+    }
+    const running = containers.reduce((sum, container) => sum.plus(of(container)), sidecars);
+    return running > starting ? running : starting;
+  },
+  isReady: (pod) =>
+    (section(pod, "status").conditions ?? []).some(({ type, status }) => type === "Ready" && status === "True"),
+  finishedAt: (pod) => {
+    const { phase, conditions = [], containerStatuses = [], initContainerStatuses = [] } = section(pod, "status");
+    if (phase !== "Succeeded" && phase !== "Failed") return undefined;
+    const ended = [...containerStatuses, ...initContainerStatuses].map(({ state }) => state?.terminated?.finishedAt);
+    const moved = conditions.map(({ lastTransitionTime }) => lastTransitionTime);
+    const known = [ended, moved, [pod.metadata.creationTimestamp]].map((all) => all.filter(Boolean));
+    const times = known.find(({ length }) => length > 0);
+    return times && new Date(Math.max(...times.map((time) => Date.parse(time))));
   },
 };
 

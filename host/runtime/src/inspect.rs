@@ -35,7 +35,10 @@ pub struct Import {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InspectError {
     /// A module has to be wrapped first.
-    #[error("this is a core WebAssembly module, not a component; `podium build` makes a component of it")]
+    #[error(
+        "this is a core WebAssembly module, not a component; `podium build` or `wasm-tools component new` makes a \
+         component of it"
+    )]
     CoreModule,
     /// It does not begin as WebAssembly does.
     #[error("not a WebAssembly component")]
@@ -51,11 +54,34 @@ pub enum InspectError {
         class: &'static str,
     },
     /// It is composed of components in a way that the sandbox refuses.
-    #[error("it has {0}; a plugin is one component, as `podium build` and componentize-py make it, and no composition")]
+    #[error(
+        "it has {0}; a plugin is one component, as `podium build`, componentize-py and componentize-js make it, and no \
+         composition, as componentize-qjs makes it without an option against it: write the plugin as a script \
+         (docs/scripts.md)"
+    )]
     Composed(&'static str),
     /// Malformed, or uses a feature that the sandbox refuses.
-    #[error("not a component that the sandbox accepts: {0}")]
+    #[error("not a component that the sandbox accepts: {0}{next}", next = next_step(_0))]
     Invalid(String),
+}
+
+/// Parts of the validator's messages about proposals that [`FEATURES`] lacks, each with the option of the tools that
+/// avoids it. The first one that a message has is its own.
+const STEPS: [(&str, &str); 7] = [
+    ("tail calls support", "build it without the target feature tail-call (clang: -mno-tail-call)"),
+    ("component model async", "build it without async functions and WASI 0.3 (componentize-qjs: --sync)"),
+    ("exceptions", "build it without the exceptions of WebAssembly (clang: without -fwasm-exceptions)"),
+    ("function references", "build it without typed references to functions"),
+    ("multiple memories", "build it with one memory"),
+    ("enabled", "build it without this proposal"),
+    (" feature", "build it without this proposal"),
+];
+
+/// Returns the next step for a component that the validator refused because of a proposal, and nothing if it is
+/// malformed.
+fn next_step(reason: &str) -> String {
+    let step = STEPS.iter().find(|(part, _)| reason.contains(part));
+    step.map_or_else(String::new, |(_, step)| format!("; {step}, or write the plugin as a script (docs/scripts.md)"))
 }
 
 /// The imports and exports of a component.
@@ -209,21 +235,34 @@ mod tests {
         assert_eq!(inspect(&component(&[&[5, 3, 1, 0, 1]])), nothing(), "a memory");
         assert_eq!(inspect(&function(&[0x10, 0])), nothing(), "a call");
         assert_eq!(inspect(&swizzle(&[0xfd, 0x0e])), nothing(), "a vector");
-        for (proposal, wasm) in [
-            ("threads", component(&[&[5, 4, 1, 3, 1, 1]])),
-            ("memory64", component(&[&[5, 3, 1, 4, 1]])),
-            ("multi-memory", component(&[&[5, 5, 2, 0, 1, 0, 1]])),
-            ("exceptions", component(&[&[1, 4, 1, 0x60, 0, 0], &[0x0d, 3, 1, 0, 0]])),
-            ("gc", component(&[&[1, 3, 1, 0x5f, 0]])),
-            ("function-references", component(&[&[1, 9, 2, 0x60, 0, 0, 0x60, 1, 0x64, 0, 0]])),
-            ("tail-call", function(&[0x12, 0])),
-            ("relaxed-simd", swizzle(&[0xfd, 0x80, 0x02])),
+        for (proposal, wasm, step) in [
+            ("threads", component(&[&[5, 4, 1, 3, 1, 1]]), "without this proposal"),
+            ("memory64", component(&[&[5, 3, 1, 4, 1]]), "without this proposal"),
+            ("multi-memory", component(&[&[5, 5, 2, 0, 1, 0, 1]]), "with one memory"),
+            ("exceptions", component(&[&[1, 4, 1, 0x60, 0, 0], &[0x0d, 3, 1, 0, 0]]), "-fwasm-exceptions"),
+            ("try_table", function(&[0x1f, 0x40, 0, 0x0b]), "-fwasm-exceptions"),
+            ("gc", component(&[&[1, 3, 1, 0x5f, 0]]), "without this proposal"),
+            (
+                "function-references",
+                component(&[&[1, 9, 2, 0x60, 0, 0, 0x60, 1, 0x64, 0, 0]]),
+                "without typed references to functions",
+            ),
+            ("tail-call", function(&[0x12, 0]), "-mno-tail-call"),
+            ("relaxed-simd", swizzle(&[0xfd, 0x80, 0x02]), "without this proposal"),
+            // A section of one type: a function without parameters and results, and a stream.
+            ("async", b"\0asm\x0d\0\x01\0\x07\x05\x01\x43\0\x01\0".to_vec(), "componentize-qjs: --sync"),
+            ("streams", b"\0asm\x0d\0\x01\0\x07\x03\x01\x66\0".to_vec(), "componentize-qjs: --sync"),
         ] {
             assert!(
                 Validator::new_with_features(WasmFeatures::all()).validate_all(&wasm).is_ok(),
                 "{proposal} is valid"
             );
-            assert!(matches!(inspect(&wasm), Err(InspectError::Invalid(_))), "{proposal}: {:?}", inspect(&wasm));
+            let Err(refused @ InspectError::Invalid(_)) = inspect(&wasm) else { unreachable!("{proposal}") };
+            let refused = refused.to_string();
+            assert!(refused.contains(step), "{proposal}: {refused}");
+            assert!(refused.ends_with(", or write the plugin as a script (docs/scripts.md)"), "{proposal}: {refused}");
         }
+        let malformed = inspect(b"\0asm\x0d\0\x01\0\x07\xff").unwrap_err().to_string();
+        assert!(!malformed.contains("script"), "{malformed}");
     }
 }

@@ -65,7 +65,7 @@ pub enum LoadProblem {
     #[error(
         "imports {}, which the world {world} of podium:reconcile@0.1.0 does not have; {}a plugin can import {}",
         text::names(imports),
-        newer_hint(imports),
+        next_step(imports),
         offered.join(", ")
     )]
     Unknown {
@@ -239,13 +239,17 @@ fn class_hint(class: &str) -> &'static str {
     if class == LimitClass::Native.name() { " (limits.class: interpreter allows 32 MiB)" } else { "" }
 }
 
-/// Returns the next step for imports of the contract that this host does not know in any world.
-fn newer_hint(imports: &[String]) -> &'static str {
+/// Returns the next step for imports of the contract that this host does not know in any world, and for those of WASI
+/// that no plugin has.
+fn next_step(imports: &[String]) -> &'static str {
     let is_known = |import: &str| INTERFACES.iter().any(|own| import.strip_suffix(VERSION) == Some(own));
     let is_newer = |import: &String| import.strip_prefix(PACKAGE).is_some_and(|import| !is_known(import));
     if imports.iter().any(is_newer) {
         "it was built with a newer SDK and needs a newer host: upgrade the host, or build it with the SDK of this \
          host; "
+    } else if imports.iter().any(|import| import.starts_with("wasi:")) {
+        "leave WASI out by componentize-py's --stub-wasi, by --disable all of jco componentize or by TinyGo's \
+         -target=wasm-unknown, or write the plugin as a script (docs/scripts.md); "
     } else {
         ""
     }
@@ -446,17 +450,19 @@ mod tests {
     }
 
     #[test]
-    fn an_import_of_the_contract_that_no_world_has_needs_a_newer_host() {
-        for (import, needs) in [
-            ("podium:reconcile/inputs@0.1.0", true),
-            ("podium:reconcile/writes@0.1.0.patch-object", true),
-            ("podium:reconcile/pods@0.2.0", true),
-            ("podium:reconcile/pods-json@0.1.0", false),
-            ("wasi:sockets/tcp@0.2.0", false),
+    fn an_import_that_no_world_has_is_refused_with_the_next_step() {
+        for (import, step) in [
+            ("podium:reconcile/inputs@0.1.0", "needs a newer host: upgrade the host"),
+            ("podium:reconcile/writes@0.1.0.patch-object", "needs a newer host: upgrade the host"),
+            ("podium:reconcile/pods@0.2.0", "needs a newer host: upgrade the host"),
+            ("podium:reconcile/pods-json@0.1.0", "does not have; a plugin can import"),
+            ("wasi:sockets/tcp@0.2.0", "componentize-py's --stub-wasi"),
+            ("wasi:cli/run@0.3.0", "or write the plugin as a script (docs/scripts.md); a plugin can import"),
         ] {
-            let imports = vec!["wasi:http/types@0.2.0".to_owned(), import.to_owned()];
+            let imports = vec!["other:http/types@0.2.0".to_owned(), import.to_owned()];
             let message = LoadProblem::Unknown { imports, world: "plugin", offered: Vec::new() }.to_string();
-            assert_eq!(message.contains("needs a newer host: upgrade the host"), needs, "{message}");
+            assert!(message.contains(step), "{message}");
+            assert_eq!(message.contains("script"), import.starts_with("wasi:"), "{message}");
         }
     }
 

@@ -139,7 +139,8 @@ pub(crate) async fn config_map(
         return Err(failure("KeyNotFound", message));
     };
     if bytes.len() > limit {
-        let message = format!("{key} has {} bytes; at most {limit} are permitted for its class", bytes.len());
+        let message =
+            format!("{key} has {} bytes; at most {limit} are permitted, by its class or for a script", bytes.len());
         return Err(FetchFailure { retry_after: Some(CORRECTED), ..failure("TooLarge", message) });
     }
     let found = sha256(&bytes);

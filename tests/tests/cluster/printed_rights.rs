@@ -1,5 +1,5 @@
-//! A host with one plugin, a script in JavaScript, whose account has the rights that `podium inspect` prints and no
-//! others.
+//! Plugins whose account has the rights that `podium inspect` prints and no others, and a host with one of them, a
+//! script in JavaScript.
 
 use std::{fs, path::Path, process::Command};
 
@@ -22,14 +22,22 @@ pub(crate) fn grant(plane: &ControlPlane, runner: &Path, plugin: &Value) -> Resu
     fs::copy(runner, runners.join("javascript-1.wasm"))?;
     let configured = plugins.join("plugin.json.yaml");
     fs::write(&configured, plugin.to_string())?;
+    apply(plane, &configured)?;
+    let arguments = vec!["--runners".to_owned(), runners.to_string_lossy().into_owned()];
+    Ok((HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![plugins], arguments }, directory))
+}
+
+/// Creates the rights of a plugin in its namespace, which is there.
+pub(crate) fn apply(plane: &ControlPlane, configured: &Path) -> Result<()> {
     let mut inspect = Command::new(podium_binary()?);
-    let output = inspect.args(["inspect", "--output", "yaml"]).arg(&configured).output()?;
+    let output = inspect.args(["inspect", "--output", "yaml"]).arg(configured).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout)?)?;
+    let plugin: Value = serde_saphyr::from_str(&fs::read_to_string(configured)?)?;
     objects.retain(|object| object["metadata"]["namespace"] == plugin["metadata"]["namespace"]);
+    let directory = tempfile::tempdir()?;
     let rights = directory.path().join("rights.json");
     fs::write(&rights, json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())?;
     Kubectl::new(plane).admin(&["apply", "-f", &rights.to_string_lossy()])?;
-    let arguments = vec!["--runners".to_owned(), runners.to_string_lossy().into_owned()];
-    Ok((HostOptions { kubeconfig: plane.kubeconfig_path(), plugins: vec![plugins], arguments }, directory))
+    Ok(())
 }

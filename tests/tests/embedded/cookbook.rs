@@ -67,8 +67,8 @@ fn podium(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Creates a Deployment with its ReplicaSet and a StatefulSet, of which no field manager owns the number of replicas.
-/// Returns the owner references to the two controllers, and the Deployment's uid.
+/// Creates a Deployment with its ReplicaSet and a StatefulSet. Returns the owner references to the two controllers, and
+/// the Deployment's uid.
 pub(super) async fn workloads(cluster: &Cluster) -> [Value; 3] {
     let labels = json!({ "app": "web" });
     let template = json!({

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use podium_sdk::{Outcome, Request, Result, ResultExt, json, reconciler, writes};
+use podium_sdk::{ObjectRef, Outcome, Request, Result, ResultExt, Value, objects, reconciler};
 use serde::Deserialize;
 
 const DAY: &str = "example.com/day-replicas";
@@ -26,13 +26,12 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
     let now = request.now().0;
     let [from, to] = [night.from_hour, night.to_hour].map(i64::from);
     let is_night = (now / HOUR - from).rem_euclid(24) < (to - from).rem_euclid(24);
-    let replicas = if is_night { night.replicas } else { day.parse().terminal(DAY)? };
-    let deployment = json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": workload.name, "namespace": pod.namespace() },
-        "spec": { "replicas": replicas },
-    });
-    writes::apply_object(&deployment, None)?;
+    let replicas: NonZeroU32 = if is_night { night.replicas } else { day.parse().terminal(DAY)? };
+    let deployment = ObjectRef::new("apps/v1", "Deployment", pod.namespace(), &workload.name);
+    // One with 0 replicas was scaled to it by hand, and stays so.
+    let present: Option<Value> = objects::get(&deployment)?;
+    if present.is_some_and(|present| present["spec"]["replicas"] != 0) {
+        objects::scale(&deployment, replicas.get())?;
+    }
     Ok(Outcome::requeue_after(Duration::from_millis((HOUR - now % HOUR).unsigned_abs())))
 }

@@ -334,4 +334,6 @@ fn a_function_of_an_inner_component_is_refused_for_its_adapters() {
         let refused = refusal(&adapters(callers, 100, 990), LimitClass::Interpreter);
         assert!(refused.is_some_and(|what| what.contains("adapters")), "{refused:?}");
     }
+    let message = inspect_all(&adapters(1, 100, 990), LimitClass::Interpreter).unwrap_err().to_string();
+    assert!(message.contains("componentize-qjs") && message.ends_with("as a script (docs/scripts.md)"), "{message}");
 }

@@ -4,8 +4,10 @@ use std::{fs, path::Path};
 
 use podium_devcluster::{Cluster, Options};
 use podium_host::app::{self, App};
+use podium_registry::Digest;
 use podium_tests::{embedded, guests, plugins, wire::Wire};
 use podium_vocabulary::{Language, PluginSpec};
+use serde_json::json;
 use tempfile::TempDir;
 
 /// The label and the annotation that the test guest sets.
@@ -99,6 +101,42 @@ async fn a_script_is_swapped_and_a_mistake_keeps_the_one_before() {
 
     app.load(script(Some("default"), "writes.set-annotation")).await.unwrap();
     assert_eq!(marks(&cluster, &app, "cart-1").await, [true, true]);
+    app.shutdown().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_in_a_config_map_has_at_most_512_kib() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    let runners = runners();
+    let app = host(&cluster, Some(runners.path())).await;
+    let most = Language::MOST_BYTES;
+    assert_eq!(most, 512 << 10);
+    let load = async |bytes: usize| {
+        let code = "writes.set-label\n#";
+        let source = format!("{code}{}", "x".repeat(bytes - code.len()));
+        let name = format!("of-{bytes}");
+        let metadata = json!({ "namespace": "default", "name": name });
+        let place = json!({ "name": name, "key": "plugin.js", "sha256": Digest::sha256(source.as_bytes()).hex() });
+        let data = json!({ "plugin.js": source });
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data });
+        cluster.create(map).unwrap();
+        let plugin = json!({
+            "apiVersion": "podium.dev/v1alpha1", "kind": "ReconcilePlugin",
+            "metadata": { "name": "script", "namespace": "default" },
+            "spec": {
+                "source": { "script": { "language": "javascript", "configMap": place } },
+                "grants": { "write": { "labels": ["guests.example/*"] } },
+            },
+        });
+        app.load(plugins::configured(&plugin.to_string()).unwrap()).await.map(drop).map_err(|error| error.to_string())
+    };
+    let refused = load(most + 1).await.unwrap_err();
+    assert!(refused.contains("plugin.js has 524289 bytes; at most 524288 are permitted"), "{refused}");
+    assert_eq!(marks(&cluster, &app, "cart-0").await, [false, false]);
+    load(most).await.unwrap();
+    assert_eq!(marks(&cluster, &app, "cart-0").await, [true, false]);
     app.shutdown().await;
     cluster.shutdown().await;
 }

@@ -278,6 +278,7 @@ fn an_import_of_no_world_is_refused_by_name() {
     let error = refusal(&spec("wasi-files"));
     assert!(error.starts_with("wasi-files.wasm: imports wasi:filesystem/"), "{error}");
     assert!(error.contains("wasi:filesystem/types@0.2") && error.contains("wasi:filesystem/preopens@0.2"), "{error}");
+    assert!(error.contains("componentize-py's --stub-wasi") && error.contains("docs/scripts.md"), "{error}");
     assert!(error.contains("a plugin can import podium:reconcile/pods@0.1.0, "), "{error}");
 }
 

@@ -5,14 +5,17 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use podium_engine::ports::{Failure, FailureKind, LogLevel, Outcome, Request, RunReport, Staged, Subject};
 use podium_runtime::{Engine, Plugin, Runner};
-use podium_tests::{runner, sandbox::*};
+use podium_tests::{process::workspace_dir, runner, sandbox::*};
 use podium_vocabulary::{Function, Grants, Language, LimitClass, PluginSpec};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 /// The names that bodies of scripts use.
 const IMPORTS: [&str; 2] = [
-    "import { writes, pods, objects, events, state, log, TerminalError, CallError } from \"podium\";\n",
-    "from podium import writes, pods, objects, events, state, log, TerminalError, CallError, PodKey\n",
+    "import { writes, pods, objects, events, state, log, quantity, duration, TerminalError, CallError } \
+     from \"podium\";\n",
+    "from podium import writes, pods, objects, events, state, log, quantity, duration, TerminalError, CallError, \
+     PodKey\n",
 ];
 
 /// The scripts of one language.
@@ -268,6 +271,79 @@ async fn one_reconciler_writes_the_same_in_each_language() {
     assert!(outcomes.iter().all(|of| *of == outcomes[0]), "{outcomes:#?}");
 }
 
+/// Derives the values of a table of cases, and prints them as one list.
+const DERIVED: [&str; 2] = [
+    r#"
+  const lines = [];
+  const add = (derive) => { try { lines.push(`${derive()}`); } catch (error) { lines.push(error.message); } };
+  for (const [text] of config.quantities) {
+    add(() => [quantity(text), quantity(text).value(), quantity(text).millis()].join(" "));
+  }
+  for (const text of [...config.saturated, ...config.noQuantities]) add(() => quantity(text));
+  for (const [text] of config.durations) add(() => duration(text));
+  for (const text of config.noDurations) add(() => duration(text));
+  for (const one of config.pods) {
+    one.metadata = { creationTimestamp: "1970-01-01T00:00:00Z" };
+    const finished = pods.finishedAt(one);
+    add(() => `${pods.requests(one, "cpu")} ${pods.isReady(one)} ${finished ? finished / 1000 : "none"}`);
+  }
+  const larger = quantity("1Gi") > quantity("1G") && quantity("0.5").plus(quantity("500m")).value() === 1;
+  console.log(JSON.stringify([...lines, `${larger}`]));
+"#,
+    r#"
+import json
+lines = []
+def add(derive):
+    try:
+        lines.append(str(derive()))
+    except TerminalError as error:
+        lines.append(str(error))
+def amounts(amount):
+    return f"{amount} {amount.value()} {amount.millis()}"
+def derived(one):
+    finished, ready = pods.finished_at(one), "true" if pods.is_ready(one) else "false"
+    return f"{pods.requests(one, 'cpu')} {ready} {round(finished.timestamp()) if finished else 'none'}"
+config = request.config
+for text, _ in config["quantities"]:
+    add(lambda: amounts(quantity(text)))
+for text in config["saturated"] + config["noQuantities"]:
+    add(lambda: quantity(text))
+for text, _ in config["durations"]:
+    add(lambda: f"{duration(text).total_seconds():g}")
+for text in config["noDurations"]:
+    add(lambda: duration(text))
+for one in config["pods"]:
+    one["metadata"] = {"creationTimestamp": "1970-01-01T00:00:00Z"}
+    add(lambda: derived(one))
+larger = quantity("1Gi") > quantity("1G") and (quantity("0.5") + quantity("500m")).value() == 1
+print(json.dumps([*lines, "true" if larger else "false"], ensure_ascii=False))
+"#,
+];
+
+#[tokio::test]
+async fn scripts_derive_the_values_that_rust_does() {
+    let text = fs::read_to_string(workspace_dir().join("guest-sdk/tests/derived.json")).unwrap();
+    let table: Value = serde_json::from_str(&text).unwrap();
+    let rows = |name: &str| table[name].as_array().unwrap().iter();
+    let second = |row: &Value| row[1].as_str().map_or_else(|| row[1].to_string(), str::to_owned);
+    let quantities = rows("quantities").map(second);
+    let saturated = rows("saturated").map(|_| i64::MAX.to_string());
+    let no_quantities =
+        rows("noQuantities").map(|text| format!("{text} is no quantity, such as 500m, 2, 1.5Gi or 1e3"));
+    let no_durations = rows("noDurations").map(|text| format!("{text} is no duration, such as 90s, 1h30m or 7d"));
+    let pods = rows("pods").map(|row| row["derived"].as_str().unwrap().to_owned());
+    let amounts = quantities.chain(saturated).chain(no_quantities);
+    let times = rows("durations").map(second).chain(no_durations);
+    let expected: Vec<_> = amounts.chain(times).chain(pods).chain(["true".to_owned()]).collect();
+    for (scripts, body) in each(DERIVED).await {
+        let mut spec = scripts.spec(everything());
+        spec.config = text.clone().into();
+        let (report, notes) = scripts.run(&spec, &scripts.script(body)).await;
+        assert_eq!(report.result, Ok(Outcome::Settled));
+        assert_eq!(serde_json::from_str::<Vec<String>>(&notes.log[0].1).unwrap(), expected);
+    }
+}
+
 #[tokio::test]
 async fn state_commit_and_console_are_those_of_the_host() {
     let bodies = [
@@ -462,32 +538,43 @@ async fn a_script_that_takes_too_much_harms_only_its_run() {
 }
 
 #[tokio::test]
-async fn a_script_of_512_kib_is_prepared_or_refused() {
-    let functions = |line: &dyn Fn(usize) -> String, entry: &str| {
+async fn a_script_of_512_kib_is_prepared_or_refused_by_name() {
+    let functions = |entry: &str, line: fn(usize) -> String, most: usize| {
         let mut source = entry.to_owned();
-        (0..)
-            .map(line)
-            .take_while(|line| {
-                source.push_str(line);
-                source.len() + 100 < Language::MOST_BYTES
-            })
-            .for_each(drop);
-        source
-    };
-    let sources = [
-        functions(&|at| format!("function f{at}(a, b) {{ return a + b * {at}; }}\n"), "export default () => {};\n"),
-        functions(&|at| format!("def f{at}(a, b): return a + b * {at}\n"), "def reconcile(request): pass\n"),
-    ];
-    for (scripts, source) in each(sources).await {
-        let small = &source[..source[..64 << 10].rfind('\n').unwrap() + 1];
-        assert!(scripts.prepared(&scripts.spec(everything()), small).await.is_ok(), "64 KiB");
-        let mut large = scripts.spec(everything());
-        if let Err(error) = scripts.prepared(&large, &source).await {
-            assert!(error.contains("memoryMiB"), "{error}");
+        for line in (0..).map(line) {
+            if source.len() + line.len() > most {
+                break;
+            }
+            source.push_str(&line);
         }
-        large.limits.memory_bytes = 256 << 20;
-        if let Err(error) = scripts.prepared(&large, &source).await {
-            assert!(error.contains("a script has 1 s for it"), "{error}");
+        format!("{source}{}", "\n".repeat(most - source.len()))
+    };
+    let javascript: fn(usize) -> String = |at| format!("function f{at}(a, b) {{ return a + b * {at}; }}\n");
+    let python: fn(usize) -> String = |at| format!("def f{at}(a, b): return a + b * {at}\n");
+    // With the refusals of 512 KiB of functions, with 32 and with 256 MiB.
+    let languages = [
+        ("const data = (text) => text;\nexport default () => {};\n", javascript, [None, None]),
+        (
+            "data = len\ndef reconcile(request): pass\n",
+            python,
+            [Some("spec.limits.memoryMiB is 32"), Some("used up its limit of processor time")],
+        ),
+    ];
+    for (scripts, (entry, line, refused)) in each(languages).await {
+        let mut spec = scripts.spec(everything());
+        let small = functions(entry, line, 64 << 10);
+        assert!(scripts.prepared(&spec, &small).await.is_ok(), "64 KiB of functions");
+        let quotes = format!("{entry}data(\"\");");
+        let data = quotes.replace("\"\"", &format!("\"{}\"", "x".repeat(Language::MOST_BYTES - quotes.len())));
+        assert_eq!(data.len(), 512 << 10);
+        let (report, _) = scripts.run(&spec, &data).await;
+        assert_eq!(report.result, Ok(Outcome::Settled));
+        let source = functions(entry, line, Language::MOST_BYTES);
+        for (memory_bytes, refused) in [32 << 20, 256 << 20].into_iter().zip(refused) {
+            spec.limits.memory_bytes = memory_bytes;
+            let error = scripts.prepared(&spec, &source).await.err().unwrap_or_default();
+            assert_eq!(error.is_empty(), refused.is_none(), "{error}");
+            assert!(error.contains(refused.unwrap_or_default()), "{error}");
         }
     }
 }
