@@ -7,6 +7,7 @@ pub mod args;
 pub mod build;
 pub mod check;
 mod cluster;
+mod compilation;
 pub mod demo;
 mod deploy;
 pub mod dev;
