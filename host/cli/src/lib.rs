@@ -18,6 +18,7 @@ mod offline;
 mod plugin;
 mod profile;
 mod publish;
+mod replicas;
 mod run;
 mod run_report;
 pub mod runners;
