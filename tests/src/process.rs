@@ -3,7 +3,7 @@
 
 mod host;
 
-pub use host::{Host, HostOptions, cargo, host_binary, podium_binary, target_dir, workspace_dir};
+pub use host::{Host, HostOptions, cargo, host_binary, podium_binary, podium_command, target_dir, workspace_dir};
 
 use std::{
     fs::{self, File},

@@ -23,7 +23,7 @@ const AFTERWARDS: Duration = Duration::from_secs(30);
         [guest]. With --plugin it shows in which functions of its component a plugin spends its runs, summed over all \
         runs of these seconds. The names are those of the component's name section, which podium build keeps; without \
         one a function is wasm[NUMBER].\n\nA host takes one profile at a time, from its port of /metrics. While it \
-        samples a plugin, that plugin's runs are slower. With replicas, ask the one that runs the plugin.",
+        samples a plugin, that plugin's runs are slower. With replicas, the one that runs the plugin is asked.",
     after_help = "To reach the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
         export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
@@ -58,8 +58,13 @@ pub(crate) async fn run(profile: &Profile) -> anyhow::Result<ExitCode> {
     let name = plugin.as_deref().unwrap_or("host").replace('/', "-");
     let file = out.clone().unwrap_or_else(|| format!("{name}.pprof").into());
     let time = Duration::from_secs(*seconds);
+    let replica = match plugin {
+        Some(plugin) => Some(server.of_plugin(plugin).await?),
+        None => None,
+    };
+    let asked = replica.as_ref().map_or(server, |replica| &replica.server);
     let answer = tokio::select! {
-        answer = server.fetch(&path, time + AFTERWARDS) => answer?,
+        answer = asked.fetch(&path, time + AFTERWARDS) => answer?,
         never = progress(*seconds) => never,
         stopped = ui::stopped() => return stopped.map(|()| ExitCode::FAILURE),
     };

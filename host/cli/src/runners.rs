@@ -10,10 +10,11 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use podium_runtime::{Engine, EngineOptions, Runner};
 use podium_vocabulary::{Language, PluginSpec, Source};
+use tokio::time::Instant;
 
 use crate::{
     build::{self, Install, write_whole},
-    ui,
+    compilation, ui,
 };
 
 /// Finds mistakes in scripts as the host does.
@@ -29,7 +30,8 @@ impl Checker {
     pub(crate) fn new(named: Option<&Path>) -> anyhow::Result<Option<Self>> {
         let in_checkout = || Some(checkout().ok()?.target).filter(|directory| has_any(directory));
         let Some(directory) = present(named).or_else(in_checkout) else { return Ok(None) };
-        let engine = Engine::new(EngineOptions { concurrent_runs: 1, ..EngineOptions::default() })?;
+        let compilation = compilation::compilation()?;
+        let engine = Engine::new(EngineOptions { concurrent_runs: 1, compilation, ..EngineOptions::default() })?;
         Ok(Some(Self { engine, directory, runners: Default::default() }))
     }
 
@@ -53,11 +55,21 @@ impl Checker {
     }
 }
 
-/// Compiles the runner of a directory.
+/// Loads the runner of a directory. Reports how long it was compiled, if it was.
 pub(crate) fn runner(engine: &Engine, directory: &Path, language: Language) -> anyhow::Result<Runner> {
     let file = directory.join(file(language));
     let wasm = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(engine.runner(&file, &wasm)?)
+    let bar = ui::bar(1);
+    bar.set_message("compiling the runner of scripts");
+    let started = Instant::now();
+    let runner = engine.runner(&file, &wasm);
+    bar.finish_and_clear();
+    let runner = runner?;
+    if !runner.was_stored() {
+        let seconds = started.elapsed().as_secs_f64();
+        ui::report(&format!("compiled the runner of scripts in {}: {seconds:.1} s", language.title()));
+    }
+    Ok(runner)
 }
 
 /// Returns the directory of the runners: the one that is named, the one beside this program, or one in the checkout

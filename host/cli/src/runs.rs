@@ -29,6 +29,10 @@ pub struct Server {
     /// Trust only the authorities in this file, in PEM; without it a certificate of localhost is not verified
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// Another replica of the host, with the same token, which is asked if it runs the plugins [default: kubectl
+    /// forwards the port of that replica's Pod]
+    #[arg(long, value_name = "URL", value_parser = url)]
+    pub replica: Vec<Uri>,
     /// Format of the answer on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -39,8 +43,8 @@ pub struct Server {
 #[command(
     long_about = "Show the latest runs of a plugin, or on a Pod: what caused each, what it wrote, how it ended, and \
         how long it took.\n\nThe answer is of a running host, from its port of /metrics. The host keeps about 150 runs \
-        of a tenant in memory, those that failed longest, and none over a restart. With replicas, ask the one that \
-        holds the Lease.",
+        of a tenant in memory, those that failed longest, and none over a restart. With replicas, the one that runs \
+        the plugin is asked.",
     after_help = "To reach the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
         export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
@@ -110,7 +114,7 @@ pub(crate) fn url(text: &str) -> Result<Uri, InvalidUri> {
     if text.is_empty() { Ok(Uri::default()) } else { text.parse() }
 }
 
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let valid = !text.is_empty() && text.bytes().all(allowed) && text != "." && text != "..";
     valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME".to_owned())
@@ -124,7 +128,8 @@ fn pod_path(text: &str) -> Result<String, String> {
 pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<ExitCode> {
     let runs = match (pod, plugin) {
         (Some(pod), plugin) => {
-            let answer: PodRuns = server.get(&pod_url(pod, plugin.as_deref())).await?;
+            let replica = server.of_pod(pod, plugin.as_deref()).await?;
+            let answer: PodRuns = replica.server.get(&pod_url(pod, plugin.as_deref())).await?;
             if server.output == Output::Json {
                 return printed(&answer);
             }
@@ -134,7 +139,8 @@ pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<
         }
         (None, plugin) => {
             let plugin = plugin.as_deref().unwrap_or_default();
-            let answer: PluginRuns = server.get(&format!("/debug/plugins/{plugin}")).await?;
+            let replica = server.of_plugin(plugin).await?;
+            let answer: PluginRuns = replica.server.get(&format!("/debug/plugins/{plugin}")).await?;
             if server.output == Output::Json {
                 return printed(&answer);
             }
@@ -155,7 +161,8 @@ pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
     let plugin = why.plugin.as_deref();
     let asks_server = why.asks_server(token().is_some());
     let (answer, note): (PodRuns, _) = if asks_server {
-        (server.get(&pod_url(&pod, plugin)).await?, "")
+        let replica = server.of_pod(&pod, plugin).await?;
+        (replica.server.get(&pod_url(&pod, plugin)).await?, "")
     } else {
         let (namespace, name) = pod.split_once('/').unwrap_or_default();
         let kubeconfig = why.kubeconfig.clone().or_else(|| variable("PODIUM_KUBECONFIG").map(PathBuf::from));
@@ -251,7 +258,7 @@ impl Server {
         self.server.as_ref().filter(|url| **url != Uri::default())
     }
 
-    fn url(&self) -> Uri {
+    pub(crate) fn url(&self) -> Uri {
         self.server().cloned().unwrap_or_else(|| Uri::from_static("https://localhost:8080"))
     }
 
@@ -454,8 +461,12 @@ mod tests {
         assert!(name("shop/cart").is_err() && name("cart-0").is_ok());
     }
 
+    fn none() -> Server {
+        Server { server: None, token_file: None, ca_file: None, replica: Vec::new(), output: Output::default() }
+    }
+
     fn server(url: &str) -> Server {
-        Server { server: Some(url.parse().unwrap()), token_file: None, ca_file: None, output: Output::default() }
+        Server { server: Some(url.parse().unwrap()), ..none() }
     }
 
     #[test]
@@ -489,7 +500,7 @@ mod tests {
 
     #[test]
     fn the_port_of_the_host_is_asked_where_an_option_or_a_token_says_so() {
-        let none = Server { server: None, token_file: None, ca_file: None, output: Output::default() };
+        let none = none();
         assert!(!none.is_asked(false) && none.is_asked(true));
         assert!(server("http://localhost:1").is_asked(false));
         assert_eq!(none.url(), "https://localhost:8080");

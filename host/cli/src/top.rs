@@ -10,24 +10,19 @@ use std::{
 
 use clap::Args;
 use futures::future::try_join_all;
-use http::Uri;
 use podium_host::admin::{PluginUsed, PluginsUsed};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{
-    args::Output,
-    runs::{self, Server},
-    ui,
-};
+use crate::{args::Output, runs::Server, ui};
 
 /// Show what each plugin uses: runs, failures, writes, processor time
 #[derive(Debug, Args)]
 #[command(
     long_about = "Show what each plugin uses: runs, failed runs, writes and requests per second, processor time, and \
         the Pods that wait for a run; those with most processor time first.\n\nThe figures are of running hosts, from \
-        their ports of /metrics: the difference of two readings. On a terminal the table is renewed until Ctrl-C; \
-        otherwise it is printed once.",
+        their ports of /metrics: the difference of two readings. Replicas that run plugins are added. On a \
+        terminal the table is renewed until Ctrl-C; otherwise it is printed once.",
     after_help = "To reach the host:\n  \
         kubectl -n podium port-forward deployment/podium-host 8080 &\n  \
         export PODIUM_TOKEN=$(kubectl -n podium create token operator)\n\n\
@@ -48,9 +43,6 @@ pub struct Top {
     /// Print once, also on a terminal
     #[arg(long)]
     pub once: bool,
-    /// One more replica of the host, with the same token; its figures are added
-    #[arg(long, value_name = "URL", value_parser = runs::url)]
-    pub replica: Vec<Uri>,
     #[command(flatten)]
     pub server: Server,
 }
@@ -73,8 +65,8 @@ struct Usage {
 
 pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
     let is_live = !top.once && top.server.output == Output::Table && io::stdout().is_terminal();
-    let replicas: Vec<_> = top.replica.iter().map(|url| top.server.at(url.clone())).collect();
-    let servers: Vec<_> = [&top.server].into_iter().chain(&replicas).collect();
+    let replicas = top.server.of_all().await;
+    let servers: Vec<_> = replicas.iter().map(|replica| &replica.server).collect();
     let mut before = read(&servers).await?;
     let mut began = Instant::now();
     // Clears the screen.

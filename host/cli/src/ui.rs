@@ -8,8 +8,6 @@ use std::{
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use podium_host::app::compile::own_program;
-use podium_runtime::Compilation;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -72,12 +70,6 @@ pub(crate) async fn stopped() -> anyhow::Result<()> {
 
 /// The number of concurrent runs in `dev` and `demo`.
 pub(crate) const WORKERS: usize = 8;
-
-/// Compiles plugins in processes of this program, as `podium-host` does. There is no state directory to cache them in.
-pub(crate) fn compilation() -> anyhow::Result<Compilation> {
-    let program = own_program("podium").context("the program of podium, which compiles plugins, is not found")?;
-    Ok(Compilation::Jailed { program, cache: None })
-}
 
 /// Runs `dev` or `demo` to its end, without waiting for a build that is still under way then.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

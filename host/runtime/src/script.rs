@@ -149,6 +149,12 @@ async fn prepare(
 }
 
 impl Runner {
+    /// Returns whether nothing was compiled: the code was in the cache.
+    #[must_use]
+    pub fn was_stored(&self) -> bool {
+        self.compiled.was_stored
+    }
+
     pub(super) async fn call_prepare(&self, store: &mut Store<Run>, source: &str) -> wasmtime::Result<Prepared> {
         let instance = self.linked.instance.instantiate_async(&mut *store).await?;
         let prepare = instance.get_typed_func::<(&str,), (Prepared,)>(&mut *store, &self.prepare)?;

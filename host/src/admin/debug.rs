@@ -15,7 +15,7 @@ use axum::{
     routing::get,
 };
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{PluginRuns, PluginsUsed, PodRuns, ReconcileStatus, is_loopback};
 
@@ -35,16 +35,20 @@ pub trait Inspected: Send + Sync {
 }
 
 /// The response of `/debug/owners`: which replica runs which plugins, as the one that answers knows.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Owners {
     /// Each replica runs the plugins of its shards; otherwise one runs all.
     pub shared: bool,
+    /// The namespace of the Pods.
+    pub namespace: String,
+    /// The process that answers, as `holder` would name it.
+    pub answers: String,
     /// By Lease.
     pub owners: Vec<Owner>,
 }
 
 /// The holder of a Lease.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Owner {
     /// The name of the Lease.
     pub lease: String,

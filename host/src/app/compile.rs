@@ -1,13 +1,14 @@
 //! The compiler's process as a subcommand of this program, the path of this program, and the cache of compiled code.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
 
 use clap::Args;
+use podium_engine::private_file;
 use podium_runtime::{Cache, Program, Room, compile_stdin};
 use podium_vocabulary::{LimitClass, text};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -83,9 +84,6 @@ fn own_path() -> io::Result<PathBuf> {
 /// Opens the cache of compiled code in a state directory. Logs a failure; the host then compiles all plugins at each
 /// start.
 pub(super) fn cache(state: &Path, now_millis: u64) -> Option<Arc<Cache>> {
-    let random = |key: &mut [u8]| {
-        SystemRandom::new().fill(key).map_err(|_| io::Error::other("the system has no random numbers"))
-    };
     match Cache::open(state, random, now_millis) {
         Ok(cache) => Some(Arc::new(cache)),
         Err(error) => {
@@ -94,4 +92,21 @@ pub(super) fn cache(state: &Path, now_millis: u64) -> Option<Arc<Cache>> {
             None
         }
     }
+}
+
+/// Opens the cache of compiled code of one user's commands, of at most `max_bytes`. Makes the directory if it is not
+/// there, and closes it to others. Several processes may use it.
+///
+/// # Errors
+/// Those of the disk; and when the directory is a symbolic link or belongs to another user.
+pub fn user_cache(directory: &Path, max_bytes: u64) -> io::Result<Arc<Cache>> {
+    directory.parent().map_or(Ok(()), fs::create_dir_all)?;
+    private_file::directory(directory)?;
+    // No file is too old, because their bytes are bounded.
+    let cache = Cache::open(directory, random, 0)?;
+    Ok(Arc::new(cache.with_one_owner(max_bytes)))
+}
+
+fn random(key: &mut [u8]) -> io::Result<()> {
+    SystemRandom::new().fill(key).map_err(|_| io::Error::other("the system has no random numbers"))
 }

@@ -339,10 +339,17 @@ async fn serve_until(
 ) -> Result<&'static str, Exit> {
     let of_files: Vec<_> = plugins.iter().map(|plugin| plugin.spec.clone()).collect();
     let objects = flags.watch_plugins.then(|| app.watch_objects(flags.namespace.as_deref(), &of_files));
+    let driver = app.driver.clone();
+    let loaded = async move {
+        if flags.precompile {
+            driver.components.precompile().await;
+        }
+        load(driver, plugins, flags.strict, flags.watch_plugins).await
+    };
     let ended = tokio::select! {
         biased;
         signal = &mut *stopped => Ok(signal),
-        loaded = load(app.driver.clone(), plugins, flags.strict, flags.watch_plugins) => match loaded {
+        loaded = loaded => match loaded {
             Ok(true) => serve_loaded(&mut app, objects, stopped).await.map_err(Exit::Failed),
             Ok(false) => Err(Exit::Misconfigured),
             Err(error) => Err(Exit::Failed(error)),

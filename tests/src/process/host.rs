@@ -225,6 +225,17 @@ pub fn podium_binary() -> Result<PathBuf> {
     Ok(host_binary()?.with_file_name("podium"))
 }
 
+/// Returns a command of [`podium_binary`], which keeps compiled code in the target directory and not in the home of the
+/// user.
+///
+/// # Errors
+/// Returns an error if it does not build.
+pub fn podium_command() -> Result<Command> {
+    let mut command = Command::new(podium_binary()?);
+    command.env("XDG_CACHE_HOME", target_dir()?.join("caches"));
+    Ok(command)
+}
+
 fn build() -> Result<PathBuf> {
     let profile = profile_dir()?;
     let mut command = cargo();

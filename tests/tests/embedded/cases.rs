@@ -3,13 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{
-    fs,
-    path::PathBuf,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
 use podium_tests::{
-    process::{podium_binary, target_dir, workspace_dir},
+    process::{podium_command, target_dir, workspace_dir},
     runner,
 };
 use podium_vocabulary::Language;
@@ -94,12 +95,16 @@ impl Author {
     }
 
     fn podium(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(podium_binary().unwrap());
+        self.command(arguments).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = podium_command().unwrap();
         command.current_dir(self.folder.path()).args(arguments);
         if self.language.is_some() && arguments[0] != "new" {
             command.args(["--runners", "."]);
         }
-        command.output().unwrap()
+        command
     }
 
     /// Checks the exit code of a command, and that its output has each part. Returns standard output.
@@ -352,6 +357,53 @@ fn a_policy_refuses_and_bounds_a_plugin_as_the_host_does() {
         assert_eq!(printed.contains("team=second-1 on "), later, "{printed}");
     }
     author.says(commands[1], 0, &["shop/a0: done"]);
+}
+
+#[test]
+fn one_command_compiles_the_runner_and_loads_no_changed_code() {
+    const COMPILED: &str = "compiled the runner of scripts in JavaScript: ";
+    let Some(author) = Author::of_script() else { return };
+    author.write("pod.yaml", "metadata: { name: a }\n");
+    author.write("hello/tests/all.yaml", &case("once", "expect: { writes: [set label team=second-0 on shop/a] }\n"));
+    let caches = author.path("caches");
+    let mut arguments = [&["check", "hello"][..], &["run", "hello", "--pod", "pod.yaml"], &["test", "hello"]];
+    // Returns what the command says on standard error.
+    let podium = |caches: &Path, arguments: &[&str]| {
+        let output = author.command(arguments).env("XDG_CACHE_HOME", caches).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        said
+    };
+    let compiled = |said: String, changed: bool| {
+        assert_eq!((said.matches(COMPILED).count(), said.contains("removed, compiling again")), (1, changed), "{said}");
+    };
+    compiled(podium(&caches, arguments[0]), false);
+    let own = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let code = fs::read_dir(caches.join("podium/compiled")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!([own(&caches.join("podium")), own(code.parent().unwrap()), own(&code)], [0o700, 0o700, 0o600]);
+    for arguments in arguments {
+        assert!(!podium(&caches, arguments).contains(COMPILED), "{arguments:?}");
+    }
+
+    // Another user's code, of the same runner and for the same engine.
+    let other = author.path("other");
+    compiled(podium(&other, arguments[0]), false);
+    let foreign = fs::read(other.join("podium/compiled").join(code.file_name().unwrap())).unwrap();
+    let right = fs::read(&code).unwrap();
+    let mut flipped = right.clone();
+    flipped[right.len() / 2] ^= 1;
+    for bytes in [flipped, right[..right.len() - 1].to_vec(), foreign] {
+        fs::write(&code, bytes).unwrap();
+        compiled(podium(&caches, arguments[0]), true);
+        arguments.rotate_left(1);
+        assert!(!podium(&caches, arguments[0]).contains(COMPILED), "{arguments:?}");
+    }
+    fs::set_permissions(&code, Permissions::from_mode(0o666)).unwrap();
+    compiled(podium(&caches, arguments[0]), true);
+
+    let said = podium(&author.path("pod.yaml"), arguments[0]);
+    assert!(said.contains("compiled code is not kept, so each command compiles again: "), "{said}");
+    compiled(said, false);
 }
 
 #[test]

@@ -3,12 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, time::Duration};
 
 use podium_devcluster::{Cluster, Options};
 use podium_tests::{
     embedded, plugins,
-    process::{podium_binary, workspace_dir},
+    process::{podium_command, workspace_dir},
     wire::Wire,
 };
 use podium_vocabulary::PluginSpec;
@@ -62,7 +62,7 @@ impl Entry {
 
 /// Returns the output of a command that succeeds.
 fn podium(arguments: &[&str]) -> String {
-    let output = Command::new(podium_binary().unwrap()).args(arguments).output().unwrap();
+    let output = podium_command().unwrap().args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

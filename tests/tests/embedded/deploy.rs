@@ -12,7 +12,7 @@ use podium_host::{
 };
 use podium_tests::{
     embedded, guests,
-    process::{podium_binary, workspace_dir},
+    process::{podium_command, workspace_dir},
     runner,
     wait::until,
 };
@@ -76,7 +76,7 @@ impl Fixture {
     }
 
     async fn podium(&self, arguments: &[&str]) -> Ended {
-        let mut command = tokio::process::Command::new(podium_binary().unwrap());
+        let mut command = tokio::process::Command::from(podium_command().unwrap());
         let output = command.current_dir(self.folder.path()).args(arguments).kill_on_drop(true).output().await.unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use podium_tests::process::{cargo, podium_binary, target_dir, workspace_dir};
+use podium_tests::process::{cargo, podium_command, target_dir, workspace_dir};
 
 /// Those that a plugin in Rust needs.
 const OF_SDK: [&str; 4] = ["podium-sdk", "podium-config", "podium-vocabulary", "podium-wire"];
@@ -75,7 +75,7 @@ fn packages_include_no_file_of_another_place_and_build_a_plugin() {
     assert!(count >= 20, "{count} files are included");
 
     let podium = || {
-        let mut command = Command::new(podium_binary().unwrap());
+        let mut command = podium_command().unwrap();
         command.current_dir(parent.path());
         command
     };

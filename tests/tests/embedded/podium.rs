@@ -20,7 +20,7 @@ use kube::{
 };
 use podium_devcluster::Cluster;
 use podium_tests::{
-    process::{Process, podium_binary, target_dir, workspace_dir},
+    process::{Process, podium_binary, podium_command, target_dir, workspace_dir},
     runner,
     wait::until,
 };
@@ -52,7 +52,7 @@ impl Author {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(podium_binary().unwrap());
+        let mut command = podium_command().unwrap();
         command.current_dir(self.0.path()).args(arguments);
         command
     }

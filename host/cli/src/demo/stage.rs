@@ -19,7 +19,7 @@ use super::{
     screen::Screen,
     workloads::{Cluster, SPINNING_NAMESPACE},
 };
-use crate::{args, cluster::Local, ui};
+use crate::{args, cluster::Local, compilation, ui};
 
 /// The namespace whose Pods are measured.
 pub(super) const MEASURED_NAMESPACE: &str = "bank-ledger";
@@ -60,7 +60,7 @@ impl Stage {
         let app = App::start(app::Options {
             watch_client: local.client().await?.into(),
             workers: ui::WORKERS,
-            compilation: ui::compilation()?,
+            compilation: compilation::compilation()?,
             ..app::Options::new(local.client().await?, arguments.seed, now_millis)
         })
         .await?;

@@ -17,7 +17,7 @@ use podium_host::app::{self, App};
 use podium_vocabulary::Language;
 use swap::{Running, swap};
 
-use crate::{args, plugin, runners, ui};
+use crate::{args, compilation, plugin, runners, ui};
 
 /// Runs until Ctrl-C.
 ///
@@ -41,7 +41,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
         policy,
-        compilation: ui::compilation()?,
+        compilation: compilation::compilation()?,
         runners,
         ..app::Options::new(environment.client.clone(), now_millis, now_millis)
     })

@@ -14,7 +14,7 @@ use podium_vocabulary::{PluginSpec, Source, text};
 use crate::{
     args::{Runners, Toolchain},
     build::{self, command::plugin_of},
-    check, plugin, runners, script, ui,
+    check, compilation, plugin, runners, script,
 };
 
 /// The plugin to run, and how its code is found.
@@ -81,17 +81,13 @@ impl Compiled {
         };
         // A simulation: nothing interrupts a run but its fuel, so that it does not depend on the machine's speed.
         let options = EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() };
-        let engine = Engine::new(EngineOptions { compilation: ui::compilation()?, ..options })?;
+        let engine = Engine::new(EngineOptions { compilation: compilation::compilation()?, ..options })?;
         let runner = match spec.language {
             Some(language) => {
                 spec.source = Source::Inline(String::from_utf8_lossy(&bytes).into());
                 let install = code.toolchain.install_targets;
                 let directory = runners::directory(code.runners.runners.as_deref(), &[language], install)?;
-                let bar = ui::bar(1);
-                bar.set_message("compiling the runner of scripts");
-                let runner = runners::runner(&engine, &directory, language);
-                bar.finish_and_clear();
-                Some(runner?)
+                Some(runners::runner(&engine, &directory, language)?)
             }
             None => {
                 if let Some(component) = &place {

@@ -18,7 +18,7 @@ mod kept;
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
     io::{self, ErrorKind, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
@@ -89,12 +89,15 @@ impl Owner {
     }
 }
 
-/// The directory of compiled code of one host. No other host uses it at the same time.
+/// The directory of compiled code of one host, or of the commands of one user. Of several processes at the same time
+/// each reads files as a whole, and one stores at a time.
 #[derive(Debug)]
 pub struct Cache {
     directory: PathBuf,
     key: hmac::Key,
     max_bytes: u64,
+    /// The owner of all files, if they have one.
+    owner: Option<Owner>,
     give_up: Duration,
     /// Held while old files are removed and a new one is stored.
     storing: Mutex<()>,
@@ -112,13 +115,21 @@ impl Cache {
     pub fn open(state: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>, now_millis: u64) -> io::Result<Self> {
         let directory = state.join(DIRECTORY);
         private_file::directory(&directory)?;
+        let _lock = lock(&directory);
         let key = key(&state.join(KEY_FILE), random)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
         let storing = Mutex::default();
         let hangs = Mutex::default();
-        let cache = Self { directory, key, max_bytes: MAX_BYTES, give_up: GIVE_UP, storing, hangs };
+        let cache = Self { directory, key, max_bytes: MAX_BYTES, owner: None, give_up: GIVE_UP, storing, hangs };
         cache.remove_old(UNIX_EPOCH + Duration::from_millis(now_millis))?;
         Ok(cache)
+    }
+
+    /// Stores all files as those of one owner, whoever loads the component: of more than `max_bytes` the least recently
+    /// used are removed first.
+    #[must_use]
+    pub fn with_one_owner(self, max_bytes: u64) -> Self {
+        Self { owner: Some(Owner { max_bytes, ..Owner::PLATFORM }), ..self }
     }
 
     /// Sets another bound for all files together.
@@ -221,6 +232,7 @@ impl Cache {
     }
 
     fn write(&self, path: &Path, key: Key, engine: &Sha256, owner: Owner, code: &[u8]) -> io::Result<()> {
+        let owner = self.owner.unwrap_or(owner);
         let header = header(key, engine, owner.tag, code.len());
         let mut mac = hmac::Context::with_key(&self.key);
         mac.update(&header);
@@ -229,6 +241,7 @@ impl Cache {
         let parts = [&header, code, mac.as_ref()];
         let length = parts.iter().map(|part| part.len() as u64).sum();
         let _storing = self.storing.lock();
+        let _lock = lock(&self.directory);
         self.make_room(length, owner)?;
         private_file::replace(path, &parts, false)
     }
@@ -258,7 +271,7 @@ impl Cache {
                 return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
             };
             let file = files.remove(oldest);
-            fs::remove_file(&file.path)?;
+            private_file::remove(&file.path)?;
             tracing::debug!(file = text::path(&file.path), "cached code removed to make room");
         }
     }
@@ -267,7 +280,7 @@ impl Cache {
         for file in self.files()? {
             let is_old = now.duration_since(file.used).is_ok_and(|age| age > MAX_AGE);
             if is_old || file.path.extension().is_some_and(|end| end == private_file::NEXT) {
-                fs::remove_file(&file.path)?;
+                private_file::remove(&file.path)?;
             }
         }
         Ok(())
@@ -277,6 +290,13 @@ impl Cache {
         let owned = |Entry { path, used, bytes }| CacheFile { owner: owner_of(&path), path, used, bytes };
         Ok(private_file::entries(&self.directory)?.into_iter().map(owned).collect())
     }
+}
+
+/// Waits until no other process stores in the directory. Where the file system has no locks, processes may spoil each
+/// other's files, as the MAC of these shows.
+fn lock(directory: &Path) -> Option<File> {
+    let file = private_file::open(directory).ok()?;
+    file.lock().ok().map(|()| file)
 }
 
 /// A file of the cache, with the time of its last use.

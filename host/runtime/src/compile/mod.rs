@@ -172,6 +172,8 @@ impl fmt::Debug for Artifact {
 pub(super) struct Compiled {
     pub(super) component: Component,
     pub(super) inspected: Arc<Inspected>,
+    /// Whether its code is that of the cache.
+    pub(super) was_stored: bool,
 }
 
 impl Compiled {
@@ -261,23 +263,24 @@ impl Compiler {
         requester: Requester<'_>,
     ) -> Result<Arc<Compiled>, LoadProblem> {
         let make = || {
-            let component = self.component(key, class, wasm, requester)?;
-            Ok(Compiled { component, inspected: Arc::clone(inspected) })
+            let (component, was_stored) = self.component(key, class, wasm, requester)?;
+            Ok(Compiled { component, inspected: Arc::clone(inspected), was_stored })
         };
         self.shared.get_or_try_insert_with(key, make)
     }
 
+    /// Returns the component, and whether its code was in the cache.
     fn component(
         &self,
         key: Key,
         class: LimitClass,
         wasm: &[u8],
         requester: Requester<'_>,
-    ) -> Result<Component, LoadProblem> {
+    ) -> Result<(Component, bool), LoadProblem> {
         let Requester { tenant, code_bytes: max_bytes, file } = requester;
         let failed = |error: wasmtime::Error| LoadProblem::Compile(format!("{error:#}"));
         let Compilation::Jailed { program, cache } = &self.compilation else {
-            return Component::new(&self.engine, wasm).map_err(failed);
+            return Ok((Component::new(&self.engine, wasm).map_err(failed)?, false));
         };
         let engine = Sha256::of_engine(&self.engine, class);
         if let Some(cache) = cache
@@ -286,7 +289,7 @@ impl Compiler {
             match artifact.component(&self.engine) {
                 Ok(component) => {
                     tracing::debug!(file = %text::path(file), "component loaded from the cache of compiled code");
-                    return Ok(component);
+                    return Ok((component, true));
                 }
                 Err(error) => {
                     let error = text::line(&format!("{error:#}"));
@@ -312,6 +315,6 @@ impl Compiler {
             let owner = tenant.map_or(Owner::PLATFORM, |tenant| Owner::new(tenant, max_bytes));
             cache.call(move |cache| cache.store(key, &engine, owner, &artifact));
         }
-        Ok(component)
+        Ok((component, false))
     }
 }

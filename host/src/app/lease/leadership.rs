@@ -24,6 +24,8 @@ const RELEASE: Duration = Duration::from_secs(2);
 pub(in crate::app) struct Leadership {
     pub(super) now: BootTime,
     duration: Duration,
+    /// The name of this process, and the namespace of its Pod.
+    own: [String; 2],
     pub(super) inner: Mutex<Inner>,
     pub(super) stop: Notify,
     pub(super) stopped: watch::Sender<bool>,
@@ -138,8 +140,9 @@ impl Leadership {
         let now = options.boot_time.clone().unwrap_or_else(|| Arc::new(move || began.elapsed()));
         let (stopped, _) = watch::channel(false);
         let duration = options.duration;
+        let own = [&options.holder, &options.own_namespace].map(Clone::clone);
         let inner = Mutex::new(Inner { mode: options.active_replicas, ..Inner::default() });
-        Arc::new(Self { now, duration, inner, stop: Notify::new(), stopped })
+        Arc::new(Self { now, duration, own, inner, stop: Notify::new(), stopped })
     }
 
     /// Returns the right to write, for each request that changes something.
@@ -213,7 +216,8 @@ impl Leadership {
             Owner { lease: Sharing::name(NAME, index), shards, holder, pod, term }
         };
         let held = inner.leases.iter().enumerate().filter(|(_, held)| !held.shards.is_empty());
-        Owners { shared: inner.mode == Mode::All, owners: held.map(owner).collect() }
+        let [answers, namespace] = self.own.clone();
+        Owners { shared: inner.mode == Mode::All, namespace, answers, owners: held.map(owner).collect() }
     }
 
     /// Returns true if replicas share the plugins.
@@ -260,7 +264,9 @@ mod tests {
         let inner = Mutex::new(Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) });
         let (stopped, _) = watch::channel(false);
         let now: BootTime = Arc::new(|| Duration::ZERO);
-        let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
+        let duration = Duration::from_secs(8);
+        let own = <_>::default();
+        let leadership = Leadership { now, duration, own, inner, stop: Notify::new(), stopped };
         let spoil = |index: usize| leadership.inner.lock().leases[index].unusable = Some("rubbish".to_owned());
         spoil(4);
         let Check { failure, note, .. } = leadership.check();
@@ -285,7 +291,9 @@ mod tests {
         let inner = Mutex::new(Inner::new(&sharing));
         let (stopped, _) = watch::channel(false);
         let now: BootTime = Arc::new(move || *time.lock());
-        let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
+        let duration = Duration::from_secs(8);
+        let own = <_>::default();
+        let leadership = Leadership { now, duration, own, inner, stop: Notify::new(), stopped };
         // Shards 9 and 5.
         let shop = Tenant::Namespace("shop".into());
         leadership.inner.lock().own(10, 7, Duration::from_secs(6));

@@ -34,21 +34,32 @@ impl Components {
         fetched: Fetched,
         code_bytes: u64,
     ) -> Result<Code, LoadFailure> {
-        let cell = &self.runners.compiled[language as usize];
-        let (runner, facts) = match cell.get() {
-            Some(compiled) => compiled,
-            None => {
-                // Not within the cell, for which others wait: a disk that hangs is given up.
-                let (file, wasm) = self.runner_file(language).await?;
-                cell.get_or_try_init(|| self.runner(language, file, wasm)).await?
-            }
-        };
+        let (runner, facts) = self.compiled_runner(language).await?;
         let Fetched { bytes, image, signer, stored } = fetched;
         let plugin = self.engine.prepare(spec, runner, &bytes, code_bytes).await?;
         let sha256 = sha256(&bytes);
         let imports = plugin.imports();
         let component = Component { sha256, imports, image, signer, stored, runner: Some(facts.clone()) };
         Ok(Code { reconcile: Arc::new(plugin), component: component.into() })
+    }
+
+    /// Compiles all runners of the directory. Logs what cannot be compiled, which is tried again for a script.
+    pub(in crate::app) async fn precompile(&self) {
+        for language in Language::ALL {
+            if let Err(error) = self.compiled_runner(language).await {
+                tracing::warn!(language = language.name(), %error, "runner not compiled before the start");
+            }
+        }
+    }
+
+    async fn compiled_runner(&self, language: Language) -> Result<&(Runner, status::Runner), LoadFailure> {
+        let cell = &self.runners.compiled[language as usize];
+        if let Some(compiled) = cell.get() {
+            return Ok(compiled);
+        }
+        // Not within the cell, for which others wait: a disk that hangs is given up.
+        let (file, wasm) = self.runner_file(language).await?;
+        cell.get_or_try_init(|| self.runner(language, file, wasm)).await
     }
 
     async fn runner_file(&self, language: Language) -> Result<(PathBuf, Bytes), LoadFailure> {

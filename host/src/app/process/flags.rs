@@ -74,6 +74,10 @@ pub struct Flags {
     /// program, if it exists; without one, scripts are refused]
     #[arg(long, env = "PODIUM_RUNNERS", value_name = "DIR")]
     pub(super) runners: Option<PathBuf>,
+    /// Compile the runners of scripts before the host is ready, and not for the first script of their language. With
+    /// --state-dir only the first start takes the time
+    #[arg(long, env = "PODIUM_PRECOMPILE")]
+    pub(super) precompile: bool,
     /// Refuse plugins without spec.serviceAccountName, whose writes and live reads would be sent as the host's own
     /// account. The host's account then needs no right to write
     #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]

@@ -7,8 +7,10 @@ use podium_devcluster::{Cluster, Options};
 use podium_tests::{
     bombs, guests, plugins,
     process::{Host, HostOptions, Process, host_binary},
+    runner,
     wait::until,
 };
+use podium_vocabulary::Language;
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -110,6 +112,37 @@ async fn a_host_restarted_in_its_state_directory_compiles_nothing() -> Result<()
         assert_eq!(log.matches("component compiled").count(), compiled, "{log}");
         assert_eq!(log.matches("removed, compiling again").count(), spoilt, "{log}");
         assert_eq!(log.matches("plugin loaded").count(), 4, "{log}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn runners_are_compiled_before_the_host_is_ready() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let path = |name: &str| place.path().join(name);
+    for folder in ["plugins", "runners"] {
+        fs::create_dir(path(folder))?;
+    }
+    if runner::install(&path("runners"), &[Language::JavaScript])?.is_empty() {
+        return Ok(());
+    }
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
+    let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    fs::write(path("kubeconfig"), server.kubeconfig())?;
+    fs::write(path("plugins/good.yaml"), configuration("good", &guests::path("good")?, ""))?;
+    let [state, runners] = ["state", "runners"].map(|name| path(name).display().to_string());
+    // The plugin at the first start, and then the runner.
+    for (flag, compiled, loaded) in [(None, 1, 0), (Some("--precompile"), 1, 1), (Some("--precompile"), 0, 1)] {
+        let arguments = ["--state-dir", &state, "--runners", &runners].into_iter().chain(flag);
+        let arguments = arguments.map(str::to_owned).collect();
+        let plugins = vec![path("plugins")];
+        let host = Host::spawn(&HostOptions { kubeconfig: path("kubeconfig"), plugins, arguments }).await?;
+        let log = host.log();
+        host.terminate().await?;
+        assert_eq!(log.matches("component compiled").count(), compiled, "{log}");
+        assert_eq!(log.matches("runner loaded").count(), loaded, "{log}");
+        let missing = r#"runner not compiled before the start language="python""#;
+        assert_eq!(log.matches(missing).count(), loaded, "{log}");
     }
     Ok(())
 }

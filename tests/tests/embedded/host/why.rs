@@ -1,7 +1,12 @@
 //! Records of runs, and why a plugin does not run: each situation is prepared on a whole host, and the response names
 //! its cause.
 
-use std::{process::Command, time::Duration};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::ensure;
 use kube::api::{Patch, PatchParams};
@@ -10,7 +15,13 @@ use podium_host::{
     admin::{self, ListenAddress},
     app::{App, Operator},
 };
-use podium_tests::{embedded, plugins, process::podium_binary, sandbox, wait::until, wire::Wire};
+use podium_tests::{
+    embedded, plugins,
+    process::{podium_binary, podium_command},
+    sandbox,
+    wait::until,
+    wire::Wire,
+};
 use podium_vocabulary::{LimitClass, PluginId, PluginSpec, RequestRates};
 use serde_json::{Value, json};
 
@@ -402,4 +413,96 @@ async fn the_commands_runs_and_why_show_what_the_host_answers() {
     assert!(error.contains("no plugin of this name is configured"), "{error}");
     assert_eq!(ask("runs --pod cart-0").await.0, Some(2));
     app.shutdown().await;
+}
+
+/// Starts a host whose Lease is in the same cluster, with its own port of metrics.
+async fn replica(cluster: &Cluster, holder: &str) -> (App, String) {
+    let metrics = admin::bind(ListenAddress::One(([127, 0, 0, 1], 0).into())).await.unwrap().unwrap();
+    let address = metrics.address().to_string();
+    let wire = Wire::new(cluster);
+    let lease = Some(embedded::lease(wire.client(), "podium", holder));
+    let operator = Operator { metrics: Some(metrics), ..Operator::default() };
+    let options = embedded::options(cluster, wire.client());
+    let app = App::start_simulated(podium_host::app::Options { operator, lease, ..options }).await.unwrap();
+    app.load(probe("mark", &format!("label {KEY} 1"), CARTS)).await.unwrap();
+    app.started();
+    (app, address)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_ask_the_replica_that_runs_the_plugin() {
+    let cluster = cluster();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    let (first, holder) = replica(&cluster, "podium-host-a_1").await;
+    until("runs of the plugin", Duration::from_secs(60), async || {
+        let runs = first.plugin_runs("mark").map_or(0, |of| of.runs.len());
+        ensure!(runs > 0);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let (second, standby) = replica(&cluster, "podium-host-b_2").await;
+    let url = format!("http://{standby}");
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = |says: &str| {
+        let file = folder.path().join("kubectl");
+        fs::write(&file, format!("#!/bin/sh\necho \"$@\" > {:?}\n{says}\n", folder.path().join("asked"))).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    };
+    let port = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
+    let forwards = |address: &str| format!("echo 'Forwarding from 127.0.0.1:{} -> 8080'\nexec sleep 60", port(address));
+    let ask = async |arguments: &[&str]| {
+        let mut command = tokio::process::Command::from(podium_command().unwrap());
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        command.args(arguments).args(["--server", &url]).env("PATH", path).env_remove("PODIUM_TOKEN");
+        let output = command.kill_on_drop(true).output().await.unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&printed).into_owned())
+    };
+
+    kubectl("echo 'error: pods \"podium-host-a\" not found' >&2; exit 1");
+    let runs = ["runs", "--plugin", "mark"];
+    until("the standby to know the holder", Duration::from_secs(20), async || {
+        let (code, said) = ask(&runs).await;
+        ensure!(code == Some(1), "{said}");
+        for part in [
+            "the plugins run in Pod podium/podium-host-a, and http://127.0.0.1:",
+            " is podium-host-b_2: kubectl port-forward: error: pods \"podium-host-a\" not found. ",
+            "kubectl -n podium port-forward pod/podium-host-a 8081:metrics &",
+            "with --server http://localhost:8081",
+        ] {
+            ensure!(said.contains(part), "{part}: {said}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let (code, top) = ask(&["top", "--once", "--interval", "1"]).await;
+    assert!(code == Some(0) && top.contains("not counted: the plugins run in Pod podium/podium-host-a"), "{top}");
+
+    // A forwarded port of a third process is not believed.
+    kubectl(&forwards(&standby));
+    let (code, said) = ask(&["profile", "--plugin", "mark", "--seconds", "1"]).await;
+    assert!(code == Some(1) && said.contains("the forwarded port is not that of the holder"), "{said}");
+
+    let run = format!("labels by mark -> set label {KEY}=1 (unchanged)  settled");
+    let check = async |more: &[&str]| {
+        let (code, runs) = ask(&[&runs[..], more].concat()).await;
+        assert!(code == Some(0) && runs.contains("default/cart-0"), "{runs}");
+        for plugin in [&[][..], &["--plugin", "mark"]] {
+            let (code, why) = ask(&[&["why", "-n", "default", "cart-0"], plugin, more].concat()).await;
+            assert!(code == Some(0) && why.contains("\nmark  loaded\n") && why.contains(&run), "{why}");
+        }
+        let (code, top) = ask(&[&["top", "--once", "--interval", "1"], more].concat()).await;
+        assert!(code == Some(0) && top.contains("\nmark    loaded  0.0"), "{top}");
+    };
+    kubectl(&forwards(&holder));
+    check(&[]).await;
+    let asked = fs::read_to_string(folder.path().join("asked")).unwrap();
+    assert_eq!(asked, "--namespace podium port-forward pod/podium-host-a :metrics\n");
+    kubectl("exit 1");
+    check(&["--replica", &format!("http://{holder}")]).await;
+    for app in [second, first] {
+        app.shutdown().await;
+    }
 }

@@ -357,3 +357,37 @@ fn old_and_unfinished_files_are_removed_at_a_start() {
     let there = [0, 1].map(|number| cache.path(component(number)).exists());
     assert_eq!((there, unfinished.exists()), ([false, true], false));
 }
+
+#[test]
+fn the_files_of_one_owner_go_by_their_last_use() {
+    let state = tempfile::tempdir().unwrap();
+    let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
+    let cache = open_cache(state.path()).with_one_owner(3 * file);
+    for (number, owner) in [(0, Owner::PLATFORM), (1, of_tenant("shop")), (2, of_tenant("bank"))] {
+        cache.store(component(number), &ENGINE, owner, &artifact(1_000));
+        let path = cache.path(component(number));
+        let used = UNIX_EPOCH + Duration::from_millis(NOW) + Duration::from_secs(number.into());
+        OpenOptions::new().write(true).open(path).unwrap().set_modified(used).unwrap();
+    }
+    cache.store(component(3), &ENGINE, of_tenant("shop"), &artifact(1_000));
+    let there: Vec<_> = (0..4).filter(|number| cache.path(component(*number)).exists()).collect();
+    assert_eq!(there, [1, 2, 3], "the runner was used first");
+}
+
+#[test]
+fn processes_that_store_at_the_same_time_spoil_no_file() {
+    let state = tempfile::tempdir().unwrap();
+    open_cache(state.path()).store(COMPONENT, &ENGINE, owner(), &artifact(200_000));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            // Another process has a cache, and with it a lock, of its own.
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let cache = Cache::open(state.path(), |_| panic!("the key is there"), 0).unwrap();
+                    assert!(cache.read(&cache.path(COMPONENT), COMPONENT, &ENGINE).unwrap().is_some());
+                    cache.write(&cache.path(COMPONENT), COMPONENT, &ENGINE, owner(), artifact(200_000).code()).unwrap();
+                }
+            });
+        }
+    });
+}
