@@ -131,8 +131,8 @@ impl Keeper {
         loop {
             let wait = sharing.due().saturating_sub(now()).min(LOOK).min(requests.due());
             let mut inputs = VecDeque::new();
-            // The watchdog watches them together.
-            let beats = || Part::ALL.into_iter().filter(|_| self.watchdog.still().is_none()).map(Input::Beat);
+            let moved = |part: &Part| self.watchdog.still(*part).is_none();
+            let beats = || Part::ALL.into_iter().filter(moved).map(Input::Beat);
             let mut of_all: Vec<_>;
             tokio::select! {
                 biased;
@@ -329,7 +329,9 @@ impl Keeper {
     fn reason(&self, why: Why) -> String {
         match why {
             Why::Stop => "the host is stopping".to_owned(),
-            Why::Stuck(_) => self.watchdog.still().unwrap_or_else(|| "a part of the host stands still".to_owned()),
+            Why::Stuck(part) => {
+                self.watchdog.still(part).unwrap_or_else(|| "a part of the host stands still".to_owned())
+            }
             Why::Unfit => stale(&self.reader).unwrap_or_else(|| match self.options.active_replicas {
                 Mode::All if !self.rejects_writes() => "shards are not shared any more".to_owned(),
                 _ => "the state directory rejects writes".to_owned(),

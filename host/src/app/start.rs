@@ -20,6 +20,7 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::Status,
 };
+use podium_lease::Part;
 use podium_pods::{
     cache::{self, Reader, Writer},
     pod::Observation,
@@ -304,10 +305,18 @@ impl Core {
         let steps = Steps(ingest.steps());
         let jobs = ingest_handle.clone();
         let waits = move || observations_wait() || jobs.is_waiting();
-        watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
+        watchdog.watch(Watched::new(Part::Ingest, "events of pods wait, and none was processed", steps, waits));
         let ticker = self.engine.clone();
         let waits = move || ticker.stalled().is_some();
-        watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
+        watchdog.watch(Watched::new(
+            Part::Epoch,
+            "runs wait, and guests cannot be interrupted",
+            Steps::default(),
+            waits,
+        ));
+        let keys = self.queue.clone();
+        let waits = move || keys.beat();
+        watchdog.watch(Watched::new(Part::Dispatch, "no worker took a key", Steps::default(), waits));
         services.spawn(watchdog.clone().run());
         let ingest = async move {
             ingest.run().await;
