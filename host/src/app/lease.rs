@@ -257,6 +257,7 @@ impl Keeper {
                 tracing::info!(lease, reason, "handing the Lease over; runs have ended");
                 if why == Why::Given {
                     // Requests that were sent already have until the Lease is released.
+                leadership.inner.lock().ended = Some(reason);
                     self.last.insert(index, mark);
                     return None;
                 }
@@ -271,6 +272,7 @@ impl Keeper {
                     tracing::error!(lease, reason, "this replica does not hold the Lease any more; runs have ended");
                 }
                 self.last.remove(&index).map(Input::Drained)
+                    leadership.inner.lock().ended = Some(reason);
             }
             Effect::Blocked(unusable) => {
                 let error = text::line(&unusable.to_string());

@@ -43,6 +43,8 @@ pub(super) struct Inner {
     pub(super) failure: Option<String>,
     /// Why the namespace of the Leases is not known.
     pub(super) nowhere: Option<String>,
+    /// Why the latest term of this replica ended, until the next one begins.
+    pub(super) ended: Option<String>,
 }
 
 /// The holder and the term of a Lease.
@@ -89,6 +91,7 @@ impl Inner {
         self.takeovers += 1;
         if let Some(held) = self.leases.get_mut(index) {
             held.term = term;
+        self.ended = None;
             held.until = until;
         }
     }
@@ -190,8 +193,10 @@ impl Leadership {
         let unusable =
             inner.leases.iter().enumerate().filter_map(|(index, held)| {
                 Some(format!("; {}: {}", Sharing::name(NAME, index), held.unusable.as_ref()?))
+        let ended = inner.ended.as_ref().filter(|_| shards == 0);
+        let ended = ended.map_or_else(String::new, |reason| format!("; the last term of this replica ended: {reason}"));
             });
-        let note = note + &unusable.collect::<String>();
+        let note = note + &ended + &unusable.collect::<String>();
         Check { failure, required: true, ..Check::passed("lease", text::line(&note)) }
     }
 
@@ -281,6 +286,26 @@ mod tests {
     fn the_right_to_write_is_of_a_shard_and_ends_with_the_sharing() {
         let clock = Arc::new(Mutex::new(Duration::ZERO));
         let time = clock.clone();
+    #[test]
+    fn a_standby_says_why_its_last_term_ended() {
+        let sharing = Sharing::new("a".to_owned(), Duration::from_secs(8), Mode::One, Duration::ZERO);
+        let inner = Mutex::new(Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) });
+        let (stopped, _) = watch::channel(false);
+        let now: BootTime = Arc::new(|| Duration::ZERO);
+        let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
+        let note = || leadership.check().note.unwrap();
+        leadership.inner.lock().ended = Some("no worker took a key for 10 s".to_owned());
+        assert_eq!(
+            note(),
+            "standby; no replica holds it; the last term of this replica ended: no worker took a key for 10 s"
+        );
+        leadership.inner.lock().open = Duration::from_secs(9);
+        leadership.inner.lock().own(0, 7, Duration::from_secs(6));
+        assert_eq!(note(), "this replica holds it, term 7");
+        leadership.inner.lock().extend(0, Duration::ZERO);
+        assert_eq!(note(), "standby; no replica holds it");
+    }
+
         let sharing = Sharing::new("a".to_owned(), Duration::from_secs(8), Mode::All, Duration::ZERO);
         let inner = Mutex::new(Inner::new(&sharing));
         let (stopped, _) = watch::channel(false);
