@@ -348,7 +348,7 @@ impl Keeper {
     fn note(&self, sharing: &Sharing) {
         let now = (self.leadership.now)();
         let mut inner = self.leadership.inner.lock();
-        for index in inner.saw(sharing, now) {
+        for index in inner.saw(sharing, self.gone.dropped(), now) {
             let seen = inner.leases.get(index).and_then(|held| held.seen.as_ref());
             let is_other = |seen: &&Seen| !seen.holder.is_empty() && seen.holder != self.options.holder;
             if let Some(Seen { holder, term, .. }) = seen.filter(is_other) {

@@ -45,6 +45,8 @@ pub struct LeaseFigures {
     pub takeovers: u64,
     /// For how long no living replica has held it, as far as this one knows.
     pub unowned: Duration,
+    /// The last states of deleted Pods that were dropped because those of a standby have a bound.
+    pub dropped: u64,
 }
 
 /// How often the files of the certificate of the port of metrics were read.
@@ -385,7 +387,7 @@ fn encode_journal(families: &mut Families<'_>, journal: journal::Figures) -> fmt
 }
 
 fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Result {
-    let LeaseFigures { leads, shards, takeovers, unowned } = figures;
+    let LeaseFigures { leads, shards, takeovers, unowned, dropped } = figures;
     let help = "1 while this replica holds a Lease and runs plugins";
     families.gauge("leader_election_master_status", help, [([("name", "podium-host")], i64::from(leads))])?;
     let help = "Shards of tenants whose plugins this replica runs";
@@ -398,6 +400,8 @@ fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Resu
 
 fn encode_traces(families: &mut Families<'_>, figures: TraceFigures) -> fmt::Result {
     let TraceFigures { exported, rate, queue_full, export_failed } = figures;
+    let help = "Last states of deleted Pods that were dropped because a standby keeps 32 MiB";
+    families.single("podium_lease_states_dropped", help, ConstCounter::new(dropped))?;
     families.single("podium_traces_exported", "Traces that the collector accepted", ConstCounter::new(exported))?;
     let dropped = [("rate", rate), ("queue_full", queue_full), ("export_failed", export_failed)];
     let dropped = dropped.map(|(reason, count)| ([("reason", reason)], count));

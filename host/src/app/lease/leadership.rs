@@ -36,6 +36,8 @@ pub(super) struct Inner {
     pub(super) open: Duration,
     pub(super) leases: Vec<Held>,
     takeovers: u64,
+    /// The last states of deleted Pods that were dropped.
+    dropped: u64,
     /// When the API server answered last.
     answered: Option<Duration>,
     unowned: Duration,
@@ -113,7 +115,8 @@ impl Inner {
     }
 
     /// Records what the Leases say. Returns those whose holder or term is another one.
-    pub(super) fn saw(&mut self, sharing: &Sharing, now: Duration) -> Vec<usize> {
+    pub(super) fn saw(&mut self, sharing: &Sharing, dropped: u64, now: Duration) -> Vec<usize> {
+        self.dropped = dropped;
         self.open = sharing.open();
         self.answered = sharing.leases().iter().filter_map(Ownership::answered).max();
         self.unowned = unowned(sharing, now);
@@ -203,7 +206,8 @@ impl Leadership {
     pub(in crate::app) fn figures(&self) -> LeaseFigures {
         let shards = self.shards();
         let inner = self.inner.lock();
-        LeaseFigures { leads: shards > 0, shards, takeovers: inner.takeovers, unowned: inner.unowned }
+        let Inner { takeovers, unowned, dropped, .. } = *inner;
+        LeaseFigures { leads: shards > 0, shards, takeovers, unowned, dropped }
     }
 
     /// Returns which replica runs the plugins of each shard, as this one knows.
