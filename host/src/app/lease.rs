@@ -5,6 +5,7 @@
 //! disk. The right to write ends at a time of the clock that also advances while the machine is suspended, whether this
 //! task runs then or not.
 
+mod beside;
 mod leadership;
 mod requests;
 
@@ -14,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+pub use beside::Beside;
 use http::{Request, header};
 pub(super) use leadership::Leadership;
 use leadership::{Inner, Seen};
@@ -255,9 +257,9 @@ impl Keeper {
                 let reason = self.reason(why);
                 let lease = Sharing::name(NAME, index);
                 tracing::info!(lease, reason, "handing the Lease over; runs have ended");
+                leadership.inner.lock().ended = Some(reason);
                 if why == Why::Given {
                     // Requests that were sent already have until the Lease is released.
-                leadership.inner.lock().ended = Some(reason);
                     self.last.insert(index, mark);
                     return None;
                 }
@@ -270,9 +272,9 @@ impl Keeper {
                     let reason = self.reason(why);
                     let lease = Sharing::name(NAME, index);
                     tracing::error!(lease, reason, "this replica does not hold the Lease any more; runs have ended");
+                    leadership.inner.lock().ended = Some(reason);
                 }
                 self.last.remove(&index).map(Input::Drained)
-                    leadership.inner.lock().ended = Some(reason);
             }
             Effect::Blocked(unusable) => {
                 let error = text::line(&unusable.to_string());

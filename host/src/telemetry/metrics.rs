@@ -93,6 +93,8 @@ pub struct Figures {
     pub certificate: Option<CertificateFigures>,
     /// `None` if the host runs plugins without a Lease.
     pub lease: Option<LeaseFigures>,
+    /// Without a Lease of its own: whether another host holds it. `None` if this one does not look.
+    pub other_holds: Option<bool>,
     /// The most runs of one plugin at once.
     pub most_runs: usize,
     /// The requests to the API server.
@@ -283,6 +285,10 @@ impl Figures {
             let help = "Reads of the certificate of the port of metrics that failed; the one before is in use";
             families.single("certwatcher_read_certificate_errors", help, ConstCounter::new(errors))?;
         }
+        if let Some(holds) = self.other_holds {
+            let help = "1 while another host holds the Lease, and this one runs plugins without it";
+            families.single("podium_lease_held_by_other", help, ConstGauge::new(i64::from(holds)))?;
+        }
         if let Some(lease) = self.lease {
             encode_lease(families, lease)?;
         }
@@ -394,14 +400,14 @@ fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Resu
     families.single("podium_lease_shards", help, ConstGauge::new(shards))?;
     let help = "How often this replica has taken a Lease";
     families.single("podium_lease_takeovers", help, ConstCounter::new(takeovers))?;
+    let help = "Last states of deleted Pods that were dropped because a standby keeps 32 MiB";
+    families.single("podium_lease_states_dropped", help, ConstCounter::new(dropped))?;
     let help = "Time for which no living replica has held some Lease";
     families.single("podium_lease_unheld_seconds", help, ConstGauge::new(unowned.as_secs_f64()))
 }
 
 fn encode_traces(families: &mut Families<'_>, figures: TraceFigures) -> fmt::Result {
     let TraceFigures { exported, rate, queue_full, export_failed } = figures;
-    let help = "Last states of deleted Pods that were dropped because a standby keeps 32 MiB";
-    families.single("podium_lease_states_dropped", help, ConstCounter::new(dropped))?;
     families.single("podium_traces_exported", "Traces that the collector accepted", ConstCounter::new(exported))?;
     let dropped = [("rate", rate), ("queue_full", queue_full), ("export_failed", export_failed)];
     let dropped = dropped.map(|(reason, count)| ([("reason", reason)], count));

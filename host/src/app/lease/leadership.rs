@@ -43,10 +43,10 @@ pub(super) struct Inner {
     unowned: Duration,
     /// Why the latest request failed.
     pub(super) failure: Option<String>,
-    /// Why the namespace of the Leases is not known.
-    pub(super) nowhere: Option<String>,
     /// Why the latest term of this replica ended, until the next one begins.
     pub(super) ended: Option<String>,
+    /// Why the namespace of the Leases is not known.
+    pub(super) nowhere: Option<String>,
 }
 
 /// The holder and the term of a Lease.
@@ -91,9 +91,9 @@ impl Inner {
     /// A term of this replica begins.
     pub(super) fn own(&mut self, index: usize, term: u32, until: Duration) {
         self.takeovers += 1;
+        self.ended = None;
         if let Some(held) = self.leases.get_mut(index) {
             held.term = term;
-        self.ended = None;
             held.until = until;
         }
     }
@@ -193,11 +193,11 @@ impl Leadership {
             }
             _ => "standby; no replica holds it".to_owned(),
         };
+        let ended = inner.ended.as_ref().filter(|_| shards == 0);
+        let ended = ended.map_or_else(String::new, |reason| format!("; the last term of this replica ended: {reason}"));
         let unusable =
             inner.leases.iter().enumerate().filter_map(|(index, held)| {
                 Some(format!("; {}: {}", Sharing::name(NAME, index), held.unusable.as_ref()?))
-        let ended = inner.ended.as_ref().filter(|_| shards == 0);
-        let ended = ended.map_or_else(String::new, |reason| format!("; the last term of this replica ended: {reason}"));
             });
         let note = note + &ended + &unusable.collect::<String>();
         Check { failure, required: true, ..Check::passed("lease", text::line(&note)) }
@@ -287,10 +287,6 @@ mod tests {
     }
 
     #[test]
-    fn the_right_to_write_is_of_a_shard_and_ends_with_the_sharing() {
-        let clock = Arc::new(Mutex::new(Duration::ZERO));
-        let time = clock.clone();
-    #[test]
     fn a_standby_says_why_its_last_term_ended() {
         let sharing = Sharing::new("a".to_owned(), Duration::from_secs(8), Mode::One, Duration::ZERO);
         let inner = Mutex::new(Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) });
@@ -310,6 +306,10 @@ mod tests {
         assert_eq!(note(), "standby; no replica holds it");
     }
 
+    #[test]
+    fn the_right_to_write_is_of_a_shard_and_ends_with_the_sharing() {
+        let clock = Arc::new(Mutex::new(Duration::ZERO));
+        let time = clock.clone();
         let sharing = Sharing::new("a".to_owned(), Duration::from_secs(8), Mode::All, Duration::ZERO);
         let inner = Mutex::new(Inner::new(&sharing));
         let (stopped, _) = watch::channel(false);

@@ -37,6 +37,7 @@ pub(in crate::app) fn observed(status: Arc<Status>, phase: watch::Receiver<Phase
         stalled: Box::new(|| None),
         watchdog: Arc::default(),
         leadership: None,
+        other_holds: None,
         outbox: None,
     }
 }
