@@ -33,19 +33,17 @@ pub enum Input {
 pub enum Part {
     /// The loop that owns the cache's writer.
     Ingest,
-    /// The dispatcher of runs.
+    /// The queue of keys and its workers, by a key of the host's own that a worker settles every second.
     Dispatch,
     /// The life of plugins.
     Life,
     /// The ticker that interrupts guests.
     Epoch,
-    /// A key of the host's own that goes through the queue every second.
-    Canary,
 }
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 5] = [Self::Ingest, Self::Dispatch, Self::Life, Self::Epoch, Self::Canary];
+    pub const ALL: [Self; 4] = [Self::Ingest, Self::Dispatch, Self::Life, Self::Epoch];
 }
 
 /// How fit a replica is to act. A replica whose fitness becomes worse than when it took the Lease hands it over.

@@ -5,6 +5,7 @@
 //! disk. The right to write ends at a time of the clock that also advances while the machine is suspended, whether this
 //! task runs then or not.
 
+mod beside;
 mod leadership;
 mod requests;
 
@@ -14,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+pub use beside::Beside;
 use http::{Request, header};
 pub(super) use leadership::Leadership;
 use leadership::{Inner, Seen};
@@ -131,8 +133,8 @@ impl Keeper {
         loop {
             let wait = sharing.due().saturating_sub(now()).min(LOOK).min(requests.due());
             let mut inputs = VecDeque::new();
-            // The watchdog watches them together.
-            let beats = || Part::ALL.into_iter().filter(|_| self.watchdog.still().is_none()).map(Input::Beat);
+            let moved = |part: &Part| self.watchdog.still(*part).is_none();
+            let beats = || Part::ALL.into_iter().filter(moved).map(Input::Beat);
             let mut of_all: Vec<_>;
             tokio::select! {
                 biased;
@@ -256,6 +258,7 @@ impl Keeper {
                 let reason = self.reason(why);
                 let lease = Sharing::name(NAME, index);
                 tracing::info!(lease, reason, "handing the Lease over; runs have ended");
+                leadership.inner.lock().ended = Some(reason);
                 if why == Why::Given {
                     // Requests that were sent already have until the Lease is released.
                     self.last.insert(index, mark);
@@ -270,6 +273,7 @@ impl Keeper {
                     let reason = self.reason(why);
                     let lease = Sharing::name(NAME, index);
                     tracing::error!(lease, reason, "this replica does not hold the Lease any more; runs have ended");
+                    leadership.inner.lock().ended = Some(reason);
                 }
                 self.last.remove(&index).map(Input::Drained)
             }
@@ -330,7 +334,9 @@ impl Keeper {
     fn reason(&self, why: Why) -> String {
         match why {
             Why::Stop => "the host is stopping".to_owned(),
-            Why::Stuck(_) => self.watchdog.still().unwrap_or_else(|| "a part of the host stands still".to_owned()),
+            Why::Stuck(part) => {
+                self.watchdog.still(part).unwrap_or_else(|| "a part of the host stands still".to_owned())
+            }
             Why::Unfit => stale(&self.reader).unwrap_or_else(|| match self.options.active_replicas {
                 Mode::All if !self.rejects_writes() => "shards are not shared any more".to_owned(),
                 _ => "the state directory rejects writes".to_owned(),
@@ -345,7 +351,7 @@ impl Keeper {
     fn note(&self, sharing: &Sharing) {
         let now = (self.leadership.now)();
         let mut inner = self.leadership.inner.lock();
-        for index in inner.saw(sharing, now) {
+        for index in inner.saw(sharing, self.gone.dropped(), now) {
             let seen = inner.leases.get(index).and_then(|held| held.seen.as_ref());
             let is_other = |seen: &&Seen| !seen.holder.is_empty() && seen.holder != self.options.holder;
             if let Some(Seen { holder, term, .. }) = seen.filter(is_other) {

@@ -42,7 +42,7 @@ use std::{sync::Arc, time::Duration};
 use blocking::BlockingJobs;
 use deliveries::Deliveries;
 use lease::Leadership;
-pub use lease::{BootTime, LeaseOptions};
+pub use lease::{Beside, BootTime, LeaseOptions};
 use life::Driver;
 pub use life::{LoadFailure, Prepared};
 pub use operator::Operator;

@@ -11,6 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use podium_api::{Api, watch::Counters};
+use podium_lease::Part;
 use podium_life::{Event, Object, Plugin, Source, Want};
 use podium_vocabulary::{PluginId, PluginSpec};
 use tokio::{
@@ -116,7 +117,7 @@ impl Follower {
     /// Returns what the watchdog watches.
     pub(super) fn watched(&self) -> Watched {
         let waits = is_waiting(&self.sender);
-        Watched::new("changes of plugin objects wait, and none was processed", self.steps.clone(), waits)
+        Watched::new(Part::Life, "changes of plugin objects wait, and none was processed", self.steps.clone(), waits)
     }
 
     /// Follows the objects; never returns.

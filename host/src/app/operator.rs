@@ -1,6 +1,9 @@
 //! Readiness and metrics, served on the ports that the process has bound.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use podium_api::{Api, HeldRequests};
 use podium_engine::{
@@ -66,6 +69,8 @@ pub(super) struct Observed {
     pub(super) watchdog: Arc<Watchdog>,
     /// `None` if plugins run without a Lease.
     pub(super) leadership: Option<Arc<Leadership>>,
+    /// Whether another host holds the Lease that this one runs without; `None` if it does not look.
+    pub(super) other_holds: Option<Arc<AtomicBool>>,
     /// `None` if runs are not traced.
     pub(super) outbox: Option<Arc<Outbox>>,
 }
@@ -192,6 +197,7 @@ impl Observed {
             held: (self.held)().len(),
             policy_refused: self.policy_file.as_ref().map(|policy| policy.is_refused()),
             lease: self.leadership.as_ref().map(|leadership| leadership.figures()),
+            other_holds: self.other_holds.as_ref().map(|holds| holds.load(Relaxed)),
             most_runs: self.most_runs,
             requests: self.requests.clone(),
             traces: self.outbox.as_ref().map(|outbox| outbox.figures()),

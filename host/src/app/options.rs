@@ -10,7 +10,7 @@ use podium_engine::{
 use podium_runtime::Compilation;
 use podium_vocabulary::{PluginId, Prune};
 
-use super::{LeaseOptions, Operator, PolicyFile, TraceOptions, WallClock};
+use super::{Beside, LeaseOptions, Operator, PolicyFile, TraceOptions, WallClock};
 use crate::{
     config::Policy,
     images::{Images, Store},
@@ -78,6 +78,8 @@ pub struct Options {
     /// The Lease without which the host runs no plugin and writes nothing. With `None` it always runs them, and so does
     /// another host.
     pub lease: Option<LeaseOptions>,
+    /// Without a Lease of its own: where the host looks for one that another host holds. With `None` it does not look.
+    pub beside: Option<Beside>,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,
     /// The time at the start in epoch milliseconds.
@@ -116,6 +118,7 @@ impl Options {
             images: None,
             components: None,
             lease: None,
+            beside: None,
             seed,
             now_millis,
             traces: None,

@@ -34,7 +34,7 @@ use tokio::{
 use tracing::field;
 
 use super::{
-    App, LeaseOptions, Operator, Options, TraceOptions,
+    App, Beside, LeaseOptions, Operator, Options, TraceOptions,
     certificate::Certificate,
     compile, disk,
     life::Driver,
@@ -150,8 +150,7 @@ async fn serve(flags: Flags, workers: usize, logs: &Logs, given: Given) -> Resul
     let proxies = proxies()?;
     let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let paths = flags.plugins.clone();
-    let policy = flags.policy.clone();
-    let policy = policy.map(|file| PolicyFile::new(file, proxies.clone()));
+    let policy = flags.policy.clone().map(|file| PolicyFile::new(file, proxies.clone()));
     let reading = move || {
         let read = policy.as_ref().map(PolicyFile::read).transpose();
         (policy, read.map(Option::flatten), config::load(&paths))
@@ -186,6 +185,7 @@ async fn serve(flags: Flags, workers: usize, logs: &Logs, given: Given) -> Resul
     let (policy, images) = policy.unzip();
     let start = App::start(Options {
         cleanup_account: cleanup_account(&flags, &client),
+        beside: beside(&flags, &lease_client),
         lease: lease(&flags, lease_client),
         watch_client,
         namespace: flags.namespace.clone(),
@@ -264,6 +264,15 @@ fn lease(flags: &Flags, connection: podium_api::Connection) -> Option<LeaseOptio
             ActiveReplicas::All => Mode::All,
         },
         boot_time: Some(Arc::new(boot_time)),
+    })
+}
+
+/// Returns where a host without a Lease looks for another host: it may run the plugin objects of the whole cluster.
+fn beside(flags: &Flags, connection: &podium_api::Connection) -> Option<Beside> {
+    (flags.lease == LeaseMode::Off).then(|| Beside {
+        connection: connection.clone(),
+        namespace: flags.namespace.clone(),
+        own_namespace: connection.default_namespace(),
     })
 }
 

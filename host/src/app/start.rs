@@ -1,7 +1,7 @@
 //! Builds the parts of a host and spawns their tasks. [`start_on`] has the order; a builder makes each part of those
 //! before it.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use podium_engine::{
     queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::Status,
 };
+use podium_lease::Part;
 use podium_pods::{
     cache::{self, Reader, Writer},
     pod::Observation,
@@ -34,7 +35,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App, OBSERVATIONS, Options, Phase, PolicyFile, REQUEST_DEADLINE, TraceOptions,
+    App, Beside, OBSERVATIONS, Options, Phase, PolicyFile, REQUEST_DEADLINE, TraceOptions,
     blocking::BlockingJobs,
     children::Children,
     cleanup, cluster,
@@ -77,6 +78,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let held = core.api.clone();
     let left = removals.clone();
     let ticker = core.engine.clone();
+    let other_holds = options.beside.map(|beside| look_beside(beside, &mut services));
     let observed = Arc::new(Observed {
         status: core.status.clone(),
         registry: core.registry.clone(),
@@ -95,6 +97,7 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         stalled: Box::new(move || ticker.stalled()),
         watchdog: watchdog.clone(),
         leadership: core.leadership.clone(),
+        other_holds,
         outbox,
     });
     let profiler = Arc::new(Profiler { engine: core.engine.clone(), status: core.status.clone() });
@@ -115,10 +118,9 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     if let (Some(options), Some(leadership)) = (options.lease, core.leadership.clone()) {
         services.spawn(Keeper::new(options, leadership, driver.clone(), watchdog, gone, progress.subscribe()).run());
     }
-    follow_plugins(&core.own_api, &counters, &driver, &writeback, &mut services);
-    follow_policy(options.policy_file, &driver, &mut services);
-    let workers = (0..options.workers.max(1)).map(|_| dispatch.clone().work()).collect();
+    follow_plugins(&core.own_api, &counters, &driver, &writeback, options.policy_file, &mut services);
     Ok(App {
+        workers: (0..options.workers.max(1)).map(|_| dispatch.clone().work()).collect(),
         driver,
         dispatch,
         api: core.own_api,
@@ -129,7 +131,6 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         writeback,
         status: core.status,
         state_tasks: state.tasks,
-        workers,
         deliveries,
         services,
         stop,
@@ -141,22 +142,27 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     })
 }
 
-/// Spawns the tasks of plugins' lives, and the watches of their inputs and of the objects that they apply.
+/// Spawns the task of a host without a Lease that looks for another host's. Returns whether there is one.
+fn look_beside(beside: Beside, services: &mut Services) -> Arc<AtomicBool> {
+    let is_held = Arc::<AtomicBool>::default();
+    services.spawn(beside.look(is_held.clone()));
+    is_held
+}
+
+/// Spawns the tasks of plugins' lives, the watches of their inputs and of the objects that they apply, and the task
+/// that reads the policy again.
 fn follow_plugins(
     api: &Api,
     pods: &Arc<Counters>,
     driver: &Arc<Driver>,
     writeback: &Arc<Writeback>,
+    policy_file: Option<Arc<PolicyFile>>,
     services: &mut Services,
 ) {
     services.spawn(Inputs::new(api, pods, driver).run());
     services.spawn(Children::new(api, pods, driver, writeback).run());
     services.spawn(driver.clone().run());
-}
-
-/// Spawns the task that reads the policy again.
-fn follow_policy(file: Option<Arc<PolicyFile>>, driver: &Arc<Driver>, services: &mut Services) {
-    if let Some(file) = file {
+    if let Some(file) = policy_file {
         services.spawn(file.follow(driver.clone()));
     }
 }
@@ -304,10 +310,18 @@ impl Core {
         let steps = Steps(ingest.steps());
         let jobs = ingest_handle.clone();
         let waits = move || observations_wait() || jobs.is_waiting();
-        watchdog.watch(Watched::new("events of pods wait, and none was processed", steps, waits));
+        watchdog.watch(Watched::new(Part::Ingest, "events of pods wait, and none was processed", steps, waits));
         let ticker = self.engine.clone();
         let waits = move || ticker.stalled().is_some();
-        watchdog.watch(Watched::new("runs wait, and guests cannot be interrupted", Steps::default(), waits));
+        watchdog.watch(Watched::new(
+            Part::Epoch,
+            "runs wait, and guests cannot be interrupted",
+            Steps::default(),
+            waits,
+        ));
+        let keys = self.queue.clone();
+        let waits = move || keys.beat();
+        watchdog.watch(Watched::new(Part::Dispatch, "no worker took a key", Steps::default(), waits));
         services.spawn(watchdog.clone().run());
         let ingest = async move {
             ingest.run().await;

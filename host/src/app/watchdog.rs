@@ -13,6 +13,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use podium_lease::Part;
 use tokio::{sync::mpsc, time::sleep};
 
 const TICK: Duration = Duration::from_secs(1);
@@ -34,6 +35,7 @@ impl Steps {
 
 /// A loop that is watched.
 pub(super) struct Watched {
+    part: Part,
     /// The reason when the loop stands still; a duration follows.
     what: &'static str,
     steps: Steps,
@@ -45,9 +47,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// `waits` returns whether events wait for the loop.
-    pub(super) fn new(what: &'static str, steps: Steps, waits: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { what, steps, waits: Box::new(waits), seen: 0, still: 0 }
+    /// `waits` returns whether events wait for the loop, and is called once for each tick.
+    pub(super) fn new(
+        part: Part,
+        what: &'static str,
+        steps: Steps,
+        waits: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { part, what, steps, waits: Box::new(waits), seen: 0, still: 0 }
     }
 }
 
@@ -75,7 +82,7 @@ impl Watchdog {
     }
 
     pub(super) fn tick(&self) {
-        for Watched { what, steps, waits, seen, still } in &mut *self.0.lock() {
+        for Watched { what, steps, waits, seen, still, .. } in &mut *self.0.lock() {
             let completed = steps.0.load(Relaxed);
             let stands = waits() && completed == *seen;
             (*seen, *still) = (completed, if stands { *still + 1 } else { 0 });
@@ -85,24 +92,24 @@ impl Watchdog {
         }
     }
 
-    /// Returns the loop that has completed no step since the tick before, although events wait for it.
-    pub(super) fn still(&self) -> Option<String> {
-        self.still_for(1)
+    /// Returns why a part has completed no step since the tick before, although events wait for it.
+    pub(super) fn still(&self, part: Part) -> Option<String> {
+        self.still_for(1, |watched| watched.part == part)
     }
 
     /// Returns why the host is not ready.
     pub(super) fn unready(&self) -> Option<String> {
-        self.still_for(UNREADY)
+        self.still_for(UNREADY, |_| true)
     }
 
     /// Returns why the host should be restarted.
     pub(super) fn dead(&self) -> Option<String> {
-        self.still_for(DEAD)
+        self.still_for(DEAD, |_| true)
     }
 
-    fn still_for(&self, ticks: u64) -> Option<String> {
+    fn still_for(&self, ticks: u64, is_meant: impl Fn(&Watched) -> bool) -> Option<String> {
         let all = self.0.lock();
-        let still = all.iter().find(|watched| watched.still >= ticks)?;
+        let still = all.iter().find(|watched| watched.still >= ticks && is_meant(watched))?;
         Some(format!("{} for {} s", still.what, still.still))
     }
 }

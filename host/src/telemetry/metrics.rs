@@ -45,6 +45,8 @@ pub struct LeaseFigures {
     pub takeovers: u64,
     /// For how long no living replica has held it, as far as this one knows.
     pub unowned: Duration,
+    /// The last states of deleted Pods that were dropped because those of a standby have a bound.
+    pub dropped: u64,
 }
 
 /// How often the files of the certificate of the port of metrics were read.
@@ -91,6 +93,8 @@ pub struct Figures {
     pub certificate: Option<CertificateFigures>,
     /// `None` if the host runs plugins without a Lease.
     pub lease: Option<LeaseFigures>,
+    /// Without a Lease of its own: whether another host holds it. `None` if this one does not look.
+    pub other_holds: Option<bool>,
     /// The most runs of one plugin at once.
     pub most_runs: usize,
     /// The requests to the API server.
@@ -281,6 +285,10 @@ impl Figures {
             let help = "Reads of the certificate of the port of metrics that failed; the one before is in use";
             families.single("certwatcher_read_certificate_errors", help, ConstCounter::new(errors))?;
         }
+        if let Some(holds) = self.other_holds {
+            let help = "1 while another host holds the Lease, and this one runs plugins without it";
+            families.single("podium_lease_held_by_other", help, ConstGauge::new(i64::from(holds)))?;
+        }
         if let Some(lease) = self.lease {
             encode_lease(families, lease)?;
         }
@@ -385,13 +393,15 @@ fn encode_journal(families: &mut Families<'_>, journal: journal::Figures) -> fmt
 }
 
 fn encode_lease(families: &mut Families<'_>, figures: LeaseFigures) -> fmt::Result {
-    let LeaseFigures { leads, shards, takeovers, unowned } = figures;
+    let LeaseFigures { leads, shards, takeovers, unowned, dropped } = figures;
     let help = "1 while this replica holds a Lease and runs plugins";
     families.gauge("leader_election_master_status", help, [([("name", "podium-host")], i64::from(leads))])?;
     let help = "Shards of tenants whose plugins this replica runs";
     families.single("podium_lease_shards", help, ConstGauge::new(shards))?;
     let help = "How often this replica has taken a Lease";
     families.single("podium_lease_takeovers", help, ConstCounter::new(takeovers))?;
+    let help = "Last states of deleted Pods that were dropped because a standby keeps 32 MiB";
+    families.single("podium_lease_states_dropped", help, ConstCounter::new(dropped))?;
     let help = "Time for which no living replica has held some Lease";
     families.single("podium_lease_unheld_seconds", help, ConstGauge::new(unowned.as_secs_f64()))
 }

@@ -176,6 +176,11 @@ impl Claims<Lane> for Registry {
         related.map_or(Duration::ZERO, |related| related.debounce)
     }
 
+    /// A configuration with a lower limit ends the runs of the version before.
+    fn hold(&self, lane: Lane) -> Duration {
+        self.get(lane).map_or(Duration::ZERO, |plugin| plugin.spec.limits.wall)
+    }
+
     fn demand(&self, lane: Lane) -> Demand {
         self.inner.read().claims.get(&lane).map(|(_, demand)| *demand).unwrap_or_default()
     }

@@ -36,7 +36,10 @@ struct Inner {
     kept: Kept,
     /// The number of the latest last state.
     latest: u64,
+    /// How many were dropped since the host started.
     dropped: u64,
+    /// How many of them before the standby began.
+    dropped_before: u64,
     /// By shard, the end of the standby.
     taken: [Option<Instant>; Shards::COUNT],
     /// The plugins that have got them, or get them now, with their shards.
@@ -180,7 +183,7 @@ impl GonePods {
             return;
         }
         if inner.standby.is_empty() {
-            inner.dropped = 0;
+            inner.dropped_before = inner.dropped;
         }
         inner.standby = inner.standby.with(shards);
         inner.delivered.retain(|_, of| !of.intersects(shards));
@@ -209,7 +212,13 @@ impl GonePods {
             inner.taken[number] = Some(Instant::now());
         }
         let kept = inner.kept.pods.values().filter(|gone| gone.open.intersects(shards)).count();
-        (kept, inner.dropped)
+        (kept, inner.dropped - inner.dropped_before)
+    }
+
+    /// Returns how many last states were dropped since the host started because they were too many.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.inner.lock().dropped
     }
 
     /// Returns the shards of which plugins that are loaded get deletions of before the end of the standby.
@@ -453,7 +462,9 @@ mod tests {
         assert!(gone.inner.lock().kept.bytes <= MOST);
         let (kept, dropped) = gone.end_standby(Shards::ALL);
         assert!((8..=32).contains(&kept), "{kept}");
-        assert_eq!(kept as u64 + dropped, 65);
+        assert_eq!((kept as u64 + dropped, gone.dropped()), (65, dropped));
         assert_eq!((&*delivered(&gone, 1)[0], &*delivered(&gone, 2)[kept - 1]), ("small", "63"));
+        gone.begin_standby(Shards::ALL, Revision(3), Vec::new);
+        assert_eq!((gone.end_standby(Shards::ALL).1, gone.dropped()), (0, dropped), "of each standby, and of all");
     }
 }

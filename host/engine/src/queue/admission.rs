@@ -47,6 +47,11 @@ pub trait Claims<L>: Debug + Send + Sync {
     fn rest(&self, _: L) -> Duration {
         Duration::ZERO
     }
+
+    /// Returns for how long a run of the lane may hold its worker, apart from its commits. By default for no time.
+    fn hold(&self, _: L) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// The memory that all jobs together may take.

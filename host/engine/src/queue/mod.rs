@@ -208,6 +208,7 @@ where
                     return None;
                 }
                 let job = slots.take(Instant::now());
+                slots.beat &= job.is_none() && !slots.turns.has_idle_worker();
                 let due = slots.next_due();
                 // While this worker runs, another one has to wait for the next that is due.
                 let is_unwatched = due.is_some() && (slept || slots.has_new_delays);
@@ -246,6 +247,24 @@ where
         self.change(|slots, now| {
             slots.turns.ran(job.number, Some(cost), now);
         });
+    }
+
+    /// Records that the run of a job sends requests before its end, and may hold its worker for longer.
+    pub fn commits(&self, job: &Job<L, S, I>) {
+        self.slots.lock().turns.commits(job.number);
+    }
+
+    /// Adds a key of the host's own, which is of no lane: the next worker that comes for a key settles it. Returns
+    /// true if the one before is still there, although a worker should have come since: fewer runs are under way than
+    /// there are workers, or each of them holds its worker for longer than it may ([`Claims::hold`]).
+    #[must_use]
+    pub fn beat(&self) -> bool {
+        let mut slots = self.slots.lock();
+        let waits = std::mem::replace(&mut slots.beat, true) && !slots.closed;
+        let is_late = waits && !slots.turns.is_busy(Instant::now());
+        drop(slots);
+        self.wake.notify_one();
+        is_late
     }
 
     /// Charges a cost that no job had to a lane and its tenant, as that of a run.

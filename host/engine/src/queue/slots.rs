@@ -39,6 +39,8 @@ pub(super) struct Slots<L, S, I> {
     look_again: Option<Instant>,
     pub(super) numbers: u64,
     pub(super) closed: bool,
+    /// A key of the host's own waits for a worker.
+    pub(super) beat: bool,
     backoff: Backoff,
     random: SmallRng,
 }
@@ -183,6 +185,7 @@ where
             look_again: None,
             numbers: 0,
             closed: false,
+            beat: false,
             backoff,
             random: SmallRng::seed_from_u64(seed),
         }

@@ -1,5 +1,6 @@
 //! Claims about the queue, under paused time.
 
+mod beats;
 mod histories;
 mod oracle;
 mod reasons;

@@ -499,7 +499,7 @@ impl Simulation {
                 self.schedule(at, index, Event::Fit(fitness));
                 self.schedule(until, index, Event::Fit(Fitness::Fit));
             }
-            6 if replica.stuck.is_none() => replica.stuck = Some(Part::Canary),
+            6 if replica.stuck.is_none() => replica.stuck = Some(Part::Dispatch),
             6 => replica.stuck = None,
             7 => replica.steps += self.random.between(0, 10 * SECOND),
             8 => self.stalled = until.min(at + 15 * SECOND),

@@ -282,7 +282,7 @@ fn deliveries_that_do_not_end_are_closed_before_the_release() {
 #[test]
 fn a_part_that_stands_still_ends_the_term_and_takes_nothing() {
     let mut replica = Replica::holding();
-    replica.stuck = Some(Part::Canary);
+    replica.stuck = Some(Part::Dispatch);
     let begun = replica.now;
     let mut revision = 11;
     let drain = loop {
@@ -294,7 +294,7 @@ fn a_part_that_stands_still_ends_the_term_and_takes_nothing() {
         revision += 1;
         replica.answer(Answer::Written(revision.to_string()));
     };
-    assert_eq!(drain, [Effect::Drain(Why::Stuck(Part::Canary))]);
+    assert_eq!(drain, [Effect::Drain(Why::Stuck(Part::Dispatch))]);
     assert!(replica.now - begun <= 11 * SECOND);
     replica.pending = None;
     replica.step(Input::Drained(None));

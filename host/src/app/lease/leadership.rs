@@ -38,11 +38,15 @@ pub(super) struct Inner {
     pub(super) open: Duration,
     pub(super) leases: Vec<Held>,
     takeovers: u64,
+    /// The last states of deleted Pods that were dropped.
+    dropped: u64,
     /// When the API server answered last.
     answered: Option<Duration>,
     unowned: Duration,
     /// Why the latest request failed.
     pub(super) failure: Option<String>,
+    /// Why the latest term of this replica ended, until the next one begins.
+    pub(super) ended: Option<String>,
     /// Why the namespace of the Leases is not known.
     pub(super) nowhere: Option<String>,
 }
@@ -89,6 +93,7 @@ impl Inner {
     /// A term of this replica begins.
     pub(super) fn own(&mut self, index: usize, term: u32, until: Duration) {
         self.takeovers += 1;
+        self.ended = None;
         if let Some(held) = self.leases.get_mut(index) {
             held.term = term;
             held.until = until;
@@ -112,7 +117,8 @@ impl Inner {
     }
 
     /// Records what the Leases say. Returns those whose holder or term is another one.
-    pub(super) fn saw(&mut self, sharing: &Sharing, now: Duration) -> Vec<usize> {
+    pub(super) fn saw(&mut self, sharing: &Sharing, dropped: u64, now: Duration) -> Vec<usize> {
+        self.dropped = dropped;
         self.open = sharing.open();
         self.answered = sharing.leases().iter().filter_map(Ownership::answered).max();
         self.unowned = unowned(sharing, now);
@@ -190,18 +196,21 @@ impl Leadership {
             }
             _ => "standby; no replica holds it".to_owned(),
         };
+        let ended = inner.ended.as_ref().filter(|_| shards == 0);
+        let ended = ended.map_or_else(String::new, |reason| format!("; the last term of this replica ended: {reason}"));
         let unusable =
             inner.leases.iter().enumerate().filter_map(|(index, held)| {
                 Some(format!("; {}: {}", Sharing::name(NAME, index), held.unusable.as_ref()?))
             });
-        let note = note + &unusable.collect::<String>();
+        let note = note + &ended + &unusable.collect::<String>();
         Check { failure, required: true, ..Check::passed("lease", text::line(&note)) }
     }
 
     pub(in crate::app) fn figures(&self) -> LeaseFigures {
         let shards = self.shards();
         let inner = self.inner.lock();
-        LeaseFigures { leads: shards > 0, shards, takeovers: inner.takeovers, unowned: inner.unowned }
+        let Inner { takeovers, unowned, dropped, .. } = *inner;
+        LeaseFigures { leads: shards > 0, shards, takeovers, unowned, dropped }
     }
 
     /// Returns which replica runs the plugins of each shard, as this one knows.
@@ -281,6 +290,26 @@ mod tests {
         *leadership.inner.lock() = Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) };
         spoil(0);
         assert_eq!(leadership.check().failure.as_deref(), Some("rubbish"), "it says that shards are shared");
+    }
+
+    #[test]
+    fn a_standby_says_why_its_last_term_ended() {
+        let sharing = Sharing::new("a".to_owned(), Duration::from_secs(8), Mode::One, Duration::ZERO);
+        let inner = Mutex::new(Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) });
+        let (stopped, _) = watch::channel(false);
+        let now: BootTime = Arc::new(|| Duration::ZERO);
+        let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
+        let note = || leadership.check().note.unwrap();
+        leadership.inner.lock().ended = Some("no worker took a key for 10 s".to_owned());
+        assert_eq!(
+            note(),
+            "standby; no replica holds it; the last term of this replica ended: no worker took a key for 10 s"
+        );
+        leadership.inner.lock().open = Duration::from_secs(9);
+        leadership.inner.lock().own(0, 7, Duration::from_secs(6));
+        assert_eq!(note(), "this replica holds it, term 7");
+        leadership.inner.lock().extend(0, Duration::ZERO);
+        assert_eq!(note(), "standby; no replica holds it");
     }
 
     #[test]

@@ -3,6 +3,7 @@ use podium_engine::{
     ports::Usage,
     queue::{Backoff, Queue},
 };
+use podium_lease::Part;
 use podium_pods::{
     cache,
     testing::{NASTY, assert_clean},
@@ -36,6 +37,7 @@ pub(in crate::app) fn observed(status: Arc<Status>, phase: watch::Receiver<Phase
         stalled: Box::new(|| None),
         watchdog: Arc::default(),
         leadership: None,
+        other_holds: None,
         outbox: None,
     }
 }
@@ -89,7 +91,7 @@ fn readyz_waits_for_the_first_load_and_lists_failures() {
     let (sender, _receiver) = mpsc::channel(1);
     sender.try_send(()).unwrap();
     let what = "events wait, and none was processed";
-    observed.watchdog.watch(Watched::new(what, Steps::default(), is_waiting(&sender)));
+    observed.watchdog.watch(Watched::new(Part::Ingest, what, Steps::default(), is_waiting(&sender)));
     (0..30).for_each(|_| observed.watchdog.tick());
     assert_eq!(failures(&observed), [("progress".to_owned(), true, format!("{what} for 30 s"))]);
 

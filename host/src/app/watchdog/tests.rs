@@ -7,7 +7,12 @@ use super::*;
 /// A loop whose events wait in a channel.
 fn watched() -> (Arc<Watchdog>, Steps, mpsc::Sender<()>, Receiver<()>) {
     let ((sender, receiver), steps, watchdog) = (mpsc::channel(4), Steps::default(), Arc::<Watchdog>::default());
-    watchdog.watch(Watched::new("events wait, and none was processed", steps.clone(), is_waiting(&sender)));
+    watchdog.watch(Watched::new(
+        Part::Ingest,
+        "events wait, and none was processed",
+        steps.clone(),
+        is_waiting(&sender),
+    ));
     tokio::spawn(watchdog.clone().run());
     (watchdog, steps, sender, receiver)
 }

@@ -6,6 +6,7 @@
 mod edge;
 mod ends;
 mod faults;
+mod fitness;
 mod full;
 mod incarnations;
 mod journal;

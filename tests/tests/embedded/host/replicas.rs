@@ -17,18 +17,18 @@ use tokio::{sync::watch, time::Instant};
 /// The duration of the Lease.
 const LEASE: Duration = Duration::from_secs(8);
 /// The time after which a standby takes the Lease as soon as it may.
-const WARM: Duration = Duration::from_secs(120);
+pub(super) const WARM: Duration = Duration::from_secs(120);
 const LABEL: &str = "guests.example/seen";
 
 /// A host with the plugin `registrar`, which labels each Pod, and the wires of its requests.
-struct Replica {
-    app: App,
-    wire: Wire,
-    lease: Wire,
+pub(super) struct Replica {
+    pub(super) app: App,
+    pub(super) wire: Wire,
+    pub(super) lease: Wire,
 }
 
 impl Replica {
-    async fn start(cluster: &Cluster, name: &str) -> Self {
+    pub(super) async fn start(cluster: &Cluster, name: &str) -> Self {
         Self::started(cluster, name, "podium", Wire::new(cluster)).await
     }
 
@@ -49,28 +49,35 @@ impl Replica {
             lease: Some(embedded::lease(lease.client(), own_namespace, name)),
             ..embedded::options(cluster, wire.client())
         };
-        let app = App::start_simulated(options).await.unwrap();
-        app.load(spec).await.unwrap();
-        app.started();
-        Self { app, wire, lease }
+        Self { app: serving(options, [spec]).await, wire, lease }
     }
 
-    fn writes(&self) -> usize {
+    pub(super) fn writes(&self) -> usize {
         self.wire.writes().len()
     }
 }
 
-fn cluster() -> Cluster {
+/// Starts a host with these plugins.
+pub(super) async fn serving(options: podium_host::app::Options, specs: impl IntoIterator<Item = PluginSpec>) -> App {
+    let app = App::start_simulated(options).await.unwrap();
+    for spec in specs {
+        app.load(spec).await.unwrap();
+    }
+    app.started();
+    app
+}
+
+pub(super) fn cluster() -> Cluster {
     Cluster::start(Options { simulate: false, ..Options::default() }).unwrap()
 }
 
-fn lease(cluster: &Cluster) -> Value {
+pub(super) fn lease(cluster: &Cluster) -> Value {
     let (_, leases) = cluster.list("leases.coordination.k8s.io");
     leases.into_iter().find(|lease| lease["metadata"]["name"] == "podium-host").unwrap_or_default()
 }
 
 /// Creates a Pod, and returns the time until it has its label.
-async fn labelled(cluster: &Cluster, pod: &str) -> Duration {
+pub(super) async fn labelled(cluster: &Cluster, pod: &str) -> Duration {
     let began = Instant::now();
     embedded::create_pod(cluster, pod, "cart").unwrap();
     until("the label", Duration::from_secs(60), async || {
@@ -83,7 +90,7 @@ async fn labelled(cluster: &Cluster, pod: &str) -> Duration {
 }
 
 /// Each Pod was written to once, by one of the replicas.
-fn assert_nothing_twice(replicas: &[&Wire], pods: usize) {
+pub(super) fn assert_nothing_twice(replicas: &[&Wire], pods: usize) {
     let mut writes: Vec<String> = replicas
         .iter()
         .flat_map(|wire| wire.writes())

@@ -15,7 +15,7 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 /// The log of a host at the level trace: each run with its fuel and its host calls.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -36,7 +36,7 @@ impl MakeWriter<'_> for Log {
 }
 
 impl Log {
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         String::from_utf8_lossy(&self.0.lock().unwrap()).lines().map(str::to_owned).collect()
     }
 }

@@ -53,7 +53,7 @@ impl Simulation {
                 self.disturb(index, until);
             }
             3 if replica.stuck.is_none() => {
-                let part = Part::ALL[self.random.between(0, 5) as usize];
+                let part = Part::ALL[self.random.between(0, Part::ALL.len() as u64) as usize];
                 let until = until + 10 * SECOND;
                 self.replicas[index].stuck = Some((part, at.max(self.replicas[index].paused), until));
                 self.schedule(until, index, Event::Recover(Recovery::Stuck));
