@@ -98,6 +98,11 @@ test-groups GROUPS="500" PODS="4":
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills
 
+# Two replicas, and three, in ROUNDS of faults of the one that acts while Pods come and go, with a table of take-overs
+test-takeovers ROUNDS="100":
+    PODIUM_CLUSTER_TESTS=1 PODIUM_TAKEOVER_ROUNDS={{ROUNDS}} PODIUM_STOP_SECONDS=60 \
+        cargo test --workspace --test cluster -- --nocapture takeovers::
+
 # podium-host on a network that is cut TIMES times without a notice to either side
 test-cuts TIMES="200":
     PODIUM_CUTS={{TIMES}} cargo test --workspace --test cuts

@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The audit log of a control plane. It contains writes and some reads, see `controlplane/audit-policy.yaml`.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct AuditedWrite {
     pub code: u16,
     /// The User-Agent; empty if the request had none.
     pub user_agent: String,
+    /// The body of the writes to Pods and Leases by the account of the chart; `null` of others.
+    pub body: Value,
     /// The time at which the API server received the request, and that at which it had answered it.
     pub received: Timestamp,
     pub answered: Timestamp,
@@ -47,6 +50,8 @@ struct Line {
     object_ref: Option<Object>,
     #[serde(default)]
     user_agent: String,
+    #[serde(default)]
+    request_object: Value,
     response_status: Option<Status>,
     request_received_timestamp: String,
     stage_timestamp: String,
@@ -124,6 +129,7 @@ fn parse(line: &str) -> Result<AuditedWrite> {
         name: object.name,
         code: line.response_status.map_or(0, |status| status.code),
         user_agent: line.user_agent,
+        body: line.request_object,
         received: line.request_received_timestamp.parse().context("a time of the audit log")?,
         answered: line.stage_timestamp.parse().context("a time of the audit log")?,
     })

@@ -37,6 +37,7 @@ mod scripts;
 mod second_wall;
 mod small;
 mod soak;
+mod takeovers;
 mod tenants;
 mod workloads;
 

@@ -25,7 +25,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(60);
 
 /// Returns the number of the term in which the write was sent.
-fn term(write: &AuditedWrite) -> Result<u32> {
+pub(crate) fn term(write: &AuditedWrite) -> Result<u32> {
     let (_, term) = write.user_agent.rsplit_once(" term/").with_context(|| format!("no term: {write:?}"))?;
     Ok(term.parse()?)
 }
