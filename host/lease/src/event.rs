@@ -95,8 +95,8 @@ pub enum Effect {
     },
     /// From this time on no write is sent, on the clock of [`Ownership::step`](crate::Ownership::step).
     Until(Duration),
-    /// Start no run, and end those under way. Requests that were sent may have their answers until [`Effect::Close`], or
-    /// until [`Input::Drained`] says that nothing is waited for.
+    /// Start no run, and end those under way. Requests that were sent may have their answers until [`Effect::Close`],
+    /// or until [`Input::Drained`] says that nothing is waited for.
     Drain(Why),
     /// Send no write, and then report the last mark by [`Input::Drained`]. A write under way ends by its time-out at
     /// the latest.

@@ -250,8 +250,8 @@ impl Keeper {
                 leadership.inner.lock().extend(index, until);
                 None
             }
-            // The next holder runs the keys again, so a host that is not stopping waits at most for requests that it sent
-            // before it was asked to hand over.
+            // The next holder runs the keys again, so a host that is not stopping waits at most for requests that it
+            // sent before it was asked to hand over.
             Effect::Drain(why) => {
                 let mark = self.mark(index, shards);
                 self.end_runs(shards);

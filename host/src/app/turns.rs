@@ -1,5 +1,5 @@
-//! [`ListTurns`] of lists of objects as plugins' accounts, so that their pages take little memory at a time, and a tenant
-//! whose requests are not answered delays its own lists only.
+//! [`ListTurns`] of lists of objects as plugins' accounts, so that their pages take little memory at a time, and a
+//! tenant whose requests are not answered delays its own lists only.
 
 use std::{collections::BTreeMap, sync::Arc};
 

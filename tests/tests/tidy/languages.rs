@@ -1,7 +1,5 @@
 //! Every function of the contract can be called in each language, and the page of scripts has it.
 
-#![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
-
 use std::{fs, path::Path};
 
 use podium_vocabulary::Function;

@@ -118,8 +118,8 @@ impl Occupancy {
     }
 
     /// Returns how many runs of one tenant are under way at most: a quarter of the workers, and one of fewer than
-    /// eight, even while no other tenant has a job. A run may hold its worker for seconds while it waits for the API server, and other tenants would wait
-    /// for it, whatever their turn.
+    /// eight, even while no other tenant has a job. A run may hold its worker for seconds while it waits for the API
+    /// server, and other tenants would wait for it, whatever their turn.
     #[must_use]
     pub const fn runs_of_tenant(self) -> usize {
         if self.workers < 8 { 1 } else { self.workers / 4 }

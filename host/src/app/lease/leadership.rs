@@ -298,7 +298,9 @@ mod tests {
         let inner = Mutex::new(Inner { answered: Some(Duration::ZERO), ..Inner::new(&sharing) });
         let (stopped, _) = watch::channel(false);
         let now: BootTime = Arc::new(|| Duration::ZERO);
-        let leadership = Leadership { now, duration: Duration::from_secs(8), inner, stop: Notify::new(), stopped };
+        let duration = Duration::from_secs(8);
+        let own = ["a".to_owned(), "podium".to_owned()];
+        let leadership = Leadership { now, duration, own, inner, stop: Notify::new(), stopped };
         let note = || leadership.check().note.unwrap();
         leadership.inner.lock().ended = Some("no worker took a key for 10 s".to_owned());
         assert_eq!(

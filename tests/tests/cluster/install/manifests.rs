@@ -114,8 +114,9 @@ async fn helm_keeps_the_kinds_and_they_are_the_generated_ones() -> Result<()> {
 #[tokio::test]
 async fn a_release_of_one_namespace_has_no_object_of_the_cluster() -> Result<()> {
     let Some(helm) = Helm::build().await? else { return Ok(()) };
-    let off = "crds.enabled=false,roles.enabled=false,admission.enabled=false,rbac.clusterIdentity=false";
-    let more = "metrics.authentication=false,cleanup.enabled=false,flowSchemas.enabled=false,persistence.enabled=true,watchNamespace=shop";
+    let off = "crds.enabled=false,roles.enabled=false,admission.enabled=false,rbac.clusterIdentity=false,\
+        flowSchemas.enabled=false,cleanup.enabled=false,metrics.authentication=false";
+    let more = "persistence.enabled=true,watchNamespace=shop";
     let values = ["--set", off, "--set", more];
     let objects = rendered(&helm, "shop", &values)?;
     let elsewhere = objects.iter().find(|object| object["metadata"]["namespace"] != "shop");

@@ -139,7 +139,8 @@ impl Oracle {
         if orphaned {
             return;
         }
-        if matches!(next, Next::Postponed(_)) {
+        // A stop may have removed what was to be run next, and with it all that is known of the key.
+        if matches!(next, Next::Postponed(_)) || next == Next::Ended && self.unsure.contains(&key) {
             self.rested.remove(&key);
         }
         self.end(key, if next == Next::Final { usize::MAX } else { began });
