@@ -313,7 +313,7 @@ impl Pass<'_> {
                 for import in section {
                     let import = import?;
                     self.name(import.name.name)?;
-                    is_no_component(import.ty)?;
+                    refuse_component(import.ty)?;
                 }
             }
             Payload::ComponentExportSection(section) => {
@@ -321,7 +321,7 @@ impl Pass<'_> {
                 for export in section {
                     let export = export?;
                     self.name(export.name.name)?;
-                    is_given(export.kind)?;
+                    refuse_component_kind(export.kind)?;
                 }
             }
             Payload::ComponentAliasSection(section) => self.define(section.count())?,
@@ -340,11 +340,11 @@ impl Pass<'_> {
                 for instance in section {
                     let inside = match instance? {
                         ComponentInstance::Instantiate { args, .. } => {
-                            args.iter().try_for_each(|argument| is_given(argument.kind))?;
+                            args.iter().try_for_each(|argument| refuse_component_kind(argument.kind))?;
                             level.largest
                         }
                         ComponentInstance::FromExports(exports) => {
-                            exports.iter().try_for_each(|export| is_given(export.kind))?;
+                            exports.iter().try_for_each(|export| refuse_component_kind(export.kind))?;
                             0
                         }
                     };
@@ -358,12 +358,12 @@ impl Pass<'_> {
 }
 
 /// Fails for an import or export of a component in a component or a type.
-fn is_no_component(declared: ComponentTypeRef) -> Result<(), CapError> {
+fn refuse_component(declared: ComponentTypeRef) -> Result<(), CapError> {
     if matches!(declared, ComponentTypeRef::Component(_)) { Err(GIVEN) } else { Ok(()) }
 }
 
 /// Fails for a component that is exported or passed as an argument.
-fn is_given(kind: ComponentExternalKind) -> Result<(), CapError> {
+fn refuse_component_kind(kind: ComponentExternalKind) -> Result<(), CapError> {
     if kind == ComponentExternalKind::Component { Err(GIVEN) } else { Ok(()) }
 }
 

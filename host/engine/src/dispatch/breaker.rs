@@ -5,8 +5,8 @@
 //! minute the next one waits 1 s, and each further one twice as long, up to 1 min. Why the plugin ran does not matter,
 //! so a plugin that wakes itself, two plugins that undo each other's values, a cycle of plugins, and a plugin against a
 //! client that the host does not know are one case. A delivery that changes nothing is not counted: neither one whose
-//! writes would change nothing, nor one that the API server refused, whose key has a back-off. The removal of a finalizer, deletions and evictions never wait, so that a Pod that is
-//! being deleted goes.
+//! writes would change nothing, nor one that the API server refused, whose key has a back-off. The removal of a
+//! finalizer, deletions and evictions never wait, so that a Pod that is being deleted goes.
 //!
 //! Memory: about 300 bytes for a Pod, and [`MAX_PODS`] for each plugin, so 5 MB for a plugin that changes that many
 //! Pods within a minute. Beyond that the Pod is forgotten that would be forgotten soonest. For the message a Pod has

@@ -8,7 +8,7 @@ use wasmparser::{
     FromReader, ModuleTypeDeclaration, RecGroup,
 };
 
-use super::{CapError, Pass, at_most, is_no_component};
+use super::{CapError, Pass, at_most, refuse_component};
 
 /// The first byte of a component's type, and of an instance's.
 const NESTS: [u8; 2] = [0x41, 0x42];
@@ -78,11 +78,11 @@ impl Pass<'_> {
                 ComponentTypeDeclaration::CoreType(core_type) => self.core_type(&core_type)?,
                 ComponentTypeDeclaration::Export { name, ty } => {
                     self.name(name.name)?;
-                    is_no_component(ty)?;
+                    refuse_component(ty)?;
                 }
                 ComponentTypeDeclaration::Import(import) => {
                     self.name(import.name.name)?;
-                    is_no_component(import.ty)?;
+                    refuse_component(import.ty)?;
                 }
                 ComponentTypeDeclaration::Type(_) | ComponentTypeDeclaration::Alias(_) => {}
             }

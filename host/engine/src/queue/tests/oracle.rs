@@ -139,7 +139,7 @@ impl Oracle {
         if orphaned {
             return;
         }
-        // A stop may have removed what was to be run next, and with it all that is known of the key.
+        // A stop may have removed the next run, and with it all that is known of the key.
         if matches!(next, Next::Postponed(_)) || next == Next::Ended && self.unsure.contains(&key) {
             self.rested.remove(&key);
         }
