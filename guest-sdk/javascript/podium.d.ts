@@ -222,7 +222,10 @@ declare module "podium" {
     finishedAt(pod: Pod): Date | undefined;
   };
 
-  /** An amount of a resource, exact to a billionth: a finer one is rounded up. Compare with `<` and `>`. */
+  /**
+   * An amount of a resource, exact to a billionth: a finer one is rounded up. `<` and `>` compare two quantities, or
+   * one with a number in billionths. `+` returns the billionths of a sum as a `bigint`: add with `plus`.
+   */
   export interface Quantity {
     plus(other: Quantity): Quantity;
     /** Returns the amount in whole units, rounded up: bytes of memory, processors. */

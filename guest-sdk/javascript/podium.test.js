@@ -6,7 +6,7 @@ import { test } from "node:test";
 
 import { pod, run, settle } from "./podium/testing.js";
 
-import { pods, state, workload, writes } from "podium";
+import { pods, quantity, state, workload, writes } from "podium";
 
 const replica = (name, hash, kind = "ReplicaSet") => {
   const made = pod("shop", name, { "pod-template-hash": hash });
@@ -72,6 +72,23 @@ test("a report emits one Event for each change of its condition", async () => {
   assert.deepStrictEqual(second.runs[0][1].events, [["Warning", "shop/cart-0", "Waits", "waits: true"]]);
   assert.deepStrictEqual(second.pods[0].metadata.labels, { state: "waits" });
   assert.deepStrictEqual(second.pods[0].metadata.annotations, { state: "" });
+});
+
+test("a report without a status is an error", async () => {
+  const reconcile = ({ pod }) => writes.report(pod, { type: "example.com/Waits" }, { reason: "Waits", note: "" });
+  const cart = pod("shop", "cart-0");
+  for (const conditions of [[], [{ type: "example.com/Waits", status: "True" }]]) {
+    cart.status.conditions = conditions;
+    assert.match((await run(reconcile, { pod: cart })).error, /TypeError: status is no string: undefined/);
+  }
+});
+
+test("quantities are compared in billionths, and + makes a number of them", () => {
+  const [half, one] = [quantity("500m"), quantity("1")];
+  assert.deepStrictEqual([half < one, one > 500_000_000, one > 1_000_000_000], [true, true, false]);
+  assert.deepStrictEqual([half + half, `${half.plus(half)}`], [1_000_000_000n, "1"]);
+  assert.throws(() => half + 1, TypeError);
+  assert.deepStrictEqual([half == quantity("0.5"), JSON.stringify([half])], [false, '["0.5"]']);
 });
 
 test("a section that is not granted is no empty one", async () => {

@@ -2,6 +2,7 @@
 
 import re as _re
 from datetime import datetime, timedelta as _timedelta, timezone
+from functools import total_ordering as _total_ordering
 from json import dumps as _dumps, loads as _loads
 from math import ceil as _ceil, isfinite as _isfinite
 from typing import Any, Dict, List, Literal, NamedTuple, Optional, Union
@@ -195,8 +196,9 @@ class writes:
     @staticmethod
     def report(pod, condition, event):
         conditions = _section(pod, "status").get("conditions", [])
-        here = next((one for one in conditions if one["type"] == condition["type"]), {})
-        if all(here.get(field, "") == condition.get(field, "") for field in ("status", "reason", "message")):
+        here = next((one for one in conditions if one["type"] == condition["type"]), None)
+        texts = condition["status"], condition.get("reason", ""), condition.get("message", "")
+        if here and (here.get("status"), here.get("reason", ""), here.get("message", "")) == texts:
             return
         writes.set_condition(pod, **condition)
         events.emit(pod, **event)
@@ -299,11 +301,36 @@ _AMOUNT = _re.compile(
 )
 
 
-class Quantity(NamedTuple):
-    nanos: int
+@_total_ordering
+class Quantity:
+    __slots__ = ("_nanos",)
+
+    def __init__(self, nanos):
+        self._nanos = nanos
+
+    @property
+    def nanos(self):
+        return self._nanos
 
     def __add__(self, other):
+        if not isinstance(other, Quantity):
+            return NotImplemented
         return Quantity(max(min(self.nanos + other.nanos, _MOST), -_MOST))
+
+    def __eq__(self, other):
+        return self.nanos == other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other):
+        return self.nanos < other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __hash__(self):
+        return hash(self.nanos)
+
+    def __bool__(self):
+        return self.nanos != 0
+
+    def __repr__(self):
+        return f"Quantity(nanos={self.nanos})"
 
     def __str__(self):
         whole, fraction = divmod(abs(self.nanos), _UNIT)

@@ -175,14 +175,23 @@ def workload(pod: Pod) -> Optional[Workload]:
     controller. Needs the sections `owners` and `labels`."""
 
 
-class Quantity(NamedTuple):
+class Quantity:
     """An amount of a resource, exact to a billionth: a finer one is rounded up. `str` returns a decimal number without
-    a suffix, which Kubernetes accepts for each resource."""
+    a suffix, which Kubernetes accepts for each resource. Quantities can be added and compared; one of 0 is false. In
+    JSON, as in `state`, write its `str`."""
 
-    nanos: int
-    """The amount in billionths."""
+    def __init__(self, nanos: int) -> None: ...
+    @property
+    def nanos(self) -> int:
+        """The amount in billionths."""
 
-    def __add__(self, other: Quantity) -> Quantity: ...  # type: ignore[override]
+    def __add__(self, other: Quantity) -> Quantity: ...
+    def __lt__(self, other: Quantity) -> bool: ...
+    def __le__(self, other: Quantity) -> bool: ...
+    def __gt__(self, other: Quantity) -> bool: ...
+    def __ge__(self, other: Quantity) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __bool__(self) -> bool: ...
 
     def value(self) -> int:
         """Returns the amount in whole units, rounded up: bytes of memory, processors."""

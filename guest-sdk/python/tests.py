@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from json import loads
 from pathlib import Path
 
-from podium import TerminalError, _json, _show, objects, pods, state, workload, writes
+from podium import TerminalError, _json, _show, objects, pods, quantity, state, workload, writes
 from testing import pod, run, settle
 
 
@@ -34,6 +34,18 @@ class Module(unittest.TestCase):
         self.assertEqual(_json({"ä": "…"}), '{"ä":"…"}')
         with self.assertRaisesRegex(TypeError, r"form in JSON: .*\\ud800"):
             _json(["\ud800"])
+
+
+    def test_a_quantity_is_a_number_and_no_tuple(self):
+        zero, half, one = (quantity(text) for text in ("0", "500m", "1"))
+        self.assertEqual([bool(zero), bool(half)], [False, True])
+        self.assertEqual((sum([half, half], zero), max(half, one), {one}), (one, one, {quantity("1000m")}))
+        self.assertTrue(zero < half <= one and one > half >= half and half != one)
+        self.assertEqual((f"{half}", repr(half), half == 500_000_000), ("0.5", "Quantity(nanos=500000000)", False))
+        for wrong in (lambda: half * 2, lambda: half + 1, lambda: half < 1, lambda: [*half], lambda: _json([half])):
+            self.assertRaises(TypeError, wrong)
+        with self.assertRaises(AttributeError):
+            half.nanos = 1
 
 
 class Testing(unittest.TestCase):
@@ -138,6 +150,12 @@ class Testing(unittest.TestCase):
         self.assertEqual(second.runs[0][1].events, [("Warning", "shop/cart-0", "Waits", "waits: True")])
         self.assertEqual(second.pods[0]["metadata"]["labels"], {"state": "waits"})
         self.assertEqual(second.pods[0]["metadata"]["annotations"], {"state": ""})
+
+    def test_a_report_without_a_status_is_an_error(self):
+        def reconcile(request):
+            writes.report(request.pod, {"type": "example.com/Waits"}, {"reason": "Waits", "note": ""})
+
+        self.assertIn("KeyError: 'status'", run(reconcile, pod("shop", "cart-0")).error)
 
     def test_a_section_that_is_not_granted_is_no_empty_one(self):
         blind = pod("shop", "cart-0")

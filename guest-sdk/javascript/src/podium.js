@@ -124,7 +124,7 @@ export const writes = {
   report: (pod, condition, event) => {
     const { type, status, reason = "", message = "" } = condition;
     const here = section(pod, "status").conditions?.find((one) => one.type === type);
-    if (here?.status === status && (here.reason ?? "") === reason && (here.message ?? "") === message) return;
+    if (here && here.status === status && (here.reason ?? "") === reason && (here.message ?? "") === message) return;
     writes.setCondition(pod, condition);
     events.emit(pod, event);
   },

@@ -58,11 +58,14 @@ pub(crate) async fn run(profile: &Profile) -> anyhow::Result<ExitCode> {
     let name = plugin.as_deref().unwrap_or("host").replace('/', "-");
     let file = out.clone().unwrap_or_else(|| format!("{name}.pprof").into());
     let time = Duration::from_secs(*seconds);
-    let replica = match plugin {
+    let mut replica = match plugin {
         Some(plugin) => Some(server.of_plugin(plugin).await?),
         None => None,
     };
-    let asked = replica.as_ref().map_or(server, |replica| &replica.server);
+    let asked = match &mut replica {
+        Some(replica) => replica.server()?,
+        None => server,
+    };
     let answer = tokio::select! {
         answer = asked.fetch(&path, time + AFTERWARDS) => answer?,
         never = progress(*seconds) => never,

@@ -8,8 +8,9 @@ use http::Uri;
 use podium_host::admin::{self, Owner, Owners};
 use podium_vocabulary::{Shards, Tenant, text};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
-    process::{Child, Command},
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStderr, Command},
+    sync::watch,
     time::timeout,
 };
 
@@ -20,18 +21,42 @@ use crate::{
 
 /// How long kubectl may take to forward a port.
 const FORWARDED_WITHIN: Duration = Duration::from_secs(10);
+/// How long the end of what kubectl writes is waited for, which a process that it started can delay.
+const ENDED_WITHIN: Duration = Duration::from_secs(1);
+/// The most lines of kubectl in a message.
+const LAST_LINES: usize = 4;
 
 /// A replica that can be asked while this lives.
 pub(crate) struct Replica {
-    pub(crate) server: Server,
+    server: Server,
     /// Forwards its port, until it is dropped.
-    _kubectl: Option<Child>,
+    kubectl: Option<Child>,
 }
 
 impl Replica {
     fn new(server: Server) -> Self {
-        Self { server, _kubectl: None }
+        Self { server, kubectl: None }
     }
+
+    /// Returns the server for the next request.
+    ///
+    /// # Errors
+    /// Returns an error if kubectl has ended: the port may be that of another process, which must not get the token.
+    pub(crate) fn server(&mut self) -> anyhow::Result<&Server> {
+        if let Some(kubectl) = &mut self.kubectl
+            && let Some(ended) = kubectl.try_wait()?
+        {
+            bail!("kubectl port-forward has ended: {ended}");
+        }
+        Ok(&self.server)
+    }
+}
+
+/// All replicas that run plugins.
+pub(crate) struct Replicas {
+    pub(crate) reached: Vec<Replica>,
+    /// The holders that cannot be reached.
+    pub(crate) not_counted: Vec<String>,
 }
 
 /// Returns the tenant of a plugin: `shop/hello`, or `hello` of the cluster.
@@ -49,18 +74,20 @@ impl Server {
     /// Returns the replica that runs a plugin.
     ///
     /// # Errors
-    /// Returns an error with the next step if that replica cannot be reached from here.
+    /// Returns an error with the next step if that replica cannot be reached from here, and if this one does not say
+    /// which it is.
     pub(crate) async fn of_plugin(&self, plugin: &str) -> anyhow::Result<Replica> {
-        self.of_tenant(self.owners().await.as_ref(), &tenant(plugin)).await
+        self.of_tenant(self.owners().await?.as_ref(), &tenant(plugin)).await
     }
 
     /// Returns the replica that runs a plugin, or else the plugins of a Pod's namespace. Reports where those of the
     /// cluster run.
     ///
     /// # Errors
-    /// Returns an error with the next step if that replica cannot be reached from here.
+    /// Returns an error with the next step if that replica cannot be reached from here, and if this one does not say
+    /// which it is.
     pub(crate) async fn of_pod(&self, pod: &str, plugin: Option<&str>) -> anyhow::Result<Replica> {
-        let owners = self.owners().await;
+        let owners = self.owners().await?;
         let tenant = tenant(plugin.unwrap_or(pod));
         let replica = self.of_tenant(owners.as_ref(), &tenant).await?;
         if let (None, Some(owners)) = (plugin, &owners)
@@ -75,12 +102,16 @@ impl Server {
 
     /// Returns this replica, those of `--replica`, and all others that run plugins. Reports those that cannot be
     /// reached.
-    pub(crate) async fn of_all(&self) -> Vec<Replica> {
-        let mut all: Vec<_> = [Replica::new(self.clone())].into_iter().chain(self.named()).collect();
-        let Some(owners) = self.owners().await else { return all };
+    ///
+    /// # Errors
+    /// Returns an error if this replica does not say which the others are.
+    pub(crate) async fn of_all(&self) -> anyhow::Result<Replicas> {
+        let mut reached: Vec<_> = [Replica::new(self.clone())].into_iter().chain(self.named()).collect();
+        let mut not_counted = Vec::new();
+        let Some(owners) = self.owners().await? else { return Ok(Replicas { reached, not_counted }) };
         let mut known = vec![owners.answers.clone()];
-        for Replica { server, .. } in &all[1..] {
-            known.extend(server.owners().await.map(|owners| owners.answers));
+        for Replica { server, .. } in &reached[1..] {
+            known.extend(server.owners().await?.map(|owners| owners.answers));
         }
         for owner in &owners.owners {
             if owner.holder.is_empty() || known.contains(&owner.holder) {
@@ -88,11 +119,14 @@ impl Server {
             }
             known.push(owner.holder.clone());
             match self.forwarded(&owners, owner).await {
-                Ok(replica) => all.push(replica),
-                Err(error) => ui::report(&format!("not counted: {error:#}")),
+                Ok(replica) => reached.push(replica),
+                Err(error) => {
+                    ui::report(&format!("not counted: {error:#}"));
+                    not_counted.push(owner.holder.clone());
+                }
             }
         }
-        all
+        Ok(Replicas { reached, not_counted })
     }
 
     async fn of_tenant(&self, owners: Option<&Owners>, tenant: &Tenant) -> anyhow::Result<Replica> {
@@ -102,8 +136,11 @@ impl Server {
             return Ok(Replica::new(self.clone()));
         };
         for replica in self.named() {
-            if replica.server.is(owner).await {
-                return Ok(replica);
+            match replica.server.is(owner).await {
+                Ok(true) => return Ok(replica),
+                Ok(false) => {}
+                // Another one may be the holder.
+                Err(error) => ui::report(&format!("{error:#}")),
             }
         }
         self.forwarded(owners, owner).await
@@ -113,14 +150,13 @@ impl Server {
         self.replica.iter().map(|url| Replica::new(self.at(url.clone())))
     }
 
-    /// Returns what the replica knows about the holders; `None` without a Lease, and if it does not answer, which the
-    /// next request reports.
-    async fn owners(&self) -> Option<Owners> {
-        self.get("/debug/owners").await.ok()
+    /// Returns what the replica knows about the holders; `None` without a Lease, and from an older host.
+    async fn owners(&self) -> anyhow::Result<Option<Owners>> {
+        self.find("/debug/owners").await
     }
 
-    async fn is(&self, owner: &Owner) -> bool {
-        self.owners().await.is_some_and(|owners| owners.answers == owner.holder)
+    async fn is(&self, owner: &Owner) -> anyhow::Result<bool> {
+        Ok(self.owners().await?.is_some_and(|owners| owners.answers == owner.holder))
     }
 
     /// Has kubectl forward the port of a holder's Pod.
@@ -131,18 +167,22 @@ impl Server {
             ensure!(!owner.pod.is_empty(), "the holder is not in a Pod");
             ensure!(admin::is_loopback(url.host().unwrap_or_default()), "{url} is no port that kubectl forwards");
             let (port, kubectl) = forward(&owners.namespace, &owner.pod).await?;
-            let server = self.at(Uri::try_from(format!("{scheme}://localhost:{port}"))?);
-            ensure!(server.is(owner).await, "the forwarded port is not that of the holder, or does not answer");
-            Ok(Replica { server, _kubectl: Some(kubectl) })
+            // Not by name, whose other address may be the port of another user. The certificate is of the name.
+            let server = self.at(Uri::try_from(format!("{scheme}://127.0.0.1:{port}"))?);
+            let server = Server { tls_server_name: Some("localhost"), ..server };
+            let mut replica = Replica { server, kubectl: Some(kubectl) };
+            ensure!(replica.server()?.is(owner).await?, "the forwarded port is not that of the holder");
+            Ok(replica)
         };
         forward.await.map_err(|error: anyhow::Error| {
-            let step = match &*owner.pod {
-                "" => "Ask that one by --server".to_owned(),
-                pod => format!(
-                    "Ask that one:\n\n    kubectl -n {} port-forward pod/{pod} 8081:metrics &\n\nwith --server \
+            let step = if is_dns_name(&owners.namespace) && is_dns_name(&owner.pod) {
+                format!(
+                    "Ask that one:\n\n    kubectl -n {} port-forward pod/{} 8081:metrics &\n\nwith --server \
                      {scheme}://localhost:8081",
-                    owners.namespace
-                ),
+                    owners.namespace, owner.pod
+                )
+            } else {
+                "Ask that one by --server".to_owned()
             };
             let (asked, place) = (&owners.answers, place(owners, owner));
             anyhow::anyhow!("the plugins run in {place}, and {url} is {asked}: {error:#}. {step}")
@@ -158,28 +198,51 @@ fn place(owners: &Owners, owner: &Owner) -> String {
     }
 }
 
+/// Returns whether a text of the host is a name of Kubernetes, which can be part of a command.
+fn is_dns_name(text: &str) -> bool {
+    let is_outer = |end: char| end.is_ascii_alphanumeric();
+    name(text).is_ok() && text.starts_with(is_outer) && text.ends_with(is_outer)
+}
+
 /// Returns a local port that kubectl forwards to the port of metrics of a Pod, in the cluster of the user's kubeconfig.
 async fn forward(namespace: &str, pod: &str) -> anyhow::Result<(u16, Child)> {
     for part in [namespace, pod] {
-        ensure!(name(part).is_ok(), "{part:?} is no name of Kubernetes");
+        ensure!(is_dns_name(part), "{part:?} is no name of Kubernetes");
     }
     let mut command = Command::new("kubectl");
-    command.args(["--namespace", namespace, "port-forward", &format!("pod/{pod}"), ":metrics"]);
+    let pod = format!("pod/{pod}");
+    command.args(["--namespace", namespace, "port-forward", "--address", "127.0.0.1", &pod, ":metrics"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut kubectl = command.spawn().context("kubectl is not started")?;
     let mut lines = BufReader::new(kubectl.stdout.take().context("kubectl has no output")?).lines();
-    let line = timeout(FORWARDED_WITHIN, lines.next_line()).await.context("kubectl forwards nothing within 10 s")??;
-    let Some(port) = line.as_deref().and_then(port) else {
-        let mut error = String::new();
+    let mut errors = last_lines(kubectl.stderr.take().context("kubectl has no output of errors")?);
+    let line = timeout(FORWARDED_WITHIN, lines.next_line()).await;
+    let late = if line.is_err() { "nothing is forwarded within 10 s. " } else { "" };
+    let Some(port) = line.unwrap_or(Ok(None))?.as_deref().and_then(port) else {
         let _ = kubectl.start_kill();
-        if let Some(stderr) = &mut kubectl.stderr {
-            timeout(FORWARDED_WITHIN, stderr.take(4 << 10).read_to_string(&mut error)).await??;
-        }
-        bail!("kubectl port-forward: {}", text::line(error.trim_end()));
+        let _ = timeout(ENDED_WITHIN, async { while errors.changed().await.is_ok() {} }).await;
+        bail!("kubectl port-forward: {late}{}", text::line(&errors.borrow().join(" ")));
     };
     // It writes a line for each connection, and ends when nothing reads them.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     Ok((port, kubectl))
+}
+
+/// Reads all lines of kubectl, which waits when nothing reads them, and returns the last ones so far.
+fn last_lines(stderr: ChildStderr) -> watch::Receiver<Vec<String>> {
+    let (last, receiver) = watch::channel(Vec::new());
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            last.send_modify(|last| {
+                if last.len() == LAST_LINES {
+                    last.remove(0);
+                }
+                last.push(line);
+            });
+        }
+    });
+    receiver
 }
 
 /// Returns the local port in a line of kubectl: `Forwarding from 127.0.0.1:40123 -> 8080`.
@@ -196,6 +259,26 @@ mod tests {
         assert_eq!(port("Forwarding from 127.0.0.1:40123 -> 8080"), Some(40_123));
         assert_eq!(port("Forwarding from [::1]:40123 -> 8080"), Some(40_123));
         assert_eq!([port(""), port("error: pods \"a\" not found"), port("Forwarding from x -> 8080")], [None; 3]);
+    }
+
+    #[test]
+    fn a_command_has_only_names_of_kubernetes() {
+        assert!(["podium", "podium-host-a", "a.b", "0"].map(is_dns_name) == [true; 4]);
+        assert!(["", "-n", "a-", ".a", "a b", "a;b", "$(a)", "a\nb", "A"].map(is_dns_name) == [false; 9]);
+    }
+
+    #[tokio::test]
+    async fn the_last_lines_of_kubectl_are_kept_and_an_ended_one_is_not_used() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "for line in 1 2 3 4 5 6; do echo $line >&2; done"]).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = last_lines(child.stderr.take().unwrap());
+        while lines.changed().await.is_ok() {}
+        assert_eq!(*lines.borrow(), ["3", "4", "5", "6"]);
+        child.wait().await.unwrap();
+        let mut replica = Replica { server: Server::default(), kubectl: Some(child) };
+        let error = replica.server().unwrap_err().to_string();
+        assert!(error.starts_with("kubectl port-forward has ended"), "{error}");
     }
 
     #[test]

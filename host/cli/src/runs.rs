@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::{args::Output, cluster, run_report, ui};
 
 /// The host that is asked.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub struct Server {
     /// URL of the port of /metrics of the host that runs the plugins, https://localhost:8080 if it is asked without
     /// this option
@@ -36,6 +36,9 @@ pub struct Server {
     /// Format of the answer on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+    /// The name in the certificate, if the URL has an address instead.
+    #[arg(skip)]
+    pub(crate) tls_server_name: Option<&'static str>,
 }
 
 /// Show the latest runs of a plugin or on a Pod, with their causes, writes and results
@@ -128,8 +131,8 @@ fn pod_path(text: &str) -> Result<String, String> {
 pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<ExitCode> {
     let runs = match (pod, plugin) {
         (Some(pod), plugin) => {
-            let replica = server.of_pod(pod, plugin.as_deref()).await?;
-            let answer: PodRuns = replica.server.get(&pod_url(pod, plugin.as_deref())).await?;
+            let mut replica = server.of_pod(pod, plugin.as_deref()).await?;
+            let answer: PodRuns = replica.server()?.get(&pod_url(pod, plugin.as_deref())).await?;
             if server.output == Output::Json {
                 return printed(&answer);
             }
@@ -139,8 +142,8 @@ pub(crate) async fn runs(Runs { plugin, pod, server }: &Runs) -> anyhow::Result<
         }
         (None, plugin) => {
             let plugin = plugin.as_deref().unwrap_or_default();
-            let replica = server.of_plugin(plugin).await?;
-            let answer: PluginRuns = replica.server.get(&format!("/debug/plugins/{plugin}")).await?;
+            let mut replica = server.of_plugin(plugin).await?;
+            let answer: PluginRuns = replica.server()?.get(&format!("/debug/plugins/{plugin}")).await?;
             if server.output == Output::Json {
                 return printed(&answer);
             }
@@ -161,8 +164,8 @@ pub(crate) async fn why(why: &Why) -> anyhow::Result<ExitCode> {
     let plugin = why.plugin.as_deref();
     let asks_server = why.asks_server(token().is_some());
     let (answer, note): (PodRuns, _) = if asks_server {
-        let replica = server.of_pod(&pod, plugin).await?;
-        (replica.server.get(&pod_url(&pod, plugin)).await?, "")
+        let mut replica = server.of_pod(&pod, plugin).await?;
+        (replica.server()?.get(&pod_url(&pod, plugin)).await?, "")
     } else {
         let (namespace, name) = pod.split_once('/').unwrap_or_default();
         let kubeconfig = why.kubeconfig.clone().or_else(|| variable("PODIUM_KUBECONFIG").map(PathBuf::from));
@@ -278,6 +281,7 @@ impl Server {
             "clusters": [{ "name": "host", "cluster": {
                 "server": url.to_string(),
                 "certificate-authority": self.ca_file,
+                "tls-server-name": self.tls_server_name,
                 "insecure-skip-tls-verify": is_local && self.ca_file.is_none(),
             } }],
             "users": [{ "name": "host", "user": { "token": token, "tokenFile": self.token_file } }],
@@ -286,10 +290,26 @@ impl Server {
 
     /// Returns the same for another host.
     pub(crate) fn at(&self, url: Uri) -> Self {
-        Self { server: Some(url), ..self.clone() }
+        Self { server: Some(url), tls_server_name: None, ..self.clone() }
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.read(path).await?.map_err(|error| self.unread(path, &error))
+    }
+
+    /// Returns `None` if the host has nothing there.
+    pub(crate) async fn find<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
+        match self.read(path).await? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) => match error.downcast_ref() {
+                Some(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                _ => Err(self.unread(path, &error)),
+            },
+        }
+    }
+
+    /// Returns the answer within 10 s, or why there is none.
+    async fn read<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<anyhow::Result<T>> {
         let client = self.client().await?;
         let answer = client.request(Request::get(path).body(Vec::new())?);
         let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.context("no answer within 10 s")?;
@@ -297,7 +317,7 @@ impl Server {
             escape(&mut answer);
             Ok(serde_json::from_value(answer)?)
         };
-        answer.map_err(anyhow::Error::from).and_then(read).map_err(|error| self.unread(path, &error))
+        Ok(answer.map_err(anyhow::Error::from).and_then(read))
     }
 
     /// Returns the answer to a request that takes at most `within`.
@@ -461,12 +481,8 @@ mod tests {
         assert!(name("shop/cart").is_err() && name("cart-0").is_ok());
     }
 
-    fn none() -> Server {
-        Server { server: None, token_file: None, ca_file: None, replica: Vec::new(), output: Output::default() }
-    }
-
     fn server(url: &str) -> Server {
-        Server { server: Some(url.parse().unwrap()), ..none() }
+        Server { server: Some(url.parse().unwrap()), ..Server::default() }
     }
 
     #[test]
@@ -487,6 +503,11 @@ mod tests {
             assert!(server(&format!("http://{other}:8080")).kubeconfig(token()).is_err(), "{other}");
             assert!(server(&format!("http://{other}:8080")).kubeconfig(None).is_ok(), "{other}");
         }
+        let url = server("https://127.0.0.1:40123");
+        let forwarded = Server { ca_file: Some("ca.pem".into()), tls_server_name: Some("localhost"), ..url };
+        let config = serde_json::to_value(forwarded.kubeconfig(token()).unwrap()).unwrap();
+        let cluster = &config["clusters"][0]["cluster"];
+        assert!(cluster["tls-server-name"] == "localhost" && cluster["insecure-skip-tls-verify"] != true, "{cluster}");
     }
 
     #[test]
@@ -500,7 +521,7 @@ mod tests {
 
     #[test]
     fn the_port_of_the_host_is_asked_where_an_option_or_a_token_says_so() {
-        let none = none();
+        let none = Server::default();
         assert!(!none.is_asked(false) && none.is_asked(true));
         assert!(server("http://localhost:1").is_asked(false));
         assert_eq!(none.url(), "https://localhost:8080");

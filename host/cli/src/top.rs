@@ -14,7 +14,12 @@ use podium_host::admin::{PluginUsed, PluginsUsed};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{args::Output, runs::Server, ui};
+use crate::{
+    args::Output,
+    replicas::{Replica, Replicas},
+    runs::Server,
+    ui,
+};
 
 /// Show what each plugin uses: runs, failures, writes, processor time
 #[derive(Debug, Args)]
@@ -65,33 +70,46 @@ struct Usage {
 
 pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
     let is_live = !top.once && top.server.output == Output::Table && io::stdout().is_terminal();
-    let replicas = top.server.of_all().await;
-    let servers: Vec<_> = replicas.iter().map(|replica| &replica.server).collect();
-    let mut before = read(&servers).await?;
-    let mut began = Instant::now();
+    let interval = Duration::from_secs(top.interval);
+    let mut reading = Some(Reading::first(&top.server).await?);
     // Clears the screen.
     let start = if is_live { "\u{1b}[H\u{1b}[2J" } else { "" };
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(top.interval)) => {}
+        let next = async {
+            tokio::time::sleep(interval).await;
+            match reading.take() {
+                Some(reading) => reading.next().await,
+                // The plugins may run in other replicas after a failure.
+                None => Reading::first(&top.server).await,
+            }
+        };
+        let next = tokio::select! {
+            next = next => next,
             stopped = ui::stopped() => return stopped.map(|()| ExitCode::SUCCESS),
-        }
-        let now = match read(&servers).await {
-            Ok(now) => now,
+        };
+        let next = match next {
+            Ok(next) => next,
             Err(error) if is_live => {
                 ui::print(&format!("{start}{error:#}\n"))?;
                 continue;
             }
             Err(error) => return Err(error),
         };
-        let ended = Instant::now();
-        let mut usages = usages(&before, &now, ended - began);
+        let Reading { replicas, now, before } = reading.insert(next);
+        let Some(before) = before else { continue };
+        let mut usages = usages(&before.used, &now.used, now.at - before.at);
         let total = usages.len();
         usages.truncate(top.limit);
-        let pods = now.iter().map(|answer| answer.pods).max().unwrap_or_default();
-        let stale = now.iter().find_map(|answer| answer.stale.clone());
+        let pods = now.used.iter().map(|answer| answer.pods).max().unwrap_or_default();
+        let stale = now.used.iter().find_map(|answer| answer.stale.clone());
         if top.server.output == Output::Json {
-            let answer = serde_json::json!({ "pods": pods, "stale": stale, "total": total, "plugins": usages });
+            let answer = serde_json::json!({
+                "pods": pods,
+                "stale": stale,
+                "notCounted": replicas.not_counted,
+                "total": total,
+                "plugins": usages,
+            });
             ui::print(&format!("{answer:#}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -100,14 +118,42 @@ pub(crate) async fn run(top: Top) -> anyhow::Result<ExitCode> {
         if !is_live {
             return Ok(ExitCode::SUCCESS);
         }
-        before = now;
-        began = ended;
     }
 }
 
-/// Reads the counters of each replica.
-async fn read(servers: &[&Server]) -> anyhow::Result<Vec<PluginsUsed>> {
-    try_join_all(servers.iter().map(|server| server.get("/debug/plugins"))).await
+/// The counters of each replica at one time.
+struct Counters {
+    used: Vec<PluginsUsed>,
+    at: Instant,
+}
+
+impl Counters {
+    async fn read(replicas: &mut [Replica]) -> anyhow::Result<Self> {
+        let read = replicas.iter_mut().map(|replica| async { replica.server()?.get("/debug/plugins").await });
+        Ok(Self { used: try_join_all(read).await?, at: Instant::now() })
+    }
+}
+
+/// The last two readings of the same replicas.
+struct Reading {
+    replicas: Replicas,
+    now: Counters,
+    before: Option<Counters>,
+}
+
+impl Reading {
+    /// Finds the replicas, and reads their counters.
+    async fn first(server: &Server) -> anyhow::Result<Self> {
+        let mut replicas = server.of_all().await?;
+        let now = Counters::read(&mut replicas.reached).await?;
+        Ok(Self { replicas, now, before: None })
+    }
+
+    async fn next(self) -> anyhow::Result<Self> {
+        let Self { mut replicas, now: before, .. } = self;
+        let now = Counters::read(&mut replicas.reached).await?;
+        Ok(Self { replicas, now, before: Some(before) })
+    }
 }
 
 /// Returns the use of the plugins between two readings of all replicas, most processor time first, then those with

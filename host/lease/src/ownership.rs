@@ -266,6 +266,8 @@ impl Ownership {
         if let Some(seen) = &mut self.seen {
             seen.since += beyond;
         }
+        // Neither did its parts move meanwhile, and each says only now that it moves again.
+        self.beats.iter_mut().flatten().for_each(|beat| *beat += beyond);
         self.now = now;
         if self.term.as_ref().is_some_and(|term| term.until <= now) {
             self.end(Why::Deadline);

@@ -172,7 +172,7 @@ impl Keeper {
         if sharing.mode() == Mode::One || looks.decided.is_none_or(|decided| decided.elapsed() >= pause) {
             looks.decided = Some(Instant::now());
             for (index, lease) in sharing.leases().iter().enumerate() {
-                inputs.push_front((index, Input::Fitness(self.fitness(looks, index, lease))));
+                inputs.push_front((index, Input::Fitness(self.fitness(looks, lease))));
                 let seen = lease.seen();
                 let mark = seen.and_then(|record| record.mark.as_ref());
                 // A replica that runs all plugins has the mark of all shards.
@@ -196,14 +196,14 @@ impl Keeper {
     }
 
     /// Returns how fit the replica is to run the plugins of a Lease.
-    fn fitness(&self, looks: &Looks, index: usize, lease: &Ownership) -> Fitness {
+    fn fitness(&self, looks: &Looks, lease: &Ownership) -> Fitness {
         let Some(since) = looks.since else { return Fitness::Unfit };
         let mark = lease.seen().and_then(|record| record.mark.as_ref());
-        let own_term = self.leadership.inner.lock().term(index);
-        let is_ahead = |mark: &Mark| is_ahead(mark, since, own_term, &self.gone);
+        let is_fresh = |mark: &Mark| mark.revision < since.0 || !self.gone.has_all(&mark.unsettled);
         let is_standby = lease.state() == State::Standby;
         match () {
-            () if is_standby && (mark.is_some_and(is_ahead) || matches!(*self.phase.borrow(), Phase::Loading)) => {
+            // Another replica may know deletions that this one does not.
+            () if is_standby && (mark.is_some_and(is_fresh) || matches!(*self.phase.borrow(), Phase::Loading)) => {
                 Fitness::Late
             }
             () if looks.current.elapsed() >= STALE => Fitness::Late,
@@ -393,29 +393,5 @@ impl Keeper {
             self.leadership.inner.lock().nowhere = Some(format!("{next}: {error}"));
             sleep(LOOK).await;
         }
-    }
-}
-
-/// Returns true if the mark leaves a deletion open that this replica may not know, and another one may. The replica
-/// knows those that were deleted after `since`, and those of a mark that it wrote itself in `own_term`: those that had
-/// not settled at the end of that term were kept then.
-fn is_ahead(mark: &Mark, since: Revision, own_term: u32, gone: &GonePods) -> bool {
-    let knows = mark.term == own_term || gone.has_all(&mark.unsettled);
-    mark.revision < since.0 || !knows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_replica_knows_the_deletions_of_a_mark_that_it_wrote_itself() {
-        let gone = GonePods::new(Mark::hash);
-        let mark = Mark { term: 3, revision: 7, unsettled: vec![Mark::hash("cart-0")], ..Mark::default() };
-        assert!(is_ahead(&mark, Revision(7), 2, &gone), "it does not know the deletion");
-        assert!(!is_ahead(&mark, Revision(7), 3, &gone), "it has settled since");
-        assert!(is_ahead(&mark, Revision(8), 3, &gone), "the replica lists Pods later than the mark");
-        let settled = Mark { unsettled: Vec::new(), ..mark };
-        assert!(!is_ahead(&settled, Revision(7), 2, &gone));
     }
 }

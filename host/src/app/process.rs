@@ -349,11 +349,15 @@ async fn serve_until(
     let of_files: Vec<_> = plugins.iter().map(|plugin| plugin.spec.clone()).collect();
     let objects = flags.watch_plugins.then(|| app.watch_objects(flags.namespace.as_deref(), &of_files));
     let driver = app.driver.clone();
+    let precompiling = driver.clone();
     let loaded = async move {
-        if flags.precompile {
-            driver.components.precompile().await;
-        }
-        load(driver, plugins, flags.strict, flags.watch_plugins).await
+        // Plugins in other languages do not wait for the runners, and the host is ready after both.
+        let precompiled = async {
+            if flags.precompile {
+                precompiling.components.precompile().await;
+            }
+        };
+        tokio::join!(load(driver, plugins, flags.strict, flags.watch_plugins), precompiled).0
     };
     let ended = tokio::select! {
         biased;

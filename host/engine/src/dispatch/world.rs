@@ -82,7 +82,6 @@ impl World for RunWorld {
             }
             self.dispatch.admit_events(&self.job, &self.plugin, &mut staged);
             let Self { dispatch, plugin, subject, job, writes, .. } = &*self;
-            dispatch.queue.commits(job);
             let claim = dispatch.expectations.claims.claim(plugin.lane, &staged).await;
             // Planned against the present state, not the run's snapshot, because other clients may have changed it.
             let list = dispatch.expectations.seen.latest_list();

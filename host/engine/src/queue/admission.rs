@@ -48,7 +48,7 @@ pub trait Claims<L>: Debug + Send + Sync {
         Duration::ZERO
     }
 
-    /// Returns for how long a run of the lane may hold its worker, apart from its commits. By default for no time.
+    /// Returns for how long a run of the lane may hold its worker, apart from its waits. By default for no time.
     fn hold(&self, _: L) -> Duration {
         Duration::ZERO
     }

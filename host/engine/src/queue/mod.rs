@@ -249,11 +249,6 @@ where
         });
     }
 
-    /// Records that the run of a job sends requests before its end, and may hold its worker for longer.
-    pub fn commits(&self, job: &Job<L, S, I>) {
-        self.slots.lock().turns.commits(job.number);
-    }
-
     /// Adds a key of the host's own, which is of no lane: the next worker that comes for a key settles it. Returns
     /// true if the one before is still there, although a worker should have come since: fewer runs are under way than
     /// there are workers, or each of them holds its worker for longer than it may ([`Claims::hold`]).

@@ -37,9 +37,9 @@ use super::{
 
 /// The charge for every job beside its run: the host takes the key, reads the cache and returns the key.
 pub(super) const JOB: Duration = Duration::from_micros(10);
-/// For how much longer a run that commits may hold its worker: commits begin within 30 s, and the last one waits for
-/// those of other runs of the plugin, for the API server and for the cache.
-const COMMITS: Duration = Duration::from_secs(60);
+/// For how much longer than its own time a run may hold its worker: it waits for a sandbox, which loads of plugins use
+/// too, for the API server's answers to commits and live reads, and for commits of other runs of its plugin.
+const WAITS: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Turns<L> {
@@ -103,8 +103,6 @@ struct Taken<L> {
     since: Instant,
     /// The run is under way.
     running: bool,
-    /// Its run has sent requests, for which it may hold its worker for longer.
-    commits: bool,
     /// Its requests were sent, and it has no place any more.
     sent: bool,
 }
@@ -226,7 +224,7 @@ where
         state.jobs += 1;
         state.placed += 1;
         self.memory = self.memory.saturating_add(claim.bytes);
-        let taken = Taken { lane, claim, charged, since: now, running: true, commits: false, sent: false };
+        let taken = Taken { lane, claim, charged, since: now, running: true, sent: false };
         self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.account.charge(charged, turn);
@@ -327,13 +325,6 @@ where
         !self.board.is_empty() && self.has_idle_worker()
     }
 
-    /// Records that a run sends requests before its end.
-    pub(super) fn commits(&mut self, job: u64) {
-        if let Some(taken) = self.taken.get_mut(&job) {
-            taken.commits = true;
-        }
-    }
-
     /// True if fewer runs are under way than there are workers.
     pub(super) fn has_idle_worker(&self) -> bool {
         self.occupancy.idle(self.running) > 0
@@ -343,8 +334,7 @@ where
     pub(super) fn is_busy(&self, now: Instant) -> bool {
         let may_go_on = |taken: &Taken<L>| {
             let hold = self.claims.as_ref().map_or(Duration::ZERO, |claims| claims.hold(taken.lane));
-            let commits = if taken.commits { COMMITS } else { Duration::ZERO };
-            taken.running && now < taken.since + hold + commits
+            taken.running && now < taken.since + hold + WAITS
         };
         !self.has_idle_worker() && self.taken.values().any(may_go_on)
     }

@@ -307,6 +307,47 @@ fn a_part_that_stands_still_ends_the_term_and_takes_nothing() {
 }
 
 #[test]
+fn a_replica_whose_process_was_paused_is_not_stuck() {
+    let lease = 30 * SECOND;
+    let mut ownership = Ownership::new("me".to_owned(), lease, SECOND);
+    let mut now = 10 * SECOND;
+    let mut revision = 10;
+    let mut effects = Vec::new();
+    for input in Part::ALL.map(Input::Beat).into_iter().chain([Input::Fitness(Fitness::Fit)]) {
+        effects.extend(ownership.step(input, now));
+    }
+    let mut answer = Some(found("10", Record { duration: lease, ..record("", 4, 1) }));
+    // Until it holds the Lease.
+    while ownership.state() != State::Holding {
+        let sent = effects.iter().find_map(|effect| match effect {
+            Effect::Send { request, .. } => Some(*request),
+            _ => None,
+        });
+        effects.clear();
+        now += SECOND / 10;
+        let input = match sent {
+            Some(request) => {
+                revision += 1;
+                let answer = answer.take().unwrap_or_else(|| Answer::Written(revision.to_string()));
+                Input::Answer { request, answer }
+            }
+            None => Input::Tick,
+        };
+        effects.extend(ownership.step(input, now));
+        for part in Part::ALL {
+            effects.extend(ownership.step(Input::Beat(part), now));
+        }
+        assert!(now < 60 * SECOND, "{effects:?}");
+    }
+    now += 12 * SECOND;
+    for part in Part::ALL {
+        let after = ownership.step(Input::Beat(part), now);
+        assert!(!after.iter().any(|effect| matches!(effect, Effect::Drain(_))), "{after:?}");
+    }
+    assert_eq!(ownership.state(), State::Holding);
+}
+
+#[test]
 fn a_replica_that_becomes_less_fit_hands_over_once() {
     let mut replica = Replica::holding();
     assert_eq!(replica.step(Input::Fitness(Fitness::Late)), [Effect::Drain(Why::Unfit)]);

@@ -18,7 +18,7 @@ mod kept;
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{self, ErrorKind, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
@@ -44,6 +44,9 @@ const MAX_BYTES: u64 = 1 << 30;
 /// A start removes files that were not used for this long.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const KEY_BYTES: usize = 32;
+/// How often a lock is tried, every [`LOCK_EVERY`]: for 2 s.
+const LOCK_TRIES: u32 = 40;
+const LOCK_EVERY: Duration = Duration::from_millis(50);
 /// After so long a compilation goes on without the disk.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
@@ -292,11 +295,18 @@ impl Cache {
     }
 }
 
-/// Waits until no other process stores in the directory. Where the file system has no locks, processes may spoil each
-/// other's files, as the MAC of these shows.
+/// Waits until no other process stores in the directory, for at most 2 s: the other one may be stopped. Without a lock,
+/// as where the file system has none, processes may spoil each other's files, as the MAC of these shows.
 fn lock(directory: &Path) -> Option<File> {
     let file = private_file::open(directory).ok()?;
-    file.lock().ok().map(|()| file)
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Some(file),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_EVERY),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    None
 }
 
 /// A file of the cache, with the time of its last use.

@@ -33,15 +33,13 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Records whether another host holds the Lease; never returns. A host that may not read it does not look again.
+    /// Records whether another host holds the Lease; never returns. A host that may not read it does not look again, and
+    /// a read that fails says nothing.
     pub(in crate::app) async fn look(self, is_held: Arc<AtomicBool>) -> anyhow::Result<()> {
         let api = Api::new(self.connection, REQUEST_DEADLINE);
         let named = match self.namespace {
             Some(namespace) => Some(namespace),
-            None => {
-                let definition = read(&api, DEFINITION).await.unwrap_or_default();
-                definition["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned)
-            }
+            None => named(&api).await,
         };
         let namespace = named.unwrap_or(self.own_namespace);
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{NAME}");
@@ -50,8 +48,15 @@ impl Beside {
         loop {
             let spec = match read(&api, &path).await {
                 Ok(mut lease) => lease["spec"].take(),
-                Err(error) if matches!(error.code(), Some(401 | 403)) => return pending().await,
-                Err(_) => Value::Null,
+                Err(error) if error.code() == Some(404) => Value::Null,
+                Err(error) if error.code() == Some(403) => {
+                    is_held.store(false, Relaxed);
+                    return pending().await;
+                }
+                Err(_) => {
+                    sleep(READ).await;
+                    continue;
+                }
             };
             let holder = spec["holderIdentity"].as_str().unwrap_or_default();
             // One that is not renewed is of a host that has crashed.
@@ -74,6 +79,17 @@ impl Beside {
     }
 }
 
+/// Returns the namespace that the definition of the kinds names; `None` if it names none, or may not be read.
+async fn named(api: &Api) -> Option<String> {
+    loop {
+        match read(api, DEFINITION).await {
+            Ok(definition) => return definition["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned),
+            Err(error) if matches!(error.code(), Some(403 | 404)) => return None,
+            Err(_) => sleep(READ).await,
+        }
+    }
+}
+
 async fn read(api: &Api, path: &str) -> Result<Value, ApiError> {
     let Ok(request) = Request::get(path).body(Vec::new()) else { return Ok(Value::Null) };
     api.json(request).await
@@ -91,11 +107,12 @@ mod tests {
 
     use super::*;
 
-    /// Reads from an API server with these answers, the last one for ever, for an hour. Returns whether the Lease was
-    /// held after each of the answers, and how often it was read.
+    /// Reads from an API server with these answers, the last one for ever, for an hour; the definition of the kinds is
+    /// not available at first. Returns whether the Lease was held after each of the answers, and how often it was read.
     async fn looked(answers: Vec<(u16, Value)>) -> (Vec<bool>, usize) {
         let reads = Arc::new(AtomicUsize::new(0));
         let count = reads.clone();
+        let definitions = AtomicUsize::new(0);
         let first = answers.len();
         let service = service_fn(move |request: Request<Body>| {
             let is_lease = request.uri().path().ends_with("/namespaces/podium/leases/podium-host");
@@ -103,7 +120,8 @@ mod tests {
             let (code, lease) = answers[read.min(answers.len() - 1)].clone();
             let annotations = json!({ "metadata": { "annotations": { ANNOTATION: "podium" } } });
             let answer = if is_lease { lease } else { annotations };
-            let code = if is_lease { code } else { 200 };
+            let is_available = is_lease || definitions.fetch_add(1, Relaxed) > 0;
+            let code = [503, if is_lease { code } else { 200 }][usize::from(is_available)];
             let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
             std::future::ready(Ok::<_, Infallible>(response.unwrap()))
         });
@@ -112,6 +130,7 @@ mod tests {
         let beside = Beside { connection, namespace: None, own_namespace: "default".to_owned() };
         let task = tokio::spawn(beside.look(is_held.clone()));
         let mut held = Vec::new();
+        sleep(READ).await;
         for _ in 0..first {
             sleep(READ - Duration::from_secs(1)).await;
             held.push(is_held.load(Relaxed));
@@ -135,6 +154,13 @@ mod tests {
         let answers = vec![none.clone(), lease("a", 1), lease("a", 1), lease("a", 2), lease("b", 3), released, none];
         let (held, _) = looked(answers).await;
         assert_eq!((held, warnings.count()), (vec![false, false, false, true, true, false, false], 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_fails_says_nothing_and_without_the_right_none_is_held() {
+        let failed = |code| (code, json!({}));
+        let answers = vec![lease("a", 1), lease("a", 2), failed(503), failed(401), lease("a", 3), failed(403)];
+        assert_eq!(looked(answers).await, (vec![false, true, true, true, true, false], 6));
     }
 
     #[tokio::test(start_paused = true)]

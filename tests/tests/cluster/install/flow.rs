@@ -46,19 +46,19 @@ async fn the_hosts_leases_and_watches_do_not_wait_behind_writes() -> Result<()> 
             Some((schema["metadata"]["name"].as_str()?, level))
         })
         .collect();
-    ensure!(levels["podium-podium-host"] == "workload-high", "{levels:?}");
-    ensure!(levels["podium-podium-host-leases"] == "leader-election", "{levels:?}");
+    ensure!(levels["podium.podium-host"] == "workload-high", "{levels:?}");
+    ensure!(levels["podium.podium-host-leases"] == "leader-election", "{levels:?}");
     ensure!(levels[ACCOUNTS] == "workload-low", "{levels:?}");
     let lease = "/apis/coordination.k8s.io/v1/namespaces/podium/leases/podium-host";
     let status = "/apis/podium.dev/v1alpha1/namespaces/shop/reconcileplugins/hello/status";
     let pod = "/api/v1/namespaces/shop/pods/cart-0";
     let expected = [
-        ("podium:podium-host", ("GET", lease), "podium-podium-host-leases"),
-        ("podium:podium-host", ("PUT", lease), "podium-podium-host-leases"),
-        ("podium:podium-host", ("GET", "/api/v1/pods?watch=1"), "podium-podium-host"),
-        ("podium:podium-host", ("GET", "/api/v1/namespaces/shop/pods"), "podium-podium-host"),
-        ("podium:podium-host", ("GET", "/apis/podium.dev/v1alpha1/clusterreconcileplugins"), "podium-podium-host"),
-        ("podium:podium-host", ("PATCH", status), "podium-podium-host"),
+        ("podium:podium-host", ("GET", lease), "podium.podium-host-leases"),
+        ("podium:podium-host", ("PUT", lease), "podium.podium-host-leases"),
+        ("podium:podium-host", ("GET", "/api/v1/pods?watch=1"), "podium.podium-host"),
+        ("podium:podium-host", ("GET", "/api/v1/namespaces/shop/pods"), "podium.podium-host"),
+        ("podium:podium-host", ("GET", "/apis/podium.dev/v1alpha1/clusterreconcileplugins"), "podium.podium-host"),
+        ("podium:podium-host", ("PATCH", status), "podium.podium-host"),
         // Writes of a plugin without an account, and those of one with an account.
         ("podium:podium-host", ("PATCH", pod), ACCOUNTS),
         ("shop:podium-plugin-hello", ("PATCH", pod), ACCOUNTS),

@@ -480,6 +480,9 @@ async fn commands_ask_the_replica_that_runs_the_plugin() {
     let (code, top) = ask(&["top", "--once", "--interval", "1"]).await;
     assert!(code == Some(0) && top.contains("not counted: the plugins run in Pod podium/podium-host-a"), "{top}");
 
+    let (code, top) = ask(&["top", "--output", "json", "--interval", "1"]).await;
+    assert!(code == Some(0) && top.contains("\"notCounted\": [\n    \"podium-host-a_1\"\n  ]"), "{top}");
+
     // A forwarded port of a third process is not believed.
     kubectl(&forwards(&standby));
     let (code, said) = ask(&["profile", "--plugin", "mark", "--seconds", "1"]).await;
@@ -499,7 +502,7 @@ async fn commands_ask_the_replica_that_runs_the_plugin() {
     kubectl(&forwards(&holder));
     check(&[]).await;
     let asked = fs::read_to_string(folder.path().join("asked")).unwrap();
-    assert_eq!(asked, "--namespace podium port-forward pod/podium-host-a :metrics\n");
+    assert_eq!(asked, "--namespace podium port-forward --address 127.0.0.1 pod/podium-host-a :metrics\n");
     kubectl("exit 1");
     check(&["--replica", &format!("http://{holder}")]).await;
     for app in [second, first] {

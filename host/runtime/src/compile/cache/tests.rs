@@ -68,6 +68,18 @@ fn stored_code_is_read_after_a_restart() {
 }
 
 #[test]
+fn a_process_that_is_stopped_with_the_lock_delays_no_other_one_for_long() {
+    let state = tempfile::tempdir().unwrap();
+    open_cache(state.path());
+    let holder = private_file::open(&state.path().join(DIRECTORY)).unwrap();
+    holder.lock().unwrap();
+    let cache = open_cache(state.path());
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
+    assert_eq!(cache.load(COMPONENT, &ENGINE).unwrap().code(), artifact(10).code());
+    drop(holder);
+}
+
+#[test]
 fn code_of_one_class_is_not_used_by_another() {
     let engine = wasmtime::Engine::default();
     let [native, interpreter] =
