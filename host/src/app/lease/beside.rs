@@ -33,8 +33,8 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Records whether another host holds the Lease; never returns. A host that may not read it does not look again, and
-    /// a read that fails says nothing.
+    /// Records whether another host holds the Lease; never returns. A host that may not read it does not look again,
+    /// and a read that fails says nothing.
     pub(in crate::app) async fn look(self, is_held: Arc<AtomicBool>) -> anyhow::Result<()> {
         let api = Api::new(self.connection, REQUEST_DEADLINE);
         let named = match self.namespace {
