@@ -88,7 +88,8 @@ async fn workers_that_stand_still_hand_the_lease_over() {
     let second = Replica::start(&cluster, "b").await;
     tokio::time::sleep(WARM).await;
     embedded::create_pod(&cluster, "slow-0", "slow").unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Its own time, and that in which it may wait.
+    tokio::time::sleep(Duration::from_secs(2 + 60)).await;
     let took = labelled(&cluster, "cart-1").await;
     assert!(took <= WITHIN, "{took:?}");
     assert_handed_over(&log, "no worker took a key for ");
