@@ -28,6 +28,8 @@ pub(super) struct Running {
 pub(super) struct Oracle {
     /// The earliest start of each key that has to be run, and the last operation that added it.
     pub(super) waiting: BTreeMap<Key, (Option<Instant>, usize)>,
+    /// The first operation that added a key since its latest start; 0 if it waited for a time before.
+    since: BTreeMap<Key, usize>,
     failures: BTreeMap<Key, u32>,
     pub(super) running: Vec<Running>,
     /// The lanes of which a job that began after this operation has to be done before the key is run.
@@ -55,6 +57,8 @@ impl Oracle {
                 let before = before.filter(|lane| order.binds(*lane, key.0));
                 self.first.insert(*key, before.map(|lane| (lane, self.operation)).collect());
             }
+            let is_delayed = self.waiting.get(key).is_some_and(|(due, _)| due.is_some());
+            self.since.entry(*key).or_insert(if is_delayed { 0 } else { self.operation });
             match self.running.iter_mut().find(|running| !running.orphaned && self::key(&running.job) == *key) {
                 Some(running) => running.dirty = Some(self.operation),
                 None => drop(self.waiting.insert(*key, (None, self.operation))),
@@ -71,6 +75,7 @@ impl Oracle {
 
     pub(super) fn forget(&mut self, key: Key) {
         self.waiting.remove(&key);
+        self.since.remove(&key);
         self.failures.remove(&key);
         self.first.remove(&key);
         self.unsure.remove(&key);
@@ -95,6 +100,7 @@ impl Oracle {
         let overlaps = |running: &&Running| (running.job.lane, running.job.slot) == (job.lane, job.slot);
         assert!(self.running.iter().find(overlaps).is_none(), "two at once: {key:?}");
         let waits = self.waiting.remove(&key);
+        self.since.remove(&key);
         assert!(waits.is_some_and(|(due, _)| due.is_none_or(|due| due <= now)), "{key:?} is not due: {waits:?}");
         if !self.unsure.remove(&key) {
             assert_eq!(job.attempt, self.failures.get(&key).copied().unwrap_or(0) + 1, "{key:?}");
@@ -179,8 +185,12 @@ impl Oracle {
         let dirty = self.running.iter().filter_map(|of| Some((self::key(&of.job), of.dirty?)));
         for (other, added) in waiting.chain(dirty).filter(|(other, _)| is_after(other)).collect::<Vec<_>>() {
             if added >= began {
-                // It stays for the later cause, and none waits any more for what it was to run for before.
-                self.end(other, began);
+                // It stays for the later causes: since the first of them, or since the last if it waited before.
+                let is_known = self.since.get(&other).is_some_and(|since| *since >= began);
+                self.end(other, if is_known { began } else { added });
+                if !is_known {
+                    self.since.insert(other, added);
+                }
                 continue;
             }
             self.first.remove(&other);
