@@ -6,7 +6,7 @@ use std::{process::Stdio, time::Duration};
 use anyhow::{Context, bail, ensure};
 use http::Uri;
 use podium_host::admin::{self, Owner, Owners};
-use podium_vocabulary::{Shards, Tenant, text};
+use podium_vocabulary::{Shards, Tenant, syntax::dns_subdomain, text};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, ChildStderr, Command},
@@ -14,10 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    runs::{Server, name},
-    ui,
-};
+use crate::{runs::Server, ui};
 
 /// How long kubectl may take to forward a port.
 const FORWARDED_WITHIN: Duration = Duration::from_secs(10);
@@ -175,7 +172,7 @@ impl Server {
             Ok(replica)
         };
         forward.await.map_err(|error: anyhow::Error| {
-            let step = if is_dns_name(&owners.namespace) && is_dns_name(&owner.pod) {
+            let step = if [&owners.namespace, &owner.pod].into_iter().all(|part| dns_subdomain(part).is_ok()) {
                 format!(
                     "Ask that one:\n\n    kubectl -n {} port-forward pod/{} 8081:metrics &\n\nwith --server \
                      {scheme}://localhost:8081",
@@ -184,7 +181,8 @@ impl Server {
             } else {
                 "Ask that one by --server".to_owned()
             };
-            let (asked, place) = (&owners.answers, place(owners, owner));
+            let asked = &owners.answers;
+            let place = place(owners, owner);
             anyhow::anyhow!("the plugins run in {place}, and {url} is {asked}: {error:#}. {step}")
         })
     }
@@ -198,16 +196,10 @@ fn place(owners: &Owners, owner: &Owner) -> String {
     }
 }
 
-/// Returns whether a text of the host is a name of Kubernetes, which can be part of a command.
-fn is_dns_name(text: &str) -> bool {
-    let is_outer = |end: char| end.is_ascii_alphanumeric();
-    name(text).is_ok() && text.starts_with(is_outer) && text.ends_with(is_outer)
-}
-
 /// Returns a local port that kubectl forwards to the port of metrics of a Pod, in the cluster of the user's kubeconfig.
 async fn forward(namespace: &str, pod: &str) -> anyhow::Result<(u16, Child)> {
     for part in [namespace, pod] {
-        ensure!(is_dns_name(part), "{part:?} is no name of Kubernetes");
+        ensure!(dns_subdomain(part).is_ok(), "{part:?} is no name of Kubernetes");
     }
     let mut command = Command::new("kubectl");
     let pod = format!("pod/{pod}");
@@ -261,10 +253,14 @@ mod tests {
         assert_eq!([port(""), port("error: pods \"a\" not found"), port("Forwarding from x -> 8080")], [None; 3]);
     }
 
-    #[test]
-    fn a_command_has_only_names_of_kubernetes() {
-        assert!(["podium", "podium-host-a", "a.b", "0"].map(is_dns_name) == [true; 4]);
-        assert!(["", "-n", "a-", ".a", "a b", "a;b", "$(a)", "a\nb", "A"].map(is_dns_name) == [false; 9]);
+    #[tokio::test]
+    async fn a_command_has_only_names_of_kubernetes() {
+        for text in ["", "-n", "a-", ".a", "a b", "a;b", "$(a)", "a\nb", "A"] {
+            for (namespace, pod) in [(text, "podium-host-a"), ("podium", text)] {
+                let error = forward(namespace, pod).await.unwrap_err().to_string();
+                assert_eq!(error, format!("{text:?} is no name of Kubernetes"));
+            }
+        }
     }
 
     #[tokio::test]

@@ -117,7 +117,7 @@ pub(crate) fn url(text: &str) -> Result<Uri, InvalidUri> {
     if text.is_empty() { Ok(Uri::default()) } else { text.parse() }
 }
 
-pub(crate) fn name(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let valid = !text.is_empty() && text.bytes().all(allowed) && text != "." && text != "..";
     valid.then(|| text.to_owned()).ok_or_else(|| "must be NAME".to_owned())

@@ -19,7 +19,7 @@ pub use beside::Beside;
 use http::{Request, header};
 pub(super) use leadership::Leadership;
 use leadership::{Inner, Seen};
-use podium_api::{Api, Connection, METADATA};
+use podium_api::{Api, ApiError, Connection, METADATA};
 use podium_engine::{ingest::GonePods, intervals::Intervals};
 use podium_lease::{Call, Effect, Fitness, Input, Mark, Mode, Ownership, Part, Place, Sharing, State, Why};
 use podium_life::Event;
@@ -351,7 +351,7 @@ impl Keeper {
     fn note(&self, sharing: &Sharing) {
         let now = (self.leadership.now)();
         let mut inner = self.leadership.inner.lock();
-        for index in inner.saw(sharing, self.gone.dropped(), now) {
+        for index in inner.saw(sharing, now) {
             let seen = inner.leases.get(index).and_then(|held| held.seen.as_ref());
             let is_other = |seen: &&Seen| !seen.holder.is_empty() && seen.holder != self.options.holder;
             if let Some(Seen { holder, term, .. }) = seen.filter(is_other) {
@@ -372,17 +372,13 @@ impl Keeper {
         Place { namespace, name: NAME.to_owned(), installation: self.options.own_namespace.clone() }
     }
 
-    /// Returns the namespace that the definition of the kinds names. It is `None` if there is no such definition or it
-    /// names none.
+    /// Returns the namespace that the definition of the kinds names, however long it takes to find out.
     async fn named(&self) -> Option<String> {
         let mut failures = Intervals::new();
         loop {
-            let request = Request::get(DEFINITION).header(header::ACCEPT, METADATA).body(Vec::new());
-            let Ok(request) = request else { return None };
             let api = Api::new(self.options.connection.clone(), self.options.duration / 4);
-            let error = match api.json(request).await {
-                Ok(found) => return found["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned),
-                Err(error) if error.code() == Some(404) => return None,
+            let error = match named_namespace(&api).await {
+                Ok(named) => return named,
                 Err(error) => text::line(&error.to_string()),
             };
             let next = "no plugin is run before the definition of the kinds can be read, which names the Lease's \
@@ -393,5 +389,20 @@ impl Keeper {
             self.leadership.inner.lock().nowhere = Some(format!("{next}: {error}"));
             sleep(LOOK).await;
         }
+    }
+}
+
+/// Returns the namespace that the definition of the kinds names. It is `None` if there is no such definition or it
+/// names none.
+///
+/// # Errors
+/// Returns an error if the definition may not be read, or the API server does not answer.
+async fn named_namespace(api: &Api) -> Result<Option<String>, ApiError> {
+    let request = Request::get(DEFINITION).header(header::ACCEPT, METADATA).body(Vec::new());
+    let Ok(request) = request else { return Ok(None) };
+    match api.json(request).await {
+        Ok(found) => Ok(found["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned)),
+        Err(error) if error.code() == Some(404) => Ok(None),
+        Err(error) => Err(error),
     }
 }

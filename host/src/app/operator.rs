@@ -8,6 +8,7 @@ use std::sync::{
 use podium_api::{Api, HeldRequests};
 use podium_engine::{
     dispatch::{Expectations, PodQueue, Registry},
+    ingest::GonePods,
     journal::Journal,
     status::{LoadState, PluginState, Status},
 };
@@ -69,6 +70,8 @@ pub(super) struct Observed {
     pub(super) watchdog: Arc<Watchdog>,
     /// `None` if plugins run without a Lease.
     pub(super) leadership: Option<Arc<Leadership>>,
+    /// The last states of deleted Pods that a standby keeps.
+    pub(super) gone: Arc<GonePods>,
     /// Whether another host holds the Lease that this one runs without; `None` if it does not look.
     pub(super) other_holds: Option<Arc<AtomicBool>>,
     /// `None` if runs are not traced.
@@ -196,7 +199,7 @@ impl Observed {
             removals: (self.removals)(),
             held: (self.held)().len(),
             policy_refused: self.policy_file.as_ref().map(|policy| policy.is_refused()),
-            lease: self.leadership.as_ref().map(|leadership| leadership.figures()),
+            lease: self.leadership.as_ref().map(|leadership| leadership.figures(&self.gone)),
             other_holds: self.other_holds.as_ref().map(|holds| holds.load(Relaxed)),
             most_runs: self.most_runs,
             requests: self.requests.clone(),

@@ -78,7 +78,6 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
     let held = core.api.clone();
     let left = removals.clone();
     let ticker = core.engine.clone();
-    let other_holds = options.beside.map(|beside| look_beside(beside, &mut services));
     let observed = Arc::new(Observed {
         status: core.status.clone(),
         registry: core.registry.clone(),
@@ -97,7 +96,8 @@ pub(super) async fn start_on(mut options: Options, engine_options: EngineOptions
         stalled: Box::new(move || ticker.stalled()),
         watchdog: watchdog.clone(),
         leadership: core.leadership.clone(),
-        other_holds,
+        gone: gone.clone(),
+        other_holds: options.beside.map(|beside| look_beside(beside, &mut services)),
         outbox,
     });
     let profiler = Arc::new(Profiler { engine: core.engine.clone(), status: core.status.clone() });

@@ -115,7 +115,8 @@ fn spec(sha256: &str, register: &str) -> Value {
 /// Brings the fault about and ends it, while another replica acts. Returns when it began.
 async fn occur(plane: &mut ControlPlane, group: &mut Group, fault: Fault, held: &Held) -> Result<Timestamp> {
     let stop = env::var("PODIUM_STOP_SECONDS").map_or(Ok(STOP_SECONDS), |seconds| seconds.parse())?;
-    let (began, at) = (Instant::now(), Timestamp::now());
+    let began = Instant::now();
+    let at = Timestamp::now();
     match fault {
         Fault::Update => {
             let Replica { host, network: _network, .. } = group.take(&held.by)?;
@@ -216,7 +217,8 @@ impl Scene {
         let acted = ledger.acted(before, &self.churn.fresh, began).context("no write of the next term")?;
         let took = Duration::try_from(acted.duration_since(began))?;
         ensure!(took <= MOST, "another replica acted after {took:?}");
-        let (late, repeated) = (ledger.late(&self.terms), ledger.repeated());
+        let late = ledger.late(&self.terms);
+        let repeated = ledger.repeated();
         print_line(&format!("{fault}: acted after {took:.1?}, {deletions} deletions, {} writes", ledger.len()))?;
         for write in late.iter().chain(&repeated) {
             print_line(&format!("{write:?}, terms: {:?}", self.terms))?;
@@ -271,8 +273,10 @@ fn print_table(rounds: &mut [Round]) -> Result<()> {
     for of_one in rounds.chunk_by(|one, other| one.fault == other.fault) {
         let at = |percent: usize| format!("{:.2?}", of_one[(of_one.len() * percent).div_ceil(100) - 1].took);
         let sum = |count: fn(&Round) -> usize| of_one.iter().map(count).sum::<usize>();
-        let (deletions, writes) = (sum(|round| round.deletions), sum(|round| round.writes));
-        let (late, repeated) = (sum(|round| round.late), sum(|round| round.repeated));
+        let deletions = sum(|round| round.deletions);
+        let writes = sum(|round| round.writes);
+        let late = sum(|round| round.late);
+        let repeated = sum(|round| round.repeated);
         print_line(&format!(
             "{:24}{:>7}{:>10}{:>10}{deletions:>11}{writes:>8}{late:>6}{repeated:>10}",
             of_one[0].fault,

@@ -15,7 +15,8 @@ fn every_function_can_be_called_in_each_language_and_is_on_the_page() {
         ["guest-sdk/javascript/src/podium.js", "guest-sdk/javascript/podium.d.ts", "docs/scripts.md"];
     const SNAKE: [&str; 2] = ["guest-sdk/python/podium.py", "guest-sdk/python/podium.pyi"];
     let read = |file: &&str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap();
-    let (camel, snake) = (CAMEL.each_ref().map(read), SNAKE.each_ref().map(read));
+    let camel = CAMEL.each_ref().map(read);
+    let snake = SNAKE.each_ref().map(read);
     let mut missing = Vec::new();
     // A script logs with `console.log` and `print`.
     for function in Function::ALL.into_iter().filter(|function| *function != Function::Log) {

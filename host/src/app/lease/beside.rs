@@ -16,7 +16,7 @@ use podium_vocabulary::text;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{ANNOTATION, DEFINITION, NAME};
+use super::{NAME, named_namespace};
 use crate::app::REQUEST_DEADLINE;
 
 /// How often the Lease is read. A holder renews it every few seconds.
@@ -82,9 +82,9 @@ impl Beside {
 /// Returns the namespace that the definition of the kinds names; `None` if it names none, or may not be read.
 async fn named(api: &Api) -> Option<String> {
     loop {
-        match read(api, DEFINITION).await {
-            Ok(definition) => return definition["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned),
-            Err(error) if matches!(error.code(), Some(403 | 404)) => return None,
+        match named_namespace(api).await {
+            Ok(named) => return named,
+            Err(error) if error.code() == Some(403) => return None,
             Err(_) => sleep(READ).await,
         }
     }
@@ -106,6 +106,7 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
+    use crate::app::lease::ANNOTATION;
 
     /// Reads from an API server with these answers, the last one for ever, for an hour; the definition of the kinds is
     /// not available at first. Returns whether the Lease was held after each of the answers, and how often it was read.

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_api::{Fence, Permit};
+use podium_engine::ingest::GonePods;
 use podium_lease::{Mode, Ownership, Sharing};
 use podium_vocabulary::{Shards, Tenant, text};
 use tokio::{
@@ -38,8 +39,6 @@ pub(super) struct Inner {
     pub(super) open: Duration,
     pub(super) leases: Vec<Held>,
     takeovers: u64,
-    /// The last states of deleted Pods that were dropped.
-    dropped: u64,
     /// When the API server answered last.
     answered: Option<Duration>,
     unowned: Duration,
@@ -117,8 +116,7 @@ impl Inner {
     }
 
     /// Records what the Leases say. Returns those whose holder or term is another one.
-    pub(super) fn saw(&mut self, sharing: &Sharing, dropped: u64, now: Duration) -> Vec<usize> {
-        self.dropped = dropped;
+    pub(super) fn saw(&mut self, sharing: &Sharing, now: Duration) -> Vec<usize> {
         self.open = sharing.open();
         self.answered = sharing.leases().iter().filter_map(Ownership::answered).max();
         self.unowned = unowned(sharing, now);
@@ -206,11 +204,11 @@ impl Leadership {
         Check { failure, required: true, ..Check::passed("lease", text::line(&note)) }
     }
 
-    pub(in crate::app) fn figures(&self) -> LeaseFigures {
+    pub(in crate::app) fn figures(&self, gone: &GonePods) -> LeaseFigures {
         let shards = self.shards();
         let inner = self.inner.lock();
-        let Inner { takeovers, unowned, dropped, .. } = *inner;
-        LeaseFigures { leads: shards > 0, shards, takeovers, unowned, dropped }
+        let Inner { takeovers, unowned, .. } = *inner;
+        LeaseFigures { leads: shards > 0, shards, takeovers, unowned, dropped: gone.dropped() }
     }
 
     /// Returns which replica runs the plugins of each shard, as this one knows.

@@ -1,5 +1,6 @@
 use parking_lot::Mutex;
 use podium_engine::{
+    ingest::GonePods,
     ports::Usage,
     queue::{Backoff, Queue},
 };
@@ -37,6 +38,7 @@ pub(in crate::app) fn observed(status: Arc<Status>, phase: watch::Receiver<Phase
         stalled: Box::new(|| None),
         watchdog: Arc::default(),
         leadership: None,
+        gone: Arc::new(GonePods::new(podium_lease::Mark::hash)),
         other_holds: None,
         outbox: None,
     }

@@ -106,7 +106,8 @@ impl Group {
             replica.host.get("/readyz").await?;
             shares.push(replica.host.metric("podium_lease_shards", &[]).await? as usize);
         }
-        let (least, most) = (shares.iter().min(), shares.iter().max());
+        let least = shares.iter().min();
+        let most = shares.iter().max();
         let even = least.zip(most).is_some_and(|(least, most)| most - least <= 1);
         ensure!(shares.iter().sum::<usize>() == 16 && (self.is_of_one() || even), "shards: {shares:?}");
         Ok(())
